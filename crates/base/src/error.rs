@@ -1,0 +1,209 @@
+//! One error type for the whole house: a small public kind, a sentence, and the exact cause behind it.
+//!
+//! The frequent, expected kinds (`NotFound`, `WouldBlock`, ...) are made without allocating.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// `Result` with the house's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of failure it was; a caller branches on this, a person reads the message.
+///
+/// ```
+/// use creamery_base::{Error, ErrorKind};
+/// assert_eq!(Error::from(ErrorKind::NotFound).kind(), ErrorKind::NotFound);
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ErrorKind {
+    /// No such file, tree, item or device.
+    NotFound,
+    /// The name is taken.
+    AlreadyExists,
+    /// A directory was needed.
+    NotADirectory,
+    /// A directory was given where none may be.
+    IsADirectory,
+    /// The directory still has entries.
+    DirectoryNotEmpty,
+    /// An argument makes no sense.
+    InvalidInput,
+    /// A name or value is longer than the format can hold.
+    NameTooLong,
+    /// No room left on the devices.
+    NoSpace,
+    /// The filesystem, subvolume or open is read-only.
+    ReadOnly,
+    /// Not allowed by the file's flags or mode.
+    PermissionDenied,
+    /// The answer needs waiting and the caller forbade it; nothing was changed.
+    WouldBlock,
+    /// A device failed.
+    Io,
+    /// What the device returned is damaged.
+    Corrupt,
+    /// A valid thing that this version does not do.
+    Unsupported,
+    /// In use by somebody else.
+    Busy,
+    /// The inode or directory has as many links as the format can count.
+    TooManyLinks,
+    /// The file would be larger than the format allows.
+    FileTooLarge,
+    /// No such extended attribute.
+    NoAttribute,
+    /// The caller's buffer is too small for the value.
+    Range,
+    /// The object that the handle named is gone.
+    Stale,
+    /// Two subvolumes or filesystems where one was needed.
+    CrossDevice,
+    /// Too many symbolic links.
+    TooManySymlinks,
+    /// Stopped at the caller's wish.
+    Interrupted,
+    /// The transaction was aborted; the filesystem is read-only from here on.
+    Aborted,
+}
+
+impl ErrorKind {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::NotFound => "not found",
+            Self::AlreadyExists => "already exists",
+            Self::NotADirectory => "not a directory",
+            Self::IsADirectory => "is a directory",
+            Self::DirectoryNotEmpty => "directory not empty",
+            Self::InvalidInput => "invalid argument",
+            Self::NameTooLong => "name too long",
+            Self::NoSpace => "no space left on device",
+            Self::ReadOnly => "read-only filesystem",
+            Self::PermissionDenied => "operation not permitted",
+            Self::WouldBlock => "operation would block",
+            Self::Io => "input/output error",
+            Self::Corrupt => "filesystem is damaged",
+            Self::Unsupported => "not supported",
+            Self::Busy => "in use",
+            Self::TooManyLinks => "too many links",
+            Self::FileTooLarge => "file too large",
+            Self::NoAttribute => "no such attribute",
+            Self::Range => "result does not fit",
+            Self::Stale => "stale handle",
+            Self::CrossDevice => "crosses a subvolume boundary",
+            Self::TooManySymlinks => "too many levels of symbolic links",
+            Self::Interrupted => "interrupted",
+            Self::Aborted => "transaction aborted",
+        }
+    }
+}
+
+/// A failure: its kind, what was being done, and the cause.
+///
+/// ```
+/// use creamery_base::{Error, ErrorKind};
+/// let e = Error::new(ErrorKind::NoSpace, "reserving 4096 bytes of metadata");
+/// assert_eq!(e.to_string(), "reserving 4096 bytes of metadata: no space left on device");
+/// ```
+pub struct Error {
+    kind: ErrorKind,
+    detail: Option<Box<Detail>>,
+}
+
+struct Detail {
+    context: String,
+    source: Option<Box<dyn StdError + Send + Sync + 'static>>,
+}
+
+impl Error {
+    /// An error of `kind` that says in `context` what was being done or found.
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        Self { kind, detail: Some(Box::new(Detail { context: context.into(), source: None })) }
+    }
+
+    /// The same with the error that caused it.
+    pub fn with_source(
+        kind: ErrorKind,
+        context: impl Into<String>,
+        source: impl Into<Box<dyn StdError + Send + Sync + 'static>>,
+    ) -> Self {
+        Self { kind, detail: Some(Box::new(Detail { context: context.into(), source: Some(source.into()) })) }
+    }
+
+    /// What sort of failure it was.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Puts what was being done in front of the message.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        match &mut self.detail {
+            Some(detail) if detail.context.is_empty() => detail.context = context.to_string(),
+            Some(detail) => detail.context = format!("{context}: {}", detail.context),
+            None => {
+                self.detail = Some(Box::new(Detail { context: context.to_string(), source: None }));
+            }
+        }
+        self
+    }
+
+    /// Shorthand for [`ErrorKind::Unsupported`].
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, what)
+    }
+
+    /// Shorthand for [`ErrorKind::InvalidInput`].
+    pub fn invalid(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::InvalidInput, what)
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self { kind, detail: None }
+    }
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        let kind = match error.kind() {
+            std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+            std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
+            std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+            std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+            std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+            std::io::ErrorKind::WouldBlock => ErrorKind::WouldBlock,
+            std::io::ErrorKind::Interrupted => ErrorKind::Interrupted,
+            _ => ErrorKind::Io,
+        };
+        Self::with_source(kind, String::new(), error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(detail) = &self.detail else { return f.write_str(self.kind.words()) };
+        match (&detail.source, detail.context.is_empty()) {
+            (Some(source), true) => write!(f, "{source}"),
+            (Some(source), false) => write!(f, "{}: {source}", detail.context),
+            (None, _) => write!(f, "{}: {}", detail.context, self.kind.words()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.kind)
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.detail {
+            Some(detail) => detail.source.as_deref().map(|source| source as &(dyn StdError + 'static)),
+            None => None,
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The ground floor: words that every other room uses and no mechanism of its own.
+//!
+//! Addresses and ids are newtypes ([`Logical`], [`Generation`], [`TreeId`], ...), so that a device offset can
+//! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
+//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank.
+//! [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
+
+mod address;
+mod env;
+mod error;
+pub mod gate;
+pub mod lock;
+mod time;
+
+pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
+pub use env::{Env, FixedEnv, SystemEnv};
+pub use error::{Error, ErrorKind, Result};
+pub use gate::Wait;
+pub use time::Timespec;
+pub use uuid::Uuid;
