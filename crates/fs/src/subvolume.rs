@@ -1,0 +1,277 @@
+//! Subvolumes in use, and how they hang in one another.
+//!
+//! A subvolume's entry in a directory points to a tree, not to an inode. The root tree says the same twice, by
+//! ROOT_REF (from the parent) and ROOT_BACKREF (from the child), with the directory, the number and the name of
+//! the entry. A snapshot copies the entries of nested subvolumes but not these references, so an entry without
+//! its ROOT_REF leads to an empty directory, inode 2.
+//!
+//! # Invariants
+//! - SUBVOL-1: the orphans of a subvolume were deleted before it is used for writing, so an orphan item that is
+//!   found later belongs to an inode that is open.
+//! - SUBVOL-2: inode numbers are given out in ascending order and only once.
+//!
+//! # Locking
+//! `loading` is held while a subvolume is opened and its orphans are deleted; it is taken before any inode lock.
+//! `rename` of a subvolume is held while a directory moves to another one, so that the chain of its parents
+//! stands still; taken before inode locks. The map's lock is short.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_tree::Tree;
+use creamery_txn::{Engine, Units};
+use parking_lot::{Mutex, RwLock};
+
+use crate::dir_item;
+use crate::directory::Target;
+use crate::filesystem::Filesystem;
+use crate::inode_ref::Extrefs;
+use crate::keys;
+use crate::operation::finish;
+
+/// Flag of a root item: the subvolume is read-only.
+const ROOT_READ_ONLY: u64 = 1;
+/// Flag of a root item: the subvolume is being deleted.
+const ROOT_DEAD: u64 = 1 << 48;
+
+/// A subvolume in use.
+pub(crate) struct Subvolume {
+    pub(crate) tree: Arc<Tree>,
+    next_ino: AtomicU64,
+    read_only: AtomicBool,
+    /// Held while a directory moves to another one.
+    pub(crate) rename: Mutex<()>,
+}
+
+/// The subvolumes in use.
+pub(crate) struct Subvolumes {
+    default: AtomicU64,
+    open: RwLock<BTreeMap<TreeId, Arc<Subvolume>>>,
+    loading: Mutex<()>,
+}
+
+impl Subvolumes {
+    pub(crate) const fn new(default: TreeId) -> Self {
+        Self { default: AtomicU64::new(default.get()), open: RwLock::new(BTreeMap::new()), loading: Mutex::new(()) }
+    }
+
+    fn get(&self, id: TreeId) -> Option<Arc<Subvolume>> {
+        self.open.read().get(&id).cloned()
+    }
+
+    pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
+        self.open.write().insert(id, subvolume);
+    }
+}
+
+impl Subvolume {
+    /// A subvolume whose highest inode number in use is `last_ino`.
+    pub(crate) const fn new(tree: Arc<Tree>, last_ino: ObjectId, read_only: bool) -> Self {
+        Self {
+            tree,
+            next_ino: AtomicU64::new(last_ino.get() + 1),
+            read_only: AtomicBool::new(read_only),
+            rename: Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {}", self.tree.id())));
+        }
+        Ok(())
+    }
+
+    /// A number for a new inode.
+    pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
+        let ino = ObjectId::new(self.next_ino.fetch_add(1, Ordering::Relaxed));
+        if ino > ObjectId::LAST_FREE {
+            self.next_ino.store(ObjectId::LAST_FREE.get() + 1, Ordering::Relaxed);
+            let text = format!("inode numbers of subvolume {} are used up", self.tree.id());
+            return Err(Error::new(ErrorKind::NoSpace, text));
+        }
+        Ok(ino)
+    }
+}
+
+/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree).
+pub(crate) fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
+    let cursor = tree.cursor_at_or_before(&keys::last_of(ObjectId::LAST_FREE), Wait::Yes)?;
+    Ok(match cursor.item() {
+        Some((key, _)) if key.objectid <= ObjectId::LAST_FREE => key.objectid.max(ObjectId::FIRST_FREE),
+        _ => ObjectId::FIRST_FREE,
+    })
+}
+
+/// The id in the root tree's entry `default`.
+pub(crate) fn read_default(root_tree: &Tree) -> Result<TreeId> {
+    let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
+    let location = root_tree.get(&key, Wait::Yes, |item| -> Result<Option<Key>> {
+        Ok(dir_item::find(item, b"default")?.map(|entry| entry.location))
+    })?;
+    match location.transpose()?.flatten() {
+        Some(key) if key.kind == KeyType::ROOT_ITEM && TreeId::from(key.objectid).is_subvolume() => {
+            Ok(key.objectid.into())
+        }
+        Some(key) => Err(Error::new(ErrorKind::Corrupt, format!("the default subvolume is {key}"))),
+        None => Ok(TreeId::FS),
+    }
+}
+
+/// Whether the filesystem may have INODE_EXTREF items.
+pub(crate) fn extrefs(_engine: &Engine) -> Extrefs {
+    Extrefs::Yes
+}
+
+/// The payload of ROOT_REF and ROOT_BACKREF items.
+pub(crate) struct RootRef<'a> {
+    /// The directory with the entry.
+    pub(crate) dir: ObjectId,
+    /// The entry's DIR_INDEX number.
+    pub(crate) index: u64,
+    /// The entry's name.
+    pub(crate) name: &'a [u8],
+}
+
+impl<'a> RootRef<'a> {
+    pub(crate) fn decode(item: &'a [u8]) -> Result<Self> {
+        let read = || {
+            let word = |at: usize| Some(u64::from_le_bytes(item.get(at..at + 8)?.try_into().ok()?));
+            let len = usize::from(u16::from_le_bytes(item.get(16..18)?.try_into().ok()?));
+            let name = item.get(18..18 + len)?;
+            Some(Self { dir: ObjectId::new(word(0)?), index: word(8)?, name })
+        };
+        read().ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("root reference of {} bytes", item.len())))
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut item = Vec::with_capacity(18 + self.name.len());
+        item.extend_from_slice(&self.dir.get().to_le_bytes());
+        item.extend_from_slice(&self.index.to_le_bytes());
+        item.extend_from_slice(&u16::try_from(self.name.len()).expect("names are checked").to_le_bytes());
+        item.extend_from_slice(self.name);
+        item
+    }
+}
+
+impl Filesystem {
+    /// The subvolume that is mounted when none is named.
+    #[must_use]
+    pub fn default_subvolume(&self) -> TreeId {
+        TreeId::new(self.subvolumes.default.load(Ordering::Acquire))
+    }
+
+    /// The root directory of a subvolume.
+    pub fn root(&self, subvolume: TreeId) -> Result<InodeId> {
+        self.subvolume(subvolume, Wait::Yes)?;
+        Ok(InodeId::new(subvolume, ObjectId::FIRST_FREE))
+    }
+
+    /// The subvolume whose root is at `path`, from the top level; an empty path is the top level itself.
+    pub fn resolve_subvolume(&self, path: &[u8]) -> Result<TreeId> {
+        let mut at = self.root(TreeId::FS)?;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            at = self.lookup(at, name, Wait::Yes)?;
+        }
+        if at.ino == ObjectId::FIRST_FREE {
+            return Ok(at.subvolume);
+        }
+        Err(Error::invalid(format!("{} is not the root of a subvolume", String::from_utf8_lossy(path))))
+    }
+
+    /// Makes `subvolume` the one that is mounted when none is named.
+    pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
+        self.subvolume(subvolume, Wait::Yes)?;
+        let handle = self.engine.start(Units::items(1))?;
+        let head = dir_item::Head {
+            location: Target::Subvolume(subvolume).location(),
+            transid: handle.generation(),
+            kind: crate::inode::FileType::Directory.dir_type(),
+        };
+        let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
+        let redirect = |item: &mut [u8]| head.redirect(item, b"default");
+        let done = self.root_tree.update(&handle, &key, redirect);
+        let done = done.and_then(|done| {
+            let found = done.transpose()?.unwrap_or(false);
+            found.then_some(()).ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
+        });
+        finish(handle, done)?;
+        self.subvolumes.default.store(subvolume.get(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Forbids or allows changes in a subvolume.
+    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        let subvolume = self.subvolume(id, Wait::Yes)?;
+        let handle = self.engine.start(Units::items(1))?;
+        let done = handle.update_root_item(id, |root| {
+            let flags = root.flags.get();
+            root.flags.set(if read_only { flags | ROOT_READ_ONLY } else { flags & !ROOT_READ_ONLY });
+        });
+        finish(handle, done)?;
+        subvolume.read_only.store(read_only, Ordering::Release);
+        Ok(())
+    }
+
+    /// The subvolume `id`, opened if it is not in use yet.
+    pub(crate) fn subvolume(&self, id: TreeId, wait: Wait) -> Result<Arc<Subvolume>> {
+        if let Some(subvolume) = self.subvolumes.get(id) {
+            return Ok(subvolume);
+        }
+        if wait == Wait::No {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        if !id.is_subvolume() {
+            return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is no subvolume")));
+        }
+        let loading = self.subvolumes.loading.lock();
+        if let Some(subvolume) = self.subvolumes.get(id) {
+            return Ok(subvolume);
+        }
+        let root = self.engine.root_item(id).map_err(|error| error.context(format!("subvolume {id}")))?;
+        let flags = root.flags.get();
+        if root.refs.get() == 0 || flags & ROOT_DEAD != 0 {
+            return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
+        }
+        let tree = self.engine.tree(id)?;
+        let last_ino = highest_objectid(&tree)?;
+        let subvolume = Arc::new(Subvolume::new(tree, last_ino, flags & ROOT_READ_ONLY != 0));
+        if self.engine.read_only().is_none() {
+            self.delete_orphans(id, &subvolume.tree)?;
+        }
+        self.subvolumes.put(id, Arc::clone(&subvolume));
+        drop(loading);
+        Ok(subvolume)
+    }
+
+    /// The inode that an entry `name` of `dir` stands for.
+    pub(crate) fn resolve(&self, dir: InodeId, name: &[u8], target: Target, wait: Wait) -> Result<InodeId> {
+        let child = match target {
+            Target::Inode(ino) => return Ok(InodeId::new(dir.subvolume, ino)),
+            Target::Subvolume(child) => child,
+        };
+        let linked = self.root_tree.get(&keys::root_ref(dir.subvolume, child), wait, |item| {
+            RootRef::decode(item).map(|root_ref| root_ref.dir == dir.ino && root_ref.name == name)
+        })?;
+        if linked.transpose()?.unwrap_or(false) {
+            Ok(InodeId::new(child, ObjectId::FIRST_FREE))
+        } else {
+            Ok(InodeId::new(dir.subvolume, keys::EMPTY_SUBVOLUME_DIR))
+        }
+    }
+
+    /// The directory that has the entry of a subvolume; none for the top level.
+    pub(crate) fn parent_of_subvolume(&self, id: TreeId, wait: Wait) -> Result<Option<InodeId>> {
+        let cursor = self.root_tree.cursor(&Key::new(id.objectid(), KeyType::ROOT_BACKREF, 0), wait)?;
+        match cursor.item() {
+            Some((key, item)) if key.objectid == id.objectid() && key.kind == KeyType::ROOT_BACKREF => {
+                let dir = RootRef::decode(item)?.dir;
+                Ok(Some(InodeId::new(TreeId::new(key.offset), dir)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
