@@ -1,0 +1,171 @@
+use super::*;
+use crate::key::KeyType;
+use creamery_base::ObjectId;
+
+fn key(n: u64) -> Key {
+    Key::new(ObjectId::new(n), KeyType::INODE_ITEM, 0)
+}
+
+fn new(level: u8) -> NewBlock {
+    NewBlock {
+        logical: Logical::new(1 << 20),
+        generation: Generation::new(3),
+        owner: TreeId::FS,
+        level,
+        fsid: Uuid::nil(),
+        chunk_tree_uuid: Uuid::nil(),
+    }
+}
+
+/// A small generator with a fixed seed.
+struct Lcg(u64);
+
+impl Lcg {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+fn model_of(leaf: BlockRef<'_>) -> Vec<(Key, Vec<u8>)> {
+    (0..leaf.count()).map(|slot| (leaf.key(slot), leaf.data(slot).to_vec())).collect()
+}
+
+/// Builds a leaf from scratch; equal bytes mean that no trace of history is left.
+fn built(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    let mut leaf = BlockMut::init(&mut bytes, &new(0));
+    let lens: Vec<(Key, usize)> = model.iter().map(|(key, data)| (*key, data.len())).collect();
+    leaf.insert_items(0, &lens);
+    for (slot, (_, data)) in model.iter().enumerate() {
+        leaf.data_mut(slot).copy_from_slice(data);
+    }
+    bytes
+}
+
+#[test]
+fn any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace() {
+    let mut rng = Lcg(1);
+    let mut bytes = vec![0xaa; 4096];
+    let mut leaf = BlockMut::init(&mut bytes, &new(0));
+    let mut model: Vec<(Key, Vec<u8>)> = Vec::new();
+    let other: Vec<(Key, Vec<u8>)> = (0..9).map(|n| (key(n), vec![n as u8; n as usize * 3])).collect();
+    let other = built(&other);
+    for step in 0..4000 {
+        let slot = rng.below(model.len() + 1);
+        match rng.below(6) {
+            0 => {
+                let n = rng.below(4);
+                let items: Vec<(Key, usize)> =
+                    (0..n).map(|_| (key(rng.below(99) as u64), rng.below(120))).collect();
+                let need: usize = items.iter().map(|(_, len)| len + ITEM_LEN).sum();
+                if leaf.as_ref().free_space() < need {
+                    continue;
+                }
+                leaf.insert_items(slot, &items);
+                for (i, (key, len)) in items.iter().enumerate() {
+                    assert!(leaf.as_ref().data(slot + i).iter().all(|&b| b == 0), "new data is zero");
+                    leaf.data_mut(slot + i).fill(step as u8);
+                    model.insert(slot + i, (*key, vec![step as u8; *len]));
+                }
+            }
+            1 => {
+                let n = rng.below(model.len() - slot + 1).min(3);
+                leaf.remove_items(slot, n);
+                model.drain(slot..slot + n);
+            }
+            2 if slot < model.len() => {
+                let bytes = rng.below(60);
+                if leaf.as_ref().free_space() < bytes {
+                    continue;
+                }
+                leaf.grow_item(slot, bytes);
+                let len = model[slot].1.len();
+                model[slot].1.resize(len + bytes, 0);
+            }
+            3 if slot < model.len() => {
+                let new_len = rng.below(model[slot].1.len() + 1);
+                let keep = if rng.below(2) == 0 { Keep::Front } else { Keep::Back };
+                leaf.shrink_item(slot, new_len, keep);
+                let data = &mut model[slot].1;
+                match keep {
+                    Keep::Front => data.truncate(new_len),
+                    Keep::Back => drop(data.drain(..data.len() - new_len)),
+                }
+            }
+            4 => {
+                let src = BlockRef::new(&other);
+                let from = rng.below(src.count());
+                let n = rng.below(src.count() - from + 1);
+                let need: usize = (from..from + n).map(|i| src.item_size(i) + ITEM_LEN).sum();
+                if leaf.as_ref().free_space() < need {
+                    continue;
+                }
+                leaf.copy_items_from(slot, src, from, n);
+                for i in 0..n {
+                    model.insert(slot + i, (src.key(from + i), src.data(from + i).to_vec()));
+                }
+            }
+            5 if slot < model.len() => {
+                let key = key(rng.below(99) as u64);
+                leaf.set_item_key(slot, &key);
+                model[slot].0 = key;
+            }
+            _ => {}
+        }
+        assert_eq!(model_of(leaf.as_ref()), model, "step {step}");
+        assert_eq!(leaf.as_ref().bytes(), built(&model), "step {step}");
+    }
+}
+
+#[test]
+fn node_edits_keep_order_and_zero_the_rest() {
+    let mut bytes = vec![0xaa; 4096];
+    let mut node = BlockMut::init(&mut bytes, &new(1));
+    for n in [5, 1, 9, 3, 7] {
+        let slot = node.as_ref().search(&key(n), 0).unwrap_err();
+        node.insert_ptr(slot, &key(n), Logical::new(n * 4096), Generation::new(n));
+    }
+    let keys =
+        |node: &BlockMut<'_>| (0..node.as_ref().count()).map(|s| node.as_ref().key(s)).collect::<Vec<_>>();
+    assert_eq!(keys(&node), [1, 3, 5, 7, 9].map(key));
+    assert_eq!(node.as_ref().child(3), (Logical::new(7 * 4096), Generation::new(7)));
+    assert_eq!(node.as_ref().child_slot(&key(8)), 3);
+    assert_eq!(node.as_ref().child_slot(&key(0)), 0);
+    node.remove_ptrs(1, 2);
+    node.set_key(1, &key(6));
+    node.set_child(1, Logical::new(4096), Generation::new(2));
+    assert_eq!(keys(&node), [1, 6, 9].map(key));
+    assert_eq!(node.as_ref().child(1), (Logical::new(4096), Generation::new(2)));
+    assert!(node.as_ref().bytes()[HEADER_LEN + 3 * KEY_PTR_LEN..].iter().all(|&b| b == 0));
+
+    let mut second = vec![0; 4096];
+    let mut second = BlockMut::init(&mut second, &new(1));
+    second.insert_ptr(0, &key(100), Logical::new(4096), Generation::new(1));
+    second.copy_ptrs_from(0, node.as_ref(), 1, 2);
+    assert_eq!(keys(&second), [6, 9, 100].map(key));
+}
+
+#[test]
+fn search_finds_every_key_and_every_gap_from_any_low() {
+    let mut bytes = vec![0; 4096];
+    let mut leaf = BlockMut::init(&mut bytes, &new(0));
+    let items: Vec<(Key, usize)> = (0..50).map(|n| (key(n * 2), 1)).collect();
+    leaf.insert_items(0, &items);
+    for n in 0..50 {
+        for low in 0..=n {
+            assert_eq!(leaf.as_ref().search(&key(n as u64 * 2), low), Ok(n));
+            assert_eq!(leaf.as_ref().search(&key(n as u64 * 2 + 1), low), Err(n + 1));
+        }
+    }
+    let odd = Key::new(ObjectId::new(4), KeyType::INODE_REF, 0);
+    assert_eq!(leaf.as_ref().search(&odd, 0), Err(3));
+    assert_eq!(leaf.as_ref().search(&Key { offset: 1, ..key(4) }, 0), Err(3));
+}
+
+#[test]
+#[should_panic(expected = "free")]
+fn inserting_more_than_fits_is_a_bug() {
+    let mut bytes = vec![0; 4096];
+    BlockMut::init(&mut bytes, &new(0)).insert_items(0, &[(key(1), 4000)]);
+}

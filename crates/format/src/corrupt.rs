@@ -1,0 +1,181 @@
+//! What is wrong with a block, and where: exact inside, one kind of error outside.
+//!
+//! Messages follow one grammar: `corrupt <leaf|node>: <where>, <reason>[, found <value>[, want <range>]]`; lower
+//! case, decimal numbers, checksums in hex, half-open ranges as `[a, b)` and closed ones as `[a, b]`.
+
+use std::fmt;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, TreeId, Uuid};
+
+use crate::key::{Key, KeyType};
+
+/// Where damage was found.
+///
+/// ```
+/// use creamery_base::{Logical, TreeId};
+/// use creamery_format::BlockSite;
+/// let site = BlockSite { level: Some(0), tree: Some(TreeId::FS), logical: Logical::new(4096), slot: None, key: None };
+/// assert_eq!(site.to_string(), "leaf: tree=5 logical=4096");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockSite {
+    /// The level, when it is known whether the block is a leaf.
+    pub level: Option<u8>,
+    /// The tree, when it is known.
+    pub tree: Option<TreeId>,
+    /// The address at which the block was read.
+    pub logical: Logical,
+    /// The item or key pointer.
+    pub slot: Option<usize>,
+    /// Its key.
+    pub key: Option<Key>,
+}
+
+impl fmt::Display for BlockSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.level {
+            Some(0) => "leaf:",
+            Some(_) => "node:",
+            None => "block:",
+        })?;
+        if let Some(tree) = self.tree {
+            write!(f, " tree={}", tree.get().cast_signed())?;
+        }
+        write!(f, " logical={}", self.logical)?;
+        if let Some(slot) = self.slot {
+            write!(f, " slot={slot}")?;
+        }
+        if let Some(key) = self.key {
+            write!(f, " key={key}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Hex digits of a checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SumHex {
+    field: [u8; 32],
+    len: usize,
+}
+
+impl SumHex {
+    /// The first `len` bytes of a checksum field.
+    #[must_use]
+    pub const fn new(field: [u8; 32], len: usize) -> Self {
+        Self { field, len }
+    }
+}
+
+impl fmt::Display for SumHex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("0x")?;
+        self.field.iter().take(self.len).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What is wrong. Exhaustive for this crate's tests; new reasons may come.
+///
+/// ```
+/// use creamery_format::CorruptKind;
+/// assert_eq!(CorruptKind::Level { found: 9, want: 0 }.to_string(), "wrong level, found 9, want 0");
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[allow(missing_docs)] // the message beside each variant says what its fields are
+pub enum CorruptKind {
+    #[error("block has wrong length, found {found}, want {want}")]
+    BlockLength { found: usize, want: usize },
+    #[error("checksum mismatch, found {found}, want {want}")]
+    Checksum { found: SumHex, want: SumHex },
+    #[error("wrong filesystem uuid, found {found}, want {want}")]
+    Fsid { found: Uuid, want: Uuid },
+    #[error("wrong address, found {found}, want {want}")]
+    Address { found: Logical, want: Logical },
+    #[error("wrong generation, found {found}, want {want}")]
+    WrongGeneration { found: Generation, want: Generation },
+    #[error("wrong level, found {found}, want {want}")]
+    Level { found: u8, want: u8 },
+    #[error("level too high, found {found}, want [0, 7]")]
+    LevelMax { found: u8 },
+    #[error("wrong owner, found {found}, want {want}")]
+    Owner { found: TreeId, want: TreeId },
+    #[error("wrong first key, found {found}, want {want}")]
+    FirstKey { found: Key, want: Key },
+    #[error("block is empty")]
+    Empty,
+    #[error("too many entries, found {found}, want [1, {max}]")]
+    Count { found: usize, max: usize },
+    #[error("keys out of order, found {found} after {previous}")]
+    KeyOrder { previous: Key, found: Key },
+    #[error("item ends past leaf data, found {found}, want [0, {max}]")]
+    ItemEnd { found: u64, max: u64 },
+    #[error("item data has a gap or overlaps, found end {found}, want {want}")]
+    ItemGap { found: u64, want: u64 },
+    #[error("item data overlaps item heads, found offset {found}, want [{min}, {max}]")]
+    ItemOverlap { found: u64, min: u64, max: u64 },
+    #[error("child pointer is null")]
+    ChildNull,
+    #[error("child pointer is not aligned, found {found}, want a multiple of {unit}")]
+    ChildAlignment { found: Logical, unit: u64 },
+    #[error("wrong size of {kind}, found {found}, want {want}")]
+    ItemSize { kind: KeyType, found: usize, want: usize },
+    #[error("size of {kind} out of range, found {found}, want [{min}, {max}]")]
+    ItemSizeRange { kind: KeyType, found: usize, min: usize, max: usize },
+    #[error("{what} out of range, found {found}, want [{min}, {max}]")]
+    Range { what: &'static str, found: u64, min: u64, max: u64 },
+    #[error("{what} is not aligned, found {found}, want a multiple of {unit}")]
+    Alignment { what: &'static str, found: u64, unit: u64 },
+    #[error("{what}, found {found}, want {want}")]
+    Mismatch { what: &'static str, found: u64, want: u64 },
+    #[error("{what} runs past its item, found end {found}, want [0, {max}]")]
+    Overrun { what: &'static str, found: u64, max: u64 },
+    #[error("unknown {what}, found {found}")]
+    Unknown { what: &'static str, found: u64 },
+}
+
+/// Damage in a tree block: opaque to callers, exact in its message.
+///
+/// ```
+/// use creamery_base::{Error, ErrorKind, Logical};
+/// use creamery_format::{BlockSite, CorruptKind, Corruption};
+/// let site = BlockSite { level: None, tree: None, logical: Logical::new(4096), slot: None, key: None };
+/// let damage = Corruption::new(site, CorruptKind::Empty);
+/// assert_eq!(damage.to_string(), "corrupt block: logical=4096, block is empty");
+/// assert_eq!(Error::from(damage).kind(), ErrorKind::Corrupt);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("corrupt {}, {}", .0.site, .0.kind)]
+pub struct Corruption(Box<Detail>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Detail {
+    site: BlockSite,
+    kind: CorruptKind,
+}
+
+impl Corruption {
+    /// This damage at this place.
+    #[must_use]
+    pub fn new(site: BlockSite, kind: CorruptKind) -> Self {
+        Self(Box::new(Detail { site, kind }))
+    }
+
+    /// Where.
+    #[must_use]
+    pub fn site(&self) -> &BlockSite {
+        &self.0.site
+    }
+
+    /// What.
+    #[must_use]
+    pub fn kind(&self) -> &CorruptKind {
+        &self.0.kind
+    }
+}
+
+impl From<Corruption> for Error {
+    fn from(damage: Corruption) -> Self {
+        Self::with_source(ErrorKind::Corrupt, String::new(), damage)
+    }
+}

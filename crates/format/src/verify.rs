@@ -1,0 +1,210 @@
+//! The door: a tree block is trusted if and only if [`verify_block`] passed it. It runs after every read and, on
+//! the sealed bytes, before every write.
+//!
+//! It proves the checksum, that the block is the one that was asked for (filesystem, address, level, generation,
+//! owner, first key), and that walking it cannot leave it (entry count, key order, item bounds, child pointers).
+
+use creamery_base::{Generation, Logical, TreeId, Uuid};
+use creamery_codec::{ChecksumType, checksum};
+
+use crate::block::{
+    BlockRef, HEADER_FLAG_RELOC, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max,
+};
+use crate::corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
+use crate::key::Key;
+
+/// Bytes of the checksum field at the start of a block.
+const CSUM_FIELD: usize = 32;
+/// Addresses of tree blocks are multiples of the sector size; this is the smallest there is.
+const SECTOR_MIN: u64 = 4096;
+
+/// What the reader knows about a block before reading it.
+///
+/// ```
+/// use creamery_base::*;
+/// use creamery_codec::ChecksumType;
+/// use creamery_format::*;
+/// let new = NewBlock {
+///     logical: Logical::new(1 << 20), generation: Generation::new(7), owner: TreeId::FS, level: 0,
+///     fsid: Uuid::nil(), chunk_tree_uuid: Uuid::nil(),
+/// };
+/// let mut bytes = vec![0; 4096];
+/// BlockMut::init(&mut bytes, &new).insert_items(0, &[(Key::MIN, 0)]);
+/// seal(&mut bytes, ChecksumType::Crc32c);
+/// let mut want = Expected {
+///     logical: Logical::new(1 << 20), level: Some(0), generation: Some(Generation::new(7)),
+///     owner: Some(TreeId::FS), first_key: Some(Key::MIN), fsid: Uuid::nil(), checksum: ChecksumType::Crc32c,
+/// };
+/// assert!(verify_block(&bytes, &want).is_ok());
+/// want.logical = Logical::new(2 << 20);
+/// assert!(verify_block(&bytes, &want).is_err());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    /// Where it was read.
+    pub logical: Logical,
+    /// Its level, from the parent or the root item.
+    pub level: Option<u8>,
+    /// Its generation, from the parent or the root item.
+    pub generation: Option<Generation>,
+    /// The tree it was reached through. Blocks of a subvolume may belong to any subvolume, since snapshots share.
+    pub owner: Option<TreeId>,
+    /// Its first key, from the parent.
+    pub first_key: Option<Key>,
+    /// The filesystem's metadata UUID.
+    pub fsid: Uuid,
+    /// The filesystem's checksum.
+    pub checksum: ChecksumType,
+}
+
+/// Writes the checksum of a finished block into its header.
+pub fn seal(bytes: &mut [u8], kind: ChecksumType) {
+    let sum = checksum(kind, &bytes[CSUM_FIELD..]);
+    bytes[..CSUM_FIELD].copy_from_slice(sum.field());
+}
+
+/// Checks everything that can be checked on one block. See the [module](self).
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn verify_block(bytes: &[u8], want: &Expected) -> Result<(), Corruption> {
+    let mut site =
+        BlockSite { level: want.level, tree: want.owner, logical: want.logical, slot: None, key: None };
+    let corrupt = |site, kind| Err(Corruption::new(site, kind));
+    if bytes.len() < SECTOR_MIN as usize {
+        let kind = CorruptKind::BlockLength { found: bytes.len(), want: SECTOR_MIN as usize };
+        return corrupt(site, kind);
+    }
+    verify_identity(bytes, want).or_else(|kind| corrupt(site, kind))?;
+    let block = BlockRef::new(bytes);
+    site.level = Some(block.level());
+    site.tree = Some(want.owner.unwrap_or_else(|| block.owner()));
+    verify_count(block, want).or_else(|kind| corrupt(site, kind))?;
+    let entries = if block.is_leaf() { verify_leaf(block) } else { verify_node(block) };
+    entries.or_else(|(slot, kind)| {
+        corrupt(BlockSite { slot: Some(slot), key: Some(block.key(slot)), ..site }, kind)
+    })
+}
+
+/// The header: are these the bytes that were written, and is it the block that was asked for?
+fn verify_identity(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
+    let header = BlockRef::new(bytes).header();
+    let sum = checksum(want.checksum, &bytes[CSUM_FIELD..]);
+    let len = want.checksum.size();
+    if header.csum[..len] != *sum.as_bytes(want.checksum) {
+        let (found, want) = (SumHex::new(header.csum, len), SumHex::new(*sum.field(), len));
+        return Err(CorruptKind::Checksum { found, want });
+    }
+    let block = BlockRef::new(bytes);
+    if block.fsid() != want.fsid {
+        return Err(CorruptKind::Fsid { found: block.fsid(), want: want.fsid });
+    }
+    if block.logical() != want.logical {
+        return Err(CorruptKind::Address { found: block.logical(), want: want.logical });
+    }
+    if block.level() > LEVEL_MAX {
+        return Err(CorruptKind::LevelMax { found: block.level() });
+    }
+    if let Some(level) = want.level
+        && block.level() != level
+    {
+        return Err(CorruptKind::Level { found: block.level(), want: level });
+    }
+    if let Some(generation) = want.generation
+        && block.generation() != generation
+    {
+        return Err(CorruptKind::WrongGeneration { found: block.generation(), want: generation });
+    }
+    match want.owner {
+        Some(owner) if !owner_fits(block, owner) => {
+            Err(CorruptKind::Owner { found: block.owner(), want: owner })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a block may be reached through `tree`. Subvolumes share blocks with each other, and take over blocks
+/// that relocation copied.
+fn owner_fits(block: BlockRef<'_>, tree: TreeId) -> bool {
+    let owner = block.owner();
+    let relocated = owner == TreeId::TREE_RELOC && block.flags() & HEADER_FLAG_RELOC != 0;
+    owner == tree
+        || (tree.is_subvolume() && (owner.is_subvolume() || relocated))
+        || (tree == TreeId::TREE_RELOC && owner.is_shareable())
+}
+
+fn verify_count(block: BlockRef<'_>, want: &Expected) -> Result<(), CorruptKind> {
+    let max = match block.is_leaf() {
+        true => leaf_data_max(block.node_size()) / ITEM_LEN,
+        false => node_ptr_max(block.node_size()),
+    };
+    if block.count() > max {
+        return Err(CorruptKind::Count { found: block.count(), max });
+    }
+    let Some(first) = block.first_key() else {
+        // Only the root of an empty tree, which is found without a parent's key, has nothing in it.
+        let empty_root = want.level == Some(0) && want.first_key.is_none();
+        return if empty_root { Ok(()) } else { Err(CorruptKind::Empty) };
+    };
+    match want.first_key {
+        Some(want) if want != first => Err(CorruptKind::FirstKey { found: first, want }),
+        _ => Ok(()),
+    }
+}
+
+/// Keys ascend, data is contiguous and inside the block.
+fn verify_leaf(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
+    let max = leaf_data_max(block.node_size()) as u64;
+    let heads = (block.count() * ITEM_LEN) as u64;
+    let mut boundary = max;
+    let mut previous: Option<Key> = None;
+    for (slot, item) in block.items().iter().enumerate() {
+        let key = Key::from(item.key);
+        verify_order(previous, key).map_err(|kind| (slot, kind))?;
+        previous = Some(key);
+        let start = u64::from(item.offset.get());
+        let end = start + u64::from(item.size.get());
+        if end > max {
+            return Err((slot, CorruptKind::ItemEnd { found: end, max }));
+        }
+        if end != boundary {
+            return Err((slot, CorruptKind::ItemGap { found: end, want: boundary }));
+        }
+        if start < heads {
+            return Err((slot, CorruptKind::ItemOverlap { found: start, min: heads, max }));
+        }
+        boundary = start;
+    }
+    Ok(())
+}
+
+/// Keys ascend, children have possible addresses.
+fn verify_node(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
+    let mut previous: Option<Key> = None;
+    for (slot, ptr) in block.key_ptrs().iter().enumerate() {
+        let key = Key::from(ptr.key);
+        verify_order(previous, key).map_err(|kind| (slot, kind))?;
+        previous = Some(key);
+        let child = Logical::new(ptr.blockptr.get());
+        if child.get() == 0 {
+            return Err((slot, CorruptKind::ChildNull));
+        }
+        if !child.is_aligned(SECTOR_MIN) {
+            return Err((slot, CorruptKind::ChildAlignment { found: child, unit: SECTOR_MIN }));
+        }
+    }
+    Ok(())
+}
+
+fn verify_order(previous: Option<Key>, found: Key) -> Result<(), CorruptKind> {
+    match previous {
+        Some(previous) if previous >= found => Err(CorruptKind::KeyOrder { previous, found }),
+        _ => Ok(()),
+    }
+}
+
+const _: () = assert!(HEADER_LEN > CSUM_FIELD);
+
+#[cfg(test)]
+#[path = "verify_tests.rs"]
+mod tests;

@@ -1,0 +1,116 @@
+use super::*;
+use crate::block_mut::{BlockMut, NewBlock};
+use crate::key::KeyType;
+use creamery_base::ObjectId;
+
+const AT: Logical = Logical::new(1 << 20);
+
+fn key(n: u64) -> Key {
+    Key::new(ObjectId::new(n), KeyType::ORPHAN_ITEM, 0)
+}
+
+fn block(level: u8, edit: impl FnOnce(&mut BlockMut<'_>)) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    let new = NewBlock {
+        logical: AT,
+        generation: Generation::new(3),
+        owner: TreeId::new(257),
+        level,
+        fsid: Uuid::from_u128(7),
+        chunk_tree_uuid: Uuid::nil(),
+    };
+    edit(&mut BlockMut::init(&mut bytes, &new));
+    seal(&mut bytes, ChecksumType::Crc32c);
+    bytes
+}
+
+fn want(level: u8) -> Expected {
+    Expected {
+        logical: AT,
+        level: Some(level),
+        generation: Some(Generation::new(3)),
+        owner: Some(TreeId::FS),
+        first_key: None,
+        fsid: Uuid::from_u128(7),
+        checksum: ChecksumType::Crc32c,
+    }
+}
+
+fn message(bytes: &[u8], want: &Expected) -> String {
+    verify_block(bytes, want).expect_err("the block is damaged").to_string()
+}
+
+#[test]
+fn a_good_leaf_passes_with_every_checksum() {
+    let mut bytes = block(0, |leaf| leaf.insert_items(0, &[(key(1), 0), (key(2), 0)]));
+    for checksum in ChecksumType::ALL {
+        seal(&mut bytes, checksum);
+        let want = Expected { checksum, first_key: Some(key(1)), ..want(0) };
+        assert_eq!(verify_block(&bytes, &want), Ok(()));
+    }
+}
+
+#[test]
+fn each_field_of_the_header_is_compared() {
+    let good = block(0, |leaf| leaf.insert_items(0, &[(key(1), 0)]));
+    let mut flipped = good.clone();
+    flipped[4095] ^= 1;
+    assert!(message(&flipped, &want(0)).contains("checksum mismatch, found 0x"));
+    for (want, reason) in [
+        (Expected { fsid: Uuid::nil(), ..want(0) }, "wrong filesystem uuid"),
+        (Expected { logical: Logical::new(4096), ..want(0) }, "wrong address, found 1048576, want 4096"),
+        (Expected { level: Some(1), ..want(0) }, "wrong level, found 0, want 1"),
+        (Expected { generation: Some(Generation::new(4)), ..want(0) }, "wrong generation, found 3, want 4"),
+        (Expected { owner: Some(TreeId::EXTENT), ..want(0) }, "wrong owner, found 257, want 2"),
+        (Expected { first_key: Some(key(2)), ..want(0) }, "wrong first key"),
+    ] {
+        let message = message(&good, &want);
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+#[test]
+fn a_shared_block_of_another_subvolume_passes() {
+    let good = block(0, |leaf| leaf.insert_items(0, &[(key(1), 0)]));
+    assert_eq!(verify_block(&good, &Expected { owner: Some(TreeId::new(300)), ..want(0) }), Ok(()));
+}
+
+#[test]
+fn only_a_root_may_be_empty() {
+    let empty = block(0, |_| ());
+    assert_eq!(verify_block(&empty, &want(0)), Ok(()));
+    assert!(message(&empty, &Expected { first_key: Some(key(1)), ..want(0) }).ends_with("block is empty"));
+    assert!(message(&block(1, |_| ()), &want(1)).ends_with("block is empty"));
+}
+
+#[test]
+fn the_message_names_tree_address_slot_key_and_values() {
+    let bytes = block(0, |leaf| {
+        leaf.insert_items(0, &[(key(256), 10), (key(257), 10)]);
+        leaf.bytes_mut()[HEADER_LEN + ITEM_LEN + 21..][..4].copy_from_slice(&5000_u32.to_le_bytes());
+    });
+    assert_eq!(
+        message(&bytes, &want(0)),
+        "corrupt leaf: tree=5 logical=1048576 slot=1 key=(257 ORPHAN_ITEM 0), \
+         item ends past leaf data, found 8975, want [0, 3995]"
+    );
+}
+
+#[test]
+fn bad_entries_are_found() {
+    let order = block(0, |leaf| leaf.insert_items(0, &[(key(2), 0), (key(2), 0)]));
+    assert!(message(&order, &want(0)).contains("keys out of order"));
+    let gap = block(0, |leaf| {
+        leaf.insert_items(0, &[(key(1), 8), (key(2), 8)]);
+        leaf.bytes_mut()[HEADER_LEN + ITEM_LEN + 21..][..4].copy_from_slice(&7_u32.to_le_bytes());
+    });
+    assert!(message(&gap, &want(0)).contains("gap or overlaps"));
+    let count = block(0, |leaf| leaf.set_count(5000));
+    assert!(message(&count, &want(0)).contains("too many entries, found 5000"));
+    let null = block(1, |node| node.insert_ptr(0, &key(1), Logical::new(0), Generation::new(1)));
+    assert!(message(&null, &want(1)).contains("child pointer is null"));
+    let odd = block(1, |node| node.insert_ptr(0, &key(1), Logical::new(4097), Generation::new(1)));
+    assert!(message(&odd, &want(1)).contains("not aligned, found 4097"));
+    let level = block(0, |leaf| leaf.bytes_mut()[100] = 8);
+    assert!(message(&level, &Expected { level: None, ..want(0) }).contains("level too high"));
+}
