@@ -1,0 +1,3 @@
+//! Tests of the data room over an engine.
+
+mod model;
