@@ -88,7 +88,7 @@ impl OrderedExtent {
             let sector = usize::try_from(self.sector).expect("a sector fits in memory");
             checksum_blocks(self.checksum, data, sector, csums);
         }
-        engine.write_data_at(&self.space, self.written, data)?;
+        engine.volume().write_data(self.space.start() + self.written, data)?;
         self.written += len;
         Ok(())
     }

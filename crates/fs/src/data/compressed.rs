@@ -1,8 +1,7 @@
 //! Unpacking compressed extents.
 
 use creamery_base::{Error, Result};
-
-use super::file_extent::Compression;
+use creamery_format::Compression;
 
 /// Whether extents packed this way can be read.
 pub(crate) fn supported(compression: Compression) -> Result<()> {

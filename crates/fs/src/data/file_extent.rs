@@ -12,41 +12,22 @@
 //! - EXTENT-2: fields behind the type byte are looked at only after the type.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
-use creamery_format::Key;
+use creamery_format::{
+    Compression, FILE_EXTENT_INLINE, FILE_EXTENT_PREALLOC, FILE_EXTENT_REGULAR, Key, RawFileExtent,
+    RawFileExtentHead,
+};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of an item before an inline extent's data.
-pub(crate) const INLINE_HEADER: usize = 21;
+pub(crate) const INLINE_HEADER: usize = RawFileExtentHead::LEN;
 /// Bytes of every other item.
-pub(crate) const REGULAR_LEN: usize = 53;
+pub(crate) const REGULAR_LEN: usize = RawFileExtent::LEN;
 /// The longest extent that is ever made.
 pub(crate) const EXTENT_LEN_MAX: u64 = 128 << 20;
 /// The longest compressed extent, on disk and in memory.
 pub(crate) const COMPRESSED_LEN_MAX: u64 = 128 << 10;
 /// The largest file: what a signed file offset can name.
 pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
-
-const TYPE_INLINE: u8 = 0;
-const TYPE_REGULAR: u8 = 1;
-const TYPE_PREALLOC: u8 = 2;
-
-const AT_RAM_BYTES: usize = 8;
-const AT_COMPRESSION: usize = 16;
-const AT_ENCRYPTION: usize = 17;
-const AT_OTHER_ENCODING: usize = 18;
-const AT_TYPE: usize = 20;
-const AT_DISK_BYTENR: usize = 21;
-const AT_DISK_NUM_BYTES: usize = 29;
-const AT_OFFSET: usize = 37;
-const AT_NUM_BYTES: usize = 45;
-
-/// How an extent's bytes are packed on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Compression {
-    None,
-    Zlib,
-    Lzo,
-    Zstd,
-}
 
 /// A part of an extent on disk, as a file shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,10 +60,6 @@ pub(crate) enum FileExtent<'a> {
     Hole { num_bytes: u64 },
 }
 
-fn word(data: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"))
-}
-
 fn corrupt(key: &Key, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"))
 }
@@ -91,30 +68,24 @@ impl FileExtent<'_> {
     /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
     /// Errors: damage; unsupported for encrypted data and unknown compression.
     pub(crate) fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
-        if data.len() < INLINE_HEADER {
+        let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
             return Err(corrupt(key, "item is too short"));
-        }
+        };
         if !key.offset.is_multiple_of(sector) {
             return Err(corrupt(key, "file offset is not a multiple of the sector size"));
         }
-        let other = u16::from_le_bytes([data[AT_OTHER_ENCODING], data[AT_OTHER_ENCODING + 1]]);
-        if data[AT_ENCRYPTION] != 0 || other != 0 {
+        if head.encryption != 0 || head.other_encoding.get() != 0 {
             return Err(Error::unsupported(format!(
                 "file extent {key}: encrypted or otherwise encoded data"
             )));
         }
-        let compression = match data[AT_COMPRESSION] {
-            0 => Compression::None,
-            1 => Compression::Zlib,
-            2 => Compression::Lzo,
-            3 => Compression::Zstd,
-            unknown => {
-                return Err(Error::unsupported(format!("file extent {key}: compression number {unknown}")));
-            }
+        let Some(compression) = Compression::from_disk(head.compression) else {
+            let message = format!("file extent {key}: compression number {}", head.compression);
+            return Err(Error::unsupported(message));
         };
-        match data[AT_TYPE] {
-            TYPE_INLINE => check_inline(key, data, compression),
-            kind @ (TYPE_REGULAR | TYPE_PREALLOC) => check_on_disk(key, data, compression, kind, sector),
+        match head.kind {
+            FILE_EXTENT_INLINE => check_inline(key, head, inline, compression),
+            FILE_EXTENT_REGULAR | FILE_EXTENT_PREALLOC => check_on_disk(key, data, compression, sector),
             _ => Err(corrupt(key, "unknown type")),
         }
     }
@@ -138,12 +109,16 @@ impl FileExtent<'_> {
     }
 }
 
-fn check_inline<'a>(key: &Key, data: &'a [u8], compression: Compression) -> Result<FileExtent<'a>> {
-    let ram_bytes = word(data, AT_RAM_BYTES);
+fn check_inline<'a>(
+    key: &Key,
+    head: &RawFileExtentHead,
+    data: &'a [u8],
+    compression: Compression,
+) -> Result<FileExtent<'a>> {
+    let ram_bytes = head.ram_bytes.get();
     if key.offset != 0 {
         return Err(corrupt(key, "inline extent is not at offset 0"));
     }
-    let data = &data[INLINE_HEADER..];
     if compression == Compression::None && ram_bytes != data.len() as u64 {
         return Err(corrupt(key, "inline extent's length differs from its item's"));
     }
@@ -157,19 +132,19 @@ fn check_on_disk<'a>(
     key: &Key,
     data: &'a [u8],
     compression: Compression,
-    kind: u8,
     sector: u64,
 ) -> Result<FileExtent<'a>> {
-    if data.len() != REGULAR_LEN {
+    let Ok(raw) = RawFileExtent::ref_from_bytes(data) else {
         return Err(corrupt(key, "item has a wrong size"));
-    }
+    };
+    let prealloc = raw.kind == FILE_EXTENT_PREALLOC;
     let extent = Extent {
-        generation: Generation::new(word(data, 0)),
-        disk_bytenr: Logical::new(word(data, AT_DISK_BYTENR)),
-        disk_num_bytes: word(data, AT_DISK_NUM_BYTES),
-        ram_bytes: word(data, AT_RAM_BYTES),
-        offset: word(data, AT_OFFSET),
-        num_bytes: word(data, AT_NUM_BYTES),
+        generation: Generation::new(raw.generation.get()),
+        disk_bytenr: Logical::new(raw.disk_bytenr.get()),
+        disk_num_bytes: raw.disk_num_bytes.get(),
+        ram_bytes: raw.ram_bytes.get(),
+        offset: raw.offset.get(),
+        num_bytes: raw.num_bytes.get(),
         compression,
     };
     if extent.num_bytes == 0 || !extent.num_bytes.is_multiple_of(sector) {
@@ -190,7 +165,7 @@ fn check_on_disk<'a>(
     }
     let unpacked = if compression == Compression::None {
         extent.disk_num_bytes
-    } else if kind == TYPE_PREALLOC {
+    } else if prealloc {
         return Err(corrupt(key, "preallocated extent is compressed"));
     } else if extent.disk_num_bytes > COMPRESSED_LEN_MAX || extent.ram_bytes > COMPRESSED_LEN_MAX {
         return Err(corrupt(key, "compressed extent is too long"));
@@ -200,7 +175,7 @@ fn check_on_disk<'a>(
     if extent.offset.checked_add(extent.num_bytes).is_none_or(|end| end > unpacked) {
         return Err(corrupt(key, "shows more than its extent has"));
     }
-    Ok(if kind == TYPE_PREALLOC { FileExtent::Prealloc(extent) } else { FileExtent::Regular(extent) })
+    Ok(if prealloc { FileExtent::Prealloc(extent) } else { FileExtent::Regular(extent) })
 }
 
 impl Extent {
@@ -225,75 +200,70 @@ impl Extent {
         self
     }
 
+    /// The item bytes of a regular extent.
+    pub(crate) fn encode(&self) -> [u8; REGULAR_LEN] {
+        self.encode_as(FILE_EXTENT_REGULAR)
+    }
+
     /// The item bytes of a preallocated extent.
     pub(crate) fn encode_prealloc(&self) -> [u8; REGULAR_LEN] {
         assert_eq!(self.compression, Compression::None);
-        let mut data = self.encode();
-        data[AT_TYPE] = TYPE_PREALLOC;
-        data
+        self.encode_as(FILE_EXTENT_PREALLOC)
     }
 
-    /// The item bytes of a regular extent.
-    pub(crate) fn encode(&self) -> [u8; REGULAR_LEN] {
-        let compression = match self.compression {
-            Compression::None => 0,
-            Compression::Zlib => 1,
-            Compression::Lzo => 2,
-            Compression::Zstd => 3,
+    fn encode_as(&self, kind: u8) -> [u8; REGULAR_LEN] {
+        let raw = RawFileExtent {
+            generation: self.generation.get().into(),
+            ram_bytes: self.ram_bytes.into(),
+            compression: self.compression.to_disk(),
+            kind,
+            disk_bytenr: self.disk_bytenr.get().into(),
+            disk_num_bytes: self.disk_num_bytes.into(),
+            offset: self.offset.into(),
+            num_bytes: self.num_bytes.into(),
+            ..RawFileExtent::default()
         };
-        let mut data = header(self.generation, self.ram_bytes, TYPE_REGULAR);
-        data[AT_COMPRESSION] = compression;
-        put(&mut data, AT_DISK_BYTENR, self.disk_bytenr.get());
-        put(&mut data, AT_DISK_NUM_BYTES, self.disk_num_bytes);
-        put(&mut data, AT_OFFSET, self.offset);
-        put(&mut data, AT_NUM_BYTES, self.num_bytes);
-        data
+        zerocopy::transmute!(raw)
     }
-}
-
-fn put(data: &mut [u8], at: usize, value: u64) {
-    data[at..at + 8].copy_from_slice(&value.to_le_bytes());
-}
-
-fn header(generation: Generation, ram_bytes: u64, kind: u8) -> [u8; REGULAR_LEN] {
-    let mut data = [0; REGULAR_LEN];
-    put(&mut data, 0, generation.get());
-    put(&mut data, AT_RAM_BYTES, ram_bytes);
-    data[AT_TYPE] = kind;
-    data
 }
 
 /// The item bytes of an explicit hole.
 pub(crate) fn encode_hole(generation: Generation, num_bytes: u64) -> [u8; REGULAR_LEN] {
-    let mut data = header(generation, num_bytes, TYPE_REGULAR);
-    put(&mut data, AT_NUM_BYTES, num_bytes);
-    data
+    Extent { num_bytes, ram_bytes: num_bytes, ..Extent::whole(generation, Logical::new(0), 0) }.encode()
 }
 
 /// The item bytes of an inline extent.
 pub(crate) fn encode_inline(generation: Generation, content: &[u8]) -> Vec<u8> {
-    let mut data = Vec::with_capacity(INLINE_HEADER + content.len());
-    data.extend_from_slice(&header(generation, content.len() as u64, TYPE_INLINE)[..INLINE_HEADER]);
-    data.extend_from_slice(content);
-    data
+    let head = RawFileExtentHead {
+        generation: generation.get().into(),
+        ram_bytes: (content.len() as u64).into(),
+        kind: FILE_EXTENT_INLINE,
+        ..RawFileExtentHead::default()
+    };
+    [head.as_bytes(), content].concat()
+}
+
+/// An item that was checked before, for changing in place.
+fn raw_mut(data: &mut [u8]) -> &mut RawFileExtent {
+    RawFileExtent::mut_from_bytes(data).expect("the item was checked, and the inode's guard held since")
 }
 
 /// Changes in place how much of its extent (or hole) an item shows, keeping the front.
 pub(crate) fn set_num_bytes(data: &mut [u8], num_bytes: u64) {
-    assert_eq!(data.len(), REGULAR_LEN);
-    if word(data, AT_DISK_BYTENR) == 0 {
-        put(data, AT_RAM_BYTES, num_bytes);
+    let raw = raw_mut(data);
+    if raw.is_hole() {
+        raw.ram_bytes.set(num_bytes);
     }
-    put(data, AT_NUM_BYTES, num_bytes);
+    raw.num_bytes.set(num_bytes);
 }
 
 /// Takes the first `len` shown bytes away in place; the key has to move by as much.
 pub(crate) fn cut_front(data: &mut [u8], len: u64) {
-    let shown = word(data, AT_NUM_BYTES);
+    let raw = raw_mut(data);
+    let shown = raw.num_bytes.get();
     assert!(len < shown);
-    if word(data, AT_DISK_BYTENR) != 0 {
-        let offset = word(data, AT_OFFSET);
-        put(data, AT_OFFSET, offset + len);
+    if !raw.is_hole() {
+        raw.offset.set(raw.offset.get() + len);
     }
     set_num_bytes(data, shown - len);
 }

@@ -14,10 +14,11 @@
 //! The caller's inode guard keeps the pieces true after that.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_format::Compression;
 use creamery_tree::{Cursor, Tree};
 
 use super::extent_key;
-use super::file_extent::{Compression, Extent, FileExtent};
+use super::file_extent::{Extent, FileExtent};
 
 /// The EXTENT_DATA items that overlap a range.
 pub(crate) struct Items<'t> {

@@ -10,11 +10,12 @@
 //! - READ-2: no data is read from a device while a tree block is locked.
 
 use creamery_base::{Logical, Result, Wait};
+use creamery_format::Compression;
 use creamery_txn::Engine;
 use smallvec::SmallVec;
 
 use super::compressed;
-use super::file_extent::{Compression, Extent};
+use super::file_extent::Extent;
 use super::map::{Piece, Pieces, What};
 use crate::inode::{Inode, InodeItem};
 
