@@ -1,40 +1,14 @@
 //! Random operations on a file, beside a plain vector of bytes with a note of which sectors have data.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use creamery_base::{InodeId, ObjectId, TreeId, Wait};
+use creamery_base::Wait;
 use creamery_codec::ChecksumType;
-use creamery_txn::{Engine, Units};
+use creamery_txn::Engine;
 
+use super::support::{Kind, Random, audit, engine, new_file};
 use crate::data::{Want, drop_all, read, seek, truncate, write};
-use crate::inode::{Doomed, Inode, InodeFlags, InodeItem};
-use crate::keys;
-
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
-fn new_inode(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
-    let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
-    let tree = engine.tree(TreeId::FS).unwrap();
-    let item = InodeItem { flags, ..InodeItem::default() };
-    let handle = engine.start(Units::items(1)).unwrap();
-    tree.insert(&handle, &keys::inode_item(id.ino), &item.encode()).unwrap();
-    handle.end();
-    Inode::new(id, tree, item, Arc::new(Doomed::default()))
-}
+use crate::inode::{Inode, InodeFlags, InodeItem};
 
 struct Model {
     bytes: Vec<u8>,
@@ -47,13 +21,6 @@ fn sectors(n: u64) -> usize {
 
 fn check(engine: &Engine, inode: &Inode, item: &InodeItem, model: &Model, random: &mut Random) {
     assert_eq!(item.size, model.bytes.len() as u64);
-    let stored = inode
-        .tree
-        .get(&keys::inode_item(inode.id.ino), Wait::Yes, |b| InodeItem::decode(b))
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    assert_eq!(&stored, item);
     for whole in [true, false] {
         let (at, len) =
             if whole { (0, item.size + 10) } else { (random.below(item.size + 5000), random.below(50_000)) };
@@ -86,53 +53,11 @@ fn check(engine: &Engine, inode: &Inode, item: &InodeItem, model: &Model, random
     }
 }
 
-fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
-    use crate::data::file_extent::FileExtent;
-    let mut items =
-        crate::data::map::Items::new(&inode.tree, inode.id.ino, (0, u64::MAX), 4096, Wait::Yes).unwrap();
-    let (mut nbytes, mut at, mut gap) = (0, 0, None);
-    let mut refs = std::collections::BTreeMap::<(u64, u64), u32>::new();
-    let mut inline = false;
-    let mut count = 0;
-    while let Some(i) = items.next().unwrap() {
-        count += 1;
-        if i.start > at && gap.is_none() {
-            gap = Some(at);
-        }
-        at = i.end;
-        nbytes += i.extent.counted_bytes();
-        match i.extent {
-            FileExtent::Regular(e) | FileExtent::Prealloc(e) => {
-                *refs.entry((e.disk_bytenr.get(), i.start - e.offset)).or_default() += 1
-            }
-            FileExtent::Inline { ram_bytes, .. } => {
-                inline = true;
-                assert_eq!(ram_bytes, item.size)
-            }
-            FileExtent::Hole { .. } => {}
-        }
-    }
-    assert!(!inline || count == 1);
-    assert!(at <= item.size.next_multiple_of(4096));
-    if !engine.incompat().contains(creamery_txn::Incompat::NO_HOLES) {
-        assert!(gap.is_none() && at == item.size.next_multiple_of(4096), "{gap:?} {at}");
-    }
-    assert_eq!(nbytes, item.nbytes);
-    let have: std::collections::BTreeMap<_, _> = engine
-        .state
-        .lock()
-        .extents
-        .iter()
-        .flat_map(|(s, (_, m))| m.iter().map(|((_, o), n)| ((*s, *o), *n)).collect::<Vec<_>>())
-        .collect();
-    assert_eq!(have, refs);
-}
-
 fn run(seed: u64, no_holes: bool, kind: ChecksumType, fragment: u64, flags: InodeFlags) {
-    let engine = Engine::stub(no_holes, kind, 64 << 20);
+    let engine = engine(Kind { no_holes, checksum: kind });
     engine.fragment.store(fragment, Ordering::Relaxed);
     let mut random = Random(seed);
-    let inode = new_inode(&engine, 257, flags);
+    let inode = new_file(&engine, 257, flags);
     let mut item = inode.item.write();
     let mut model = Model { bytes: Vec::new(), data: Vec::new() };
     let scale = [3000, 20_000, 400_000][(seed % 3) as usize];
