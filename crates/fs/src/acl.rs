@@ -10,7 +10,7 @@
 //! - a new inode in a directory with a default ACL gets that ACL narrowed by the mode asked for, in place of the
 //!   umask; a new directory gets the default ACL as well.
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{Error, Result};
 use smallvec::SmallVec;
 
 /// Attribute name of the access ACL.

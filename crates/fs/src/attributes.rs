@@ -219,7 +219,7 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
         return Err(Error::invalid("the flags to compress and not to compress, both at once"));
     }
     let in_place = InodeFlags::NODATACOW;
-    if item.kind() == FileType::Regular && flags.contains(in_place) != item.flags.contains(in_place) {
+    if item.kind() == FileType::File && flags.contains(in_place) != item.flags.contains(in_place) {
         // Data written so far has checksums, or has none: the flag cannot change under it.
         if item.size != 0 {
             return Err(Error::invalid("changing whether a file that is not empty is overwritten in place"));
@@ -280,8 +280,8 @@ impl SetAttributes {
         match (self.size, item.kind()) {
             (None, _) => Ok(()),
             (Some(_), FileType::Directory) => Err(ErrorKind::IsADirectory.into()),
-            (Some(size), FileType::Regular) if size <= FILE_SIZE_MAX => Ok(()),
-            (Some(_), FileType::Regular) => Err(ErrorKind::FileTooLarge.into()),
+            (Some(size), FileType::File) if size <= FILE_SIZE_MAX => Ok(()),
+            (Some(_), FileType::File) => Err(ErrorKind::FileTooLarge.into()),
             (Some(_), _) => Err(Error::invalid("the size of something that is no file")),
         }
     }

@@ -48,7 +48,7 @@ impl Filesystem {
         let (handle, (id, head)) = or_end(handle, |handle| {
             let id = InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?);
             let location = Target::Inode(id.ino).location();
-            let head = Head { location, transid: running, kind: draft.dir_type() };
+            let head = Head { location, transid: running, kind: draft.kind() };
             directory::add_item(handle, &dir, name, &head)?;
             Ok((id, head))
         })?;

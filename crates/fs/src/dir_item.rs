@@ -9,112 +9,58 @@
 
 use std::ops::Range;
 
-use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result};
-use creamery_format::{Key, KeyType};
+use creamery_base::{Error, ErrorKind, Generation, Result};
+use creamery_format::{DirEntries, DirEntryRef, FileType, Key, RawDirItem};
 use smallvec::SmallVec;
+use zerocopy::IntoBytes;
 
 use crate::name::Name;
 
 /// Bytes in front of an entry's name.
-pub(crate) const HEADER_LEN: usize = 30;
+pub(crate) const HEADER_LEN: usize = RawDirItem::LEN;
 
-/// The type byte of an extended attribute.
-pub(crate) const TYPE_XATTR: u8 = 8;
+/// The bytes of an item that is being made; long enough for one entry with a name of usual length.
+pub(crate) type ItemBytes = SmallVec<[u8; 256]>;
 
-/// The bytes of an item that is being made; long enough for one entry with the longest name.
-pub(crate) type ItemBytes = SmallVec<[u8; 320]>;
-
-/// One entry of an item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
-    /// What the name stands for.
-    pub(crate) location: Key,
-    /// Type byte.
-    pub(crate) kind: u8,
-    /// The name.
-    pub(crate) name: &'a [u8],
-    /// The value of an extended attribute.
-    pub(crate) data: &'a [u8],
-    /// Where the entry lies in the item.
-    pub(crate) place: Range<usize>,
+/// Walks over the entries of `item` with the place of each; ends after the first damaged one.
+pub(crate) fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'_>, Range<usize>)>> {
+    let mut end = 0;
+    DirEntries::new(item).map(move |entry| {
+        let entry = entry.map_err(|damage| Error::with_source(ErrorKind::Corrupt, "directory item", damage))?;
+        let start = end;
+        end += entry.len();
+        Ok((entry, start..end))
+    })
 }
 
-/// The entries of an item.
-pub(crate) struct Entries<'a> {
-    item: &'a [u8],
-    at: usize,
-}
-
-/// Walks over the entries of `item`; ends after the first damaged one.
-pub(crate) const fn entries(item: &[u8]) -> Entries<'_> {
-    Entries { item, at: 0 }
-}
-
-fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..at + N].try_into().expect("the header's length was checked")
-}
-
-impl<'a> Entries<'a> {
-    fn parse(&self) -> Option<Entry<'a>> {
-        let header = self.item.get(self.at..self.at.checked_add(HEADER_LEN)?)?;
-        let data_len = usize::from(u16::from_le_bytes(field(header, 25)));
-        let name_len = usize::from(u16::from_le_bytes(field(header, 27)));
-        let name_at = self.at + HEADER_LEN;
-        let data_at = name_at + name_len;
-        let end = data_at + data_len;
-        Some(Entry {
-            location: Key::new(
-                ObjectId::new(u64::from_le_bytes(field(header, 0))),
-                KeyType::new(header[8]),
-                u64::from_le_bytes(field(header, 9)),
-            ),
-            kind: header[29],
-            name: self.item.get(name_at..data_at)?,
-            data: self.item.get(data_at..end)?,
-            place: self.at..end,
-        })
-    }
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.item.len() {
-            return None;
-        }
-        match self.parse() {
-            Some(entry) => {
-                self.at = entry.place.end;
-                Some(Ok(entry))
-            }
-            None => {
-                let at = std::mem::replace(&mut self.at, usize::MAX);
-                let text = format!("directory item of {} bytes, entry at {at} runs past its end", self.item.len());
-                Some(Err(Error::new(ErrorKind::Corrupt, text)))
-            }
-        }
-    }
-}
-
-/// The entry called `name`.
-pub(crate) fn find<'a>(item: &'a [u8], name: &[u8]) -> Result<Option<Entry<'a>>> {
+/// The entry called `name`, and its place.
+pub(crate) fn find<'a>(item: &'a [u8], name: &[u8]) -> Result<Option<(DirEntryRef<'a>, Range<usize>)>> {
     for entry in entries(item) {
-        let entry = entry?;
+        let (entry, place) = entry?;
         if entry.name == name {
-            return Ok(Some(entry));
+            return Ok(Some((entry, place)));
         }
     }
     Ok(None)
 }
 
+/// The item without its entry `name`; none when there is no such entry.
+pub(crate) fn without(item: &[u8], name: &[u8]) -> Result<Option<ItemBytes>> {
+    let Some((_, place)) = find(item, name)? else { return Ok(None) };
+    let mut rest = ItemBytes::from_slice(&item[..place.start]);
+    rest.extend_from_slice(&item[place.end..]);
+    Ok(Some(rest))
+}
+
 /// Appends an entry to `item`.
 pub(crate) fn push(item: &mut ItemBytes, head: &Head, name: &[u8], data: &[u8]) {
+    let raw = RawDirItem {
+        data_len: u16::try_from(data.len()).expect("values are limited by the leaf").into(),
+        name_len: u16::try_from(name.len()).expect("names are checked").into(),
+        ..head.raw()
+    };
     item.reserve(HEADER_LEN + name.len() + data.len());
-    item.extend_from_slice(&head.encode());
-    item.extend_from_slice(&u16::try_from(data.len()).expect("values are limited by the leaf").to_le_bytes());
-    item.extend_from_slice(&u16::try_from(name.len()).expect("names are checked").to_le_bytes());
-    item.push(head.kind);
+    item.extend_from_slice(raw.as_bytes());
     item.extend_from_slice(name);
     item.extend_from_slice(data);
 }
@@ -133,41 +79,48 @@ pub(crate) struct Head {
     pub(crate) location: Key,
     /// The transaction that writes the entry.
     pub(crate) transid: Generation,
-    /// Type byte.
-    pub(crate) kind: u8,
+    /// What it is.
+    pub(crate) kind: FileType,
 }
 
 impl Head {
     /// Of an extended attribute.
     pub(crate) const fn xattr(transid: Generation) -> Self {
-        Self { location: Key::MIN, transid, kind: TYPE_XATTR }
+        Self { location: Key::MIN, transid, kind: FileType::Xattr }
     }
 
-    fn encode(&self) -> [u8; 25] {
-        let mut bytes = [0; 25];
-        bytes[0..8].copy_from_slice(&self.location.objectid.get().to_le_bytes());
-        bytes[8] = self.location.kind.get();
-        bytes[9..17].copy_from_slice(&self.location.offset.to_le_bytes());
-        bytes[17..25].copy_from_slice(&self.transid.get().to_le_bytes());
-        bytes
+    fn raw(&self) -> RawDirItem {
+        RawDirItem {
+            location: self.location.into(),
+            transid: self.transid.get().into(),
+            kind: self.kind.to_disk(),
+            ..RawDirItem::default()
+        }
     }
 
     /// Makes the entry `name` of `item` stand for something else; `false` when there is no such entry.
     pub(crate) fn redirect(&self, item: &mut [u8], name: &[u8]) -> Result<bool> {
-        let Some(place) = find(item, name)?.map(|entry| entry.place) else { return Ok(false) };
-        item[place.start..place.start + 25].copy_from_slice(&self.encode());
-        item[place.start + HEADER_LEN - 1] = self.kind;
+        let Some((entry, place)) = find(item, name)? else { return Ok(false) };
+        let raw = RawDirItem {
+            data_len: u16::try_from(entry.data.len()).expect("read from 16 bits").into(),
+            name_len: u16::try_from(name.len()).expect("read from 16 bits").into(),
+            ..self.raw()
+        };
+        item[place.start..place.start + HEADER_LEN].copy_from_slice(raw.as_bytes());
         Ok(true)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use creamery_base::ObjectId;
+    use creamery_format::KeyType;
+
     use super::*;
 
     fn head(ino: u64) -> Head {
         let location = Key::new(ObjectId::new(ino), KeyType::INODE_ITEM, 0);
-        Head { location, transid: Generation::new(9), kind: 1 }
+        Head { location, transid: Generation::new(9), kind: FileType::File }
     }
 
     #[test]
@@ -176,11 +129,12 @@ mod tests {
         push(&mut item, &head(257), b"first", b"");
         push(&mut item, &head(258), b"second", b"value");
         push(&mut item, &head(259), b"third", b"");
-        let found = find(&item, b"second").expect("valid").expect("there");
+        let (found, place) = find(&item, b"second").expect("valid").expect("there");
+        assert_eq!(place, 35..76);
         assert_eq!((found.location.objectid.get(), found.data), (258, &b"value"[..]));
         assert!(head(300).redirect(&mut item, b"third").expect("valid"));
         assert!(!head(300).redirect(&mut item, b"fourth").expect("valid"));
-        let inos: Vec<u64> = entries(&item).map(|entry| entry.expect("valid").location.objectid.get()).collect();
+        let inos: Vec<u64> = entries(&item).map(|entry| entry.expect("valid").0.location.objectid.get()).collect();
         assert_eq!(inos, [257, 258, 300]);
     }
 
@@ -189,7 +143,7 @@ mod tests {
         let mut item = ItemBytes::new();
         push(&mut item, &Head::xattr(Generation::new(9)), b"user.x", b"hello");
         assert_eq!(item.len(), 41);
-        assert_eq!(&item[17..30], [9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 6, 0, TYPE_XATTR]);
+        assert_eq!(&item[17..30], [9, 0, 0, 0, 0, 0, 0, 0, 5, 0, 6, 0, 8]);
     }
 
     #[test]

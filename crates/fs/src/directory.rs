@@ -12,12 +12,12 @@
 //! # Locking
 //! Changes are made with the write guard of the directory's item held.
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::{Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 
-use crate::dir_item::{self, HEADER_LEN, Head, ItemBytes};
+use crate::dir_item::{self, HEADER_LEN, Head};
 use crate::inode::{Inode, InodeItem};
 use crate::keys;
 use crate::name::Name;
@@ -57,8 +57,6 @@ impl Target {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) target: Target,
-    /// Type byte.
-    pub(crate) kind: u8,
     /// Whether the name has its DIR_ITEM for itself.
     alone: bool,
 }
@@ -91,10 +89,9 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
     let key = keys::dir_item(dir.ino, name.bytes());
     let slot = tree.get(&key, wait, |item| {
         let found = match dir_item::find(item, name.bytes())? {
-            Some(entry) => Some(Found {
+            Some((entry, place)) => Some(Found {
                 target: Target::from_location(entry.location, dir)?,
-                kind: entry.kind,
-                alone: entry.place.len() == item.len(),
+                alone: place.len() == item.len(),
             }),
             None => None,
         };
@@ -130,12 +127,7 @@ pub(crate) fn add_index(handle: &Handle<'_>, dir: &Inode, index: u64, name: Name
 /// Removes both entries of `name`, which [`find`] found under the same guard.
 pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
     let key = keys::dir_item(dir.id.ino, name.bytes());
-    let rest = dir.tree.get(&key, Wait::Yes, |item| -> Result<Option<ItemBytes>> {
-        let Some(entry) = dir_item::find(item, name.bytes())? else { return Ok(None) };
-        let mut rest = ItemBytes::from_slice(&item[..entry.place.start]);
-        rest.extend_from_slice(&item[entry.place.end..]);
-        Ok(Some(rest))
-    })?;
+    let rest = dir.tree.get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
     match rest.transpose()?.flatten() {
         None => return Err(lost(dir.id, &key)),
         Some(rest) if rest.is_empty() => {
@@ -216,12 +208,7 @@ pub(crate) fn is_empty(tree: &Tree, dir: ObjectId) -> Result<bool> {
 }
 
 /// The item of a directory after an entry was added or removed.
-pub(crate) fn touched(
-    item: &InodeItem,
-    size: u64,
-    now: creamery_base::Timespec,
-    running: creamery_base::Generation,
-) -> InodeItem {
+pub(crate) fn touched(item: &InodeItem, size: u64, now: Timespec, running: Generation) -> InodeItem {
     let mut item = item.clone();
     item.size = size;
     item.mtime = now;

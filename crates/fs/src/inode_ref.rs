@@ -9,16 +9,16 @@
 //! - REF-2: every slice handed out lies inside the item; a length that does not fit is reported as damage.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
-use creamery_format::{Key, KeyType};
+use creamery_format::{
+    CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef,
+};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
+use zerocopy::IntoBytes;
 
 use crate::dir_item::ItemBytes;
 use crate::keys;
 use crate::name::Name;
-
-const REF_HEADER_LEN: usize = 10;
-const EXTREF_HEADER_LEN: usize = 18;
 
 /// One name of an inode, found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,35 +41,34 @@ struct Spot {
     end: usize,
 }
 
-fn damaged(item: &[u8]) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("inode reference of {} bytes, a name runs past its end", item.len()))
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+fn damaged(damage: CorruptKind) -> Error {
+    Error::with_source(ErrorKind::Corrupt, "inode reference", damage)
 }
 
 /// Finds (`parent`, `name`) in an item. An INODE_REF item has its parent in the key.
 fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<Option<Spot>> {
-    let header = match place {
-        Place::Ref => REF_HEADER_LEN,
-        Place::Extref => EXTREF_HEADER_LEN,
-    };
     let mut start = 0;
-    while start < item.len() {
-        let at = start + header;
-        let len = item.get(at - 2..at).ok_or_else(|| damaged(item))?;
-        let end = at + usize::from(u16::from_le_bytes([len[0], len[1]]));
-        let found = item.get(at..end).ok_or_else(|| damaged(item))?;
-        let of_parent = match place {
-            Place::Ref => true,
-            Place::Extref => word(item, start) == Some(parent.get()),
-        };
-        if of_parent && found == name {
-            let index = word(item, at - 10).ok_or_else(|| damaged(item))?;
-            return Ok(Some(Spot { index, start, end }));
+    match place {
+        Place::Ref => {
+            for found in InodeRefs::new(item) {
+                let found = found.map_err(damaged)?;
+                let end = start + RawInodeRef::LEN + found.name.len();
+                if found.name == name {
+                    return Ok(Some(Spot { index: found.index, start, end }));
+                }
+                start = end;
+            }
         }
-        start = end;
+        Place::Extref => {
+            for found in InodeExtrefs::new(item) {
+                let found = found.map_err(damaged)?;
+                let end = start + RawInodeExtref::LEN + found.name.len();
+                if found.parent == parent.get() && found.name == name {
+                    return Ok(Some(Spot { index: found.index, start, end }));
+                }
+                start = end;
+            }
+        }
     }
     Ok(None)
 }
@@ -104,16 +103,16 @@ pub(crate) fn find_entry(tree: &Tree, id: InodeId, parent: ObjectId, name: Name<
 
 /// The bytes of an INODE_REF item with one name.
 pub(crate) fn single(index: u64, name: Name<'_>) -> ItemBytes {
-    let mut item = ItemBytes::new();
-    item.extend_from_slice(&index.to_le_bytes());
-    item.extend_from_slice(&name.len_u16().to_le_bytes());
+    let raw = RawInodeRef { index: index.into(), name_len: name.len_u16().into() };
+    let mut item = ItemBytes::from_slice(raw.as_bytes());
     item.extend_from_slice(name.bytes());
     item
 }
 
 fn single_extref(parent: ObjectId, index: u64, name: Name<'_>) -> ItemBytes {
-    let mut item = ItemBytes::from_slice(&parent.get().to_le_bytes());
-    item.extend_from_slice(&single(index, name));
+    let raw = RawInodeExtref { parent: parent.get().into(), index: index.into(), name_len: name.len_u16().into() };
+    let mut item = ItemBytes::from_slice(raw.as_bytes());
+    item.extend_from_slice(name.bytes());
     item
 }
 
@@ -192,27 +191,61 @@ pub(crate) fn remove(
     }
 }
 
-/// Gives a name that [`find`] found another name and number in the same directory.
-pub(crate) fn replace(
+/// A name as an inode's reference spells it: which directory, and what in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Spelling<'a> {
+    pub(crate) dir: ObjectId,
+    pub(crate) name: Name<'a>,
+}
+
+/// What [`respell`] left to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Respelled {
+    /// Nothing.
+    Whole,
+    /// The old spelling is still there.
+    OldRemains,
+}
+
+/// Gives a name that [`find`] found another spelling and number. When it fails, nothing was changed;
+/// [`Respelled::finish`] does the rest.
+pub(crate) fn respell(
     handle: &Handle<'_>,
     tree: &Tree,
     ino: ObjectId,
-    parent: ObjectId,
-    (old, link): (Name<'_>, Link),
-    (index, new): (u64, Name<'_>),
+    (old, link): (Spelling<'_>, Link),
+    (new, index): (Spelling<'_>, u64),
     extrefs: Extrefs,
-) -> Result<()> {
-    if link.place == Place::Ref {
-        let key = keys::inode_ref(ino, parent);
-        let mut item = cut(tree, &key, Place::Ref, parent, old)?;
-        item.extend_from_slice(&single(index, new));
+) -> Result<Respelled> {
+    if link.place == Place::Ref && old.dir == new.dir {
+        let key = keys::inode_ref(ino, old.dir);
+        let mut item = cut(tree, &key, Place::Ref, old.dir, old.name)?;
+        item.extend_from_slice(&single(index, new.name));
         if item.len() <= tree.max_item_size() {
-            return tree.upsert(handle, &key, &item);
+            tree.upsert(handle, &key, &item)?;
+            return Ok(Respelled::Whole);
         }
     }
-    // Adding first: it may be refused, and then nothing was changed.
-    add(handle, tree, ino, parent, (index, new), extrefs)?;
-    remove(handle, tree, ino, parent, old, link)
+    add(handle, tree, ino, new.dir, (index, new.name), extrefs)?;
+    Ok(Respelled::OldRemains)
+}
+
+impl Respelled {
+    /// Removes the old spelling if it is still there.
+    pub(crate) fn finish(
+        self,
+        handle: &Handle<'_>,
+        tree: &Tree,
+        ino: ObjectId,
+        old: Spelling<'_>,
+        link: Link,
+    ) -> Result<()> {
+        match self {
+            Self::Whole => Ok(()),
+            Self::OldRemains => remove(handle, tree, ino, old.dir, old.name, link),
+        }
+    }
 }
 
 /// The directory of an inode's first name.
@@ -223,7 +256,9 @@ pub(crate) fn first_parent(tree: &Tree, id: InodeId, wait: Wait) -> Result<Objec
             Ok(ObjectId::new(key.offset))
         }
         Some((key, item)) if key.objectid == id.ino && key.kind == KeyType::INODE_EXTREF => {
-            word(item, 0).map(ObjectId::new).ok_or_else(|| damaged(item))
+            let first = InodeExtrefs::new(item).next();
+            let first = first.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{key} is empty")))?;
+            Ok(ObjectId::new(first.map_err(damaged)?.parent))
         }
         _ => Err(Error::new(ErrorKind::NotFound, format!("looking for a name of inode {id}"))),
     }

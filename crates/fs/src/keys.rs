@@ -2,7 +2,7 @@
 
 use creamery_base::{ObjectId, TreeId, Uuid};
 use creamery_codec::{extref_hash, name_hash};
-use creamery_format::{Key, KeyType};
+use creamery_format::{Key, KeyType, uuid_key};
 
 /// The directory that stands for a subvolume whose entry was copied by a snapshot but not its tree.
 pub(crate) const EMPTY_SUBVOLUME_DIR: ObjectId = ObjectId::new(2);
@@ -74,9 +74,7 @@ pub(crate) const fn root_backref(child: TreeId, parent: TreeId) -> Key {
 
 /// UUID tree: from a subvolume's UUID to its id.
 pub(crate) fn uuid_subvolume(uuid: Uuid) -> Key {
-    let bytes = uuid.as_bytes();
-    let half = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-    Key::new(ObjectId::new(half(0)), KeyType::UUID_SUBVOL, half(8))
+    uuid_key(uuid, KeyType::UUID_SUBVOL)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Giving an inode one more name.
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_format::LINK_MAX;
 use creamery_txn::Units;
 
 use crate::attributes::{Attributes, check_not_append_only};
@@ -15,9 +16,6 @@ use crate::keys;
 use crate::name::Name;
 use crate::operation::{finish, or_end};
 
-/// Linux counts no more names than this.
-const LINK_COUNT_MAX: u32 = 65_535;
-
 fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
     if target.is_dir() {
         return Err(Error::new(ErrorKind::PermissionDenied, "a second name for a directory"));
@@ -26,7 +24,7 @@ fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
     if target.nlink == 0 && !linkable {
         return Err(ErrorKind::NotFound.into());
     }
-    if target.nlink >= LINK_COUNT_MAX {
+    if target.nlink >= LINK_MAX {
         return Err(ErrorKind::TooManyLinks.into());
     }
     Ok(())
@@ -68,7 +66,7 @@ impl Filesystem {
         let head = Head {
             location: Target::Inode(target.id.ino).location(),
             transid: running,
-            kind: new_target.kind().dir_type(),
+            kind: new_target.kind(),
         };
 
         // The reference first: it may be refused, and then nothing was changed.

@@ -1,9 +1,7 @@
 //! Names of directory entries.
 
 use creamery_base::{Error, ErrorKind, Result};
-
-/// Bytes of the longest name.
-pub(crate) const NAME_LEN_MAX: usize = 255;
+use creamery_format::NAME_LEN_MAX;
 
 /// A name that a directory entry can have: 1 to 255 bytes, without `/` and NUL, not `.` and not `..`.
 #[derive(Clone, Copy, PartialEq, Eq)]

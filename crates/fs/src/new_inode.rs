@@ -53,7 +53,7 @@ impl NewKind<'_> {
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         match self {
-            Self::File => FileType::Regular,
+            Self::File => FileType::File,
             Self::Directory => FileType::Directory,
             Self::Symlink(_) => FileType::Symlink,
             Self::Fifo => FileType::Fifo,
@@ -184,7 +184,18 @@ impl<'a> Draft<'a> {
         } else if kind != FileType::Symlink {
             draft.item.mode &= !(new.umask & 0o777);
         }
+        draft.check_collisions(&dir.tree)?;
         Ok(draft)
+    }
+
+    /// Refuses attributes that share an item, their names having the same hash, and find no room in it.
+    fn check_collisions(&self, tree: &Tree) -> Result<()> {
+        let len = |a: &Attribute| dir_item::HEADER_LEN + a.name.len() + a.value.len();
+        let longest = self.xattrs.values().map(|attributes| attributes.iter().map(len).sum::<usize>()).max();
+        if longest.is_some_and(|longest| longest > tree.max_item_size()) {
+            return Err(Error::new(ErrorKind::NoSpace, "attributes whose names have the same hash"));
+        }
+        Ok(())
     }
 
     fn add(&mut self, name: &[u8], value: &[u8]) {
@@ -207,6 +218,9 @@ impl<'a> Draft<'a> {
                     return Ok(());
                 }
             }
+        }
+        if name == xattr::COMPRESSION {
+            self.item.flags = xattr::compression_flags(&self.item, value)?;
         }
         self.add(name, value);
         Ok(())
@@ -238,7 +252,7 @@ impl<'a> Draft<'a> {
         }
         let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
         if dir_item.flags.intersects(compression)
-            && matches!(self.item.kind(), FileType::Regular | FileType::Directory)
+            && matches!(self.item.kind(), FileType::File | FileType::Directory)
             && let Some(value) = xattr::get_known(dir, xattr::COMPRESSION, creamery_base::Wait::Yes)?
         {
             self.add(xattr::COMPRESSION, &value);
@@ -246,9 +260,9 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// The type byte for directory entries.
-    pub(crate) fn dir_type(&self) -> u8 {
-        self.item.kind().dir_type()
+    /// What it will be.
+    pub(crate) fn kind(&self) -> FileType {
+        self.item.kind()
     }
 
     /// Tree items that the inode takes.
@@ -270,7 +284,7 @@ impl<'a> Draft<'a> {
         self.item.nlink = u32::from(name.is_some());
         let inode_item = self.item.encode();
         let reference = name.map(|(dir, index, name)| (keys::inode_ref(ino, dir), inode_ref::single(index, name)));
-        let xattrs = self.encode_xattrs(tree, ino, running)?;
+        let xattrs = self.encode_xattrs(ino, running);
         let extent = self.target.map(|target| (keys::extent_data(ino, 0), symlink::inline_extent(running, target)));
         let mut items: SmallVec<[(Key, &[u8]); 4]> = SmallVec::new();
         items.push((keys::inode_item(ino), &inode_item));
@@ -284,19 +298,29 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn encode_xattrs(&self, tree: &Tree, ino: ObjectId, running: Generation) -> Result<Vec<(Key, ItemBytes)>> {
-        let mut items = Vec::with_capacity(self.xattrs.len());
-        for attributes in self.xattrs.values() {
+    fn encode_xattrs(&self, ino: ObjectId, running: Generation) -> Vec<(Key, ItemBytes)> {
+        let encode = |attributes: &SmallVec<[Attribute; 1]>| {
             let mut item = ItemBytes::new();
             for attribute in attributes {
                 dir_item::push(&mut item, &Head::xattr(running), &attribute.name, &attribute.value);
             }
-            if item.len() > tree.max_item_size() {
-                return Err(Error::new(ErrorKind::NoSpace, "attributes whose names have the same hash"));
-            }
-            items.push((keys::xattr(ino, &attributes[0].name), item));
-        }
-        Ok(items)
+            (keys::xattr(ino, &attributes[0].name), item)
+        };
+        self.xattrs.values().map(encode).collect()
+    }
+
+    /// The inode item as a subvolume's root directory.
+    pub(crate) fn root_dir_item(&mut self, running: Generation) -> &InodeItem {
+        self.item.generation = running;
+        self.item.transid = running;
+        &self.item
+    }
+
+    /// Inserts the attributes of an inode that is there already.
+    pub(crate) fn insert_xattrs(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
+        self.encode_xattrs(ino, self.item.generation)
+            .iter()
+            .try_for_each(|(key, item)| tree.insert(handle, key, item))
     }
 
     /// The object of the inode, once its items are in the tree.
@@ -317,7 +341,7 @@ impl<'a> Draft<'a> {
 /// The flags that a new inode takes over from its directory.
 fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
     let mut flags = InodeFlags::empty();
-    if !matches!(kind, FileType::Regular | FileType::Directory) {
+    if !matches!(kind, FileType::File | FileType::Directory) {
         return flags;
     }
     if dir.contains(InodeFlags::NOCOMPRESS) {
@@ -327,7 +351,7 @@ fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
     }
     if dir.contains(InodeFlags::NODATACOW) {
         flags |= InodeFlags::NODATACOW;
-        if kind == FileType::Regular {
+        if kind == FileType::File {
             flags |= InodeFlags::NODATASUM;
         }
     }
@@ -340,14 +364,14 @@ mod tests {
 
     #[test]
     fn flags_are_taken_over_from_the_directory() {
-        use FileType::{Directory, Fifo, Regular};
+        use FileType::{Directory, Fifo, File};
         let both = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
         let rows = [
-            (InodeFlags::NODATACOW, Regular, both),
+            (InodeFlags::NODATACOW, File, both),
             (InodeFlags::NODATACOW, Directory, InodeFlags::NODATACOW),
-            (InodeFlags::COMPRESS, Regular, InodeFlags::COMPRESS),
+            (InodeFlags::COMPRESS, File, InodeFlags::COMPRESS),
             (InodeFlags::NOCOMPRESS, Directory, InodeFlags::NOCOMPRESS),
-            (InodeFlags::IMMUTABLE | InodeFlags::SYNC, Regular, InodeFlags::empty()),
+            (InodeFlags::IMMUTABLE | InodeFlags::SYNC, File, InodeFlags::empty()),
             (InodeFlags::NODATACOW, Fifo, InodeFlags::empty()),
         ];
         for (dir, kind, expected) in rows {

@@ -162,8 +162,9 @@ impl Batch {
         let damaged = |what: &str| {
             Error::new(ErrorKind::Corrupt, format!("directory {dir}: entry {index} {what}"))
         };
-        let entry = dir_item::entries(item).next().ok_or_else(|| damaged("is empty"))??;
-        let kind = FileType::from_dir_type(entry.kind).ok_or_else(|| damaged("has an unknown type"))?;
+        let (entry, _) = dir_item::entries(item).next().ok_or_else(|| damaged("is empty"))??;
+        let kind = entry.file_type().filter(|kind| kind.mode_bits() != 0);
+        let kind = kind.ok_or_else(|| damaged("has an unknown type"))?;
         self.names.extend_from_slice(entry.name);
         let target = Target::from_location(entry.location, dir)?;
         self.entries.push(Record { index, target, kind, name_end: self.names.len() });

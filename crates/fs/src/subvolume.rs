@@ -20,22 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
-use creamery_format::{Key, KeyType};
+use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Units};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use zerocopy::IntoBytes;
 
 use crate::dir_item;
 use crate::directory::Target;
 use crate::filesystem::Filesystem;
+use crate::inode::FileType;
 use crate::inode_ref::Extrefs;
 use crate::keys;
 use crate::operation::finish;
-
-/// Flag of a root item: the subvolume is read-only.
-const ROOT_READ_ONLY: u64 = 1;
-/// Flag of a root item: the subvolume is being deleted.
-const ROOT_DEAD: u64 = 1 << 48;
 
 /// A subvolume in use.
 pub(crate) struct Subvolume {
@@ -51,15 +48,21 @@ pub(crate) struct Subvolumes {
     default: AtomicU64,
     open: RwLock<BTreeMap<TreeId, Arc<Subvolume>>>,
     loading: Mutex<()>,
+    creating: Mutex<()>,
 }
 
 impl Subvolumes {
     pub(crate) const fn new(default: TreeId) -> Self {
-        Self { default: AtomicU64::new(default.get()), open: RwLock::new(BTreeMap::new()), loading: Mutex::new(()) }
+        Self { default: AtomicU64::new(default.get()), open: RwLock::new(BTreeMap::new()), loading: Mutex::new(()), creating: Mutex::new(()) }
     }
 
     fn get(&self, id: TreeId) -> Option<Arc<Subvolume>> {
         self.open.read().get(&id).cloned()
+    }
+
+    /// Held from choosing the id of a new subvolume until its root item is in the root tree.
+    pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
+        self.creating.lock()
     }
 
     pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
@@ -122,39 +125,22 @@ pub(crate) fn read_default(root_tree: &Tree) -> Result<TreeId> {
 }
 
 /// Whether the filesystem may have INODE_EXTREF items.
-pub(crate) fn extrefs(_engine: &Engine) -> Extrefs {
-    Extrefs::Yes
+pub(crate) fn extrefs(engine: &Engine) -> Extrefs {
+    if engine.incompat().contains(Incompat::EXTENDED_IREF) { Extrefs::Yes } else { Extrefs::No }
+}
+
+fn decode_root_ref(item: &[u8]) -> Result<RootRef<'_>> {
+    RootRef::parse(item).map_err(|damage| Error::with_source(ErrorKind::Corrupt, "root reference", damage))
 }
 
 /// The payload of ROOT_REF and ROOT_BACKREF items.
-pub(crate) struct RootRef<'a> {
-    /// The directory with the entry.
-    pub(crate) dir: ObjectId,
-    /// The entry's DIR_INDEX number.
-    pub(crate) index: u64,
-    /// The entry's name.
-    pub(crate) name: &'a [u8],
-}
-
-impl<'a> RootRef<'a> {
-    pub(crate) fn decode(item: &'a [u8]) -> Result<Self> {
-        let read = || {
-            let word = |at: usize| Some(u64::from_le_bytes(item.get(at..at + 8)?.try_into().ok()?));
-            let len = usize::from(u16::from_le_bytes(item.get(16..18)?.try_into().ok()?));
-            let name = item.get(18..18 + len)?;
-            Some(Self { dir: ObjectId::new(word(0)?), index: word(8)?, name })
-        };
-        read().ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("root reference of {} bytes", item.len())))
-    }
-
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut item = Vec::with_capacity(18 + self.name.len());
-        item.extend_from_slice(&self.dir.get().to_le_bytes());
-        item.extend_from_slice(&self.index.to_le_bytes());
-        item.extend_from_slice(&u16::try_from(self.name.len()).expect("names are checked").to_le_bytes());
-        item.extend_from_slice(self.name);
-        item
-    }
+pub(crate) fn encode_root_ref(root_ref: &RootRef<'_>) -> Vec<u8> {
+    let raw = RawRootRef {
+        dirid: root_ref.dirid.into(),
+        sequence: root_ref.sequence.into(),
+        name_len: u16::try_from(root_ref.name.len()).expect("names are checked").into(),
+    };
+    [raw.as_bytes(), root_ref.name].concat()
 }
 
 impl Filesystem {
@@ -189,7 +175,7 @@ impl Filesystem {
         let head = dir_item::Head {
             location: Target::Subvolume(subvolume).location(),
             transid: handle.generation(),
-            kind: crate::inode::FileType::Directory.dir_type(),
+            kind: FileType::Directory,
         };
         let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
         let redirect = |item: &mut [u8]| head.redirect(item, b"default");
@@ -208,8 +194,9 @@ impl Filesystem {
         let subvolume = self.subvolume(id, Wait::Yes)?;
         let handle = self.engine.start(Units::items(1))?;
         let done = handle.update_root_item(id, |root| {
-            let flags = root.flags.get();
-            root.flags.set(if read_only { flags | ROOT_READ_ONLY } else { flags & !ROOT_READ_ONLY });
+            let mut flags = root.flags();
+            flags.set(RootFlags::RDONLY, read_only);
+            root.set_flags(flags);
         });
         finish(handle, done)?;
         subvolume.read_only.store(read_only, Ordering::Release);
@@ -232,13 +219,13 @@ impl Filesystem {
             return Ok(subvolume);
         }
         let root = self.engine.root_item(id).map_err(|error| error.context(format!("subvolume {id}")))?;
-        let flags = root.flags.get();
-        if root.refs.get() == 0 || flags & ROOT_DEAD != 0 {
+        let flags = root.flags();
+        if root.refs.get() == 0 || flags.contains(RootFlags::DEAD) {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
         }
         let tree = self.engine.tree(id)?;
         let last_ino = highest_objectid(&tree)?;
-        let subvolume = Arc::new(Subvolume::new(tree, last_ino, flags & ROOT_READ_ONLY != 0));
+        let subvolume = Arc::new(Subvolume::new(tree, last_ino, flags.contains(RootFlags::RDONLY)));
         if self.engine.read_only().is_none() {
             self.delete_orphans(id, &subvolume.tree)?;
         }
@@ -254,7 +241,7 @@ impl Filesystem {
             Target::Subvolume(child) => child,
         };
         let linked = self.root_tree.get(&keys::root_ref(dir.subvolume, child), wait, |item| {
-            RootRef::decode(item).map(|root_ref| root_ref.dir == dir.ino && root_ref.name == name)
+            decode_root_ref(item).map(|root_ref| root_ref.dirid == dir.ino.get() && root_ref.name == name)
         })?;
         if linked.transpose()?.unwrap_or(false) {
             Ok(InodeId::new(child, ObjectId::FIRST_FREE))
@@ -268,7 +255,7 @@ impl Filesystem {
         let cursor = self.root_tree.cursor(&Key::new(id.objectid(), KeyType::ROOT_BACKREF, 0), wait)?;
         match cursor.item() {
             Some((key, item)) if key.objectid == id.objectid() && key.kind == KeyType::ROOT_BACKREF => {
-                let dir = RootRef::decode(item)?.dir;
+                let dir = ObjectId::new(decode_root_ref(item)?.dirid);
                 Ok(Some(InodeId::new(TreeId::new(key.offset), dir)))
             }
             _ => Ok(None),

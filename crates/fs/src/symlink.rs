@@ -1,7 +1,9 @@
 //! Symbolic links: the target is the inline data of the inode's only extent.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result};
+use creamery_format::{FILE_EXTENT_INLINE, FileExtent, RawFileExtentHead};
 use creamery_tree::Tree;
+use zerocopy::IntoBytes;
 
 use crate::filesystem::Filesystem;
 use crate::inode::FileType;
@@ -9,12 +11,9 @@ use crate::keys;
 
 /// The longest target that Linux takes (PATH_MAX with its NUL byte is 4096).
 const TARGET_LEN_MAX: usize = 4095;
-/// Bytes in front of inline data.
-const INLINE_HEADER_LEN: usize = 21;
-
 /// Refuses targets that cannot be stored.
 pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
-    let room = tree.max_item_size().saturating_sub(INLINE_HEADER_LEN);
+    let room = tree.max_item_size().saturating_sub(RawFileExtentHead::LEN);
     if target.is_empty() {
         return Err(ErrorKind::NotFound.into());
     }
@@ -29,13 +28,13 @@ pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
 
 /// The extent item that holds `target`.
 pub(crate) fn inline_extent(running: Generation, target: &[u8]) -> Vec<u8> {
-    let mut item = Vec::with_capacity(INLINE_HEADER_LEN + target.len());
-    item.extend_from_slice(&running.get().to_le_bytes());
-    item.extend_from_slice(&(target.len() as u64).to_le_bytes());
-    // Compression, encryption, other encoding (two bytes): none. Type 0: inline.
-    item.extend_from_slice(&[0; 5]);
-    item.extend_from_slice(target);
-    item
+    let head = RawFileExtentHead {
+        generation: running.get().into(),
+        ram_bytes: (target.len() as u64).into(),
+        kind: FILE_EXTENT_INLINE,
+        ..RawFileExtentHead::default()
+    };
+    [head.as_bytes(), target].concat()
 }
 
 impl Filesystem {
@@ -51,8 +50,8 @@ impl Filesystem {
         if item.kind() != FileType::Symlink {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }
-        let target = inode.tree.get(&keys::extent_data(id.ino, 0), wait, |extent| match extent.get(16..21) {
-            Some([0, 0, 0, 0, 0]) => Some(extent[INLINE_HEADER_LEN..].to_vec()),
+        let target = inode.tree.get(&keys::extent_data(id.ino, 0), wait, |extent| match FileExtent::parse(extent) {
+            Ok(FileExtent::Inline(head, target)) if head.compression == 0 => Some(target.to_vec()),
             _ => None,
         })?;
         let target = target.flatten().filter(|target| target.len() as u64 == item.size);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
-use creamery_format::{Key, KeyType};
+use creamery_format::{Key, KeyType, NAME_LEN_MAX};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
@@ -16,7 +16,6 @@ use crate::dir_item::{self, HEADER_LEN, Head, ItemBytes};
 use crate::filesystem::Filesystem;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
 use crate::keys;
-use crate::name::NAME_LEN_MAX;
 use crate::operation::{finish, or_end};
 
 /// Attribute name of the compression property.
@@ -70,7 +69,7 @@ pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
 /// The value of an attribute.
 pub(crate) fn get(tree: &Tree, ino: ObjectId, name: &[u8], wait: Wait) -> Result<Option<Vec<u8>>> {
     let value = tree.get(&keys::xattr(ino, name), wait, |item| {
-        dir_item::find(item, name).map(|entry| entry.map(|entry| entry.data.to_vec()))
+        dir_item::find(item, name).map(|entry| entry.map(|(entry, _)| entry.data.to_vec()))
     })?;
     Ok(value.transpose()?.flatten())
 }
@@ -122,12 +121,10 @@ impl Change<'_> {
     pub(crate) fn apply(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<bool> {
         let key = keys::xattr(ino, self.name);
         let old = tree.get(&key, Wait::Yes, |item| -> Result<(ItemBytes, bool)> {
-            let Some(entry) = dir_item::find(item, self.name)? else {
-                return Ok((ItemBytes::from_slice(item), false));
-            };
-            let mut rest = ItemBytes::from_slice(&item[..entry.place.start]);
-            rest.extend_from_slice(&item[entry.place.end..]);
-            Ok((rest, true))
+            Ok(match dir_item::without(item, self.name)? {
+                Some(rest) => (rest, true),
+                None => (ItemBytes::from_slice(item), false),
+            })
         })?;
         let (mut item, was_there) = old.transpose()?.unwrap_or_default();
         match (self.mode, was_there) {
@@ -193,7 +190,7 @@ fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Eff
     Ok(Effect::Access { stored, permissions })
 }
 
-fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
+pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
     if !matches!(item.kind(), FileType::Regular | FileType::Directory) {
         return Err(Error::invalid("the compression property of something that is no file and no directory"));
     }
@@ -236,7 +233,7 @@ impl Filesystem {
                 break;
             }
             for entry in dir_item::entries(item) {
-                names.push(entry?.name.to_vec());
+                names.push(entry?.0.name.to_vec());
             }
             cursor.advance()?;
         }

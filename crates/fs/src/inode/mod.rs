@@ -13,7 +13,6 @@
 //! `Inode::item` first (several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
-mod flags;
 mod item;
 mod range_lock;
 
@@ -26,8 +25,8 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use flags::InodeFlags;
-pub use item::{FileType, InodeItem};
+pub use creamery_format::{FileType, InodeFlags};
+pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::acl::Acl;
