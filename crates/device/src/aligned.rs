@@ -1,0 +1,148 @@
+//! Heap bytes aligned to a page, as O_DIRECT and io_uring want them.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// The alignment of every [`AlignedBuffer`], and the unit its allocation is rounded up to.
+pub const BUFFER_ALIGNMENT: usize = 4096;
+
+/// Bytes on the heap whose first one lies at a multiple of [`BUFFER_ALIGNMENT`].
+///
+/// ```
+/// use creamery_device::AlignedBuffer;
+/// let mut block = AlignedBuffer::zeroed(16384);
+/// block[0] = 7;
+/// assert_eq!(block.as_ptr() as usize % 4096, 0);
+/// assert_eq!(block.clone()[..2], [7, 0]);
+/// ```
+pub struct AlignedBuffer {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the buffer owns its bytes alone, like a `Box<[u8]>`; nothing about them is tied to a thread.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: a shared reference only hands out `&[u8]`; changing the bytes needs `&mut`.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    /// `len` zero bytes. The length comes from the caller's own bookkeeping, never straight from a disk.
+    ///
+    /// # Panics
+    /// When `len` is too large for any allocation.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let Some(layout) = Self::layout(len) else { return Self { start: NonNull::dangling(), len: 0 } };
+        // SAFETY: the layout's size is not zero: `layout` gave none for an empty buffer.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Self { start, len }
+    }
+
+    /// A copy of `bytes`.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        let mut buffer = Self::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    /// None for an empty buffer, which has no allocation.
+    fn layout(len: usize) -> Option<Layout> {
+        if len == 0 {
+            return None;
+        }
+        let size = len.checked_next_multiple_of(BUFFER_ALIGNMENT).expect("a buffer fits the address space");
+        Some(Layout::from_size_align(size, BUFFER_ALIGNMENT).expect("a buffer fits the address space"))
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        if let Some(layout) = Self::layout(self.len) {
+            // SAFETY: `start` came from `alloc_zeroed` with the layout of this very length, which never changes.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
+        }
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `len` initialised bytes (zeroed at birth), or dangling with length 0, and
+        // the borrow of `self` keeps them alive and unchanged.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Clone for AlignedBuffer {
+    fn clone(&self) -> Self {
+        Self::from_slice(self)
+    }
+}
+
+impl Default for AlignedBuffer {
+    fn default() -> Self {
+        Self::zeroed(0)
+    }
+}
+
+impl PartialEq for AlignedBuffer {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl Eq for AlignedBuffer {}
+
+impl fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuffer({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_is_aligned_and_zeroed() {
+        for len in [1, 511, 4096, 4097, 65536, 1 << 20] {
+            let buffer = AlignedBuffer::zeroed(len);
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr() as usize % BUFFER_ALIGNMENT, 0);
+            assert!(buffer.iter().all(|&b| b == 0));
+        }
+    }
+
+    #[test]
+    fn an_empty_buffer_is_an_empty_slice() {
+        let empty = AlignedBuffer::zeroed(0);
+        assert!(empty.is_empty());
+        assert_eq!(empty.clone(), AlignedBuffer::from_slice(&[]));
+    }
+
+    #[test]
+    fn a_clone_does_not_share_bytes() {
+        let first = AlignedBuffer::from_slice(b"abc");
+        let mut second = first.clone();
+        second[0] = b'x';
+        assert_eq!((&first[..], &second[..]), (&b"abc"[..], &b"xbc"[..]));
+    }
+}

@@ -1,0 +1,221 @@
+//! What a device is asked, what it answers, and the trait between.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Result};
+
+use crate::AlignedBuffer;
+
+/// One thing a device is asked to do. Offsets and lengths are bytes.
+///
+/// ```
+/// use creamery_device::{AlignedBuffer, Request};
+/// let request = Request::Read { offset: 65536, buffer: AlignedBuffer::zeroed(4096) };
+/// assert_eq!(request.to_string(), "reading 4096 bytes at 65536");
+/// ```
+#[derive(Debug)]
+pub enum Request {
+    /// Fill `buffer` from `offset` on.
+    Read {
+        /// Where to start.
+        offset: u64,
+        /// Comes back filled in [`Reply::Read`].
+        buffer: AlignedBuffer,
+    },
+    /// Put `data` at `offset`. Not durable before a later flush succeeds.
+    Write {
+        /// Where to start.
+        offset: u64,
+        /// Shared, so that one buffer can go to several mirrors.
+        data: Arc<AlignedBuffer>,
+    },
+    /// Make durable every write that was completed before this request was submitted.
+    Flush,
+    /// The bytes are not needed any more; what is read there afterwards is unspecified.
+    Discard {
+        /// Where to start.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { offset, buffer } => write!(f, "reading {} bytes at {offset}", buffer.len()),
+            Self::Write { offset, data } => write!(f, "writing {} bytes at {offset}", data.len()),
+            Self::Flush => f.write_str("flushing"),
+            Self::Discard { offset, len } => write!(f, "discarding {len} bytes at {offset}"),
+        }
+    }
+}
+
+/// What a successful request gives back.
+///
+/// ```
+/// use creamery_device::{AlignedBuffer, Reply};
+/// assert_ne!(Reply::Done, Reply::Read(AlignedBuffer::zeroed(0)));
+/// ```
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The buffer of the read, filled.
+    Read(AlignedBuffer),
+    /// Nothing but success.
+    Done,
+}
+
+/// Called exactly once with the outcome, on any thread, possibly before `submit` returns. It must be short, must
+/// not wait, and must not need a lock that the submitter holds.
+pub type Completion = Box<dyn FnOnce(Result<Reply>) + Send>;
+
+/// Tells two open devices apart, and recognises one that was opened twice.
+///
+/// ```
+/// use creamery_device::{BlockDevice, MemoryDevice};
+/// assert_ne!(MemoryDevice::new(4096).id(), MemoryDevice::new(4096).id());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DeviceId {
+    /// Of files the filesystem they lie on, of block devices 0, of memory `u64::MAX`.
+    pub(crate) space: u64,
+    /// Of files the inode number, of block devices the device number.
+    pub(crate) number: u64,
+}
+
+/// A row of bytes with an end. See the crate's head for the rules.
+///
+/// ```
+/// use creamery_device::{BlockDevice, MemoryDevice, Reply, Request};
+/// let device = MemoryDevice::new(1 << 20);
+/// device.write_at(4096, b"cream")?;
+/// device.flush()?;
+/// let mut bytes = [0; 5];
+/// device.read_at(4096, &mut bytes)?;
+/// assert_eq!(&bytes, b"cream");
+/// device.submit(Request::Flush, Box::new(|outcome| assert_eq!(outcome.unwrap(), Reply::Done)));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub trait BlockDevice: Send + Sync {
+    /// Starts `request`; `done` gets the outcome. Requests in flight together complete in any order.
+    fn submit(&self, request: Request, done: Completion);
+
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Who this is, for comparing.
+    fn id(&self) -> DeviceId;
+
+    /// A name for messages: the path, or what stands for one.
+    fn describe(&self) -> String;
+
+    /// Whether it has no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `out` from `offset` on.
+    ///
+    /// # Errors
+    /// When the range ends beyond the device, or the device fails.
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        match wait_for(self, Request::Read { offset, buffer: AlignedBuffer::zeroed(out.len()) })? {
+            Reply::Read(buffer) => out.copy_from_slice(&buffer),
+            Reply::Done => unreachable!("a read is answered with its buffer"),
+        }
+        Ok(())
+    }
+
+    /// Puts `data` at `offset`. Not durable before [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// When the range ends beyond the device, the device is read-only, or it fails. Part of the data may be
+    /// written then.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let data = Arc::new(AlignedBuffer::from_slice(data));
+        wait_for(self, Request::Write { offset, data }).map(drop)
+    }
+
+    /// Puts the `parts` one after the other, starting at `offset`.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        self.write_at(offset, &parts.concat())
+    }
+
+    /// Makes durable every write that was completed before.
+    ///
+    /// # Errors
+    /// When the device cannot promise it. From then on every flush fails.
+    fn flush(&self) -> Result<()> {
+        wait_for(self, Request::Flush).map(drop)
+    }
+
+    /// Says that the bytes are not needed any more; what is read there afterwards is unspecified.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] when the device has no such thing, which is no harm.
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        wait_for(self, Request::Discard { offset, len }).map(drop)
+    }
+
+    /// Makes the bytes read as zeros, without storage behind them where the device can do that.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        write_zeros(self, offset, len)
+    }
+
+    /// Changes the length. Only files and memory can.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for devices of a fixed size.
+    fn resize(&self, len: u64) -> Result<()> {
+        let _ = len;
+        Err(Error::unsupported(format!("resizing {}", self.describe())))
+    }
+}
+
+/// Zeros by writing them.
+pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(device: &D, offset: u64, len: u64) -> Result<()> {
+    const STEP: u64 = 1 << 20;
+    check_range(offset, len, device.len())?;
+    let zeros = vec![0; usize::try_from(len.min(STEP)).expect("a step fits")];
+    let mut done = 0;
+    while done < len {
+        let step = (len - done).min(STEP);
+        device.write_at(offset + done, &zeros[..usize::try_from(step).expect("a step fits")])?;
+        done += step;
+    }
+    Ok(())
+}
+
+/// Submits and waits for the answer.
+fn wait_for<D: BlockDevice + ?Sized>(device: &D, request: Request) -> Result<Reply> {
+    let (send, receive) = sync_channel(1);
+    device.submit(
+        request,
+        Box::new(move |outcome| {
+            // The receiver waits below, so the send cannot fail, and there is room for one answer.
+            let _ = send.send(outcome);
+        }),
+    );
+    gate::passing(Reason::Device, || receive.recv())
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request was dropped unanswered")))
+}
+
+/// DEV-1: the range must end at or before `device_len`.
+pub(crate) fn check_range(offset: u64, len: u64, device_len: u64) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= device_len => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Io,
+            format!("{len} bytes at {offset} lie beyond the end of the device, which has {device_len} bytes"),
+        )),
+    }
+}

@@ -1,0 +1,370 @@
+//! Image files and block device nodes, by plain system calls and buffered by the host.
+
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::fs::FallocateFlags;
+
+use crate::device::{check_range, write_zeros};
+use crate::pool::Pool;
+use crate::{BlockDevice, Completion, DeviceId, Reply, Request, in_use};
+
+/// What an opener wants to do, and so how it must share.
+///
+/// ```
+/// use creamery_device::Access;
+/// assert_ne!(Access::ReadOnly, Access::ReadOnlyForced);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read, beside other readers; refused while somebody may write.
+    ReadOnly,
+    /// Read and write, alone.
+    ReadWrite,
+    /// Read whoever else has it. What is read may change meanwhile; only for looking.
+    ReadOnlyForced,
+}
+
+/// An open image file or block device. Dropping it gives the lock back, for children forked meanwhile too: a
+/// program that turns itself into a daemon opens its devices afterwards.
+///
+/// ```
+/// use creamery_base::ErrorKind;
+/// use creamery_device::{Access, BlockDevice, FileDevice};
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("disk.img");
+/// let device = FileDevice::create(&path, 1 << 30)?;
+/// device.write_at(65536, b"hello")?;
+/// device.flush()?;
+/// // While it is open, nobody else gets it.
+/// assert_eq!(FileDevice::open(&path, Access::ReadOnly).err().unwrap().kind(), ErrorKind::Busy);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub struct FileDevice {
+    shared: Arc<Shared>,
+    pool: Pool,
+}
+
+/// What the pool's threads need of the device.
+struct Shared {
+    file: File,
+    path: PathBuf,
+    kind: Kind,
+    access: Access,
+    id: DeviceId,
+    len: AtomicU64,
+    /// DEV-2.
+    flush_failed: AtomicBool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Block,
+}
+
+impl FileDevice {
+    /// Opens what lies at `path` and makes sure nobody else uses it, as [`Access`] says.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`], with who it is, when somebody else has it; [`ErrorKind::InvalidInput`] for what is
+    /// neither a regular file nor a block device; and the host's errors.
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
+        let path = path.as_ref();
+        let opening =
+            |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
+        // Looked at before it is opened: opening a fifo would wait for its other end.
+        let kind = kind_of(&std::fs::metadata(path).map_err(opening)?, path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(access == Access::ReadWrite);
+        if kind == Kind::Block && access == Access::ReadWrite {
+            // On a block device this asks the kernel for sole use, which keeps mounts and swap away too.
+            options.custom_flags(libc::O_EXCL);
+        }
+        let file = match options.open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(in_use::busy(path)),
+            other => other.map_err(opening)?,
+        };
+        let metadata = file.metadata().map_err(opening)?;
+        if kind_of(&metadata, path)? != kind {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                format!("{} was replaced while opening it", path.display()),
+            ));
+        }
+        in_use::claim(&file, path, access)?;
+        Self::new(file, path, &metadata, kind, access).map_err(opening)
+    }
+
+    /// Makes a new sparse file of `len` bytes, open for writing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] when there is something at `path`, and the host's errors; the file is
+    /// removed again then.
+    pub fn create(path: impl AsRef<Path>, len: u64) -> Result<Self> {
+        let path = path.as_ref();
+        let creating =
+            |error: std::io::Error| Error::from(error).context(format!("creating {}", path.display()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(creating)?;
+        let device = in_use::claim(&file, path, Access::ReadWrite).and_then(|()| {
+            file.set_len(len).map_err(creating)?;
+            let metadata = file.metadata().map_err(creating)?;
+            Self::new(file, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
+        });
+        if device.is_err() {
+            // Ours and empty; that it cannot be removed is less news than why it cannot be used.
+            let _ = std::fs::remove_file(path);
+        }
+        device
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// Whether it is a block device rather than a file.
+    #[must_use]
+    pub fn is_block_device(&self) -> bool {
+        self.shared.kind == Kind::Block
+    }
+
+    fn new(
+        mut file: File,
+        path: &Path,
+        metadata: &std::fs::Metadata,
+        kind: Kind,
+        access: Access,
+    ) -> std::io::Result<Self> {
+        let (len, id) = match kind {
+            Kind::File => (metadata.len(), DeviceId { space: metadata.dev(), number: metadata.ino() }),
+            // The end of a block device is its size, and asking for it needs no ioctl.
+            Kind::Block => (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev() }),
+        };
+        let shared = Shared {
+            file,
+            path: path.to_owned(),
+            kind,
+            access,
+            id,
+            len: AtomicU64::new(len),
+            flush_failed: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared), pool: Pool::new() })
+    }
+}
+
+fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        Ok(Kind::File)
+    } else if kind.is_block_device() {
+        Ok(Kind::Block)
+    } else {
+        Err(Error::invalid(format!("{} is neither a regular file nor a block device", path.display())))
+    }
+}
+
+impl Shared {
+    fn doing(&self, what: &str, offset: u64, len: usize) -> impl FnOnce(std::io::Error) -> Error {
+        let context = format!("{what} {len} bytes at {offset} of {}", self.path.display());
+        move |error| Error::from(error).context(context)
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<()> {
+        check_range(offset, len as u64, self.len.load(Ordering::Relaxed))
+            .map_err(|error| error.context(self.path.display()))
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.access == Access::ReadWrite {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading only", self.path.display())))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.check(offset, out.len())?;
+        let len = out.len();
+        self.file.read_exact_at(out, offset).map_err(|e| self.doing("reading", offset, len)(e))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        self.check(offset, data.len())?;
+        self.file.write_all_at(data, offset).map_err(|e| self.doing("writing", offset, data.len())(e))
+    }
+
+    fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        // The host refuses longer vectors.
+        const PARTS_MAX: usize = 1024;
+        self.check_writable()?;
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        self.check(offset, total)?;
+        let mut at = offset;
+        for group in parts.chunks(PARTS_MAX) {
+            let mut slices: Vec<IoSlice<'_>> = group.iter().map(|part| IoSlice::new(part)).collect();
+            let mut rest = &mut slices[..];
+            IoSlice::advance_slices(&mut rest, 0); // drops leading empty parts
+            while !rest.is_empty() {
+                let written = match rustix::io::pwritev(&self.file, rest, at) {
+                    Ok(0) => Err(std::io::Error::from(std::io::ErrorKind::WriteZero)),
+                    Ok(written) => Ok(written),
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(error) => Err(error.into()),
+                };
+                let written = written.map_err(|e| self.doing("writing", offset, total)(e))?;
+                at += written as u64;
+                IoSlice::advance_slices(&mut rest, written);
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        let failed =
+            |cause: &str| Error::new(ErrorKind::Io, format!("flushing {}: {cause}", self.path.display()));
+        if self.flush_failed.load(Ordering::Acquire) {
+            return Err(failed("an earlier flush failed"));
+        }
+        if self.access != Access::ReadWrite {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|error| {
+            self.flush_failed.store(true, Ordering::Release);
+            Error::from(error).context(format!("flushing {}", self.path.display()))
+        })
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        check_range(offset, len, self.len.load(Ordering::Relaxed))?;
+        if len == 0 {
+            return Ok(());
+        }
+        let outcome = match self.kind {
+            Kind::File => self.fallocate(FallocateFlags::PUNCH_HOLE, offset, len),
+            Kind::Block => block_discard(&self.file, offset, len),
+        };
+        outcome.map_err(|error| {
+            let what = format!("discarding {len} bytes at {offset} of {}", self.path.display());
+            match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP | libc::ENOTTY) => Error::unsupported(what),
+                _ => Error::from(error).context(what),
+            }
+        })
+    }
+
+    fn fallocate(&self, how: FallocateFlags, offset: u64, len: u64) -> std::io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, offset, len)?)
+    }
+
+    fn run(&self, request: Request) -> Result<Reply> {
+        match request {
+            Request::Read { offset, mut buffer } => {
+                self.read(offset, &mut buffer)?;
+                return Ok(Reply::Read(buffer));
+            }
+            Request::Write { offset, data } => self.write(offset, &data)?,
+            Request::Flush => self.flush()?,
+            Request::Discard { offset, len } => self.discard(offset, len)?,
+        }
+        Ok(Reply::Done)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closing alone is not enough: a child that another thread is just starting has a copy of the descriptor
+        // until it executes its program, and the lock would live as long. Nothing to do if this fails.
+        if self.access != Access::ReadOnlyForced {
+            let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Tells the block device that `[offset, offset + len)` is not needed.
+fn block_discard(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
+    /// `_IO(0x12, 119)`.
+    const BLKDISCARD: libc::Ioctl = 0x1277;
+    let range = [offset, len];
+    // SAFETY: BLKDISCARD reads two u64 through the pointer and keeps nothing; `range` lives across the call.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+impl BlockDevice for FileDevice {
+    fn submit(&self, request: Request, done: Completion) {
+        let shared = Arc::clone(&self.shared);
+        self.pool.run(Box::new(move || {
+            let outcome = shared.run(request);
+            drop(shared); // DEV-3: whoever drops the device after the completion has closed the file
+            done(outcome);
+        }));
+    }
+
+    fn len(&self) -> u64 {
+        self.shared.len.load(Ordering::Relaxed)
+    }
+
+    fn id(&self) -> DeviceId {
+        self.shared.id
+    }
+
+    fn describe(&self) -> String {
+        self.shared.path.display().to_string()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        gate::passing(Reason::Device, || self.shared.read(offset, out))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        gate::passing(Reason::Device, || self.shared.write(offset, data))
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        gate::passing(Reason::Device, || self.shared.write_vectored(offset, parts))
+    }
+
+    fn flush(&self) -> Result<()> {
+        gate::passing(Reason::Device, || self.shared.flush())
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        gate::passing(Reason::Device, || self.shared.discard(offset, len))
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.shared.check_writable()?;
+        check_range(offset, len, self.len())?;
+        if len == 0 {
+            return Ok(());
+        }
+        let by_host = gate::passing(Reason::Device, || match self.shared.kind {
+            Kind::File => self.shared.fallocate(FallocateFlags::PUNCH_HOLE, offset, len),
+            Kind::Block => self.shared.fallocate(FallocateFlags::ZERO_RANGE, offset, len),
+        });
+        if by_host.is_ok() { Ok(()) } else { write_zeros(self, offset, len) }
+    }
+
+    fn resize(&self, len: u64) -> Result<()> {
+        self.shared.check_writable()?;
+        if self.shared.kind == Kind::Block {
+            return Err(Error::unsupported(format!("resizing the block device {}", self.describe())));
+        }
+        gate::passing(Reason::Device, || self.shared.file.set_len(len)).map_err(|error| {
+            Error::from(error).context(format!("resizing {} to {len} bytes", self.describe()))
+        })?;
+        self.shared.len.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+}

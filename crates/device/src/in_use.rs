@@ -1,0 +1,286 @@
+//! Who else has a file or a block device, and the refusal that names them.
+//!
+//! Three sorts of users are looked for:
+//! - other Creamery processes, by a BSD lock on the open file (it stays with the open file across a fork, and
+//!   udev leaves a block device alone that carries one); `/proc/locks` and `/proc/PID/fd` tell whose it is;
+//! - the kernel on a block device (mount, device mapper, swap), by an exclusive open;
+//! - the kernel on a file, through a loop device that has it as backing file.
+//!
+//! The lock is taken first and the looking comes after, so that two Creamery processes cannot pass each other.
+//! Against the kernel there is no such order: somebody may set up a loop device on a file that is open here.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::fs::{FlockOperation, flock};
+
+use crate::Access;
+
+/// Somebody who uses a file or a device.
+enum User {
+    Process {
+        pid: u32,
+        name: String,
+    },
+    Mount {
+        device: String,
+        at: String,
+    },
+    Btrfs {
+        uuid: String,
+    },
+    Swap,
+    Loop {
+        device: String,
+        mounted_at: Option<String>,
+    },
+    Holder {
+        device: String,
+    },
+    /// An exclusive open failed and none of the above was found.
+    Kernel,
+    /// A lock is held by a process that is not visible from here.
+    Unknown,
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { pid, name } => write!(f, "process {pid} ({name}) has it open"),
+            Self::Mount { device, at } => write!(f, "the kernel has {device} mounted at {at}"),
+            Self::Btrfs { uuid } => write!(f, "the kernel has it mounted as a device of the Btrfs {uuid}"),
+            Self::Swap => f.write_str("the kernel swaps to it"),
+            Self::Loop { device, mounted_at: None } => {
+                write!(
+                    f,
+                    "the kernel has it as backing file of {device}; detach that with losetup -d {device}"
+                )
+            }
+            Self::Loop { device, mounted_at: Some(at) } => {
+                write!(f, "the kernel has it as backing file of {device}, which is mounted at {at}")
+            }
+            Self::Holder { device } => write!(f, "the kernel's block device {device} is built on it"),
+            Self::Kernel => f.write_str("the kernel or another process has it open exclusively"),
+            Self::Unknown => f.write_str("a process that is not visible from here has it locked"),
+        }
+    }
+}
+
+fn refuse(path: &Path, user: &User) -> Error {
+    Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
+}
+
+/// The refusal for a block device whose exclusive open has failed.
+pub(crate) fn busy(path: &Path) -> Error {
+    let user = fs::metadata(path)
+        .ok()
+        .and_then(|metadata| lock_owner(&metadata).or_else(|| kernel_user_of_block(metadata.rdev())))
+        .unwrap_or(User::Kernel);
+    refuse(path, &user)
+}
+
+/// Locks the open `file` for `access` and makes sure that the kernel does not use it.
+pub(crate) fn claim(file: &File, path: &Path, access: Access) -> Result<()> {
+    let operation = match access {
+        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
+        Access::ReadOnly => FlockOperation::NonBlockingLockShared,
+        Access::ReadOnlyForced => return Ok(()),
+    };
+    lock(file, path, operation)?;
+    let asking = |error: std::io::Error| Error::from(error).context(format!("looking at {}", path.display()));
+    let metadata = file.metadata().map_err(asking)?;
+    if !metadata.file_type().is_block_device() {
+        return match loop_device_on(&metadata) {
+            Some(user) => Err(refuse(path, &user)),
+            None => Ok(()),
+        };
+    }
+    // A writer's exclusive open has proved that the kernel does not have it; a reader only tries one.
+    if access == Access::ReadOnly {
+        match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                let user = kernel_user_of_block(metadata.rdev()).unwrap_or(User::Kernel);
+                return Err(refuse(path, &user));
+            }
+            other => other.map(drop).map_err(asking)?,
+        }
+    }
+    // A loop device is no better protected than its backing file.
+    let behind = backing_file(&block_name(metadata.rdev()));
+    match behind.and_then(|file| fs::metadata(file).ok()).and_then(|metadata| lock_owner(&metadata)) {
+        Some(user) => Err(refuse(path, &user).context("the backing file of this loop device is in use")),
+        None => Ok(()),
+    }
+}
+
+fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {
+    // udev takes a shared lock while it looks at a block device that was just closed or attached.
+    const UDEV_TRIES: u32 = 40;
+    const UDEV_PAUSE: Duration = Duration::from_millis(50);
+    for attempt in 0.. {
+        match flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            // Some network filesystems have no locks: then there is nothing to hold against anybody.
+            Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(
+                    Error::from(std::io::Error::from(error)).context(format!("locking {}", path.display()))
+                );
+            }
+        }
+        let owner = file.metadata().ok().and_then(|metadata| lock_owner(&metadata)).unwrap_or(User::Unknown);
+        let udev = matches!(&owner, User::Process { name, .. } if name.contains("udev"));
+        if !udev || attempt >= UDEV_TRIES {
+            return Err(refuse(path, &owner));
+        }
+        gate::passing(Reason::Device, || std::thread::sleep(UDEV_PAUSE));
+    }
+    unreachable!("the loop returns")
+}
+
+/// The process that holds a BSD lock on the file, if there is one.
+fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
+    // 12: FLOCK  ADVISORY  WRITE 4711 00:1c:30408 0 EOF
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let mut locked = false;
+    for line in locks.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().filter(|&field| field != "->").collect();
+        let [_, "FLOCK", _, _, pid, place, ..] = fields[..] else { continue };
+        // The device number is not compared: the one shown there is not always the one that stat shows.
+        if place.rsplit(':').next() != Some(&metadata.ino().to_string()) {
+            continue;
+        }
+        let Ok(pid) = pid.parse::<u32>() else { continue };
+        if process_has_open(pid, metadata) {
+            return Some(process(pid));
+        }
+        locked = true;
+    }
+    if !locked {
+        return None;
+    }
+    // The one that locked has handed the open file to a child and gone. We have it open too, only to ask.
+    let mut others = process_ids().filter(|&pid| pid != std::process::id());
+    others.find(|&pid| process_has_open(pid, metadata)).map(process)
+}
+
+fn process(pid: u32) -> User {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    User::Process { pid, name: name.trim_end().to_owned() }
+}
+
+fn process_ids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn process_has_open(pid: u32, wanted: &fs::Metadata) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|open| same_file(&open, wanted))
+}
+
+fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// The kernel's name of a block device, as in `loop0`.
+fn block_name(rdev: u64) -> String {
+    let link = fs::read_link(sys_of(rdev)).unwrap_or_default();
+    link.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn sys_of(rdev: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", libc::major(rdev), libc::minor(rdev)))
+}
+
+fn kernel_user_of_block(rdev: u64) -> Option<User> {
+    let name = block_name(rdev);
+    // A mounted partition keeps its whole disk busy as well.
+    let entries = fs::read_dir(sys_of(rdev)).into_iter().flatten().flatten();
+    let partitions = entries.filter(|entry| entry.path().join("partition").exists());
+    let names = std::iter::once(name.clone())
+        .chain(partitions.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+    for device in names.collect::<Vec<_>>() {
+        if let Some(at) = mount_point(&device) {
+            return Some(User::Mount { device: format!("/dev/{device}"), at });
+        }
+    }
+    if let Some(uuid) = btrfs_with_device(&name) {
+        return Some(User::Btrfs { uuid });
+    }
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if swaps.lines().skip(1).any(|line| line.split_ascii_whitespace().next() == Some(&format!("/dev/{name}")))
+    {
+        return Some(User::Swap);
+    }
+    let holder = fs::read_dir(sys_of(rdev).join("holders")).ok()?.flatten().next()?;
+    Some(User::Holder { device: holder.file_name().to_string_lossy().into_owned() })
+}
+
+/// Where the block device with this kernel name is mounted, if this process can see it.
+fn mount_point(name: &str) -> Option<String> {
+    let numbers = fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        // 36 25 7:0 / /mnt rw - ext4 /dev/loop0 rw; Btrfs shows a number of its own, so the source counts too.
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let mount: Vec<&str> = mount.split(' ').collect();
+        let source = filesystem.split(' ').nth(1)?;
+        let matches = mount.get(2) == Some(&numbers.trim_end()) || is_block(source, numbers.trim_end());
+        matches.then(|| unescape(mount.get(4).unwrap_or(&"?")))
+    })
+}
+
+/// Whether the mount source is a device node with these numbers. Other sources may be names of anything, also of
+/// servers that do not answer, and are not touched.
+fn is_block(source: &str, numbers: &str) -> bool {
+    source.starts_with("/dev/")
+        && fs::metadata(unescape(source)).is_ok_and(|metadata| {
+            let rdev = metadata.rdev();
+            metadata.file_type().is_block_device()
+                && format!("{}:{}", libc::major(rdev), libc::minor(rdev)) == numbers
+        })
+}
+
+/// mountinfo writes blanks, tabs, newlines and backslashes as three octal digits.
+fn unescape(field: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(field.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// The kernel lists the devices of every Btrfs it has mounted, those of several devices too.
+fn btrfs_with_device(name: &str) -> Option<String> {
+    let entries = fs::read_dir("/sys/fs/btrfs").ok()?.flatten();
+    entries
+        .filter(|entry| entry.path().join("devices").join(name).exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .next()
+}
+
+fn backing_file(loop_name: &str) -> Option<PathBuf> {
+    let text = fs::read_to_string(format!("/sys/block/{loop_name}/loop/backing_file")).ok()?;
+    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
+}
+
+/// The loop device that has the file as backing file, if there is one.
+fn loop_device_on(file: &fs::Metadata) -> Option<User> {
+    let blocks = fs::read_dir("/sys/block").ok()?.flatten();
+    let mut names = blocks.filter_map(|entry| entry.file_name().into_string().ok());
+    let name = names.find(|name| {
+        name.starts_with("loop")
+            && backing_file(name)
+                .and_then(|path| fs::metadata(path).ok())
+                .is_some_and(|it| same_file(&it, file))
+    })?;
+    let mounted_at = mount_point(&name);
+    Some(User::Loop { device: format!("/dev/{name}"), mounted_at })
+}

@@ -1,0 +1,37 @@
+//! Block devices: a row of bytes that can be read, written, flushed and discarded.
+//!
+//! # One primitive
+//! A device takes a [`Request`] and calls a [`Completion`] when it is done: [`BlockDevice::submit`]. A flush is
+//! a request of its own, because order against the platter is an argument the caller makes, not a property of
+//! a write. The blocking calls ([`BlockDevice::read_at`] and the rest) are submit plus wait; a back end for which
+//! that is a detour goes straight to the system call. Every blocking call passes the waiting gate
+//! ([`creamery_base::gate`]), so that a caller's promise not to wait can be checked by counting.
+//!
+//! # Back ends
+//! [`FileDevice`] is an image file or a block device node. [`MemoryDevice`] lives in memory and holds only pages
+//! that were written, so that a large one costs nothing.
+//!
+//! # Who else has it
+//! Two writers, or one writer and a reader that believes its cache, destroy a filesystem. [`FileDevice::open`]
+//! therefore takes a lock (exclusive for writing, shared for reading) and looks for the users that take no lock:
+//! the kernel's mounts, device mapper, swap, and loop devices that have the file as backing file. The refusal
+//! names who it is.
+//!
+//! # Invariants
+//! - DEV-1: a request that ends beyond the device's length fails and changes nothing.
+//! - DEV-2: a flush that failed once fails for ever on that open device. The host may have dropped the pages it
+//!   could not write and marked them clean, so a later success would be a lie.
+//! - DEV-3: when a completion runs, the device holds nothing for that request any more.
+#![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
+
+mod aligned;
+mod device;
+mod file;
+mod in_use;
+mod memory;
+mod pool;
+
+pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
+pub use device::{BlockDevice, Completion, DeviceId, Reply, Request};
+pub use file::{Access, FileDevice};
+pub use memory::MemoryDevice;

@@ -1,0 +1,206 @@
+//! A device in memory that holds only the pages somebody wrote to.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::Result;
+use creamery_base::gate::{self, Reason};
+use parking_lot::RwLock;
+
+use crate::device::check_range;
+use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
+
+const PAGE: u64 = 16384;
+static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+
+/// A device in memory. Pages never written, and pages of zeros, take no memory.
+///
+/// ```
+/// use creamery_device::{BlockDevice, MemoryDevice};
+/// let device = MemoryDevice::new(100 << 30);
+/// device.write_at(99 << 30, b"far out")?;
+/// assert_eq!(device.bytes_in_memory(), 16384);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub struct MemoryDevice {
+    number: u64,
+    state: RwLock<State>, // innermost: nothing is called while it is held
+}
+
+struct State {
+    len: u64,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl MemoryDevice {
+    /// `len` zero bytes.
+    #[must_use]
+    pub fn new(len: u64) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            state: RwLock::new(State { len, pages: BTreeMap::new() }),
+        }
+    }
+
+    /// A device of the length and the bytes of `other`.
+    ///
+    /// # Errors
+    /// When `other` cannot be read.
+    pub fn copy_of(other: &dyn BlockDevice) -> Result<Self> {
+        const STEP: u64 = 1 << 20;
+        let copy = Self::new(other.len());
+        let mut bytes = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < other.len() {
+            let step = index((other.len() - at).min(STEP));
+            other.read_at(at, &mut bytes[..step])?;
+            copy.write_at(at, &bytes[..step])?;
+            at += step as u64;
+        }
+        Ok(copy)
+    }
+
+    /// How much memory the pages take.
+    #[must_use]
+    pub fn bytes_in_memory(&self) -> u64 {
+        self.state.read().pages.len() as u64 * PAGE
+    }
+
+    fn run(&self, request: Request) -> Result<Reply> {
+        match request {
+            Request::Read { offset, mut buffer } => {
+                self.state.read().read(offset, &mut buffer)?;
+                Ok(Reply::Read(buffer))
+            }
+            Request::Write { offset, data } => self.state.write().write(offset, &data).map(|()| Reply::Done),
+            Request::Flush => Ok(Reply::Done),
+            Request::Discard { offset, len } => self.state.write().zero(offset, len).map(|()| Reply::Done),
+        }
+    }
+}
+
+/// A position within a page or a caller's slice, as an index.
+fn index(position: u64) -> usize {
+    usize::try_from(position).expect("a position in a slice fits")
+}
+
+/// Calls `visit` with the number of each page of the range, the part of that page, and the part of the range.
+fn for_each_page(
+    offset: u64,
+    len: u64,
+    mut visit: impl FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>),
+) {
+    let mut done = 0;
+    while done < len {
+        let in_page = (offset + done) % PAGE;
+        let step = (PAGE - in_page).min(len - done);
+        visit((offset + done) / PAGE, index(in_page)..index(in_page + step), index(done)..index(done + step));
+        done += step;
+    }
+}
+
+impl State {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        check_range(offset, out.len() as u64, self.len)?;
+        for_each_page(offset, out.len() as u64, |page, of_page, of_out| match self.pages.get(&page) {
+            Some(bytes) => out[of_out].copy_from_slice(&bytes[of_page]),
+            None => out[of_out].fill(0),
+        });
+        Ok(())
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<()> {
+        check_range(offset, data.len() as u64, self.len)?;
+        for_each_page(offset, data.len() as u64, |page, of_page, of_data| {
+            let data = &data[of_data];
+            if let Some(bytes) = self.pages.get_mut(&page) {
+                bytes[of_page].copy_from_slice(data);
+            } else if data != &ZEROS[..data.len()] {
+                let mut bytes = vec![0; index(PAGE)].into_boxed_slice();
+                bytes[of_page].copy_from_slice(data);
+                self.pages.insert(page, bytes);
+            }
+        });
+        Ok(())
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) -> Result<()> {
+        check_range(offset, len, self.len)?;
+        let end = offset + len;
+        // Only pages that exist are visited: a range may span more pages than there ever were.
+        let touched: Vec<u64> =
+            self.pages.range(offset / PAGE..end.div_ceil(PAGE)).map(|(&page, _)| page).collect();
+        for page in touched {
+            let start = page * PAGE;
+            let (from, to) = (offset.max(start), end.min(start + PAGE));
+            if to - from == PAGE {
+                self.pages.remove(&page);
+            } else if let Some(bytes) = self.pages.get_mut(&page) {
+                bytes[index(from - start)..index(to - start)].fill(0);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for MemoryDevice {
+    fn submit(&self, request: Request, done: Completion) {
+        let outcome = self.run(request);
+        done(outcome);
+    }
+
+    fn len(&self) -> u64 {
+        self.state.read().len
+    }
+
+    fn id(&self) -> DeviceId {
+        DeviceId { space: u64::MAX, number: self.number }
+    }
+
+    fn describe(&self) -> String {
+        format!("memory device {}", self.number)
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        gate::passing(Reason::Device, || self.state.read().read(offset, out))
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        gate::passing(Reason::Device, || self.state.write().write(offset, data))
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        gate::passing(Reason::Device, || {
+            let mut state = self.state.write();
+            let total = parts.iter().map(|part| part.len() as u64).sum();
+            check_range(offset, total, state.len)?;
+            let mut at = offset;
+            for part in parts {
+                state.write(at, part)?;
+                at += part.len() as u64;
+            }
+            Ok(())
+        })
+    }
+
+    fn flush(&self) -> Result<()> {
+        gate::passing(Reason::Device, || Ok(()))
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        gate::passing(Reason::Device, || self.state.write().zero(offset, len))
+    }
+
+    fn resize(&self, len: u64) -> Result<()> {
+        gate::passing(Reason::Device, || {
+            let mut state = self.state.write();
+            if len < state.len {
+                let (old, cut) = (state.len, state.len - len);
+                state.zero(old - cut, cut)?;
+            }
+            state.len = len;
+            Ok(())
+        })
+    }
+}

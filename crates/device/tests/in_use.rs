@@ -1,0 +1,220 @@
+//! Who has a file or a device is found out and named. What needs root and loop devices says so when it is skipped.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use creamery_base::ErrorKind;
+use creamery_device::{Access, BlockDevice, FileDevice};
+
+const ALL: [Access; 3] = [Access::ReadOnly, Access::ReadWrite, Access::ReadOnlyForced];
+
+fn scratch() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.img");
+    drop(FileDevice::create(&path, 128 << 20).unwrap());
+    (dir, path)
+}
+
+/// Says that a test stops here for lack of `what`, which is a failure where everything must be there.
+fn skipped(what: &str) {
+    let required = std::env::var_os("CREAMERY_REQUIRE_JUDGES").is_some_and(|value| value == "1");
+    assert!(!required, "{what} missing");
+    println!("skipped: {what} missing");
+}
+
+/// The message of the refusal, which must be one line about being in use.
+fn refusal(path: &Path, access: Access) -> String {
+    let error = FileDevice::open(path, access).err().unwrap_or_else(|| panic!("{access:?} was let in"));
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    let text = error.to_string();
+    assert!(text.contains(path.to_str().unwrap()) && !text.contains('\n'), "{text}");
+    text
+}
+
+#[test]
+fn a_writer_is_alone_and_readers_share() {
+    let (_dir, path) = scratch();
+    let allowed = |held: Access, asked: Access| {
+        let _holder = FileDevice::open(&path, held).unwrap();
+        FileDevice::open(&path, asked).is_ok()
+    };
+    let table: Vec<(Access, [bool; 3])> =
+        ALL.iter().map(|&held| (held, ALL.map(|asked| allowed(held, asked)))).collect();
+    assert_eq!(
+        table,
+        [
+            (Access::ReadOnly, [true, false, true]),
+            (Access::ReadWrite, [false, false, true]),
+            (Access::ReadOnlyForced, [true, true, true]),
+        ]
+    );
+    FileDevice::open(&path, Access::ReadWrite).unwrap();
+}
+
+#[test]
+fn a_refusal_names_the_process_that_has_the_file() {
+    let (_dir, path) = scratch();
+    let _holder = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    let text = refusal(&path, Access::ReadOnly);
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+}
+
+struct Other(Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_refusal_names_another_process_also_when_the_locker_left_the_lock_to_its_child() {
+    let (_dir, path) = scratch();
+    // The outer shell locks and ends; its child in the background keeps the open file.
+    let script = "exec 3<&0 9<>\"$0\"; flock -x 9 || exit 1; (echo $BASHPID; read -r _ <&3) &";
+    let spawned = Command::new("bash")
+        .args(["-c", script])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = spawned.map(Other) else {
+        return skipped("bash");
+    };
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let stdin = child.0.stdin.take();
+    child.0.wait().unwrap();
+    let pid: u32 = line.trim().parse().expect("the child tells its id; is flock(1) installed?");
+    let text = refusal(&path, Access::ReadWrite);
+    assert!(text.contains(&format!("process {pid} (bash)")), "{text}");
+    drop(stdin);
+}
+
+/// A loop device that goes when the test ends.
+struct Loop(PathBuf);
+
+impl Loop {
+    fn attach(file: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                Some(Self(PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())))
+            }
+            _ => {
+                skipped("root with a free loop device");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+    }
+}
+
+/// A mount that goes when the test ends.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn of(device: &Path, at: &Path) -> Self {
+        fs::create_dir_all(at).unwrap();
+        let status = Command::new("mount").arg(device).arg(at).status().unwrap();
+        assert!(status.success(), "mounting {}", device.display());
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn run(program: &str, path: &Path) -> bool {
+    let outcome =
+        Command::new(program).arg("-q").arg(path).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    outcome.is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_backing_file_is_refused_with_the_loop_device() {
+    let (_dir, path) = scratch();
+    let Some(device) = Loop::attach(&path) else { return };
+    for access in [Access::ReadOnly, Access::ReadWrite] {
+        let text = refusal(&path, access);
+        assert!(text.contains(device.0.to_str().unwrap()), "{text}");
+    }
+    assert_eq!(FileDevice::open(&path, Access::ReadOnlyForced).unwrap().len(), 128 << 20);
+    drop(device);
+}
+
+#[test]
+fn a_loop_device_is_a_device_like_any_other() {
+    let (_dir, path) = scratch();
+    let Some(device) = Loop::attach(&path) else { return };
+    assert!(fs::metadata(&device.0).unwrap().file_type().is_block_device());
+    let open = FileDevice::open(&device.0, Access::ReadWrite).unwrap();
+    assert!(open.is_block_device());
+    assert_eq!(open.len(), 128 << 20);
+    open.write_at(65536, b"through").unwrap();
+    open.zero(1 << 20, 1 << 20).unwrap();
+    open.write_at(4 << 20, &vec![3; 1 << 20]).unwrap();
+    open.flush().unwrap();
+    let before = fs::metadata(&path).unwrap().blocks();
+    open.discard(4 << 20, 1 << 20).unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() < before);
+    assert_eq!(open.resize(1 << 20).unwrap_err().kind(), ErrorKind::Unsupported);
+    let text = refusal(&device.0, Access::ReadOnly);
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+    let text = refusal(&device.0, Access::ReadWrite);
+    assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+    drop(open);
+    let first = FileDevice::open(&device.0, Access::ReadOnly).unwrap();
+    let second = FileDevice::open(&device.0, Access::ReadOnly).unwrap();
+    assert_eq!(first.id(), second.id());
+    let mut bytes = [0; 7];
+    second.read_at(65536, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"through");
+}
+
+#[test]
+fn a_loop_device_is_refused_while_we_hold_its_backing_file() {
+    let (_dir, path) = scratch();
+    let _ours = FileDevice::open(&path, Access::ReadWrite).unwrap();
+    let Some(device) = Loop::attach(&path) else {
+        return;
+    };
+    let text = refusal(&device.0, Access::ReadWrite);
+    assert!(text.contains("backing file") && text.contains(&std::process::id().to_string()), "{text}");
+}
+
+#[test]
+fn a_mounted_device_is_refused_with_its_mount_point() {
+    for program in ["mkfs.btrfs", "mkfs.ext4"] {
+        let (dir, path) = scratch();
+        if !run(program, &path) {
+            skipped(program);
+            continue;
+        }
+        let Some(device) = Loop::attach(&path) else { return };
+        let at = dir.path().join("a place");
+        let mount = Mount::of(&device.0, &at);
+        for asked in [&device.0, &path] {
+            for access in [Access::ReadOnly, Access::ReadWrite] {
+                let text = refusal(asked, access);
+                assert!(text.contains(at.to_str().unwrap()), "{program}: {text}");
+            }
+            FileDevice::open(asked, Access::ReadOnlyForced).unwrap();
+        }
+        drop(mount);
+        FileDevice::open(&device.0, Access::ReadWrite).unwrap();
+        drop(device);
+    }
+}

@@ -1,0 +1,145 @@
+//! Copy on write: before a block is changed, the running transaction gets a copy of its own.
+//!
+//! A subvolume's block may be shared with snapshots. Copying it then splits one block into two that both point to
+//! the same children, and the children's references must say so. Who counts them depends on the block:
+//!
+//! - A block whose extent lacks FULL_BACKREF lets its children be counted *by tree*: its owner's id stands for it.
+//! - With FULL_BACKREF they are counted *by parent*: the block's address stands for it.
+//!
+//! | the old block | is | the children gain | the children lose | the old block |
+//! |---|---|---|---|---|
+//! | shared, by tree | the owner's copy | by parent: old block | - | becomes FULL_BACKREF |
+//! | shared, by tree | another tree's copy | by tree: that tree | - | stays |
+//! | shared, by parent | anybody's copy | by tree: the copier | - | stays |
+//! | not shared, by parent | anybody's copy | by tree: the copier | by parent: old block | is freed |
+//! | not shared, by tree | the owner's copy | - | - | is freed |
+//!
+//! In every row the tree that copies gives up its own reference to the old block.
+
+use std::sync::Arc;
+
+use creamery_base::{Generation, Logical, Result};
+use creamery_device::AlignedBuffer;
+use creamery_format::{BlockRef, HEADER_FLAG_WRITTEN};
+
+use crate::buffer::{ExtentBuffer, WriteGuard};
+use crate::host::{BlockReferences, CowHost, FreedBlock};
+use crate::path::{NodeGuard, Path};
+use crate::tree::{Tree, count, format_block, retitle};
+
+impl Tree {
+    /// Whether the running transaction must not change `block` in place (TREE-3).
+    pub(crate) fn needs_copy(&self, block: BlockRef<'_>, generation: Generation) -> bool {
+        block.generation() != generation || block.flags() & HEADER_FLAG_WRITTEN != 0 || self.force_cow()
+    }
+
+    /// Whether a snapshot may share `block`. Root blocks are never shared: a snapshot copies them.
+    fn may_be_shared(&self, block: BlockRef<'_>, is_root: bool) -> bool {
+        self.id().is_shareable()
+            && !is_root
+            && (block.generation() <= self.last_snapshot()
+                || block.flags() & creamery_format::HEADER_FLAG_RELOC != 0)
+    }
+
+    /// Replaces the write-locked block at `level` of the path by a copy owned by the running transaction, unless
+    /// it is one already. The parent, if any, is write-locked and ours. After an error the path lacks the level.
+    pub(crate) fn copy_on_write(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
+        let NodeGuard::Write(old) = path.take(level) else {
+            panic!("copying a block that is not write-locked")
+        };
+        let slot = path.slots[level + 1];
+        let guard = self.own_child(host, path, level, slot, old)?;
+        path.set(level, NodeGuard::Write(guard));
+        Ok(())
+    }
+
+    /// The same for a child that is not part of the path: the one at `slot` of the path's node above `level`, or
+    /// the root when the path holds nothing there.
+    pub(crate) fn own_child(
+        &self,
+        host: &dyn CowHost,
+        path: &mut Path,
+        level: usize,
+        slot: usize,
+        old: WriteGuard,
+    ) -> Result<WriteGuard> {
+        if !self.needs_copy(old.block(), host.generation()) {
+            return Ok(old);
+        }
+        let is_root = !path.holds(level + 1);
+        let (copy, last_reference) = self.copy_block(host, old.block(), is_root)?;
+        let guard = copy.write();
+        if is_root {
+            self.set_root(copy);
+        } else {
+            path.block_mut(level + 1).set_child(slot, copy.logical(), host.generation());
+        }
+        self.give_up(host, &old, last_reference)?;
+        Ok(guard)
+    }
+
+    /// Gives up this tree's reference to a block that it does not point to any more.
+    pub(crate) fn give_up(&self, host: &dyn CowHost, old: &WriteGuard, last_reference: bool) -> Result<()> {
+        let block = old.block();
+        let freed = FreedBlock {
+            tree: self.id(),
+            logical: block.logical(),
+            level: block.level(),
+            generation: block.generation(),
+            last_reference,
+        };
+        let unwritten = freed.generation == host.generation() && block.flags() & HEADER_FLAG_WRITTEN == 0;
+        if last_reference && unwritten {
+            self.store.forget_dirty(old.buffer());
+        }
+        self.count_blocks(-1);
+        host.free(freed)
+    }
+
+    /// Makes the copy and queues the changes of references that the table above lists. The second value says
+    /// whether ours was the last reference to the old block.
+    fn copy_block(
+        &self,
+        host: &dyn CowHost,
+        old: BlockRef<'_>,
+        is_root: bool,
+    ) -> Result<(Arc<ExtentBuffer>, bool)> {
+        let references = if self.may_be_shared(old, is_root) {
+            host.references(old.logical(), old.level())?
+        } else {
+            BlockReferences { count: 1, full_backref: false }
+        };
+        let logical = self.allocate(host, old.level(), old.logical())?;
+        let mut bytes = AlignedBuffer::from_slice(old.bytes());
+        retitle(&mut bytes, self.id(), logical, host.generation());
+        if references.count > 1 {
+            if old.owner() == self.id() && !references.full_backref {
+                host.add_references(self.id(), old, true)?;
+                host.set_full_backref(old.logical(), old.level())?;
+            } else {
+                host.add_references(self.id(), BlockRef::new(&bytes), false)?;
+            }
+        } else if references.full_backref {
+            host.add_references(self.id(), BlockRef::new(&bytes), false)?;
+            host.drop_references(self.id(), old, true)?;
+        }
+        count(&self.counters.copies);
+        let copy = self.store.create(logical, old.level(), bytes);
+        Ok((copy, references.count <= 1))
+    }
+
+    /// A new address for a block of this tree.
+    pub(crate) fn allocate(&self, host: &dyn CowHost, level: u8, hint: Logical) -> Result<Logical> {
+        let logical = host.allocate(self.id(), level, hint)?;
+        self.count_blocks(1);
+        Ok(logical)
+    }
+
+    /// A new, empty, write-locked block of this tree.
+    pub(crate) fn new_block(&self, host: &dyn CowHost, level: u8, hint: Logical) -> Result<WriteGuard> {
+        let logical = self.allocate(host, level, hint)?;
+        let mut bytes = AlignedBuffer::zeroed(self.store.volume().node_size() as usize);
+        format_block(&self.store, &mut bytes, self.id(), logical, host.generation(), level);
+        Ok(self.store.create(logical, level, bytes).write())
+    }
+}

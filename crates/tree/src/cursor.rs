@@ -1,0 +1,108 @@
+//! Walking over items in key order.
+
+use creamery_base::{Result, Wait};
+use creamery_format::Key;
+
+use crate::read::FoundLeaf;
+use crate::tree::Tree;
+
+/// A place in a tree that can move. It holds the read lock of one leaf and crosses to another by letting go and
+/// searching by key, so items inserted or removed meanwhile beyond that leaf are seen as they are then.
+///
+/// ```no_run
+/// # fn last(tree: &creamery_tree::Tree) -> creamery_base::Result<()> {
+/// use creamery_base::Wait;
+/// use creamery_format::Key;
+/// let cursor = tree.cursor_at_or_before(&Key::MAX, Wait::Yes)?;
+/// if let Some((key, _)) = cursor.item() {
+///     println!("the last key is {key}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Cursor<'t> {
+    tree: &'t Tree,
+    wait: Wait,
+    /// None only while the lock is let go between two leaves, or after an error there.
+    leaf: Option<FoundLeaf>,
+}
+
+impl Tree {
+    /// A cursor at the first item whose key is `start` or greater.
+    /// Errors: would block, device errors, damage.
+    pub fn cursor(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
+        let leaf = self.find_leaf(start, wait)?;
+        let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
+        cursor.settle()?;
+        Ok(cursor)
+    }
+
+    /// A cursor at the last item whose key is `key` or smaller; at the tree's first item when there is none.
+    /// Errors: would block, device errors, damage.
+    pub fn cursor_at_or_before(&self, key: &Key, wait: Wait) -> Result<Cursor<'_>> {
+        let mut leaf = self.find_leaf(key, wait)?;
+        // A key smaller than a leaf's first key leads to that leaf only if it is the leftmost one.
+        if !leaf.exact && leaf.slot > 0 {
+            leaf.slot -= 1;
+        }
+        let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
+        cursor.settle()?;
+        Ok(cursor)
+    }
+}
+
+impl Cursor<'_> {
+    /// The item here; none past the last one.
+    #[must_use]
+    pub fn item(&self) -> Option<(Key, &[u8])> {
+        let leaf = self.leaf.as_ref()?;
+        let block = leaf.guard.block();
+        if leaf.slot >= block.count() {
+            return None;
+        }
+        Some((block.key(leaf.slot), block.data(leaf.slot)))
+    }
+
+    /// Moves to the next item.
+    /// Errors: would block, device errors, damage; the cursor is past the end then.
+    pub fn advance(&mut self) -> Result<()> {
+        if let Some(leaf) = &mut self.leaf {
+            leaf.slot += 1;
+        }
+        self.settle()
+    }
+
+    /// Moves one item back; false, and no move, when this is the first one.
+    /// Errors: would block, device errors, damage; the cursor is past the end then.
+    pub fn retreat(&mut self) -> Result<bool> {
+        let Some(leaf) = &mut self.leaf else { return Ok(false) };
+        if leaf.slot > 0 {
+            leaf.slot -= 1;
+            return Ok(true);
+        }
+        let Some(before) = leaf.guard.block().first_key().and_then(|key| key.prev()) else {
+            return Ok(false);
+        };
+        self.leaf = None;
+        let mut found = self.tree.find_leaf(&before, self.wait)?;
+        let moved = found.exact || found.slot > 0;
+        if !found.exact && found.slot > 0 {
+            found.slot -= 1;
+        }
+        self.leaf = Some(found);
+        Ok(moved)
+    }
+
+    /// Past the end of a leaf: goes on to the next one that has items.
+    fn settle(&mut self) -> Result<()> {
+        while let Some(leaf) = &self.leaf {
+            if leaf.slot < leaf.guard.block().count() {
+                break;
+            }
+            let Some(next) = leaf.next_leaf else { break };
+            self.leaf = None; // let go before waiting for another lock
+            self.leaf = Some(self.tree.find_leaf(&next, self.wait)?);
+        }
+        Ok(())
+    }
+}

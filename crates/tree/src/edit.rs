@@ -1,0 +1,156 @@
+//! Changing items: insert, update, replace, grow, rekey. Each call is one search.
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_format::{ITEM_LEN, Keep, Key};
+
+use crate::host::CowHost;
+use crate::path::Path;
+use crate::search::Intent;
+use crate::tree::Tree;
+
+impl Tree {
+    /// Inserts an item.
+    /// Errors: already exists; range (larger than a leaf); no space, device errors, damage.
+    pub fn insert(&self, host: &dyn CowHost, key: &Key, data: &[u8]) -> Result<()> {
+        self.check_size(key, data.len())?;
+        let (mut path, found) = self.find(host, key, Intent::Insert(ITEM_LEN + data.len()))?;
+        if found {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.put(&mut path, &[(*key, data)]);
+        Ok(())
+    }
+
+    /// Inserts several items with ascending keys between which the tree has nothing, with one search where they
+    /// fit into one leaf.
+    /// Errors: as [`Tree::insert`]; without room in one leaf the items are inserted one by one and those before
+    /// the failing one stay.
+    pub fn insert_batch(&self, host: &dyn CowHost, items: &[(Key, &[u8])]) -> Result<()> {
+        let Some((first, _)) = items.first() else { return Ok(()) };
+        debug_assert!(items.is_sorted_by(|a, b| a.0 < b.0));
+        let total: usize = items.iter().map(|(_, data)| ITEM_LEN + data.len()).sum();
+        if total > self.max_item_size() / 2 {
+            return items.iter().try_for_each(|(key, data)| self.insert(host, key, data));
+        }
+        let (mut path, found) = self.find(host, first, Intent::Insert(total))?;
+        if found {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        let (block, slot) = (path.block(0), path.slots[0]);
+        let last = &items[items.len() - 1].0;
+        if slot < block.count() && block.key(slot) <= *last {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("an item at or before {last}")));
+        }
+        self.put(&mut path, items);
+        Ok(())
+    }
+
+    /// Changes an item's data in place; none when there is no such item.
+    /// Errors: no space (for a copy of the leaf), device errors, damage.
+    pub fn update<R>(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        edit: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<Option<R>> {
+        let (mut path, found) = self.find(host, key, Intent::Overwrite)?;
+        if !found {
+            return Ok(None);
+        }
+        let slot = path.slots[0];
+        Ok(Some(edit(path.block_mut(0).data_mut(slot))))
+    }
+
+    /// Inserts an item or replaces the data of the one that is there.
+    /// Errors: range (larger than a leaf); no space, device errors, damage.
+    pub fn upsert(&self, host: &dyn CowHost, key: &Key, data: &[u8]) -> Result<()> {
+        self.check_size(key, data.len())?;
+        let (mut path, found) = self.find(host, key, Intent::Overwrite)?;
+        if !found {
+            drop(path);
+            return self.insert(host, key, data);
+        }
+        let old = path.block(0).item_size(path.slots[0]);
+        if data.len() > old {
+            drop(path);
+            let more = data.len() - old;
+            let (longer, still) = self.find(host, key, Intent::Extend(more))?;
+            assert!(still, "item {key} went away under its owner's lock");
+            path = longer;
+            let slot = path.slots[0];
+            path.block_mut(0).grow_item(slot, more);
+        } else if data.len() < old {
+            let slot = path.slots[0];
+            path.block_mut(0).shrink_item(slot, data.len(), Keep::Front);
+        }
+        let slot = path.slots[0];
+        path.block_mut(0).data_mut(slot).copy_from_slice(data);
+        Ok(())
+    }
+
+    /// Appends to an item's data; false when there is no such item.
+    /// Errors: range (the item would not fit into a leaf); no space, device errors, damage.
+    pub fn extend(&self, host: &dyn CowHost, key: &Key, more: &[u8]) -> Result<bool> {
+        let (mut path, found) = self.find(host, key, Intent::Extend(more.len()))?;
+        if found {
+            let slot = path.slots[0];
+            let mut leaf = path.block_mut(0);
+            leaf.grow_item(slot, more.len());
+            let data = leaf.data_mut(slot);
+            let old = data.len() - more.len();
+            data[old..].copy_from_slice(more);
+        }
+        Ok(found)
+    }
+
+    /// Changes an item's key to one that keeps its place among its neighbours, and its data; false when there is
+    /// no such item.
+    /// Errors: no space, device errors, damage.
+    pub fn rekey(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        new: &Key,
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Result<bool> {
+        let (mut path, found) = self.find(host, key, Intent::Rekey)?;
+        if !found {
+            return Ok(false);
+        }
+        let slot = path.slots[0];
+        let block = path.block(0);
+        assert!(slot == 0 || block.key(slot - 1) < *new, "a new key passes the item before");
+        assert!(slot + 1 >= block.count() || *new < block.key(slot + 1), "a new key passes the item behind");
+        let mut leaf = path.block_mut(0);
+        leaf.set_item_key(slot, new);
+        edit(leaf.data_mut(slot));
+        if slot == 0 {
+            self.fix_low_keys(&mut path, 1, new);
+        }
+        Ok(true)
+    }
+
+    fn check_size(&self, key: &Key, len: usize) -> Result<()> {
+        if len > self.max_item_size() {
+            let most = self.max_item_size();
+            let message = format!("item {key} of {len} bytes, a leaf holds {most}");
+            return Err(Error::new(ErrorKind::Range, message));
+        }
+        Ok(())
+    }
+
+    /// Puts items at the path's slot of a leaf that has the room.
+    fn put(&self, path: &mut Path, items: &[(Key, &[u8])]) {
+        let slot = path.slots[0];
+        let sizes: smallvec::SmallVec<[(Key, usize); 8]> =
+            items.iter().map(|(key, data)| (*key, data.len())).collect();
+        let mut leaf = path.block_mut(0);
+        leaf.insert_items(slot, &sizes);
+        for (index, (_, data)) in items.iter().enumerate() {
+            leaf.data_mut(slot + index).copy_from_slice(data);
+        }
+        if slot == 0 {
+            self.fix_low_keys(path, 1, &items[0].0);
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The B-tree of Btrfs: cached tree blocks, their locks, searching and changing.
+//!
+//! A [`Tree`] is a root pointer over blocks that live in one [`BufferStore`]. Reading takes read locks from the
+//! root down, the child's before the parent's is let go. Changing takes write locks low in the tree only, copies
+//! every block that the running transaction does not own yet (copy on write), and lets go of the upper levels as
+//! soon as nothing below can need them (see `search`). What a change needs from outside - a new block's address,
+//! who else refers to a shared block - comes through [`CowHost`], so this crate knows no transaction.
+//!
+//! # Invariants
+//! - TREE-1: a node's key pointer equals the first key of its child.
+//! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is let go.
+//! - TREE-3: a block is changed in place only if its generation is the running one and it was not written since.
+//! - TREE-4: one logical address has at most one live [`ExtentBuffer`]; a buffer leaves the index only under
+//!   its shard's lock and only when nobody else holds it, or when its block was freed.
+//! - TREE-5: a call that returns an error has left the tree as it was, copied blocks aside.
+//!
+//! # Locking
+//! Order: tree class (subvolumes, then the extent tree, then the rest), then level from the root down, then left
+//! to right. Siblings are locked only under the write lock of their parent, so the order among them cannot
+//! cross. A [`Cursor`] holds one leaf and never waits for a second: it crosses to the next leaf by letting go
+//! and searching again by key. A thread that has a cursor on a tree must not change that tree.
+//!
+//! A write guard that is dropped while its thread panics poisons the store before it unlocks: the half-edited
+//! block can then never be committed.
+
+mod buffer;
+mod cow;
+mod cursor;
+mod edit;
+mod host;
+mod path;
+mod read;
+mod rebalance;
+mod redistribute;
+mod remove;
+mod search;
+mod split;
+mod store;
+mod tree;
+
+pub use buffer::{ExtentBuffer, ReadGuard, WriteGuard};
+pub use cursor::Cursor;
+pub use host::{BlockReferences, CowHost, FreedBlock};
+pub use store::{BufferStore, StoreCounters};
+pub use tree::{RootPointer, Tree, TreeCounters};

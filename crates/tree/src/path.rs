@@ -1,0 +1,89 @@
+//! A path: the blocks that a search for modification holds, from the leaf up, with the slot chosen in each.
+
+use creamery_format::{BlockMut, BlockRef, LEVEL_MAX};
+
+use crate::buffer::{ReadGuard, WriteGuard};
+
+pub(crate) const LEVELS: usize = LEVEL_MAX as usize + 1;
+
+pub(crate) enum NodeGuard {
+    Read(ReadGuard),
+    Write(WriteGuard),
+}
+
+impl NodeGuard {
+    pub(crate) fn block(&self) -> BlockRef<'_> {
+        match self {
+            Self::Read(guard) => guard.block(),
+            Self::Write(guard) => guard.block(),
+        }
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self, Self::Write(_))
+    }
+}
+
+/// Levels held by a search for modification. Dropping it unlocks them.
+#[derive(Default)]
+pub(crate) struct Path {
+    nodes: [Option<NodeGuard>; LEVELS],
+    pub(crate) slots: [usize; LEVELS],
+}
+
+impl Path {
+    pub(crate) fn set(&mut self, level: usize, guard: NodeGuard) {
+        self.nodes[level] = Some(guard);
+    }
+
+    pub(crate) fn holds(&self, level: usize) -> bool {
+        level < LEVELS && self.nodes[level].is_some()
+    }
+
+    pub(crate) fn holds_write(&self, level: usize) -> bool {
+        level < LEVELS && self.nodes[level].as_ref().is_some_and(NodeGuard::is_write)
+    }
+
+    pub(crate) fn node(&self, level: usize) -> &NodeGuard {
+        self.nodes[level].as_ref().expect("the path holds this level")
+    }
+
+    pub(crate) fn block(&self, level: usize) -> BlockRef<'_> {
+        self.node(level).block()
+    }
+
+    /// The write guard of a level; our own bug if it is not one.
+    pub(crate) fn write(&mut self, level: usize) -> &mut WriteGuard {
+        match self.nodes[level].as_mut() {
+            Some(NodeGuard::Write(guard)) => guard,
+            Some(NodeGuard::Read(_)) => panic!("level {level} of the path is locked for reading only"),
+            None => panic!("level {level} of the path is not locked"),
+        }
+    }
+
+    pub(crate) fn block_mut(&mut self, level: usize) -> BlockMut<'_> {
+        self.write(level).block_mut()
+    }
+
+    pub(crate) fn take(&mut self, level: usize) -> NodeGuard {
+        self.nodes[level].take().expect("the path holds this level")
+    }
+
+    /// Lets go of `level` and everything above.
+    pub(crate) fn release_from(&mut self, level: usize) {
+        for node in self.nodes.iter_mut().skip(level).rev() {
+            *node = None;
+        }
+    }
+
+    /// Lets go of the levels that nothing at `level` or below can need any more: a change at slot 0 of a node
+    /// changes its first key, which stands in the parent too, so such a node keeps its parent. Levels below
+    /// `lowest` stay.
+    pub(crate) fn unlock_up(&mut self, level: usize, lowest: usize) {
+        let mut keep = level;
+        while self.holds(keep) && self.slots[keep] == 0 {
+            keep += 1;
+        }
+        self.release_from(lowest.max(keep + 1));
+    }
+}

@@ -1,0 +1,101 @@
+//! Reading: from the root to a leaf with read locks, the child's taken before the parent's is let go.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_format::{BlockRef, Key};
+
+use crate::buffer::{ExtentBuffer, ReadGuard};
+use crate::path::LEVELS;
+use crate::tree::{RootPointer, Tree};
+
+/// A leaf found by key.
+pub(crate) struct FoundLeaf {
+    pub(crate) guard: ReadGuard,
+    pub(crate) slot: usize,
+    pub(crate) exact: bool,
+    /// First key of the next leaf, when there is one.
+    pub(crate) next_leaf: Option<Key>,
+}
+
+impl Tree {
+    /// The leaf in which `key` is or would be.
+    pub(crate) fn find_leaf(&self, key: &Key, wait: Wait) -> Result<FoundLeaf> {
+        let mut guard = self.read_root(wait)?;
+        let mut next_leaf = None;
+        for _ in 0..LEVELS {
+            let block = guard.block();
+            if block.is_leaf() {
+                let (slot, exact) = position(block, key, 0);
+                return Ok(FoundLeaf { guard, slot, exact, next_leaf });
+            }
+            let slot = child_slot(block, key);
+            if slot + 1 < block.count() {
+                next_leaf = Some(block.key(slot + 1));
+            }
+            let child = self.child_buffer(block, slot, wait)?;
+            guard = child.read(wait)?;
+        }
+        Err(Error::new(ErrorKind::Corrupt, format!("tree {} is deeper than {LEVELS} levels", self.id())))
+    }
+
+    /// Read-locks the root and makes sure that it still is the root.
+    fn read_root(&self, wait: Wait) -> Result<ReadGuard> {
+        loop {
+            let buffer = self.root_buffer();
+            let guard = buffer.read(wait)?;
+            if Arc::ptr_eq(&buffer, &self.root_buffer()) {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// The buffer of the child at `slot` of an inner node.
+    pub(crate) fn child_buffer(
+        &self,
+        node: BlockRef<'_>,
+        slot: usize,
+        wait: Wait,
+    ) -> Result<Arc<ExtentBuffer>> {
+        let (logical, generation) = node.child(slot);
+        let at = RootPointer { logical, generation, level: node.level() - 1 };
+        let buffer = self.store.get(&self.expected(at, Some(node.key(slot))), wait)?;
+        if buffer.level() != at.level {
+            let found = buffer.level();
+            let message = format!(
+                "tree {} block {logical} has level {found}, its parent wants {}",
+                self.id(),
+                at.level
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(buffer)
+    }
+
+    /// Calls `read` with the data of the item at `key`, under the leaf's read lock; none when there is no such
+    /// item.
+    /// Errors: would block, device errors, damage.
+    pub fn get<R>(&self, key: &Key, wait: Wait, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let found = self.find_leaf(key, wait)?;
+        if !found.exact {
+            return Ok(None);
+        }
+        Ok(Some(read(found.guard.block().data(found.slot))))
+    }
+}
+
+/// Where `key` is in a leaf, or would be inserted, searching from slot `low`.
+pub(crate) fn position(block: BlockRef<'_>, key: &Key, low: usize) -> (usize, bool) {
+    match block.search(key, low) {
+        Ok(slot) => (slot, true),
+        Err(slot) => (slot, false),
+    }
+}
+
+/// The child of an inner node under which `key` is or would be.
+pub(crate) fn child_slot(block: BlockRef<'_>, key: &Key) -> usize {
+    match block.search(key, 0) {
+        Ok(slot) => slot,
+        Err(slot) => slot.saturating_sub(1),
+    }
+}

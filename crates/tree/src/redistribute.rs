@@ -1,0 +1,152 @@
+//! Choosing where to cut a leaf, and pushing items to a sibling instead of splitting.
+
+use creamery_base::{Result, Wait};
+use creamery_format::{BlockRef, ITEM_LEN};
+
+use crate::buffer::WriteGuard;
+use crate::host::CowHost;
+use crate::path::{NodeGuard, Path};
+use crate::tree::Tree;
+
+/// What is to be put into a leaf.
+#[derive(Clone, Copy)]
+pub(crate) struct Insertion {
+    pub(crate) slot: usize,
+    /// Bytes, the item header included when it is a new item.
+    pub(crate) room: usize,
+    /// Whether the item at `slot` grows, instead of a new one coming before it.
+    pub(crate) found: bool,
+}
+
+/// A division of a leaf's items: those before `at` to the left, the others to the right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cut {
+    pub(crate) at: usize,
+    /// Whether the insertion belongs to the left side.
+    pub(crate) goes_left: bool,
+}
+
+/// The two leaves among which items are divided: bytes each already holds besides, and what one can hold.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) left: usize,
+    pub(crate) right: usize,
+    pub(crate) capacity: usize,
+}
+
+impl Room {
+    /// The cut of `leaf` that lets the insertion fit and leaves both sides most even; none when no cut does. A
+    /// new item behind all others gets the right side to itself when that is empty.
+    pub(crate) fn best_cut(self, leaf: BlockRef<'_>, insertion: Insertion) -> Option<Cut> {
+        let items = leaf.count();
+        let total: usize = (0..items).map(|slot| ITEM_LEN + leaf.item_size(slot)).sum();
+        if !insertion.found && insertion.slot == items && self.right == 0 {
+            return Some(Cut { at: items, goes_left: false });
+        }
+        let mut best: Option<(usize, Cut)> = None;
+        let mut before = 0;
+        for at in 0..=items {
+            for goes_left in [true, false] {
+                let belongs = if insertion.found {
+                    (insertion.slot < at) == goes_left
+                } else {
+                    insertion.slot == at || (insertion.slot < at) == goes_left
+                };
+                let mut left = self.left + before;
+                let mut right = self.right + total - before;
+                *(if goes_left { &mut left } else { &mut right }) += insertion.room;
+                let empty_side = left == 0 || right == 0;
+                if belongs && !empty_side && left <= self.capacity && right <= self.capacity {
+                    let unevenness = left.abs_diff(right);
+                    if best.is_none_or(|(least, _)| unevenness < least) {
+                        best = Some((unevenness, Cut { at, goes_left }));
+                    }
+                }
+            }
+            if at < items {
+                before += ITEM_LEN + leaf.item_size(at);
+            }
+        }
+        best.map(|(_, cut)| cut)
+    }
+}
+
+impl Tree {
+    fn leaf_capacity(&self) -> usize {
+        self.max_item_size() + ITEM_LEN
+    }
+
+    /// A sibling of the path's leaf for writing, if it is cached: room is not worth a device read.
+    fn cached_sibling(&self, path: &Path, slot: usize) -> Option<WriteGuard> {
+        let buffer = self.child_buffer(path.block(1), slot, Wait::No).ok()?;
+        Some(buffer.write())
+    }
+
+    /// Moves items of the path's leaf to a sibling so that the insertion fits into one of them; the path leads
+    /// there then. False, and nothing changed, when no sibling has the room.
+    pub(crate) fn push_to_sibling(
+        &self,
+        host: &dyn CowHost,
+        path: &mut Path,
+        room: usize,
+        found: bool,
+    ) -> Result<bool> {
+        let insertion = Insertion { slot: path.slots[0], room, found };
+        Ok(self.push_right(host, path, insertion)? || self.push_left(host, path, insertion)?)
+    }
+
+    fn push_right(&self, host: &dyn CowHost, path: &mut Path, insertion: Insertion) -> Result<bool> {
+        let parent_slot = path.slots[1];
+        if parent_slot + 1 >= path.block(1).count() {
+            return Ok(false);
+        }
+        let Some(sibling) = self.cached_sibling(path, parent_slot + 1) else { return Ok(false) };
+        let capacity = self.leaf_capacity();
+        let used = capacity - sibling.block().free_space();
+        let items = path.block(0).count();
+        let cut = Room { left: 0, right: used, capacity }.best_cut(path.block(0), insertion);
+        let Some(Cut { at, goes_left }) = cut.filter(|cut| cut.at > 0 && cut.at < items) else {
+            return Ok(false);
+        };
+        let mut right = self.own_child(host, path, 0, parent_slot + 1, sibling)?;
+        right.block_mut().copy_items_from(0, path.block(0), at, items - at);
+        path.block_mut(0).remove_items(at, items - at);
+        let first = right.block().key(0);
+        path.block_mut(1).set_key(parent_slot + 1, &first);
+        if !goes_left {
+            path.slots[1] = parent_slot + 1;
+            path.slots[0] = insertion.slot - at;
+            path.set(0, NodeGuard::Write(right));
+        }
+        Ok(true)
+    }
+
+    fn push_left(&self, host: &dyn CowHost, path: &mut Path, insertion: Insertion) -> Result<bool> {
+        let parent_slot = path.slots[1];
+        if parent_slot == 0 {
+            return Ok(false);
+        }
+        let Some(sibling) = self.cached_sibling(path, parent_slot - 1) else { return Ok(false) };
+        let capacity = self.leaf_capacity();
+        let used = capacity - sibling.block().free_space();
+        let items = path.block(0).count();
+        let cut = Room { left: used, right: 0, capacity }.best_cut(path.block(0), insertion);
+        let Some(Cut { at, goes_left }) = cut.filter(|cut| cut.at > 0 && cut.at < items) else {
+            return Ok(false);
+        };
+        let mut left = self.own_child(host, path, 0, parent_slot - 1, sibling)?;
+        let left_items = left.block().count();
+        left.block_mut().copy_items_from(left_items, path.block(0), 0, at);
+        path.block_mut(0).remove_items(0, at);
+        let first = path.block(0).key(0);
+        path.block_mut(1).set_key(parent_slot, &first);
+        if goes_left {
+            path.slots[1] = parent_slot - 1;
+            path.slots[0] = left_items + insertion.slot;
+            path.set(0, NodeGuard::Write(left));
+        } else {
+            path.slots[0] = insertion.slot - at;
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,262 @@
+//! The search for modification: finds a key's leaf with as few write locks, held as shortly, as correctness
+//! allows.
+//!
+//! # How
+//! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion
+//! starts with the leaf and its parent, a deletion with the lowest three levels, a change in place with the leaf.
+//! On the way every block is copied that the transaction does not own, full inner nodes are split before an
+//! insertion and thin ones merged before a deletion, so that a change at the leaf never has to climb further than
+//! the levels still held. When a level turns out to need a stronger lock, the search lets go of everything and
+//! starts again with `write_level` raised; it only ever rises, so there are at most nine rounds.
+//!
+//! After each level the levels above are let go, unless the slot chosen below is 0: the first key of a block
+//! stands in its parent as well, so a change at slot 0 has to be able to climb.
+//!
+//! # Letting go early (mechanism B)
+//! At the leaf, an insertion that fits first compares the leaf's first key with the wanted one. Is the first key
+//! smaller, the new item cannot become slot 0 and nothing above can change: all parents are let go *before* the
+//! binary search, which starts from slot 1. Is it equal, the item exists: same, without a search. Only when it is
+//! greater do the parents stay locked, because their keys must be rewritten. Leaves are rarely hit at slot 0, so
+//! nearly every insertion holds its parent only for one key comparison.
+//!
+//! # Invariants
+//! - SEARCH-1: a parent is let go early only when the leaf has room for the whole insertion (no split follows).
+//! - SEARCH-2: a restart uses the intent as it was given.
+//! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
+//!   if the slot is 0, every parent whose key must change is write-locked and ours.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_format::Key;
+
+use crate::host::CowHost;
+use crate::path::{LEVELS, NodeGuard, Path};
+use crate::read::{child_slot, position};
+use crate::tree::{Tree, count};
+
+/// What the caller is going to do at the leaf.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Intent {
+    /// Insert items of so many bytes in all, item headers included, if the key does not exist.
+    Insert(usize),
+    /// Grow the data of an existing item by so many bytes.
+    Extend(usize),
+    /// Change data in place.
+    Overwrite,
+    /// Change an item's key without changing its place.
+    Rekey,
+    /// Remove items.
+    Delete,
+}
+
+impl Intent {
+    fn room(self) -> usize {
+        match self {
+            Self::Insert(bytes) | Self::Extend(bytes) => bytes,
+            Self::Overwrite | Self::Rekey | Self::Delete => 0,
+        }
+    }
+
+    fn write_level(self) -> usize {
+        match self {
+            Self::Overwrite => 0,
+            Self::Insert(_) | Self::Extend(_) | Self::Rekey => 1,
+            Self::Delete => 2,
+        }
+    }
+
+    /// Levels below this stay locked until the caller is done.
+    fn lowest_unlock(self) -> usize {
+        if self == Self::Delete { 3 } else { 1 }
+    }
+}
+
+/// How a round of the search ended.
+enum Step {
+    /// At the leaf; true when the key is there.
+    Done(bool),
+    /// Has to start again with this level locked for writing.
+    Raise(usize),
+}
+
+/// What became of an inner node on the way down.
+enum Prepared {
+    Ready,
+    /// Its parent has to be locked for writing first.
+    Raise,
+    /// It was the root and its only child took its place.
+    RootGone,
+}
+
+impl Tree {
+    /// Finds the leaf slot of `key` for `intent`. True when the key is there; else the slot is where it would go.
+    /// Errors: no space, device errors, damage. The tree's contents are unchanged then.
+    pub(crate) fn find(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
+        count(&self.counters.searches);
+        let mut write_level = intent.write_level();
+        for _ in 0..=LEVELS {
+            let mut path = Path::default();
+            match self.descend(host, key, intent, write_level, &mut path)? {
+                Step::Done(found) => return Ok((path, found)),
+                Step::Raise(level) => {
+                    assert!(level > write_level);
+                    count(&self.counters.restarts);
+                    write_level = level;
+                }
+            }
+        }
+        panic!("a search for modification raised its lock level more often than a tree has levels");
+    }
+
+    fn descend(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        intent: Intent,
+        write_level: usize,
+        path: &mut Path,
+    ) -> Result<Step> {
+        let mut level = self.lock_root(path, write_level);
+        loop {
+            if self.needs_copy(path.block(level), host.generation()) {
+                // The parent is always held here: only what lies above it was let go.
+                let parent_ready = !path.holds(level + 1) || path.holds_write(level + 1);
+                if level > write_level || !parent_ready {
+                    return Ok(Step::Raise(level + 1));
+                }
+                self.copy_on_write(host, path, level)?;
+            }
+            if level == 0 {
+                return self.leaf_step(host, key, intent, path).map(Step::Done);
+            }
+            path.slots[level] = child_slot(path.block(level), key);
+            match self.prepare_node(host, key, intent, write_level, path, level)? {
+                Prepared::Ready => {}
+                Prepared::Raise => return Ok(Step::Raise(level + 1)),
+                Prepared::RootGone => {
+                    level -= 1;
+                    continue;
+                }
+            }
+            path.unlock_up(level, intent.lowest_unlock());
+            let slot = path.slots[level];
+            let child = self.child_buffer(path.block(level), slot, Wait::Yes)?;
+            level -= 1;
+            let guard = if level <= write_level {
+                NodeGuard::Write(child.write())
+            } else {
+                NodeGuard::Read(child.read(Wait::Yes)?)
+            };
+            path.set(level, guard);
+        }
+    }
+
+    /// Locks the root block, making sure that it still is the root; returns its level.
+    fn lock_root(&self, path: &mut Path, write_level: usize) -> usize {
+        loop {
+            let buffer = self.root_buffer();
+            let level = usize::from(buffer.level());
+            let guard = if level <= write_level {
+                NodeGuard::Write(buffer.write())
+            } else {
+                NodeGuard::Read(buffer.read(Wait::Yes).expect("waiting is allowed"))
+            };
+            if Arc::ptr_eq(&buffer, &self.root_buffer()) {
+                path.set(level, guard);
+                return level;
+            }
+        }
+    }
+
+    /// Splits or merges the inner node at `level` where the change below may need it, and asks for the stronger
+    /// locks that this takes. A split may move the path to the new node or add a root above.
+    fn prepare_node(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        intent: Intent,
+        write_level: usize,
+        path: &mut Path,
+        level: usize,
+    ) -> Result<Prepared> {
+        let weak = write_level < level + 1;
+        match intent {
+            Intent::Insert(_) | Intent::Extend(_) => {
+                // Two pointers for a leaf split in three, and one spare.
+                if path.block(level).count() + 3 >= self.pointers_max() {
+                    if weak {
+                        return Ok(Prepared::Raise);
+                    }
+                    self.split_node(host, path, level)?;
+                }
+                // A key smaller than all others becomes the first key of every block up to the root.
+                if weak && path.slots[level] == 0 && *key < path.block(level).key(0) {
+                    return Ok(Prepared::Raise);
+                }
+            }
+            Intent::Delete | Intent::Rekey => {
+                if intent == Intent::Delete && self.is_thin(path, level) {
+                    if weak {
+                        return Ok(Prepared::Raise);
+                    }
+                    if self.merge_node(host, path, level)? {
+                        return Ok(Prepared::RootGone);
+                    }
+                    path.slots[level] = child_slot(path.block(level), key);
+                }
+                // The first key of what hangs below slot 0 may change, and that climbs.
+                if weak && path.slots[level] == 0 && path.holds(level + 1) {
+                    return Ok(Prepared::Raise);
+                }
+            }
+            Intent::Overwrite => {}
+        }
+        Ok(Prepared::Ready)
+    }
+
+    /// At the leaf: lets go of the parents early where that is safe, finds the slot, makes room.
+    fn leaf_step(&self, host: &dyn CowHost, key: &Key, intent: Intent, path: &mut Path) -> Result<bool> {
+        let leaf = path.block(0);
+        let free = leaf.free_space();
+        let early = intent.room() > 0 && free >= intent.room() && path.holds(1) && self.early_unlock();
+        let (slot, found) = match leaf.first_key() {
+            None if path.holds(1) => {
+                let message = format!("tree {} leaf {} is empty and not the root", self.id(), leaf.logical());
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            Some(first) if early => match first.cmp(key) {
+                std::cmp::Ordering::Less => {
+                    path.release_from(1);
+                    count(&self.counters.early_unlocks);
+                    position(path.block(0), key, 1)
+                }
+                std::cmp::Ordering::Equal => {
+                    path.release_from(1);
+                    count(&self.counters.early_unlocks);
+                    (0, true)
+                }
+                std::cmp::Ordering::Greater => (0, false),
+            },
+            _ => position(leaf, key, 0),
+        };
+        path.slots[0] = slot;
+        let room = match (intent, found) {
+            (Intent::Insert(bytes), false) | (Intent::Extend(bytes), true) => bytes,
+            _ => 0,
+        };
+        if found && path.block(0).item_size(slot) + room > self.max_item_size() {
+            let message = format!("tree {} item {key} would grow past what a leaf can hold", self.id());
+            return Err(Error::new(ErrorKind::Range, message));
+        }
+        if free < room {
+            self.make_room(host, path, key, room, found)?;
+        }
+        path.unlock_up(0, intent.lowest_unlock());
+        Ok(found)
+    }
+
+    pub(crate) fn pointers_max(&self) -> usize {
+        creamery_format::node_ptr_max(self.store.volume().node_size() as usize)
+    }
+}

@@ -1,0 +1,123 @@
+//! Making a tree grow: splitting leaves and inner nodes, and adding a root.
+//!
+//! ```text
+//!        [ .. L .. ]                 [ .. L  R .. ]
+//!             |            cut m          |   \
+//!   L: 0 1 .. m-1 m .. n-1  ==>   0 .. m-1   m .. n-1
+//! ```
+//! An insertion past a leaf's last item cuts at n: the left leaf stays full and the new item starts a leaf of
+//! its own, so that ascending keys fill their leaves. Otherwise the cut is the one that leaves both sides most
+//! even with the new item counted in. An item so large that neither side of any cut can take it gets a leaf of
+//! its own by two cuts.
+
+use creamery_base::Result;
+use creamery_format::Key;
+
+use crate::host::CowHost;
+use crate::path::{NodeGuard, Path};
+use crate::redistribute::{Cut, Insertion, Room};
+use crate::tree::{Tree, count};
+
+/// Cuts that the largest item may take, and the last look at the result.
+const SPLIT_ROUNDS_MAX: usize = 4;
+
+impl Tree {
+    /// Makes room for an insertion in the path's leaf, which lacks it: from a sibling, else by a split. The path
+    /// leads to the leaf and slot where the insertion belongs then. The parent, if any, is write-locked.
+    pub(crate) fn make_room(
+        &self,
+        host: &dyn CowHost,
+        path: &mut Path,
+        key: &Key,
+        room: usize,
+        found: bool,
+    ) -> Result<()> {
+        if !path.holds(1) {
+            self.grow_root(host, path, 0)?;
+        }
+        let appends = !found && path.slots[0] == path.block(0).count();
+        if !appends && self.push_to_sibling(host, path, room, found)? {
+            count(&self.counters.leaf_pushes);
+            return Ok(());
+        }
+        for _ in 0..SPLIT_ROUNDS_MAX {
+            if path.block(0).free_space() >= room {
+                return Ok(());
+            }
+            self.split_leaf(host, path, key, room, found)?;
+        }
+        panic!("an item of {room} bytes found no room in {SPLIT_ROUNDS_MAX} splits");
+    }
+
+    fn split_leaf(
+        &self,
+        host: &dyn CowHost,
+        path: &mut Path,
+        key: &Key,
+        room: usize,
+        found: bool,
+    ) -> Result<()> {
+        let insertion = Insertion { slot: path.slots[0], room, found };
+        let capacity = self.max_item_size() + creamery_format::ITEM_LEN;
+        let cut = Room { left: 0, right: 0, capacity }.best_cut(path.block(0), insertion);
+        let Cut { at, goes_left } = cut.unwrap_or(Cut { at: insertion.slot, goes_left: !found });
+        let old_count = path.block(0).count();
+        let hint = path.block(0).logical();
+        let mut right = self.new_block(host, 0, hint)?;
+        let moved = old_count - at;
+        right.block_mut().copy_items_from(0, path.block(0), at, moved);
+        path.block_mut(0).remove_items(at, moved);
+        let right_key = right.block().first_key().unwrap_or(*key);
+        let parent_slot = path.slots[1] + 1;
+        let logical = right.block().logical();
+        path.block_mut(1).insert_ptr(parent_slot, &right_key, logical, host.generation());
+        count(&self.counters.leaf_splits);
+        if !goes_left {
+            path.slots[1] = parent_slot;
+            path.slots[0] = insertion.slot - at;
+            path.set(0, NodeGuard::Write(right));
+        }
+        Ok(())
+    }
+
+    /// Splits the write-locked inner node at `level`; the path follows to the half where its slot went. The
+    /// parent has room, because it was split on the way down if need be.
+    pub(crate) fn split_node(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
+        if !path.holds(level + 1) {
+            self.grow_root(host, path, level)?;
+        }
+        let block = path.block(level);
+        let (node_count, slot, hint) = (block.count(), path.slots[level], block.logical());
+        // Ascending keys: leave the left node full.
+        let middle = if slot + 1 == node_count { node_count - 1 } else { node_count / 2 };
+        let node_level = u8::try_from(level).expect("a level fits");
+        let mut right = self.new_block(host, node_level, hint)?;
+        let moved = node_count - middle;
+        right.block_mut().copy_ptrs_from(0, path.block(level), middle, moved);
+        path.block_mut(level).remove_ptrs(middle, moved);
+        let (key, logical) = (right.block().key(0), right.block().logical());
+        let parent_slot = path.slots[level + 1] + 1;
+        path.block_mut(level + 1).insert_ptr(parent_slot, &key, logical, host.generation());
+        count(&self.counters.node_splits);
+        if slot >= middle {
+            path.slots[level + 1] = parent_slot;
+            path.slots[level] = slot - middle;
+            path.set(level, NodeGuard::Write(right));
+        }
+        Ok(())
+    }
+
+    /// Puts a new root above the write-locked root at `level`.
+    fn grow_root(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
+        let old = path.block(level);
+        let (logical, key) = (old.logical(), old.first_key().expect("a full root is not empty"));
+        let root_level = u8::try_from(level + 1).expect("a level fits");
+        assert!(root_level <= creamery_format::LEVEL_MAX, "a tree of 2^64 bytes has at most eight levels");
+        let mut root = self.new_block(host, root_level, logical)?;
+        root.block_mut().insert_ptr(0, &key, logical, host.generation());
+        self.set_root(std::sync::Arc::clone(root.buffer()));
+        path.slots[level + 1] = 0;
+        path.set(level + 1, NodeGuard::Write(root));
+        Ok(())
+    }
+}

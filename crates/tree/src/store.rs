@@ -1,0 +1,218 @@
+//! The buffer store: the one index from logical address to the only buffer of that block, and the cache of clean
+//! blocks.
+//!
+//! The index is split in shards by address. Every shard keeps its clean blocks in a queue with a second chance:
+//! a block comes in cold, a second use makes it warm, the hand at the queue's front drops cold blocks and cools
+//! warm ones. A scan therefore flushes only itself out, not the blocks that everybody uses.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Logical, Result, Uuid, Wait};
+use creamery_device::AlignedBuffer;
+use creamery_format::Expected;
+use creamery_volume::Volume;
+use hashbrown::HashMap;
+
+use crate::buffer::ExtentBuffer;
+
+const SHARDS: usize = 64;
+
+#[derive(Default)]
+struct Shard {
+    buffers: HashMap<Logical, Arc<ExtentBuffer>>,
+    /// Addresses of clean blocks, the hand at the front. An address may be stale: its block gone or dirty again.
+    clean: VecDeque<Logical>,
+    dirty: Vec<Arc<ExtentBuffer>>,
+}
+
+/// What the store has done so far.
+///
+/// ```
+/// let counters = creamery_tree::StoreCounters::default();
+/// assert_eq!(counters.hits, 0);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StoreCounters {
+    /// Blocks found in the index.
+    pub hits: u64,
+    /// Blocks read from the volume.
+    pub misses: u64,
+    /// Clean blocks dropped to keep the budget.
+    pub evictions: u64,
+    /// Bytes in blocks waiting for the next commit.
+    pub dirty_bytes: u64,
+}
+
+/// All cached tree blocks of a filesystem.
+///
+/// ```no_run
+/// # fn show(store: &creamery_tree::BufferStore) {
+/// println!("{:?}", store.counters());
+/// # }
+/// ```
+pub struct BufferStore {
+    volume: Arc<Volume>,
+    chunk_tree_uuid: Uuid,
+    shards: Vec<RankedMutex<Shard, { rank::BUFFER_SHARD }>>,
+    clean_per_shard: usize,
+    dirty_bytes: AtomicU64,
+    poison: Arc<AtomicBool>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: AtomicU64,
+}
+
+impl BufferStore {
+    /// A store over `volume` that keeps up to about `cache_bytes` of clean blocks; new blocks carry
+    /// `chunk_tree_uuid`.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, cache_bytes: u64, chunk_tree_uuid: Uuid) -> Self {
+        let blocks = cache_bytes / u64::from(volume.node_size());
+        let clean_per_shard = usize::try_from(blocks).unwrap_or(usize::MAX).div_ceil(SHARDS).max(4);
+        Self {
+            volume,
+            chunk_tree_uuid,
+            shards: (0..SHARDS).map(|_| RankedMutex::new(Shard::default())).collect(),
+            clean_per_shard,
+            dirty_bytes: AtomicU64::new(0),
+            poison: Arc::new(AtomicBool::new(false)),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+        }
+    }
+
+    /// The volume below.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// The chunk tree's UUID, which stands in every tree block.
+    #[must_use]
+    pub fn chunk_tree_uuid(&self) -> Uuid {
+        self.chunk_tree_uuid
+    }
+
+    /// What the store has done so far.
+    #[must_use]
+    pub fn counters(&self) -> StoreCounters {
+        StoreCounters {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
+            dirty_bytes: self.dirty_bytes(),
+        }
+    }
+
+    /// Bytes in blocks waiting for the next commit.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread panicked with a block half edited. Nothing may be committed then.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poison.load(Ordering::Acquire)
+    }
+
+    fn shard(&self, at: Logical) -> &RankedMutex<Shard, { rank::BUFFER_SHARD }> {
+        // Blocks are at least 4 KiB apart; mixing keeps one tree's neighbours in different shards.
+        let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+        &self.shards[usize::try_from(mixed).expect("six bits")]
+    }
+
+    /// The buffer of the block at `want.logical`, from the index or read and verified against `want`.
+    /// Errors: would block (not cached and waiting is not allowed), device errors, damage.
+    pub fn get(&self, want: &Expected, wait: Wait) -> Result<Arc<ExtentBuffer>> {
+        if let Some(buffer) = self.shard(want.logical).lock().buffers.get(&want.logical) {
+            buffer.touch();
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(Arc::clone(buffer));
+        }
+        let bytes = self.volume.read_tree_block(want.logical, want, wait)?;
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let level = creamery_format::BlockRef::new(&bytes).level();
+        let mut shard = self.shard(want.logical).lock();
+        if let Some(buffer) = shard.buffers.get(&want.logical) {
+            return Ok(Arc::clone(buffer)); // somebody else read it meanwhile
+        }
+        let buffer = Arc::new(ExtentBuffer::new(want.logical, level, bytes, false, Arc::clone(&self.poison)));
+        shard.buffers.insert(want.logical, Arc::clone(&buffer));
+        shard.clean.push_back(want.logical);
+        self.trim(&mut shard);
+        Ok(buffer)
+    }
+
+    /// A new dirty block at an address that was just allocated; an old clean buffer of that address goes.
+    pub(crate) fn create(&self, at: Logical, level: u8, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
+        let buffer = Arc::new(ExtentBuffer::new(at, level, bytes, true, Arc::clone(&self.poison)));
+        let mut shard = self.shard(at).lock();
+        if let Some(old) = shard.buffers.insert(at, Arc::clone(&buffer)) {
+            assert!(!old.is_dirty(), "block {at} was allocated while its former content waits to be written");
+        }
+        shard.dirty.push(Arc::clone(&buffer));
+        self.dirty_bytes.fetch_add(u64::from(self.volume.node_size()), Ordering::Relaxed);
+        buffer
+    }
+
+    /// Forgets a block that was freed before it was written.
+    pub(crate) fn forget_dirty(&self, buffer: &Arc<ExtentBuffer>) {
+        let mut shard = self.shard(buffer.logical()).lock();
+        if buffer.clear_dirty() {
+            self.dirty_bytes.fetch_sub(u64::from(self.volume.node_size()), Ordering::Relaxed);
+        }
+        if shard.buffers.get(&buffer.logical()).is_some_and(|indexed| Arc::ptr_eq(indexed, buffer)) {
+            shard.buffers.remove(&buffer.logical());
+        }
+    }
+
+    /// Takes the list of all dirty blocks, in order of address. They stay in the index and stay marked until
+    /// [`BufferStore::written`].
+    pub fn take_dirty(&self) -> Vec<Arc<ExtentBuffer>> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            all.append(&mut shard.lock().dirty);
+        }
+        all.retain(|buffer| buffer.is_dirty());
+        all.sort_unstable_by_key(|buffer| buffer.logical());
+        all
+    }
+
+    /// Marks blocks as written: they are clean cache from here on.
+    pub fn written(&self, buffers: &[Arc<ExtentBuffer>]) {
+        for buffer in buffers {
+            let mut shard = self.shard(buffer.logical()).lock();
+            if buffer.clear_dirty() {
+                self.dirty_bytes.fetch_sub(u64::from(self.volume.node_size()), Ordering::Relaxed);
+            }
+            if shard.buffers.get(&buffer.logical()).is_some_and(|indexed| Arc::ptr_eq(indexed, buffer)) {
+                shard.clean.push_back(buffer.logical());
+                self.trim(&mut shard);
+            }
+        }
+    }
+
+    /// Turns the hand until the shard keeps its budget or everything left is in use (TREE-4).
+    fn trim(&self, shard: &mut Shard) {
+        let mut turns = shard.clean.len();
+        while shard.clean.len() > self.clean_per_shard && turns > 0 {
+            turns -= 1;
+            let Some(at) = shard.clean.pop_front() else { break };
+            let Some(buffer) = shard.buffers.get(&at) else { continue };
+            if buffer.is_dirty() {
+                continue; // comes back to the queue when it is written
+            }
+            if buffer.clear_touched() || Arc::strong_count(buffer) > 1 {
+                shard.clean.push_back(at);
+                continue;
+            }
+            shard.buffers.remove(&at);
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A tree: its id, its root now and at the last commit, and what copy-on-write must know of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use creamery_base::{Generation, Logical, Result, TreeId, Wait};
+use creamery_device::AlignedBuffer;
+use creamery_format::{BlockMut, Expected, HEADER_LEN, ITEM_LEN, Key};
+use parking_lot::RwLock;
+
+use crate::buffer::ExtentBuffer;
+use crate::host::CowHost;
+use crate::store::BufferStore;
+
+/// Where a tree's root block is.
+///
+/// ```
+/// use creamery_base::{Generation, Logical};
+/// let root = creamery_tree::RootPointer { logical: Logical::new(30408704), generation: Generation::new(5), level: 0 };
+/// assert_eq!(root.level, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootPointer {
+    /// Address of the root block.
+    pub logical: Logical,
+    /// The transaction that wrote it.
+    pub generation: Generation,
+    /// Its level.
+    pub level: u8,
+}
+
+/// How often a tree did what.
+///
+/// ```
+/// assert_eq!(creamery_tree::TreeCounters::default().leaf_splits, 0);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct TreeCounters {
+    /// Searches for modification.
+    pub searches: u64,
+    /// Searches begun again because a lock was not strong enough.
+    pub restarts: u64,
+    /// Insertions that let go of the parents before searching the leaf.
+    pub early_unlocks: u64,
+    /// Blocks copied.
+    pub copies: u64,
+    /// Leaves split.
+    pub leaf_splits: u64,
+    /// Leaf insertions that found room by pushing items to a sibling.
+    pub leaf_pushes: u64,
+    /// Leaves merged away.
+    pub leaf_merges: u64,
+    /// Inner nodes split.
+    pub node_splits: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) searches: AtomicU64,
+    pub(crate) restarts: AtomicU64,
+    pub(crate) early_unlocks: AtomicU64,
+    pub(crate) copies: AtomicU64,
+    pub(crate) leaf_splits: AtomicU64,
+    pub(crate) leaf_pushes: AtomicU64,
+    pub(crate) leaf_merges: AtomicU64,
+    pub(crate) node_splits: AtomicU64,
+}
+
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One B-tree of a filesystem.
+///
+/// ```no_run
+/// # fn show(tree: &creamery_tree::Tree) -> creamery_base::Result<()> {
+/// use creamery_base::Wait;
+/// use creamery_format::Key;
+/// let mut cursor = tree.cursor(&Key::MIN, Wait::Yes)?;
+/// while let Some((key, data)) = cursor.item() {
+///     println!("{key} has {} bytes", data.len());
+///     cursor.advance()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tree {
+    id: TreeId,
+    pub(crate) store: Arc<BufferStore>,
+    root: RwLock<Arc<ExtentBuffer>>,
+    commit_root: RwLock<RootPointer>,
+    last_snapshot: AtomicU64,
+    force_cow: AtomicU32,
+    early_unlock: AtomicBool,
+    blocks: AtomicI64,
+    pub(crate) counters: Counters,
+}
+
+impl Tree {
+    /// Opens the tree `id` whose root block is at `root`. `blocks` is how many blocks it has (a root item's
+    /// bytes_used in nodes); `last_snapshot` is the generation up to which its blocks may be shared.
+    /// Errors: device errors, damage.
+    pub fn open(
+        store: Arc<BufferStore>,
+        id: TreeId,
+        root: RootPointer,
+        blocks: u64,
+        last_snapshot: Generation,
+    ) -> Result<Self> {
+        let want = expected(&store, id, root, None);
+        let buffer = store.get(&want, Wait::Yes)?;
+        Ok(Self::with_root(store, id, buffer, root, blocks, last_snapshot))
+    }
+
+    /// Makes the new tree `id` with an empty leaf as root.
+    /// Errors: those of [`CowHost::allocate`].
+    pub fn create(store: Arc<BufferStore>, id: TreeId, host: &dyn CowHost) -> Result<Self> {
+        let logical = host.allocate(id, 0, Logical::new(0))?;
+        let mut bytes = AlignedBuffer::zeroed(store.volume().node_size() as usize);
+        format_block(&store, &mut bytes, id, logical, host.generation(), 0);
+        let buffer = store.create(logical, 0, bytes);
+        // Until the first commit there is no commit root; a generation of zero says so.
+        let nothing = RootPointer { logical: Logical::new(0), generation: Generation::new(0), level: 0 };
+        Ok(Self::with_root(store, id, buffer, nothing, 1, Generation::new(0)))
+    }
+
+    fn with_root(
+        store: Arc<BufferStore>,
+        id: TreeId,
+        root: Arc<ExtentBuffer>,
+        commit_root: RootPointer,
+        blocks: u64,
+        last_snapshot: Generation,
+    ) -> Self {
+        Self {
+            id,
+            store,
+            root: RwLock::new(root),
+            commit_root: RwLock::new(commit_root),
+            last_snapshot: AtomicU64::new(last_snapshot.get()),
+            force_cow: AtomicU32::new(0),
+            early_unlock: AtomicBool::new(true),
+            blocks: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX)),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The buffers that its blocks live in.
+    #[must_use]
+    pub fn store(&self) -> &Arc<BufferStore> {
+        &self.store
+    }
+
+    /// The tree's id.
+    #[must_use]
+    pub fn id(&self) -> TreeId {
+        self.id
+    }
+
+    /// How many blocks the tree has, as root items count them.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        u64::try_from(self.blocks.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn count_blocks(&self, change: i64) {
+        self.blocks.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Blocks of this generation or older may be shared with a snapshot.
+    #[must_use]
+    pub fn last_snapshot(&self) -> Generation {
+        Generation::new(self.last_snapshot.load(Ordering::Acquire))
+    }
+
+    /// Records that a snapshot of the tree was taken in `generation`.
+    pub fn set_last_snapshot(&self, generation: Generation) {
+        self.last_snapshot.store(generation.get(), Ordering::Release);
+    }
+
+    /// Whether every block must be copied even when the running transaction owns it (a snapshot is being taken).
+    #[must_use]
+    pub fn force_cow(&self) -> bool {
+        self.force_cow.load(Ordering::Acquire) > 0
+    }
+
+    /// Switches the early unlocking of parents on insertion, to measure what it is worth.
+    pub fn set_early_unlock(&self, on: bool) {
+        self.early_unlock.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn early_unlock(&self) -> bool {
+        self.early_unlock.load(Ordering::Relaxed)
+    }
+
+    /// What the tree did so far.
+    #[must_use]
+    pub fn counters(&self) -> TreeCounters {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TreeCounters {
+            searches: load(&self.counters.searches),
+            restarts: load(&self.counters.restarts),
+            early_unlocks: load(&self.counters.early_unlocks),
+            copies: load(&self.counters.copies),
+            leaf_splits: load(&self.counters.leaf_splits),
+            leaf_pushes: load(&self.counters.leaf_pushes),
+            leaf_merges: load(&self.counters.leaf_merges),
+            node_splits: load(&self.counters.node_splits),
+        }
+    }
+
+    /// Data bytes of the largest item that a leaf can take.
+    #[must_use]
+    pub fn max_item_size(&self) -> usize {
+        self.store.volume().node_size() as usize - HEADER_LEN - ITEM_LEN
+    }
+
+    /// The root block now.
+    #[must_use]
+    pub fn root_buffer(&self) -> Arc<ExtentBuffer> {
+        Arc::clone(&self.root.read())
+    }
+
+    pub(crate) fn set_root(&self, buffer: Arc<ExtentBuffer>) {
+        *self.root.write() = buffer;
+    }
+
+    /// Where the root is now.
+    pub fn root_pointer(&self) -> Result<RootPointer> {
+        let buffer = self.root_buffer();
+        let guard = buffer.read(Wait::Yes)?;
+        let block = guard.block();
+        Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })
+    }
+
+    /// Where the root was at the last commit.
+    #[must_use]
+    pub fn commit_root(&self) -> RootPointer {
+        *self.commit_root.read()
+    }
+
+    /// Makes the present root the commit root.
+    pub fn switch_commit_root(&self, root: RootPointer) {
+        *self.commit_root.write() = root;
+    }
+
+    /// What a block of this tree must look like to be believed.
+    pub(crate) fn expected(&self, root: RootPointer, first_key: Option<Key>) -> Expected {
+        expected(&self.store, self.id, root, first_key)
+    }
+}
+
+fn expected(store: &BufferStore, id: TreeId, root: RootPointer, first_key: Option<Key>) -> Expected {
+    let volume = store.volume();
+    Expected {
+        logical: root.logical,
+        level: Some(root.level),
+        generation: Some(root.generation),
+        owner: Some(id),
+        first_key,
+        fsid: volume.metadata_uuid(),
+        checksum: volume.checksum_type(),
+    }
+}
+
+/// Gives a copied block its new address, owner and generation, and takes the marks of having been written.
+pub(crate) fn retitle(bytes: &mut [u8], owner: TreeId, logical: Logical, generation: Generation) {
+    let mut block = BlockMut::new(bytes);
+    block.set_logical(logical);
+    block.set_generation(generation);
+    block.set_owner(owner);
+    block.set_flags(creamery_format::MIXED_BACKREF_REV << 56);
+}
+
+/// Fills in the header of a new block.
+pub(crate) fn format_block(
+    store: &BufferStore,
+    bytes: &mut [u8],
+    owner: TreeId,
+    logical: Logical,
+    generation: Generation,
+    level: u8,
+) {
+    let volume = store.volume();
+    let mut block = BlockMut::new(bytes);
+    block.set_fsid(volume.metadata_uuid());
+    block.set_chunk_tree_uuid(store.chunk_tree_uuid());
+    block.set_level(level);
+    block.set_count(0);
+    retitle(bytes, owner, logical, generation);
+}

@@ -1,0 +1,85 @@
+//! Block groups: the allocation view of a chunk.
+
+use creamery_base::Logical;
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_format::BlockGroupFlags;
+
+use crate::free_space::FreeSpace;
+
+/// One block group.
+pub(crate) struct BlockGroup {
+    pub(crate) start: Logical,
+    pub(crate) len: u64,
+    pub(crate) flags: BlockGroupFlags,
+    pub(crate) state: RankedMutex<GroupState, { rank::BLOCK_GROUP }>,
+}
+
+/// What changes in a block group.
+#[derive(Default, Debug)]
+pub(crate) struct GroupState {
+    /// Bytes in extents, as the block group item says once all delayed refs have run.
+    pub(crate) used: u64,
+    /// The value that the item holds now.
+    pub(crate) recorded_used: u64,
+    /// What can be handed out.
+    pub(crate) free: FreeSpace,
+    /// Bytes freed whose last commit still reaches them.
+    pub(crate) pinned: u64,
+    /// Where the last tree block went.
+    pub(crate) cursor: u64,
+    /// How many ask that nothing new be placed here (scrub, balance, removal); nests.
+    pub(crate) read_only: u32,
+    /// Writers in place that are on their way; a group with any does not become read-only.
+    pub(crate) nocow_writers: u32,
+    /// Data extents handed out that no file refers to yet.
+    pub(crate) reservations: u32,
+    /// How many ask that the range is not used for another group when this one goes; nests.
+    pub(crate) frozen: u32,
+    /// Gone: its items are removed.
+    pub(crate) removed: bool,
+}
+
+impl BlockGroup {
+    pub(crate) fn new(start: Logical, len: u64, flags: BlockGroupFlags, used: u64) -> Self {
+        let state = GroupState { used, recorded_used: used, ..GroupState::default() };
+        Self { start, len, flags, state: RankedMutex::new(state) }
+    }
+
+    pub(crate) fn end(&self) -> Logical {
+        self.start + self.len
+    }
+
+    /// Bytes that can be handed out now.
+    pub(crate) fn available(&self) -> u64 {
+        let state = self.state.lock();
+        if state.read_only > 0 || state.removed { 0 } else { state.free.total() }
+    }
+
+    /// Whether nothing lives here and nothing is on its way, so that the group can be given back.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.used == 0
+            && state.recorded_used == 0
+            && state.pinned == 0
+            && state.reservations == 0
+            && state.nocow_writers == 0
+            && state.frozen == 0
+            && state.read_only == 0
+            && !state.removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_only_group_offers_nothing() {
+        let group = BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0);
+        group.state.lock().free.add(1 << 20, 1 << 20);
+        assert_eq!(group.available(), 1 << 20);
+        group.state.lock().read_only = 1;
+        assert_eq!(group.available(), 0);
+        assert!(!group.is_idle());
+    }
+}

@@ -1,0 +1,145 @@
+//! Free space of one block group in memory: what may be handed out right now.
+//!
+//! It starts as the free space tree says and differs from it afterwards by two things on purpose: space handed
+//! out in the running transaction is already gone here, and space freed in it (pinned) is not here yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Free extents by address and by length.
+#[derive(Default, Debug)]
+pub(crate) struct FreeSpace {
+    by_start: BTreeMap<u64, u64>,
+    by_len: BTreeSet<(u64, u64)>,
+    total: u64,
+}
+
+impl FreeSpace {
+    /// Free bytes.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The longest free extent's length.
+    pub(crate) fn longest(&self) -> u64 {
+        self.by_len.last().map_or(0, |&(len, _)| len)
+    }
+
+    /// Gives space back; joins it with its neighbours. Space given back twice is our own bug.
+    pub(crate) fn add(&mut self, start: u64, len: u64) {
+        assert!(len > 0, "an empty extent was given back at {start}");
+        let (mut from, mut to) = (start, start + len);
+        if let Some((&before, &before_len)) = self.by_start.range(..=start).next_back() {
+            assert!(before + before_len <= start, "space at {start} was given back twice");
+            if before + before_len == start {
+                self.take_extent(before, before_len);
+                from = before;
+            }
+        }
+        if let Some((&behind, &behind_len)) = self.by_start.range(start..).next() {
+            assert!(behind >= start + len, "space at {behind} was given back twice");
+            if behind == start + len {
+                self.take_extent(behind, behind_len);
+                to = behind + behind_len;
+            }
+        }
+        self.put_extent(from, to - from);
+    }
+
+    /// Hands out `len` bytes aligned to `len`, the first such place at or behind `cursor`, else from the start.
+    pub(crate) fn allocate_aligned(&mut self, len: u64, cursor: u64) -> Option<u64> {
+        let fits = |(&start, &extent): (&u64, &u64)| {
+            let at = start.next_multiple_of(len);
+            (at + len <= start + extent).then_some((at, start, extent))
+        };
+        let place = self
+            .by_start
+            .range(cursor..)
+            .find_map(fits)
+            .or_else(|| self.by_start.range(..cursor).find_map(fits));
+        let (at, start, extent) = place?;
+        self.carve(start, extent, at, len);
+        Some(at)
+    }
+
+    /// Hands out `len` bytes from the shortest extent that has them, else the longest extent if it has `min`.
+    pub(crate) fn allocate_best(&mut self, len: u64, min: u64) -> Option<(u64, u64)> {
+        let &(extent, start) = self.by_len.range((len, 0)..).next().or_else(|| self.by_len.last())?;
+        if extent < min {
+            return None;
+        }
+        let len = len.min(extent);
+        self.carve(start, extent, start, len);
+        Some((start, len))
+    }
+
+    fn carve(&mut self, start: u64, extent: u64, at: u64, len: u64) {
+        self.take_extent(start, extent);
+        if at > start {
+            self.put_extent(start, at - start);
+        }
+        if at + len < start + extent {
+            self.put_extent(at + len, start + extent - at - len);
+        }
+    }
+
+    fn take_extent(&mut self, start: u64, len: u64) {
+        let known = self.by_start.remove(&start) == Some(len) && self.by_len.remove(&(len, start));
+        assert!(known, "the two indexes of free space disagree at {start}");
+        self.total -= len;
+    }
+
+    fn put_extent(&mut self, start: u64, len: u64) {
+        self.by_start.insert(start, len);
+        self.by_len.insert((len, start));
+        self.total += len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extents(space: &FreeSpace) -> Vec<(u64, u64)> {
+        space.by_start.iter().map(|(&start, &len)| (start, len)).collect()
+    }
+
+    #[test]
+    fn neighbours_join_when_space_comes_back() {
+        let mut space = FreeSpace::default();
+        space.add(100, 10);
+        space.add(120, 10);
+        space.add(110, 10);
+        assert_eq!(extents(&space), [(100, 30)]);
+        assert_eq!(space.total(), 30);
+        assert_eq!(space.longest(), 30);
+    }
+
+    #[test]
+    fn aligned_allocation_starts_at_the_cursor_and_wraps() {
+        let mut space = FreeSpace::default();
+        space.add(8, 100);
+        assert_eq!(space.allocate_aligned(16, 0), Some(16));
+        space.add(200, 64);
+        assert_eq!(space.allocate_aligned(16, 150), Some(208));
+        assert_eq!(space.allocate_aligned(16, 1000), Some(32));
+        assert_eq!(extents(&space), [(8, 8), (48, 60), (200, 8), (224, 40)]);
+    }
+
+    #[test]
+    fn best_fit_takes_the_shortest_that_has_it_else_the_longest() {
+        let mut space = FreeSpace::default();
+        space.add(0, 100);
+        space.add(200, 20);
+        assert_eq!(space.allocate_best(20, 4), Some((200, 20)));
+        assert_eq!(space.allocate_best(500, 4), Some((0, 100)));
+        assert_eq!(space.allocate_best(4, 4), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "given back twice")]
+    fn giving_back_twice_is_our_bug() {
+        let mut space = FreeSpace::default();
+        space.add(0, 100);
+        space.add(50, 10);
+    }
+}
