@@ -1,17 +1,16 @@
 //! Random operations on a file, beside a plain vector of bytes with a note of which sectors have data.
 
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use creamery_base::Wait;
 use creamery_txn::{DataExtent, Engine};
 
-use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture};
+use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run};
 use crate::data::{Want, drop_all, read, seek, truncate, write};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// What a file should be.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Model {
     bytes: Vec<u8>,
     /// Per sector: whether it is data.
@@ -77,11 +76,22 @@ impl Model {
 
     /// Compares what the kernel sees in the file at `path`.
     fn compare_mounted(&self, path: &Path) {
-        let mut file = std::fs::File::open(path).expect("the file");
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).expect("a read");
-        assert!(bytes == self.bytes, "the kernel reads something else in {}", path.display());
-        file.seek(SeekFrom::Start(0)).expect("a seek");
+        let seen = Self::of_mounted(path);
+        assert!(seen.bytes == self.bytes, "the kernel reads something else in {}", path.display());
+        assert_eq!(seen.data, self.data, "the kernel sees other holes in {}", path.display());
+    }
+
+    /// What the kernel sees in the file at `path`.
+    fn of_mounted(path: &Path) -> Self {
+        let file = std::fs::File::open(path).expect("the file");
+        let mut model = Self { bytes: std::fs::read(path).expect("a read"), data: Vec::new() };
+        model.truncate(model.size());
+        let mut at = 0;
+        while let Ok(start) = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) {
+            at = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(start)).expect("the end is a hole");
+            model.data[len(start / SECTOR)..len(at.div_ceil(SECTOR))].fill(true);
+        }
+        model
     }
 }
 
@@ -136,13 +146,13 @@ fn change(
 }
 
 /// One file's life; `keep` leaves it for the judges, else it goes at the end.
-fn live(fixture: &mut Fixture, seed: u64, number: u64, flags: InodeFlags, keep: bool) -> Model {
+fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: bool) -> Model {
     println!("seed {seed}");
     let mut random = Random(seed);
     let mut model = Model::default();
     let scale = [3000, 20_000, 400_000][len(seed % 3)];
     let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
-    let mut inode = fixture.named(number);
+    let mut inode = fixture.named(name);
     inode.item.write().flags |= flags;
     for _ in 0..4 {
         let held = fragment(fixture, pieces);
@@ -157,7 +167,7 @@ fn live(fixture: &mut Fixture, seed: u64, number: u64, flags: InodeFlags, keep: 
         }
         drop((item, held));
         fixture.reopen();
-        inode = fixture.named(number);
+        inode = fixture.named(name);
         model.compare(fixture, &inode, &inode.item.read(), &mut random);
     }
     let mut item = inode.item.write();
@@ -173,7 +183,7 @@ fn lives(kind: Kind, seeds: std::ops::Range<u64>, flags: InodeFlags) {
     for seed in seeds {
         let Some(mut fixture) = fixture(kind) else { return };
         let used = fixture.space().data_used;
-        drop(live(&mut fixture, seed, seed % 4, flags, false));
+        drop(live(&mut fixture, seed, "f1", flags, false));
         fixture.reopen();
         assert_eq!(fixture.space().data_used, used, "all data space came back");
     }
@@ -198,12 +208,93 @@ fn random_changes_without_checksums_read_back_as_a_vector_of_bytes() {
 fn the_kernel_and_btrfs_check_agree_on_what_random_changes_left() {
     for kind in [Kind::DEFAULT, Kind::OLD, Kind("--csum sha256"), Kind("--csum xxhash --nodesize 65536")] {
         let Some(mut fixture) = fixture(kind) else { return };
-        let models: Vec<Model> = (0..4)
-            .map(|number| live(&mut fixture, 100 + number * 5, number, InodeFlags::empty(), true))
+        let names = ["f0", "f1", "f2", "f3"];
+        let models: Vec<Model> = (100..)
+            .step_by(5)
+            .zip(names)
+            .map(|(seed, name)| live(&mut fixture, seed, name, InodeFlags::empty(), true))
             .collect();
         fixture.judge(|mounted| {
-            for (number, model) in models.iter().enumerate() {
-                model.compare_mounted(&mounted.join(format!("f{number}")));
+            for (name, model) in names.iter().zip(&models) {
+                model.compare_mounted(&mounted.join(name));
+            }
+        });
+    }
+}
+
+/// Files as only the kernel makes them.
+fn make_with_kernel(fixture: &mut Fixture) -> bool {
+    let text: Vec<u8> = (0..300_001_u32).map(|index| (index / 100 % 251) as u8 | 1).collect();
+    for method in ["zlib", "lzo", "zstd"] {
+        let made = fixture.with_kernel(&format!("compress-force={method}"), |root| {
+            std::fs::write(root.join(method), &text).expect("room");
+            std::fs::write(root.join(format!("{method}-inline")), &text[..1900]).expect("room");
+        });
+        if !made {
+            return false;
+        }
+    }
+    fixture.with_kernel("max_inline=4095", |root| {
+        let path = |name: &str| root.join(name).to_str().expect("a plain name").to_owned();
+        std::fs::write(root.join("inline"), &text[..3000]).expect("room");
+        run("fallocate", &["-l", "300000", &path("prealloc")]);
+        run("fallocate", &["-n", "-l", "500000", &path("prealloc")]);
+        let file = std::fs::File::options().write(true).open(root.join("prealloc")).expect("the file");
+        std::os::unix::fs::FileExt::write_all_at(&file, &text[..70_000], 50_000).expect("room");
+        std::fs::write(root.join("punched"), &text).expect("room");
+        run("fallocate", &["-p", "-o", "40960", "-l", "81920", &path("punched")]);
+        run("sync", &[]);
+        std::fs::write(root.join("nocow"), b"").expect("room");
+        run("chattr", &["+C", &path("nocow")]);
+        std::fs::write(root.join("nocow"), &text).expect("room");
+        run("sync", &[]);
+        run("cp", &["--reflink=always", &path("punched"), &path("clone")]);
+        run("btrfs", &["subvolume", "snapshot", &path(""), &path("snapshot")]);
+    })
+}
+
+const MADE_WITH_KERNEL: [&str; 11] = [
+    "zlib",
+    "zlib-inline",
+    "lzo",
+    "lzo-inline",
+    "zstd",
+    "zstd-inline",
+    "inline",
+    "prealloc",
+    "punched",
+    "nocow",
+    "clone",
+];
+
+#[test]
+fn files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays() {
+    for kind in [Kind::DEFAULT, Kind::OLD] {
+        let Some(mut fixture) = fixture(kind) else { return };
+        if !has(&["btrfs", "fallocate", "chattr"]) || !make_with_kernel(&mut fixture) {
+            return;
+        }
+        let mut models = Vec::new();
+        fixture.with_kernel("ro", |root| {
+            models.extend(MADE_WITH_KERNEL.map(|name| Model::of_mounted(&root.join(name))));
+        });
+        let originals: Vec<Model> = models.to_vec();
+        for (number, (name, model)) in (0..).zip(MADE_WITH_KERNEL.iter().zip(&mut models)) {
+            println!("{name}");
+            let mut random = Random(number);
+            let inode = fixture.named(name);
+            let mut item = inode.item.write();
+            model.compare(&fixture, &inode, &item, &mut random);
+            for _ in 0..25 {
+                change(&fixture, &inode, &mut item, model, 300_000, &mut random);
+                model.compare(&fixture, &inode, &item, &mut random);
+                audit(&fixture, &inode, &item);
+            }
+        }
+        fixture.judge(|root| {
+            for ((name, model), original) in MADE_WITH_KERNEL.iter().zip(&models).zip(&originals) {
+                model.compare_mounted(&root.join(name));
+                original.compare_mounted(&root.join("snapshot").join(name));
             }
         });
     }
