@@ -16,8 +16,9 @@
 //!   [`write`](super::write()) takes the rest once the inode exists.
 
 use creamery_base::{InodeId, Result};
+use creamery_format::Incompat;
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle, Incompat};
+use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use super::completion::OrderedExtent;

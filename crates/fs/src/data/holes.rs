@@ -4,8 +4,9 @@
 //! Usually that is one gap and one item; preallocated extents behind the old end can make it several.
 
 use creamery_base::{ObjectId, Result, Wait};
+use creamery_format::Incompat;
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle, Incompat};
+use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use super::map::Items;

@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 const BOUNCE: u64 = 64 << 10;
 
 /// Reads at `offset` into `out`; returns how many bytes the file has there, at most `out.len()`. The rest of `out`
-/// may be overwritten with zeros. Errors: would block; device errors; damage; unsupported compression.
+/// may be overwritten with zeros. Errors: would block; device errors; damage.
 pub(crate) fn read(
     engine: &Engine,
     inode: &Inode,
@@ -170,7 +170,6 @@ impl Window<'_> {
 
     /// Reads a piece of a compressed extent; all of the extent has to be read for any part of it.
     fn read_packed(&mut self, engine: &Engine, piece: Piece, extent: &Extent, wait: Wait) -> Result<()> {
-        compressed::supported(extent.compression)?;
         let mut packed = vec![0; as_len(extent.disk_num_bytes)];
         engine.read_data(extent.disk_bytenr, &mut packed, wait)?;
         let sector = u64::from(engine.sector_size());
