@@ -84,7 +84,8 @@ impl Acl {
         }
         let mut entries = SmallVec::new();
         for bytes in rest.chunks_exact(ENTRY_LEN) {
-            let tag = Tag::new(u16::from_le_bytes([bytes[0], bytes[1]])).ok_or_else(|| invalid("with an unknown tag"))?;
+            let tag = Tag::new(u16::from_le_bytes([bytes[0], bytes[1]]))
+                .ok_or_else(|| invalid("with an unknown tag"))?;
             let perm = u16::from_le_bytes([bytes[2], bytes[3]]);
             if perm > 7 {
                 return Err(invalid("with unknown permissions"));
@@ -111,7 +112,10 @@ impl Acl {
             && count(Tag::Other) == 1
             && count(Tag::Mask) <= 1
             && (named == 0 || count(Tag::Mask) == 1)
-            && self.entries.iter().all(|entry| !matches!(entry.tag, Tag::User | Tag::Group) || entry.id != NO_ID)
+            && self
+                .entries
+                .iter()
+                .all(|entry| !matches!(entry.tag, Tag::User | Tag::Group) || entry.id != NO_ID)
     }
 
     /// The stored form.
@@ -198,7 +202,8 @@ mod tests {
 
     #[test]
     fn the_stored_form_is_the_kernels() {
-        let stored = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x06\0\xe8\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\
+        let stored =
+            b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x06\0\xe8\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\
             \x10\0\x06\0\xff\xff\xff\xff \0\x04\0\xff\xff\xff\xff";
         assert_eq!(named(6, 6, 4, 6, 4), stored);
         assert_eq!(decode(stored).encode(), stored);
@@ -213,12 +218,22 @@ mod tests {
             ("permission 8", plain(8, 7, 7)),
             ("no others", list(&[(Tag::UserObj, 7, NO_ID), (Tag::GroupObj, 7, NO_ID)])),
             ("named without mask", {
-                let rows = [(Tag::UserObj, 7, NO_ID), (Tag::User, 7, 5), (Tag::GroupObj, 7, NO_ID), (Tag::Other, 7, NO_ID)];
+                let rows = [
+                    (Tag::UserObj, 7, NO_ID),
+                    (Tag::User, 7, 5),
+                    (Tag::GroupObj, 7, NO_ID),
+                    (Tag::Other, 7, NO_ID),
+                ];
                 list(&rows)
             }),
             ("order", list(&[(Tag::GroupObj, 7, NO_ID), (Tag::UserObj, 7, NO_ID), (Tag::Other, 7, NO_ID)])),
             ("two owners", {
-                let rows = [(Tag::UserObj, 7, NO_ID), (Tag::UserObj, 7, NO_ID), (Tag::GroupObj, 7, NO_ID), (Tag::Other, 7, NO_ID)];
+                let rows = [
+                    (Tag::UserObj, 7, NO_ID),
+                    (Tag::UserObj, 7, NO_ID),
+                    (Tag::GroupObj, 7, NO_ID),
+                    (Tag::Other, 7, NO_ID),
+                ];
                 list(&rows)
             }),
         ];

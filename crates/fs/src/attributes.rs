@@ -306,11 +306,12 @@ impl Filesystem {
         let handle = self.engine.start(Units::items(2))?;
         let (handle, changed) =
             or_end(handle, |handle| set.changed(&item, self.engine.now(), handle.generation()))?;
-        let (handle, _) = or_end(handle, |handle| match &access {
-            Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
-                .apply(handle, &inode.tree, id.ino),
-            None => Ok(false),
-        })?;
+        let (handle, _) =
+            or_end(handle, |handle| match &access {
+                Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
+                    .apply(handle, &inode.tree, id.ino),
+                None => Ok(false),
+            })?;
         let stored = inode.store(&handle, &changed);
         finish(handle, stored)?;
         *item = changed;
@@ -359,7 +360,10 @@ mod tests {
         assert_eq!(flags, InodeFlags::NODATACOW | InodeFlags::NODATASUM);
         let full = InodeItem { size: 1, flags: InodeFlags::PREALLOC, ..InodeItem::default() };
         assert!(new_flags(&full, InodeFlags::NODATACOW).is_err());
-        assert_eq!(new_flags(&full, InodeFlags::NODUMP).ok(), Some(InodeFlags::PREALLOC | InodeFlags::NODUMP));
+        assert_eq!(
+            new_flags(&full, InodeFlags::NODUMP).ok(),
+            Some(InodeFlags::PREALLOC | InodeFlags::NODUMP)
+        );
         assert!(new_flags(&empty, InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS).is_err());
     }
 }

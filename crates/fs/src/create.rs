@@ -76,8 +76,7 @@ impl Filesystem {
         check_may_add(&dir_item)?;
         let mut draft = Draft::new(&dir, &dir_item, new, self.engine.now())?;
         let handle = self.engine.start(Units::items(1 + draft.item_count()))?;
-        let (handle, id) =
-            or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
+        let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
         let done = draft.insert(&handle, &dir.tree, id.ino, None);
         finish(handle, done)?;
         let attributes = Attributes::new(id, draft.item());

@@ -26,7 +26,8 @@ pub(crate) type ItemBytes = SmallVec<[u8; 256]>;
 pub(crate) fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'_>, Range<usize>)>> {
     let mut end = 0;
     DirEntries::new(item).map(move |entry| {
-        let entry = entry.map_err(|damage| Error::with_source(ErrorKind::Corrupt, "directory item", damage))?;
+        let entry =
+            entry.map_err(|damage| Error::with_source(ErrorKind::Corrupt, "directory item", damage))?;
         let start = end;
         end += entry.len();
         Ok((entry, start..end))
@@ -134,7 +135,8 @@ mod tests {
         assert_eq!((found.location.objectid.get(), found.data), (258, &b"value"[..]));
         assert!(head(300).redirect(&mut item, b"third").expect("valid"));
         assert!(!head(300).redirect(&mut item, b"fourth").expect("valid"));
-        let inos: Vec<u64> = entries(&item).map(|entry| entry.expect("valid").0.location.objectid.get()).collect();
+        let inos: Vec<u64> =
+            entries(&item).map(|entry| entry.expect("valid").0.location.objectid.get()).collect();
         assert_eq!(inos, [257, 258, 300]);
     }
 
@@ -151,7 +153,8 @@ mod tests {
         let mut item = ItemBytes::new();
         push(&mut item, &head(257), b"name", b"");
         for cut in 1..item.len() {
-            let kinds: Vec<_> = entries(&item[..cut]).map(|entry| entry.map(|_| ()).unwrap_err().kind()).collect();
+            let kinds: Vec<_> =
+                entries(&item[..cut]).map(|entry| entry.map(|_| ()).unwrap_err().kind()).collect();
             assert_eq!(kinds, [ErrorKind::Corrupt], "cut to {cut}");
         }
         item[27] = 0xff;

@@ -120,7 +120,13 @@ pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &
 }
 
 /// Makes the DIR_INDEX entry.
-pub(crate) fn add_index(handle: &Handle<'_>, dir: &Inode, index: u64, name: Name<'_>, head: &Head) -> Result<()> {
+pub(crate) fn add_index(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    index: u64,
+    name: Name<'_>,
+    head: &Head,
+) -> Result<()> {
     dir.tree.insert(handle, &keys::dir_index(dir.id.ino, index), &dir_item::single(head, name))
 }
 
@@ -162,7 +168,13 @@ fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
 }
 
 /// Makes both entries of `name` stand for something else.
-pub(crate) fn redirect(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64, head: &Head) -> Result<()> {
+pub(crate) fn redirect(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    index: u64,
+    head: &Head,
+) -> Result<()> {
     for key in [keys::dir_item(dir.id.ino, name.bytes()), keys::dir_index(dir.id.ino, index)] {
         let done = dir.tree.update(handle, &key, |item| head.redirect(item, name.bytes()))?;
         if !done.transpose()?.unwrap_or(false) {
@@ -187,7 +199,10 @@ pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
     let next = match cursor.item() {
         Some((key, _)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
             key.offset.checked_add(1).ok_or_else(|| {
-                Error::new(ErrorKind::TooManyLinks, format!("directory {}: its index numbers are used up", dir.id))
+                Error::new(
+                    ErrorKind::TooManyLinks,
+                    format!("directory {}: its index numbers are used up", dir.id),
+                )
             })?
         }
         _ => FIRST_INDEX,

@@ -9,9 +9,7 @@
 //! - REF-2: every slice handed out lies inside the item; a length that does not fit is reported as damage.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
-use creamery_format::{
-    CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef,
-};
+use creamery_format::{CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use zerocopy::IntoBytes;
@@ -110,7 +108,8 @@ pub(crate) fn single(index: u64, name: Name<'_>) -> ItemBytes {
 }
 
 fn single_extref(parent: ObjectId, index: u64, name: Name<'_>) -> ItemBytes {
-    let raw = RawInodeExtref { parent: parent.get().into(), index: index.into(), name_len: name.len_u16().into() };
+    let raw =
+        RawInodeExtref { parent: parent.get().into(), index: index.into(), name_len: name.len_u16().into() };
     let mut item = ItemBytes::from_slice(raw.as_bytes());
     item.extend_from_slice(name.bytes());
     item
@@ -184,11 +183,7 @@ pub(crate) fn remove(
 ) -> Result<()> {
     let key = key(link.place, ino, parent, name.bytes());
     let rest = cut(tree, &key, link.place, parent, name)?;
-    if rest.is_empty() {
-        tree.remove(handle, &key).map(|_| ())
-    } else {
-        tree.upsert(handle, &key, &rest)
-    }
+    if rest.is_empty() { tree.remove(handle, &key).map(|_| ()) } else { tree.upsert(handle, &key, &rest) }
 }
 
 /// A name as an inode's reference spells it: which directory, and what in it.
@@ -282,16 +277,18 @@ mod tests {
         assert!(find_in(&item, Place::Ref, parent, b"ab").expect("valid").is_none());
         let mut item = single_extref(ObjectId::new(300), 4, name(b"x"));
         item.extend_from_slice(&single_extref(parent, 5, name(b"x")));
-        assert_eq!(find_in(&item, Place::Extref, parent, b"x").expect("valid").map(|spot| spot.index), Some(5));
+        assert_eq!(
+            find_in(&item, Place::Extref, parent, b"x").expect("valid").map(|spot| spot.index),
+            Some(5)
+        );
     }
 
     #[test]
     fn a_reference_that_is_cut_short_is_damage() {
         let parent = ObjectId::new(256);
-        for (place, item) in [
-            (Place::Ref, single(2, name(b"abcd"))),
-            (Place::Extref, single_extref(parent, 2, name(b"abcd"))),
-        ] {
+        for (place, item) in
+            [(Place::Ref, single(2, name(b"abcd"))), (Place::Extref, single_extref(parent, 2, name(b"abcd")))]
+        {
             for cut in 1..item.len() {
                 assert!(find_in(&item[..cut], place, parent, b"abcd").is_err(), "{place:?} cut to {cut}");
             }

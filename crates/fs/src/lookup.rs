@@ -25,7 +25,12 @@ impl Filesystem {
                 return self.parent(dir, wait);
             }
             _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
-            _ => directory::find(&inode.tree, dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?.target,
+            _ => {
+                directory::find(&inode.tree, dir, Name::new(name)?, wait)?
+                    .found
+                    .ok_or(ErrorKind::NotFound)?
+                    .target
+            }
         };
         self.resolve(dir, name, target, wait)
     }

@@ -283,9 +283,11 @@ impl<'a> Draft<'a> {
         self.item.transid = running;
         self.item.nlink = u32::from(name.is_some());
         let inode_item = self.item.encode();
-        let reference = name.map(|(dir, index, name)| (keys::inode_ref(ino, dir), inode_ref::single(index, name)));
+        let reference =
+            name.map(|(dir, index, name)| (keys::inode_ref(ino, dir), inode_ref::single(index, name)));
         let xattrs = self.encode_xattrs(ino, running);
-        let extent = self.target.map(|target| (keys::extent_data(ino, 0), symlink::inline_extent(running, target)));
+        let extent =
+            self.target.map(|target| (keys::extent_data(ino, 0), symlink::inline_extent(running, target)));
         let mut items: SmallVec<[(Key, &[u8]); 4]> = SmallVec::new();
         items.push((keys::inode_item(ino), &inode_item));
         items.extend(reference.iter().map(|(key, bytes)| (*key, &bytes[..])));

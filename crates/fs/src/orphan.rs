@@ -145,12 +145,13 @@ fn purge(handle: &Handle<'_>, tree: &Tree, id: InodeId, first: &Key) -> Result<(
 fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> Result<()> {
     let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"));
     match FileExtent::parse(item).map_err(|damage| damaged(damage.to_string()))? {
-        FileExtent::Regular(extent) | FileExtent::Prealloc(extent) if !extent.is_hole() => handle.drop_data_ref(
-            Logical::new(extent.disk_bytenr.get()),
-            extent.disk_num_bytes.get(),
-            id,
-            key.offset.wrapping_sub(extent.offset.get()),
-        ),
+        FileExtent::Regular(extent) | FileExtent::Prealloc(extent) if !extent.is_hole() => handle
+            .drop_data_ref(
+                Logical::new(extent.disk_bytenr.get()),
+                extent.disk_num_bytes.get(),
+                id,
+                key.offset.wrapping_sub(extent.offset.get()),
+            ),
         _ => Ok(()),
     }
 }
@@ -205,7 +206,8 @@ impl Filesystem {
             from = last.get().saturating_add(1);
             for ino in batch {
                 let id = InodeId::new(subvolume, ino);
-                self.delete_orphan(id, tree).map_err(|error| error.context(format!("deleting orphan {id}")))?;
+                self.delete_orphan(id, tree)
+                    .map_err(|error| error.context(format!("deleting orphan {id}")))?;
             }
         }
     }
@@ -265,7 +267,10 @@ fn orphans_from(tree: &Tree, from: u64) -> Result<Vec<ObjectId>> {
     let mut found = Vec::new();
     let mut cursor = tree.cursor(&Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, from), Wait::Yes)?;
     while let Some((key, _)) = cursor.item() {
-        if key.objectid != ObjectId::ORPHAN || key.kind != KeyType::ORPHAN_ITEM || found.len() >= ORPHANS_AT_ONCE {
+        if key.objectid != ObjectId::ORPHAN
+            || key.kind != KeyType::ORPHAN_ITEM
+            || found.len() >= ORPHANS_AT_ONCE
+        {
             break;
         }
         found.push(ObjectId::new(key.offset));

@@ -159,9 +159,8 @@ impl Batch {
     }
 
     fn push(&mut self, dir: InodeId, index: u64, item: &[u8]) -> Result<()> {
-        let damaged = |what: &str| {
-            Error::new(ErrorKind::Corrupt, format!("directory {dir}: entry {index} {what}"))
-        };
+        let damaged =
+            |what: &str| Error::new(ErrorKind::Corrupt, format!("directory {dir}: entry {index} {what}"));
         let (entry, _) = dir_item::entries(item).next().ok_or_else(|| damaged("is empty"))??;
         let kind = entry.file_type().filter(|kind| kind.mode_bits() != 0);
         let kind = kind.ok_or_else(|| damaged("has an unknown type"))?;

@@ -83,7 +83,7 @@ enum Moved<'a> {
 }
 
 impl Moved<'_> {
-    const fn target(&self) -> Target {
+    fn target(&self) -> Target {
         match self {
             Self::Inode(inode, _) => Target::Inode(inode.id.ino),
             Self::Subvolume(id) => Target::Subvolume(*id),
@@ -140,7 +140,7 @@ impl Filesystem {
     ) -> Result<Round> {
         let (source, target);
         let still = (!ends.same_dir()).then(|| subvolume.rename.lock());
-        let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[ends.from, ends.to]);
+        let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[&**ends.from, &**ends.to]);
         inodes.extend(known.iter().map(|inode| &**inode));
         let mut guards = match Guards::lock(&inodes) {
             Err(error) if error.kind() == ErrorKind::Stale && !known.is_empty() => {
@@ -151,7 +151,8 @@ impl Filesystem {
         check_may_remove(guards.item(ends.from.id))?;
         check_may_add(guards.item(ends.to.id))?;
         let tree = &ends.from.tree;
-        let found = directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
+        let found =
+            directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
         match (slot.found, mode) {
             (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists.into()),
@@ -163,19 +164,23 @@ impl Filesystem {
         }
         source = self.renamed_inode(ends.from.id, found.target)?;
         target = match slot.found {
-            Some(other) => Some(self.renamed_inode(ends.to.id, other.target)?.ok_or_else(|| {
-                Error::unsupported("replacing or exchanging a subvolume")
-            })?),
+            Some(other) => Some(
+                self.renamed_inode(ends.to.id, other.target)?
+                    .ok_or_else(|| Error::unsupported("replacing or exchanging a subvolume"))?,
+            ),
             None => None,
         };
+        let mut all = true;
         for inode in [&source, &target].into_iter().flatten() {
-            if !guards.try_add(inode)? {
-                drop(guards);
-                return Ok(Round::Again([source, target].into_iter().flatten().collect()));
-            }
+            all = all && guards.try_add(inode)?;
+        }
+        if !all {
+            drop(guards);
+            return Ok(Round::Again([source, target].into_iter().flatten().collect()));
         }
         self.check_rename(ends, mode, &guards, source.as_ref(), target.as_ref())?;
-        let link = |inode: &Arc<Inode>, old: Spelling<'_>| inode_ref::find_entry(tree, inode.id, old.dir, old.name);
+        let link =
+            |inode: &Arc<Inode>, old: Spelling<'_>| inode_ref::find_entry(tree, inode.id, old.dir, old.name);
         let moved = match (&source, found.target) {
             (Some(inode), _) => Moved::Inode(inode, link(inode, ends.old())?),
             (None, Target::Subvolume(id)) => Moved::Subvolume(id),
@@ -241,7 +246,10 @@ impl Filesystem {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one decision, each looked up under the guards")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one decision, each looked up under the guards"
+    )]
     fn move_name(
         &self,
         subvolume: &Subvolume,
@@ -254,7 +262,9 @@ impl Filesystem {
     ) -> Result<()> {
         let now = self.engine.now();
         let whiteout = match mode {
-            RenameMode::Whiteout => Some(self.draft_whiteout(subvolume, ends, guards.item(ends.from.id), now)?),
+            RenameMode::Whiteout => {
+                Some(self.draft_whiteout(subvolume, ends, guards.item(ends.from.id), now)?)
+            }
             _ => None,
         };
         let old_index = self.index_of_moved(ends, moved)?;
@@ -497,9 +507,14 @@ impl Filesystem {
     fn index_of_subvolume(&self, dir: InodeId, name: Name<'_>, id: TreeId) -> Result<u64> {
         let wanted = (dir.ino.get(), name.bytes());
         let index = self.root_tree.get(&keys::root_ref(dir.subvolume, id), Wait::Yes, |item| {
-            RootRef::parse(item).ok().filter(|found| (found.dirid, found.name) == wanted).map(|found| found.sequence)
+            RootRef::parse(item)
+                .ok()
+                .filter(|found| (found.dirid, found.name) == wanted)
+                .map(|found| found.sequence)
         })?;
-        index.flatten().ok_or_else(|| Error::unsupported("renaming the entry of a subvolume that is not there"))
+        index
+            .flatten()
+            .ok_or_else(|| Error::unsupported("renaming the entry of a subvolume that is not there"))
     }
 
     /// Tells the root tree about the new entry of a subvolume.

@@ -53,7 +53,12 @@ pub(crate) struct Subvolumes {
 
 impl Subvolumes {
     pub(crate) const fn new(default: TreeId) -> Self {
-        Self { default: AtomicU64::new(default.get()), open: RwLock::new(BTreeMap::new()), loading: Mutex::new(()), creating: Mutex::new(()) }
+        Self {
+            default: AtomicU64::new(default.get()),
+            open: RwLock::new(BTreeMap::new()),
+            loading: Mutex::new(()),
+            creating: Mutex::new(()),
+        }
     }
 
     fn get(&self, id: TreeId) -> Option<Arc<Subvolume>> {
@@ -113,7 +118,7 @@ pub(crate) fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
 pub(crate) fn read_default(root_tree: &Tree) -> Result<TreeId> {
     let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
     let location = root_tree.get(&key, Wait::Yes, |item| -> Result<Option<Key>> {
-        Ok(dir_item::find(item, b"default")?.map(|entry| entry.location))
+        Ok(dir_item::find(item, b"default")?.map(|(entry, _)| entry.location))
     })?;
     match location.transpose()?.flatten() {
         Some(key) if key.kind == KeyType::ROOT_ITEM && TreeId::from(key.objectid).is_subvolume() => {
@@ -182,7 +187,9 @@ impl Filesystem {
         let done = self.root_tree.update(&handle, &key, redirect);
         let done = done.and_then(|done| {
             let found = done.transpose()?.unwrap_or(false);
-            found.then_some(()).ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
+            found
+                .then_some(())
+                .ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
         });
         finish(handle, done)?;
         self.subvolumes.default.store(subvolume.get(), Ordering::Release);

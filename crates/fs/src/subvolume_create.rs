@@ -40,11 +40,8 @@ impl Filesystem {
         let uuid = self.engine.env().uuid();
         let handle = self.engine.start(Units::items(10 + draft.item_count()))?;
         let running = handle.generation();
-        let head = Head {
-            location: Target::Subvolume(id).location(),
-            transid: running,
-            kind: FileType::Directory,
-        };
+        let head =
+            Head { location: Target::Subvolume(id).location(), transid: running, kind: FileType::Directory };
         let (handle, ()) = or_end(handle, |handle| directory::add_item(handle, &dir, name, &head))?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let changed = directory::touched(&dir_item, size, now, running);

@@ -50,13 +50,19 @@ impl Filesystem {
         if item.kind() != FileType::Symlink {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }
-        let target = inode.tree.get(&keys::extent_data(id.ino, 0), wait, |extent| match FileExtent::parse(extent) {
-            Ok(FileExtent::Inline(head, target)) if head.compression == 0 => Some(target.to_vec()),
-            _ => None,
-        })?;
+        let target =
+            inode.tree.get(&keys::extent_data(id.ino, 0), wait, |extent| {
+                match FileExtent::parse(extent) {
+                    Ok(FileExtent::Inline(head, target)) if head.compression == 0 => Some(target.to_vec()),
+                    _ => None,
+                }
+            })?;
         let target = target.flatten().filter(|target| target.len() as u64 == item.size);
         target.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("inode {id}: the target of the symbolic link is not stored inline"))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("inode {id}: the target of the symbolic link is not stored inline"),
+            )
         })
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
+use smallvec::SmallVec;
 
 use crate::attributes::{check_not_append_only, check_not_immutable};
 use crate::directory::{self, Found, Target};
@@ -20,6 +21,12 @@ use crate::orphan::{Ending, LosingName};
 enum Expect {
     NoDirectory,
     Directory,
+}
+
+enum Round {
+    Done,
+    /// The inode that could not be locked out of order.
+    Again(Option<Arc<Inode>>),
 }
 
 /// Refuses taking an entry away from something that is no directory or may not be changed.
@@ -46,37 +53,49 @@ impl Filesystem {
             return Err(ErrorKind::NotFound.into());
         }
         let (_, dir) = self.dir_to_change(dir)?;
-        let mut known: Option<Arc<Inode>> = None;
+        let mut known = None;
         for _ in 0..LOOKUP_ROUNDS_MAX {
-            let target;
-            let mut guards = match &known {
-                None => Guards::lock(&[&dir])?,
-                Some(inode) => match Guards::lock(&[&dir, inode]) {
-                    Err(error) if error.kind() == ErrorKind::Stale => {
-                        known = None;
-                        continue;
-                    }
-                    other => other?,
-                },
-            };
-            check_may_remove(guards.item(dir.id))?;
-            let found = directory::find(&dir.tree, dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
-            target = self.inode(target_id(&dir, &found, expect)?, Wait::Yes)?;
-            if !guards.try_add(&target)? {
-                drop(guards);
-                known = Some(target);
-                continue;
+            match self.remove_round(&dir, name, expect, known.as_ref())? {
+                Round::Again(inode) => known = inode,
+                Round::Done => {
+                    drop(known);
+                    self.evict_some();
+                    return Ok(());
+                }
             }
-            self.remove_locked(&dir, &target, &mut guards, name, &found, expect)?;
-            drop(guards);
-            let id = target.id;
-            // Now that its last users let go, its object goes, and its items if they did not already.
-            drop((target, known));
-            self.table.forget_dead(id);
-            self.evict_some();
-            return Ok(());
         }
         Err(Error::new(ErrorKind::Busy, "removing a name that keeps changing"))
+    }
+
+    fn remove_round(
+        &self,
+        dir: &Arc<Inode>,
+        name: Name<'_>,
+        expect: Expect,
+        known: Option<&Arc<Inode>>,
+    ) -> Result<Round> {
+        let target;
+        let inodes: SmallVec<[&Inode; 2]> =
+            std::iter::once(&**dir).chain(known.map(|inode| &**inode)).collect();
+        let mut guards = match Guards::lock(&inodes) {
+            Err(error) if error.kind() == ErrorKind::Stale && known.is_some() => {
+                return Ok(Round::Again(None));
+            }
+            other => other?,
+        };
+        check_may_remove(guards.item(dir.id))?;
+        let found = directory::find(&dir.tree, dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
+        target = self.inode(target_id(dir, &found, expect)?, Wait::Yes)?;
+        if !guards.try_add(&target)? {
+            drop(guards);
+            return Ok(Round::Again(Some(target)));
+        }
+        self.remove_locked(dir, &target, &mut guards, name, &found, expect)?;
+        drop(guards);
+        let id = target.id;
+        drop(target);
+        self.table.forget_dead(id);
+        Ok(Round::Done)
     }
 
     fn remove_locked(

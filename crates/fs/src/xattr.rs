@@ -62,7 +62,11 @@ pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
     if name.len() + value.len() <= room {
         return Ok(());
     }
-    let text = format!("an extended attribute of {} bytes, the most is {}", value.len(), room - name.len().min(room));
+    let text = format!(
+        "an extended attribute of {} bytes, the most is {}",
+        value.len(),
+        room - name.len().min(room)
+    );
     Err(Error::new(ErrorKind::NoSpace, text))
 }
 
@@ -82,9 +86,8 @@ fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
         XattrsKnown::Unknown => {}
     }
     let cursor = inode.tree.cursor(&Key::new(inode.id.ino, KeyType::XATTR_ITEM, 0), wait)?;
-    let present = cursor
-        .item()
-        .is_some_and(|(key, _)| key.objectid == inode.id.ino && key.kind == KeyType::XATTR_ITEM);
+    let present =
+        cursor.item().is_some_and(|(key, _)| key.objectid == inode.id.ino && key.kind == KeyType::XATTR_ITEM);
     inode.set_xattrs_known(present);
     Ok(present)
 }
@@ -135,7 +138,10 @@ impl Change<'_> {
         if let Some(value) = self.value {
             dir_item::push(&mut item, &Head::xattr(handle.generation()), self.name, value);
             if item.len() > tree.max_item_size() {
-                return Err(Error::new(ErrorKind::NoSpace, "adding an attribute beside others with the same hash"));
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "adding an attribute beside others with the same hash",
+                ));
             }
             tree.upsert(handle, &key, &item)?;
         } else if was_there {
@@ -191,7 +197,7 @@ fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Eff
 }
 
 pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
-    if !matches!(item.kind(), FileType::Regular | FileType::Directory) {
+    if !matches!(item.kind(), FileType::File | FileType::Directory) {
         return Err(Error::invalid("the compression property of something that is no file and no directory"));
     }
     if item.flags.contains(InodeFlags::NODATACOW) && !value.is_empty() {
@@ -248,7 +254,8 @@ impl Filesystem {
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
         // Removing an access control list that is not there is no error on Linux.
-        let mode = if name == acl::ACCESS || name == acl::DEFAULT { XattrMode::Any } else { XattrMode::Replace };
+        let mode =
+            if name == acl::ACCESS || name == acl::DEFAULT { XattrMode::Any } else { XattrMode::Replace };
         self.change_xattr(id, name, None, mode)
     }
 
