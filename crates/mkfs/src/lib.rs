@@ -1,0 +1,16 @@
+//! New filesystems.
+//!
+//! [`make_filesystem`] writes an empty one: it computes the place of the first chunks, builds the few blocks of
+//! every tree by hand, and writes the superblocks last.
+
+mod bulk;
+mod features;
+mod layout;
+mod options;
+mod rootdir;
+mod signature;
+
+pub use features::{Features, KnownFeature};
+pub use options::{MkfsOptions, Profile};
+pub use rootdir::{NoProgress, Progress, RootdirSubvolume, SubvolumeKind};
+pub use signature::find_signature;
