@@ -46,15 +46,15 @@ fn fill_leaves(sizes: impl Iterator<Item = usize>, node_size: usize) -> Vec<usiz
     leaves
 }
 
-/// How many blocks the tree of items of these sizes has, nodes included.
-pub(crate) fn count_blocks(sizes: impl Iterator<Item = usize>, node_size: usize) -> usize {
-    let mut level = fill_leaves(sizes, node_size).len();
-    let mut total = level;
-    while level > 1 {
-        level = level.div_ceil(node_ptr_max(node_size));
-        total += level;
+/// How many blocks the tree of items of these sizes has on each level, from the leaves up.
+pub(crate) fn shape(sizes: impl Iterator<Item = usize>, node_size: usize) -> Vec<usize> {
+    let mut levels = vec![fill_leaves(sizes, node_size).len()];
+    while let Some(&last) = levels.last()
+        && last > 1
+    {
+        levels.push(last.div_ceil(node_ptr_max(node_size)));
     }
-    total
+    levels
 }
 
 /// Makes the blocks of tree `owner`, taking addresses from `addresses` leaf by leaf, then level by level. The root
@@ -172,7 +172,7 @@ mod tests {
     fn the_planned_number_of_blocks_is_made_and_the_root_reaches_every_item() {
         for (count, size) in [(0, 0), (1, 439), (8, 439), (9, 439), (500, 100), (5000, 160)] {
             let items = items(count, size);
-            let planned = count_blocks(items.iter().map(|item| item.1.len()), 4096);
+            let planned: usize = shape(items.iter().map(|item| item.1.len()), 4096).iter().sum();
             let blocks = build(TreeId::FS, &items, &mut addresses(), &STAMP);
             assert_eq!(blocks.len(), planned);
             let mut found = 0;
