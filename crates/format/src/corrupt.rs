@@ -122,6 +122,10 @@ pub enum CorruptKind {
     ItemSize { kind: KeyType, found: usize, want: usize },
     #[error("size of {kind} out of range, found {found}, want [{min}, {max}]")]
     ItemSizeRange { kind: KeyType, found: usize, min: usize, max: usize },
+    #[error("wrong size of {kind}, found {found}, want a multiple of {unit}")]
+    ItemArray { kind: KeyType, found: usize, unit: usize },
+    #[error("{what} is cut short, found {found} bytes, want {want}")]
+    Truncated { what: &'static str, found: usize, want: usize },
     #[error("{what} out of range, found {found}, want [{min}, {max}]")]
     Range { what: &'static str, found: u64, min: u64, max: u64 },
     #[error("{what} is not aligned, found {found}, want a multiple of {unit}")]

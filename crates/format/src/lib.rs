@@ -7,9 +7,15 @@
 
 mod block;
 mod block_mut;
+mod check;
 mod corrupt;
+pub mod dump;
+mod features;
+mod items;
 mod key;
 mod key_names;
+mod raw;
+mod superblock;
 mod verify;
 
 pub use block::{
@@ -17,6 +23,34 @@ pub use block::{
     MIXED_BACKREF_REV, RawHeader, RawItem, RawKeyPtr, leaf_data_max, node_ptr_max,
 };
 pub use block_mut::{BlockMut, Keep, NewBlock};
+pub use check::check_item;
 pub use corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
+pub use features::{CompatRo, Incompat, SuperFlags};
+pub use items::chunk::{BlockGroupFlags, Chunk, RawBlockGroupItem, RawChunk, RawStripe, STRIPE_LEN};
+pub use items::device::{RawDevExtent, RawDevItem, RawDevReplace, RawDevStats};
+pub use items::dir::{DirEntries, DirEntryRef, FileType, RawDirItem, RawDirLogItem};
+pub use items::extent::{
+    ExtentFlags, ExtentItem, ExtentRef, ExtentRefs, RawExtentDataRef, RawExtentItem, RawInlineRef,
+    RawSharedDataRef, RawTreeBlockInfo,
+};
+pub use items::file_extent::{
+    Compression, FILE_EXTENT_INLINE, FILE_EXTENT_PREALLOC, FILE_EXTENT_REGULAR, FileExtent, RawFileExtent,
+    RawFileExtentHead,
+};
+pub use items::free_space::{
+    FREE_SPACE_BITMAP_SIZE, FREE_SPACE_USING_BITMAPS, RawFreeSpaceHeader, RawFreeSpaceInfo,
+};
+pub use items::inode::{
+    InodeExtref, InodeExtrefs, InodeFlags, InodeRef, InodeRefs, LINK_MAX, NAME_LEN_MAX, RawInodeExtref,
+    RawInodeItem, RawInodeRef,
+};
+pub use items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
+pub use items::root::{RawRootItem, RawRootRef, RootFlags, RootRef, uuid_key, uuid_subvolumes};
+pub use items::state::{RawBalanceArgs, RawBalanceItem};
+pub use items::time::RawTimespec;
 pub use key::{Key, KeyType, RawKey};
+pub use superblock::{
+    LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
+    SYS_CHUNK_ARRAY_SIZE, Superblock, SuperblockError, SysChunks,
+};
 pub use verify::{Expected, seal, verify_block};

@@ -10,6 +10,7 @@ use creamery_codec::{ChecksumType, checksum};
 use crate::block::{
     BlockRef, HEADER_FLAG_RELOC, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max,
 };
+use crate::check::check_item;
 use crate::corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 use crate::key::Key;
 
@@ -152,7 +153,7 @@ fn verify_count(block: BlockRef<'_>, want: &Expected) -> Result<(), CorruptKind>
     }
 }
 
-/// Keys ascend, data is contiguous and inside the block.
+/// Keys ascend, data is contiguous and inside the block, each item is possible.
 fn verify_leaf(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
     let max = leaf_data_max(block.node_size()) as u64;
     let heads = (block.count() * ITEM_LEN) as u64;
@@ -175,7 +176,7 @@ fn verify_leaf(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
         }
         boundary = start;
     }
-    Ok(())
+    (0..block.count()).try_for_each(|slot| check_item(block, slot).map_err(|kind| (slot, kind)))
 }
 
 /// Keys ascend, children have possible addresses.

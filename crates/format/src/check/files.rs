@@ -1,0 +1,177 @@
+//! Items of subvolumes: inodes, names, attributes, pieces of files.
+
+use zerocopy::FromBytes;
+
+use super::{aligned, size};
+use crate::corrupt::CorruptKind;
+use crate::items::dir::{DirEntries, DirEntryRef, FileType};
+use crate::items::file_extent::{Compression, FileExtent, RawFileExtent, RawFileExtentHead};
+use crate::items::inode::{InodeExtrefs, InodeRefs, NAME_LEN_MAX, RawInodeItem};
+use crate::key::{Key, KeyType};
+
+pub(super) fn inode(data: &[u8]) -> Result<(), CorruptKind> {
+    let Ok(inode) = RawInodeItem::ref_from_bytes(data) else {
+        return Err(CorruptKind::ItemSize {
+            kind: KeyType::INODE_ITEM,
+            found: data.len(),
+            want: RawInodeItem::LEN,
+        });
+    };
+    let mode = inode.mode.get();
+    match FileType::from_mode(mode) {
+        Some(FileType::Directory) if inode.nlink.get() > 1 => {
+            let found = inode.nlink.get().into();
+            Err(CorruptKind::Range { what: "links of a directory", found, min: 0, max: 1 })
+        }
+        Some(_) => Ok(()),
+        None => Err(CorruptKind::Unknown { what: "file type in mode", found: mode.into() }),
+    }
+}
+
+/// The length of a name is possible.
+pub(super) fn name(len: usize) -> Result<(), CorruptKind> {
+    match len {
+        1..=NAME_LEN_MAX => Ok(()),
+        _ => Err(CorruptKind::Range {
+            what: "name length",
+            found: len as u64,
+            min: 1,
+            max: NAME_LEN_MAX as u64,
+        }),
+    }
+}
+
+pub(super) fn inode_refs(data: &[u8]) -> Result<(), CorruptKind> {
+    not_empty(KeyType::INODE_REF, data)?;
+    InodeRefs::new(data).try_for_each(|entry| name(entry?.name.len()))
+}
+
+pub(super) fn inode_extrefs(data: &[u8]) -> Result<(), CorruptKind> {
+    not_empty(KeyType::INODE_EXTREF, data)?;
+    InodeExtrefs::new(data).try_for_each(|entry| name(entry?.name.len()))
+}
+
+fn not_empty(kind: KeyType, data: &[u8]) -> Result<(), CorruptKind> {
+    match data.is_empty() {
+        true => Err(CorruptKind::ItemSizeRange { kind, found: 0, min: 1, max: usize::MAX }),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn dir_entries(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    not_empty(key.kind, data)?;
+    let mut count = 0;
+    for entry in DirEntries::new(data) {
+        dir_entry(key, &entry?)?;
+        count += 1;
+    }
+    match (key.kind, count) {
+        (KeyType::DIR_INDEX, 2..) => {
+            Err(CorruptKind::Mismatch { what: "several entries under one index", found: count, want: 1 })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn dir_entry(key: &Key, entry: &DirEntryRef<'_>) -> Result<(), CorruptKind> {
+    name(entry.name.len())?;
+    let Some(kind) = entry.file_type() else {
+        return Err(CorruptKind::Unknown { what: "type of directory entry", found: entry.kind.into() });
+    };
+    let (is_xattr, want_xattr) = (kind == FileType::Xattr, key.kind == KeyType::XATTR_ITEM);
+    if is_xattr != want_xattr {
+        return Err(CorruptKind::Unknown { what: "type of directory entry", found: entry.kind.into() });
+    }
+    if !is_xattr {
+        if !entry.data.is_empty() {
+            let found = entry.data.len() as u64;
+            return Err(CorruptKind::Mismatch { what: "directory entry has a value", found, want: 0 });
+        }
+        if !matches!(entry.location.kind, KeyType::INODE_ITEM | KeyType::ROOT_ITEM) {
+            let found = entry.location.kind.get().into();
+            return Err(CorruptKind::Unknown { what: "key type of a directory entry", found });
+        }
+    }
+    if key.kind != KeyType::DIR_INDEX {
+        let hash = u64::from(creamery_codec::name_hash(entry.name));
+        if hash != key.offset {
+            let (found, want) = (key.offset, hash);
+            return Err(CorruptKind::Mismatch { what: "key is not the hash of the name", found, want });
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn file_extent(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    aligned("file offset", key.offset)?;
+    match FileExtent::parse(data)? {
+        FileExtent::Inline(head, inline) => inline_extent(key, head, inline),
+        FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => {
+            size(key, data, RawFileExtent::LEN)?;
+            regular_extent(key, extent)
+        }
+    }
+}
+
+fn encoding(compression: u8, encryption: u8, other: u16) -> Result<Compression, CorruptKind> {
+    let found = compression.into();
+    let compression =
+        Compression::from_disk(compression).ok_or(CorruptKind::Unknown { what: "compression", found })?;
+    if encryption != 0 {
+        return Err(CorruptKind::Unknown { what: "encryption", found: encryption.into() });
+    }
+    if other != 0 {
+        return Err(CorruptKind::Unknown { what: "other encoding", found: other.into() });
+    }
+    Ok(compression)
+}
+
+fn inline_extent(key: &Key, head: &RawFileExtentHead, inline: &[u8]) -> Result<(), CorruptKind> {
+    let compression = encoding(head.compression, head.encryption, head.other_encoding.get())?;
+    if key.offset != 0 {
+        return Err(CorruptKind::Mismatch {
+            what: "inline extent not at file start",
+            found: key.offset,
+            want: 0,
+        });
+    }
+    let found = head.ram_bytes.get();
+    if compression == Compression::None && found != inline.len() as u64 {
+        let want = inline.len() as u64;
+        return Err(CorruptKind::Mismatch { what: "length of inline data", found, want });
+    }
+    Ok(())
+}
+
+fn regular_extent(key: &Key, extent: &RawFileExtent) -> Result<(), CorruptKind> {
+    let compression = encoding(extent.compression, extent.encryption, extent.other_encoding.get())?;
+    for (what, found) in [
+        ("disk_bytenr", extent.disk_bytenr.get()),
+        ("disk_num_bytes", extent.disk_num_bytes.get()),
+        ("offset of an extent", extent.offset.get()),
+        ("num_bytes", extent.num_bytes.get()),
+        ("ram_bytes", extent.ram_bytes.get()),
+    ] {
+        aligned(what, found)?;
+    }
+    let found = extent.num_bytes.get();
+    if found == 0 || key.offset.checked_add(found).is_none() {
+        return Err(CorruptKind::Range { what: "num_bytes", found, min: 1, max: u64::MAX - key.offset });
+    }
+    let disk_len = extent.disk_num_bytes.get();
+    if extent.disk_bytenr.get().checked_add(disk_len).is_none() {
+        return Err(CorruptKind::Range { what: "disk_num_bytes", found: disk_len, min: 0, max: u64::MAX });
+    }
+    if extent.is_hole() {
+        return Ok(());
+    }
+    // What the file shows must lie inside what the extent holds.
+    let (what, max) = match compression {
+        Compression::None => ("end in the extent", disk_len),
+        _ => ("end in the decompressed extent", extent.ram_bytes.get()),
+    };
+    match extent.offset.get().checked_add(found) {
+        Some(end) if end <= max => Ok(()),
+        end => Err(CorruptKind::Overrun { what, found: end.unwrap_or(u64::MAX), max }),
+    }
+}

@@ -1,0 +1,214 @@
+//! What an item must look like before anybody reads it: sizes and ranges of every known type.
+//!
+//! [`check_item`] runs on every item of every leaf, after each read and before each write, so whoever reads an item
+//! later may rely on its length. It is cheap: it looks at one item alone and follows nothing. What needs two
+//! items, or another tree, belongs to the checker of whole filesystems.
+
+mod extents;
+mod files;
+
+use zerocopy::FromBytes;
+
+use crate::block::{BlockRef, LEVEL_MAX};
+use crate::corrupt::CorruptKind;
+use crate::items::chunk::{Chunk, RawBlockGroupItem};
+use crate::items::device::{RawDevExtent, RawDevItem, RawDevReplace};
+use crate::items::free_space::{FREE_SPACE_BITMAP_SIZE, RawFreeSpaceHeader, RawFreeSpaceInfo};
+use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
+use crate::items::root::{RawRootItem, RootRef};
+use crate::items::state::RawBalanceItem;
+use crate::key::{Key, KeyType};
+
+/// The smallest unit of data addresses and lengths.
+pub(crate) const SECTOR_MIN: u64 = 4096;
+/// The objectid of a running balance's item (-4).
+pub(crate) const BALANCE_OBJECTID: u64 = 4_u64.wrapping_neg();
+/// The objectid of old free space cache headers (-11).
+pub(crate) const FREE_SPACE_OBJECTID: u64 = 11_u64.wrapping_neg();
+
+/// Checks the item in `slot` of a leaf whose heads are in order. Types that are not known pass.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
+    let (key, data) = (leaf.key(slot), leaf.data(slot));
+    match key.kind {
+        KeyType::INODE_ITEM => files::inode(data),
+        KeyType::INODE_REF => files::inode_refs(data),
+        KeyType::INODE_EXTREF => files::inode_extrefs(data),
+        KeyType::XATTR_ITEM | KeyType::DIR_ITEM | KeyType::DIR_INDEX => files::dir_entries(&key, data),
+        KeyType::DIR_LOG_ITEM | KeyType::DIR_LOG_INDEX => size(&key, data, 8),
+        KeyType::ORPHAN_ITEM | KeyType::QGROUP_RELATION => size(&key, data, 0),
+        KeyType::EXTENT_DATA => files::file_extent(&key, data),
+        KeyType::EXTENT_CSUM => csum(&key, data),
+        KeyType::ROOT_ITEM => root(data),
+        KeyType::ROOT_REF | KeyType::ROOT_BACKREF => {
+            RootRef::parse(data).and_then(|found| files::name(found.name.len()))
+        }
+        KeyType::EXTENT_ITEM | KeyType::METADATA_ITEM => extents::extent_item(&key, data),
+        KeyType::TREE_BLOCK_REF
+        | KeyType::SHARED_BLOCK_REF
+        | KeyType::EXTENT_DATA_REF
+        | KeyType::SHARED_DATA_REF => extents::keyed_ref(&key, data),
+        KeyType::BLOCK_GROUP_ITEM => block_group(&key, data),
+        KeyType::FREE_SPACE_INFO => size(&key, data, RawFreeSpaceInfo::LEN).and_then(|()| range(&key)),
+        KeyType::FREE_SPACE_EXTENT => size(&key, data, 0).and_then(|()| range(&key)),
+        KeyType::FREE_SPACE_BITMAP => {
+            size_range(&key, data, 1, FREE_SPACE_BITMAP_SIZE).and_then(|()| range(&key))
+        }
+        KeyType::DEV_EXTENT => dev_extent(&key, data),
+        KeyType::DEV_ITEM => dev_item(&key, data),
+        KeyType::CHUNK_ITEM => chunk_range(&key, &Chunk::parse(data)?),
+        _ => rare(&key, data),
+    }
+}
+
+/// Items of which a filesystem has a handful.
+fn rare(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    match key.kind {
+        KeyType::UNTYPED if key.objectid.get() == FREE_SPACE_OBJECTID => {
+            size(key, data, RawFreeSpaceHeader::LEN)
+        }
+        KeyType::QGROUP_STATUS => size_range(key, data, RawQgroupStatus::LEN, RawQgroupStatus::LEN + 8),
+        KeyType::QGROUP_INFO => size(key, data, RawQgroupInfo::LEN),
+        KeyType::QGROUP_LIMIT => size(key, data, RawQgroupLimit::LEN),
+        KeyType::TEMPORARY_ITEM if key.objectid.get() == BALANCE_OBJECTID => {
+            size(key, data, RawBalanceItem::LEN)
+        }
+        KeyType::DEV_REPLACE => size_range(key, data, RawDevReplace::LEN, usize::MAX),
+        KeyType::UUID_SUBVOL | KeyType::UUID_RECEIVED_SUBVOL => array(key, data, 8),
+        KeyType::RAID_STRIPE => array(key, data, 8),
+        _ => Ok(()),
+    }
+}
+
+/// The data has exactly this length.
+fn size(key: &Key, data: &[u8], want: usize) -> Result<(), CorruptKind> {
+    match data.len() {
+        found if found == want => Ok(()),
+        found => Err(CorruptKind::ItemSize { kind: key.kind, found, want }),
+    }
+}
+
+/// The data's length lies in `[min, max]`.
+fn size_range(key: &Key, data: &[u8], min: usize, max: usize) -> Result<(), CorruptKind> {
+    match data.len() {
+        found if (min..=max).contains(&found) => Ok(()),
+        found => Err(CorruptKind::ItemSizeRange { kind: key.kind, found, min, max }),
+    }
+}
+
+/// The data is an array of at least one element of `unit` bytes.
+fn array(key: &Key, data: &[u8], unit: usize) -> Result<(), CorruptKind> {
+    match data.len() {
+        found if found > 0 && found.is_multiple_of(unit) => Ok(()),
+        found => Err(CorruptKind::ItemArray { kind: key.kind, found, unit }),
+    }
+}
+
+fn aligned(what: &'static str, found: u64) -> Result<(), CorruptKind> {
+    match found.is_multiple_of(SECTOR_MIN) {
+        true => Ok(()),
+        false => Err(CorruptKind::Alignment { what, found, unit: SECTOR_MIN }),
+    }
+}
+
+/// The key is a range of whole sectors: objectid is its start, offset its length.
+fn range(key: &Key) -> Result<(), CorruptKind> {
+    let (start, len) = (key.objectid.get(), key.offset);
+    aligned("start", start)?;
+    aligned("length", len)?;
+    if len == 0 || start.checked_add(len).is_none() {
+        return Err(CorruptKind::Range {
+            what: "length",
+            found: len,
+            min: SECTOR_MIN,
+            max: u64::MAX - start,
+        });
+    }
+    Ok(())
+}
+
+fn csum(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    aligned("address", key.offset)?;
+    array(key, data, 4)?;
+    // Each sum stands for at least one sector.
+    let sectors = (data.len() / 32) as u64;
+    match sectors.checked_mul(SECTOR_MIN).and_then(|len| key.offset.checked_add(len)) {
+        Some(_) => Ok(()),
+        None => Err(CorruptKind::Range {
+            what: "address",
+            found: key.offset,
+            min: 0,
+            max: u64::MAX - sectors * SECTOR_MIN,
+        }),
+    }
+}
+
+fn root(data: &[u8]) -> Result<(), CorruptKind> {
+    let root = RawRootItem::from_item(data)?;
+    aligned("root address", root.bytenr.get())?;
+    for (what, level) in [("root level", root.level), ("drop level", root.drop_level)] {
+        if level > LEVEL_MAX {
+            return Err(CorruptKind::Range { what, found: level.into(), min: 0, max: LEVEL_MAX.into() });
+        }
+    }
+    Ok(())
+}
+
+fn block_group(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    size(key, data, RawBlockGroupItem::LEN)?;
+    range(key)?;
+    let group = RawBlockGroupItem::read_from_bytes(data).expect("the size was checked");
+    group.flags().check()?;
+    let found = group.used.get();
+    if found > key.offset {
+        return Err(CorruptKind::Range { what: "used bytes", found, min: 0, max: key.offset });
+    }
+    Ok(())
+}
+
+fn dev_item(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    size(key, data, RawDevItem::LEN)?;
+    let dev = RawDevItem::read_from_bytes(data).expect("the size was checked");
+    if dev.devid.get() != key.offset {
+        let (found, want) = (dev.devid.get(), key.offset);
+        return Err(CorruptKind::Mismatch { what: "devid differs from its key", found, want });
+    }
+    let (found, max) = (dev.bytes_used.get(), dev.total_bytes.get());
+    if found > max {
+        return Err(CorruptKind::Range { what: "used bytes of a device", found, min: 0, max });
+    }
+    Ok(())
+}
+
+fn dev_extent(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    size(key, data, RawDevExtent::LEN)?;
+    let extent = RawDevExtent::read_from_bytes(data).expect("the size was checked");
+    aligned("device offset", key.offset)?;
+    aligned("chunk address", extent.chunk_offset.get())?;
+    let len = extent.length.get();
+    aligned("length", len)?;
+    if len == 0 || key.offset.checked_add(len).is_none() {
+        return Err(CorruptKind::Range {
+            what: "length",
+            found: len,
+            min: SECTOR_MIN,
+            max: u64::MAX - key.offset,
+        });
+    }
+    Ok(())
+}
+
+/// The logical range of a chunk, which is its key's offset and its length.
+pub(crate) fn chunk_range(key: &Key, chunk: &Chunk<'_>) -> Result<(), CorruptKind> {
+    aligned("chunk address", key.offset)?;
+    let found = chunk.head.length.get();
+    match key.offset.checked_add(found) {
+        Some(_) => Ok(()),
+        None => Err(CorruptKind::Range { what: "chunk length", found, min: 0, max: u64::MAX - key.offset }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

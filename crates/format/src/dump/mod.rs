@@ -1,0 +1,2 @@
+//! Printing.
+pub(crate) mod flags;
