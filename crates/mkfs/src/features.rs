@@ -123,6 +123,8 @@ impl Features {
     /// # Errors
     /// Names the first entry that nobody knows or that this version cannot switch that way.
     pub fn change(&mut self, list: &str) -> Result<()> {
+        let before = *self;
+        let mut groups_named = false;
         for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
             let (name, on) = match entry.strip_prefix('^') {
                 Some(name) => (name, false),
@@ -132,6 +134,7 @@ impl Features {
                 .iter()
                 .find(|row| row.name == name || row.alias == Some(name))
                 .ok_or_else(|| Error::invalid(format!("unknown filesystem feature '{name}'")))?;
+            groups_named |= row.name == "block-group-tree" && on;
             match row.state {
                 State::Switch(field) => *field(self) = on,
                 State::On if on => {}
@@ -150,6 +153,10 @@ impl Features {
                 }
             }
         }
+        // The block group tree needs no-holes: whoever turns that off, and does not insist on both, means both.
+        if before.no_holes && !self.no_holes && !groups_named {
+            self.block_group_tree = false;
+        }
         Ok(())
     }
 
@@ -160,7 +167,7 @@ impl Features {
     pub(crate) fn check(self) -> Result<()> {
         if self.block_group_tree && !self.no_holes {
             return Err(Error::invalid(
-                "feature block-group-tree needs no-holes; turn both off with -O ^no-holes,^block-group-tree",
+                "feature block-group-tree needs no-holes",
             ));
         }
         Ok(())
@@ -209,7 +216,10 @@ mod tests {
 
     #[test]
     fn the_block_group_tree_needs_no_holes() {
-        assert!(changed("^no-holes").unwrap().check().is_err());
-        assert!(changed("^no-holes,^bgt").unwrap().check().is_ok());
+        assert!(changed("^no-holes,block-group-tree").unwrap().check().is_err());
+        for list in ["^no-holes", "^no-holes,^bgt"] {
+            assert!(!changed(list).unwrap().block_group_tree);
+            assert!(changed(list).unwrap().check().is_ok());
+        }
     }
 }

@@ -47,7 +47,8 @@ impl HeldSuperblocks {
                 Ok(true)
             }
             Some(at) => {
-                let context = format!("a write of {} bytes at {offset} runs over the superblock at {at}", data.len());
+                let context =
+                    format!("a write of {} bytes at {offset} runs over the superblock at {at}", data.len());
                 Err(Error::new(ErrorKind::Io, context))
             }
         }

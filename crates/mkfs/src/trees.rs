@@ -3,9 +3,9 @@
 use creamery_base::{Generation, Logical, ObjectId, Timespec, TreeId, Uuid};
 use creamery_codec::name_hash;
 use creamery_format::{
-    BlockGroupFlags, ExtentFlags, ExtentRef, FileType, Key, KeyType, RawBlockGroupItem, RawChunk, RawDevExtent,
-    RawDevItem, RawDevStats, RawDirItem, RawExtentItem, RawFreeSpaceInfo, RawInodeItem, RawInodeRef, RawRootItem,
-    RawStripe, STRIPE_LEN, uuid_key,
+    BlockGroupFlags, ExtentFlags, ExtentRef, FileType, Key, KeyType, RawBlockGroupItem, RawChunk,
+    RawDevExtent, RawDevItem, RawDevStats, RawDirItem, RawExtentItem, RawFreeSpaceInfo, RawInodeItem,
+    RawInodeRef, RawRootItem, RawStripe, STRIPE_LEN, uuid_key,
 };
 use zerocopy::IntoBytes;
 
@@ -109,7 +109,8 @@ impl Plan {
     }
 
     pub(crate) fn chunk_tree(&self) -> Vec<Item> {
-        let device = (key(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, DEVID), self.dev_item().as_bytes().to_vec());
+        let device =
+            (key(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, DEVID), self.dev_item().as_bytes().to_vec());
         std::iter::once(device).chain(self.layout.chunks.iter().map(|chunk| self.chunk_item(chunk))).collect()
     }
 
@@ -156,10 +157,7 @@ impl Plan {
     }
 
     pub(crate) fn uuid_tree(&self) -> Vec<Item> {
-        vec![(
-            uuid_key(self.fs_tree_uuid, KeyType::UUID_SUBVOL),
-            TreeId::FS.get().to_le_bytes().to_vec(),
-        )]
+        vec![(uuid_key(self.fs_tree_uuid, KeyType::UUID_SUBVOL), TreeId::FS.get().to_le_bytes().to_vec())]
     }
 
     fn root_item(&self, root: &RootAt) -> RawRootItem {
@@ -279,10 +277,8 @@ impl Plan {
 }
 
 fn inode_ref(name: &[u8]) -> Vec<u8> {
-    let head = RawInodeRef {
-        index: 0.into(),
-        name_len: u16::try_from(name.len()).expect("a short name").into(),
-    };
+    let head =
+        RawInodeRef { index: 0.into(), name_len: u16::try_from(name.len()).expect("a short name").into() };
     [head.as_bytes(), name].concat()
 }
 
