@@ -166,9 +166,7 @@ impl Features {
     /// Names the pair that does not.
     pub(crate) fn check(self) -> Result<()> {
         if self.block_group_tree && !self.no_holes {
-            return Err(Error::invalid(
-                "feature block-group-tree needs no-holes",
-            ));
+            return Err(Error::invalid("feature block-group-tree needs no-holes"));
         }
         Ok(())
     }

@@ -3,9 +3,10 @@
 use creamery_base::{ObjectId, Result, TreeId};
 use creamery_device::BlockDevice;
 use creamery_format::{
-    CompatRo, Incompat, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags,
-    Superblock,
+    CompatRo, Incompat, MAGIC, RawKey, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
+    SuperFlags, Superblock,
 };
+use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 use crate::layout::Role;
@@ -60,12 +61,21 @@ pub(crate) fn build(plan: &Plan, options: &MkfsOptions, trees: &Trees) -> Superb
     };
     raw.label[..options.label.len()].copy_from_slice(&options.label);
     raw.super_roots[0] = backup(plan, trees);
-    let mut superblock = Superblock::from_raw(raw).expect("a superblock of ours passes the checks");
+    let array = system_chunks(plan);
+    raw.sys_chunk_array[..array.len()].copy_from_slice(&array);
+    raw.sys_chunk_array_size = u32::try_from(array.len()).expect("one chunk or two").into();
+    Superblock::from_raw(raw).expect("a superblock of ours passes the checks")
+}
+
+/// Keys and items of the chunks that hold the chunk tree.
+fn system_chunks(plan: &Plan) -> Vec<u8> {
+    let mut array = Vec::new();
     for chunk in plan.layout.chunks.iter().filter(|chunk| chunk.role == Role::System) {
-        let (key, data) = plan.chunk_item(chunk);
-        assert!(superblock.push_sys_chunk(&key, &data)); // one of at most 129 bytes
+        let (key, item) = plan.chunk_item(chunk);
+        array.extend_from_slice(RawKey::from(key).as_bytes());
+        array.extend_from_slice(&item);
     }
-    superblock
+    array
 }
 
 fn backup(plan: &Plan, trees: &Trees) -> RawRootBackup {
