@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Logical, Result, Wait};
+use creamery_base::{Logical, Result, Uuid, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 use creamery_volume::Volume;
@@ -55,6 +55,7 @@ pub struct StoreCounters {
 /// ```
 pub struct BufferStore {
     volume: Arc<Volume>,
+    chunk_tree_uuid: Uuid,
     shards: Vec<RankedMutex<Shard, { rank::BUFFER_SHARD }>>,
     clean_per_shard: usize,
     dirty_bytes: AtomicU64,
@@ -65,13 +66,15 @@ pub struct BufferStore {
 }
 
 impl BufferStore {
-    /// A store over `volume` that keeps up to about `cache_bytes` of clean blocks.
+    /// A store over `volume` that keeps up to about `cache_bytes` of clean blocks; new blocks carry
+    /// `chunk_tree_uuid`.
     #[must_use]
-    pub fn new(volume: Arc<Volume>, cache_bytes: u64) -> Self {
+    pub fn new(volume: Arc<Volume>, cache_bytes: u64, chunk_tree_uuid: Uuid) -> Self {
         let blocks = cache_bytes / u64::from(volume.node_size());
         let clean_per_shard = usize::try_from(blocks).unwrap_or(usize::MAX).div_ceil(SHARDS).max(4);
         Self {
             volume,
+            chunk_tree_uuid,
             shards: (0..SHARDS).map(|_| RankedMutex::new(Shard::default())).collect(),
             clean_per_shard,
             dirty_bytes: AtomicU64::new(0),
@@ -86,6 +89,12 @@ impl BufferStore {
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
+    }
+
+    /// The chunk tree's UUID, which stands in every tree block.
+    #[must_use]
+    pub fn chunk_tree_uuid(&self) -> Uuid {
+        self.chunk_tree_uuid
     }
 
     /// What the store has done so far.

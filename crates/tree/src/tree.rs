@@ -145,6 +145,12 @@ impl Tree {
         }
     }
 
+    /// The buffers that its blocks live in.
+    #[must_use]
+    pub fn store(&self) -> &Arc<BufferStore> {
+        &self.store
+    }
+
     /// The tree's id.
     #[must_use]
     pub fn id(&self) -> TreeId {
@@ -263,7 +269,7 @@ pub(crate) fn retitle(bytes: &mut [u8], owner: TreeId, logical: Logical, generat
     block.set_logical(logical);
     block.set_generation(generation);
     block.set_owner(owner);
-    block.set_flags(creamery_format::MIXED_BACKREF_FLAGS);
+    block.set_flags(creamery_format::MIXED_BACKREF_REV << 56);
 }
 
 /// Fills in the header of a new block.
@@ -278,7 +284,7 @@ pub(crate) fn format_block(
     let volume = store.volume();
     let mut block = BlockMut::new(bytes);
     block.set_fsid(volume.metadata_uuid());
-    block.set_chunk_tree_uuid(volume.chunk_tree_uuid());
+    block.set_chunk_tree_uuid(store.chunk_tree_uuid());
     block.set_level(level);
     block.set_count(0);
     retitle(bytes, owner, logical, generation);

@@ -11,6 +11,7 @@
 //! - REF-2: heads run only in the commit, when no handle is open.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{InodeId, Logical, ObjectId, TreeId};
@@ -81,16 +82,31 @@ impl RefHead {
 /// All heads of the running transaction.
 pub(crate) struct DelayedRefs {
     shards: Vec<RankedMutex<BTreeMap<Logical, RefHead>, { rank::DELAYED_REFS }>>,
+    heads: AtomicUsize,
 }
 
 impl DelayedRefs {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| RankedMutex::new(BTreeMap::new())).collect() }
+        let shards = (0..SHARDS).map(|_| RankedMutex::new(BTreeMap::new())).collect();
+        Self { shards, heads: AtomicUsize::new(0) }
     }
 
     fn shard(&self, at: Logical) -> &RankedMutex<BTreeMap<Logical, RefHead>, { rank::DELAYED_REFS }> {
         let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
         &self.shards[usize::try_from(mixed).expect("five bits")]
+    }
+
+    fn entry<'a>(
+        &self,
+        shard: &'a mut BTreeMap<Logical, RefHead>,
+        at: Logical,
+        len: u64,
+        kind: ExtentKind,
+    ) -> &'a mut RefHead {
+        shard.entry(at).or_insert_with(|| {
+            self.heads.fetch_add(1, Ordering::Relaxed);
+            RefHead { kind, len, must_insert: false, full_backref: false, changes: SmallVec::new() }
+        })
     }
 
     /// Queues the first reference of an extent that was just allocated.
@@ -106,6 +122,7 @@ impl DelayedRefs {
         match shard.get_mut(&at) {
             None => {
                 shard.insert(at, head);
+                self.heads.fetch_add(1, Ordering::Relaxed);
             }
             Some(old) => panic!("extent {at} was allocated while {old:?} is queued"),
         }
@@ -114,14 +131,13 @@ impl DelayedRefs {
     /// Queues one change of one reference.
     pub(crate) fn change(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref, by: i64) {
         let mut shard = self.shard(at).lock();
-        shard.entry(at).or_insert_with(|| RefHead::existing(len, kind)).change(backref, by);
+        self.entry(&mut shard, at, len, kind).change(backref, by);
     }
 
     /// Queues setting FULL_BACKREF.
     pub(crate) fn set_full_backref(&self, at: Logical, len: u64, level: u8) {
         let mut shard = self.shard(at).lock();
-        let kind = ExtentKind::TreeBlock { level };
-        shard.entry(at).or_insert_with(|| RefHead::existing(len, kind)).full_backref = true;
+        self.entry(&mut shard, at, len, ExtentKind::TreeBlock { level }).full_backref = true;
     }
 
     /// Drops the only reference of an extent allocated in this transaction and forgets the head; false, and
@@ -133,6 +149,7 @@ impl DelayedRefs {
             .is_some_and(|head| head.must_insert && head.changes.as_slice() == [(backref, 1)].as_slice());
         if cancels {
             shard.remove(&at);
+            self.heads.fetch_sub(1, Ordering::Relaxed);
         }
         cancels
     }
@@ -144,7 +161,7 @@ impl DelayedRefs {
 
     /// How many heads wait.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().len()).sum()
+        self.heads.load(Ordering::Relaxed)
     }
 
     /// Takes all heads, in order of address.
@@ -153,14 +170,9 @@ impl DelayedRefs {
         for shard in &self.shards {
             all.extend(std::mem::take(&mut *shard.lock()));
         }
+        self.heads.fetch_sub(all.len(), Ordering::Relaxed);
         all.sort_unstable_by_key(|(at, _)| *at);
         all
-    }
-}
-
-impl RefHead {
-    fn existing(len: u64, kind: ExtentKind) -> Self {
-        Self { kind, len, must_insert: false, full_backref: false, changes: SmallVec::new() }
     }
 }
 

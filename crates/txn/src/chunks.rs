@@ -1,0 +1,398 @@
+//! Allocating chunks, recording them in the trees, and giving empty ones back.
+//!
+//! A chunk is made while somebody reserves space, never under a node lock. Its mapping and its block group can be
+//! used at once; the items that tell of them - chunk, device extents, device, block group, free space - are
+//! written by the commit from a list of pending chunks, before anything else, so that what was placed in the
+//! chunk and the chunk itself become durable together.
+//!
+//! # Invariants
+//! - CHUNK-1: a chunk is added only under the transaction's gate, so never between the commit's last look at the
+//!   pending list and the end of its critical section.
+//! - CHUNK-2: before any other chunk, there is room for the chunk tree's own edits in the system groups.
+//! - CHUNK-3: the device extents of a removed chunk are used again only after the commit that removed it.
+
+use std::sync::Arc;
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, TreeId, Uuid, Wait};
+use creamery_format::{
+    BlockGroupFlags, Key, KeyType, RawBlockGroupItem, RawDevExtent, RawDevItem, SUPERBLOCK_OFFSETS,
+};
+use creamery_tree::Tree;
+use creamery_volume::{Chunk, Stripe};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::block_group::BlockGroup;
+use crate::device_space::DeviceSpace;
+use crate::engine::Engine;
+use crate::handle::Handle;
+use crate::space::SpaceKind;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Chunks are made of whole stripes.
+const STRIPE: u64 = 65536;
+/// Superblock copies take a whole stripe out of the group they lie in.
+const SUPERBLOCK_SPAN: u64 = STRIPE;
+/// Chunk tree blocks for which there must be room before another chunk is made.
+const SYSTEM_BLOCKS_MIN: u64 = 8;
+
+/// What chunk allocation guards.
+pub(crate) struct ChunkState {
+    pub(crate) devices: Vec<DeviceSpace>,
+    /// Chunks whose items are still to be written.
+    pending: Vec<Arc<Chunk>>,
+    /// Device extents to be given back once the running commit is durable.
+    leaving: Vec<Leaving>,
+}
+
+struct Leaving {
+    device: usize,
+    start: u64,
+    len: u64,
+}
+
+pub(crate) type ChunkMutex = RankedMutex<ChunkState, { rank::CHUNK_ALLOCATION }>;
+
+impl ChunkState {
+    pub(crate) fn new(devices: Vec<DeviceSpace>) -> Self {
+        Self { devices, pending: Vec::new(), leaving: Vec::new() }
+    }
+
+    fn leaving_bytes(&self, device: usize) -> u64 {
+        self.leaving.iter().filter(|extent| extent.device == device).map(|extent| extent.len).sum()
+    }
+}
+
+/// Where superblock copies cut into a chunk, as logical ranges.
+pub(crate) fn superblock_ranges(chunk: &Chunk) -> Vec<(u64, u64)> {
+    let mut ranges = Vec::new();
+    for stripe in &chunk.stripes {
+        for offset in SUPERBLOCK_OFFSETS {
+            let Some(inside) = offset.checked_sub(stripe.offset).filter(|&inside| inside < chunk.len) else {
+                continue;
+            };
+            let start = inside / SUPERBLOCK_SPAN * SUPERBLOCK_SPAN;
+            ranges.push((chunk.start.get() + start, SUPERBLOCK_SPAN.min(chunk.len - start)));
+        }
+    }
+    ranges.sort_unstable();
+    ranges.dedup();
+    ranges
+}
+
+/// A new group's free extents: all of it but the superblock copies.
+fn free_extents(chunk: &Chunk) -> Vec<(u64, u64)> {
+    let mut free = Vec::new();
+    let mut at = chunk.start.get();
+    for (start, len) in superblock_ranges(chunk) {
+        if start > at {
+            free.push((at, start - at));
+        }
+        at = start + len;
+    }
+    if at < chunk.end().get() {
+        free.push((at, chunk.end().get() - at));
+    }
+    free
+}
+
+impl Engine {
+    /// Makes a chunk for `kind`; false when no device has room for a useful one. Waits for a commit's critical
+    /// section to end.
+    pub(crate) fn allocate_chunk(&self, kind: SpaceKind) -> Result<bool> {
+        let _running = self.join();
+        let mut state = self.chunks.lock();
+        let node = u64::from(self.node_size());
+        if kind != SpaceKind::System && self.space.available(SpaceKind::System) < SYSTEM_BLOCKS_MIN * node {
+            self.make_chunk(&mut state, SpaceKind::System)?;
+        }
+        self.make_chunk(&mut state, kind)
+    }
+
+    fn make_chunk(&self, state: &mut ChunkState, kind: SpaceKind) -> Result<bool> {
+        let flags = self.chunk_flags(kind);
+        let copies = if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+        let device = &state.devices[0];
+        let most = match kind {
+            SpaceKind::Data => GIB,
+            SpaceKind::Metadata if device.total > 50 * GIB => GIB,
+            SpaceKind::Metadata => 256 * MIB,
+            SpaceKind::System => 32 * MIB,
+        };
+        // A tenth of the device at most, so that small devices keep both kinds of chunk possible.
+        let len = most.min((device.total / 10).max(8 * MIB));
+        let Some((len, places)) = device.find(copies, len, MIB, STRIPE) else { return Ok(false) };
+        let start = self.volume().chunks().last().map_or(Logical::new(0), |chunk| chunk.end());
+        let stripes =
+            places.iter().map(|&offset| Stripe { dev: device.dev, offset, dev_uuid: device.uuid }).collect();
+        let chunk = Chunk::new(start, len, flags, self.sector_size(), stripes);
+        self.volume().push_chunk(chunk.clone())?;
+        for &offset in &places {
+            let taken = state.devices[0].take(offset, len);
+            assert!(taken, "a hole on the device was not a hole");
+        }
+        let group = BlockGroup::new(start, len, flags, 0);
+        for (start, len) in free_extents(&chunk) {
+            group.state.lock().free.add(start, len);
+        }
+        self.space.add_group(Arc::new(group));
+        state.pending.push(Arc::new(chunk));
+        Ok(true)
+    }
+
+    /// Type and profile of the next chunk of this kind: those of the group that is there.
+    fn chunk_flags(&self, kind: SpaceKind) -> BlockGroupFlags {
+        let groups = self.space.groups_of(kind);
+        groups.last().map_or(kind.flag(), |group| group.flags)
+    }
+
+    /// Whether chunks wait for their items.
+    pub(crate) fn has_pending_chunks(&self) -> bool {
+        !self.chunks.lock().pending.is_empty()
+    }
+
+    /// Bytes on the devices that no chunk has.
+    pub(crate) fn unallocated(&self) -> u64 {
+        self.chunks.lock().devices.iter().map(DeviceSpace::unused_bytes).sum()
+    }
+
+    /// Writes the items of all pending chunks. True when there were any.
+    pub(crate) fn record_chunks(&self, handle: &Handle<'_>) -> Result<bool> {
+        let pending = std::mem::take(&mut self.chunks.lock().pending);
+        for chunk in &pending {
+            self.record_chunk(handle, chunk)?;
+        }
+        if !pending.is_empty() {
+            self.record_device_use(handle)?;
+        }
+        Ok(!pending.is_empty())
+    }
+
+    fn record_chunk(&self, handle: &Handle<'_>, chunk: &Chunk) -> Result<()> {
+        let start = chunk.start.get();
+        let chunk_key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, start);
+        self.chunk_tree.insert(handle, &chunk_key, &chunk.to_item())?;
+        if chunk.flags.contains(BlockGroupFlags::SYSTEM) {
+            if !self.superblock.lock().push_sys_chunk(&chunk_key, &chunk.to_item()) {
+                let message = format!("no room for chunk {start} in the superblock's system chunk array");
+                return Err(Error::new(ErrorKind::NoSpace, message));
+            }
+        }
+        for stripe in &chunk.stripes {
+            let key = Key::new(ObjectId::new(stripe.dev.get()), KeyType::DEV_EXTENT, stripe.offset);
+            let extent = RawDevExtent {
+                chunk_tree: TreeId::CHUNK.get().into(),
+                chunk_objectid: ObjectId::FIRST_CHUNK_TREE.get().into(),
+                chunk_offset: start.into(),
+                length: chunk.stripe_bytes().into(),
+                chunk_tree_uuid: self.store().chunk_tree_uuid().into_bytes(),
+            };
+            self.dev_tree.insert(handle, &key, extent.as_bytes())?;
+        }
+        let group = self.space.group_at(chunk.start).expect("a pending chunk has its group");
+        let used = group.state.lock().recorded_used;
+        self.group_tree().insert(handle, &group_key(&group), group_item(&group, used).as_bytes())?;
+        if let Some(free) = self.group_free_space(&group) {
+            free.create(handle, &free_extents(chunk))?;
+        }
+        Ok(())
+    }
+
+    /// Writes how much of each device is in chunks, into the device items and the superblock.
+    fn record_device_use(&self, handle: &Handle<'_>) -> Result<()> {
+        let used: Vec<_> = {
+            let state = self.chunks.lock();
+            let used_bytes = |(index, device): (usize, &DeviceSpace)| {
+                (device.dev, device.used_bytes() - state.leaving_bytes(index))
+            };
+            state.devices.iter().enumerate().map(used_bytes).collect()
+        };
+        for (dev, used) in used {
+            let key = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, dev.get());
+            let updated = self.chunk_tree.update(handle, &key, |data| {
+                RawDevItem::mut_from_bytes(data).map(|item| item.bytes_used = used.into()).is_ok()
+            })?;
+            if updated != Some(true) {
+                return Err(Error::new(ErrorKind::Corrupt, format!("device item {key} is missing or damaged")));
+            }
+            let mut superblock = self.superblock.lock();
+            let item = &mut superblock.raw_mut().dev_item;
+            if item.dev_id() == dev {
+                item.bytes_used = used.into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back block groups in which nothing lives, but for one of each kind. Called at the beginning of a
+    /// commit. True when there were any.
+    pub(crate) fn remove_idle_groups(&self, handle: &Handle<'_>) -> Result<bool> {
+        let mut removed = false;
+        for kind in [SpaceKind::Data, SpaceKind::Metadata] {
+            let groups = self.space.groups_of(kind);
+            let mut left = groups.len();
+            for group in groups.iter().filter(|group| group.is_idle()) {
+                if left == 1 {
+                    break;
+                }
+                if self.chunks.lock().pending.iter().any(|chunk| chunk.start == group.start) {
+                    continue;
+                }
+                self.remove_group(handle, group)?;
+                left -= 1;
+                removed = true;
+            }
+        }
+        if removed {
+            self.record_device_use(handle)?;
+        }
+        Ok(removed)
+    }
+
+    fn remove_group(&self, handle: &Handle<'_>, group: &BlockGroup) -> Result<()> {
+        group.state.lock().removed = true;
+        let chunk = self.volume().chunk_at(group.start).expect("a group has its chunk");
+        self.group_tree().remove(handle, &group_key(group))?;
+        if let Some(free) = self.group_free_space(group) {
+            free.delete(handle)?;
+        }
+        let chunk_key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, group.start.get());
+        self.chunk_tree.remove(handle, &chunk_key)?;
+        for stripe in &chunk.stripes {
+            let key = Key::new(ObjectId::new(stripe.dev.get()), KeyType::DEV_EXTENT, stripe.offset);
+            self.dev_tree.remove(handle, &key)?;
+        }
+        let mut state = self.chunks.lock();
+        for stripe in &chunk.stripes {
+            let device = state.devices.iter().position(|device| device.dev == stripe.dev);
+            let device = device.expect("a chunk's device is there");
+            state.leaving.push(Leaving { device, start: stripe.offset, len: chunk.stripe_bytes() });
+        }
+        drop(state);
+        self.space.remove_group(group.start);
+        self.volume().remove_chunk(group.start);
+        Ok(())
+    }
+
+    /// After the commit that removed chunks is durable: their device extents can be used again (CHUNK-3).
+    pub(crate) fn release_device_extents(&self) {
+        let mut state = self.chunks.lock();
+        for extent in std::mem::take(&mut state.leaving) {
+            state.devices[extent.device].give_back(extent.start);
+        }
+    }
+
+    /// Writes the used bytes of every group in which they changed. True when there were any.
+    pub(crate) fn record_groups(&self, handle: &Handle<'_>) -> Result<bool> {
+        let mut any = false;
+        for group in self.space.groups() {
+            let used = {
+                let mut state = group.state.lock();
+                if state.used == state.recorded_used {
+                    continue;
+                }
+                state.recorded_used = state.used;
+                state.used
+            };
+            any = true;
+            let item = group_item(&group, used);
+            let key = group_key(&group);
+            let updated = self.group_tree().update(handle, &key, |data| {
+                let fits = data.len() == item.as_bytes().len();
+                if fits {
+                    data.copy_from_slice(item.as_bytes());
+                }
+                fits
+            })?;
+            if updated != Some(true) {
+                return Err(Error::new(ErrorKind::Corrupt, format!("block group item {key} is missing or damaged")));
+            }
+        }
+        Ok(any)
+    }
+
+    /// The tree that block group items live in.
+    pub(crate) fn group_tree(&self) -> &Tree {
+        self.block_group_tree.as_deref().unwrap_or(&self.extent_tree)
+    }
+
+    /// Reads the block group of every chunk, and its free space where that is needed.
+    pub(crate) fn load_groups(&self, with_free_space: bool) -> Result<()> {
+        for chunk in self.volume().chunks() {
+            let key = Key::new(ObjectId::new(chunk.start.get()), KeyType::BLOCK_GROUP_ITEM, chunk.len);
+            let found = self.group_tree().get(&key, Wait::Yes, |data| {
+                RawBlockGroupItem::read_from_bytes(data).ok().map(|item| (item.used.get(), item.flags()))
+            })?;
+            let Some(Some((used, flags))) = found else {
+                return Err(Error::new(ErrorKind::Corrupt, format!("block group item {key} is missing or damaged")));
+            };
+            if flags != chunk.flags || used > chunk.len {
+                let message = format!(
+                    "block group {}: {used} bytes used, {flags:?}; its chunk has {} bytes, {:?}",
+                    chunk.start, chunk.len, chunk.flags
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            let group = BlockGroup::new(chunk.start, chunk.len, flags, used);
+            if with_free_space && let Some(free) = self.group_free_space(&group) {
+                let extents = free.extents()?;
+                let mut state = group.state.lock();
+                extents.iter().for_each(|&(start, len)| state.free.add(start, len));
+            }
+            self.space.add_group(Arc::new(group));
+        }
+        Ok(())
+    }
+
+    /// Reads which parts of the devices belong to chunks.
+    pub(crate) fn load_devices(chunk_tree: &Tree, dev_tree: &Tree) -> Result<Vec<DeviceSpace>> {
+        let mut devices = Vec::new();
+        let first = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, 0);
+        let mut cursor = chunk_tree.cursor(&first, Wait::Yes)?;
+        while let Some((key, data)) = cursor.item() {
+            if key.objectid != ObjectId::DEV_ITEMS || key.kind != KeyType::DEV_ITEM {
+                break;
+            }
+            let item = RawDevItem::read_from_bytes(data)
+                .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device item {key} has a wrong size")))?;
+            devices.push(DeviceSpace::new(item.dev_id(), Uuid::from_bytes(item.uuid), item.total_bytes.get()));
+            cursor.advance()?;
+        }
+        drop(cursor);
+        for device in &mut devices {
+            let first = Key::new(ObjectId::new(device.dev.get()), KeyType::DEV_EXTENT, 0);
+            let mut cursor = dev_tree.cursor(&first, Wait::Yes)?;
+            while let Some((key, data)) = cursor.item() {
+                if key.objectid.get() != device.dev.get() || key.kind != KeyType::DEV_EXTENT {
+                    break;
+                }
+                let extent = RawDevExtent::read_from_bytes(data).ok().map(|extent| extent.length.get());
+                let end = extent.and_then(|len| key.offset.checked_add(len));
+                let valid = end.is_some_and(|end| end <= device.total)
+                    && extent.is_some_and(|len| len > 0 && device.take(key.offset, len));
+                if !valid {
+                    let message = format!("device extent {key} is damaged, overlaps another or leaves the device");
+                    return Err(Error::new(ErrorKind::Corrupt, message));
+                }
+                cursor.advance()?;
+            }
+        }
+        if devices.is_empty() {
+            return Err(Error::new(ErrorKind::Corrupt, "the chunk tree has no device item"));
+        }
+        Ok(devices)
+    }
+}
+
+fn group_key(group: &BlockGroup) -> Key {
+    Key::new(ObjectId::new(group.start.get()), KeyType::BLOCK_GROUP_ITEM, group.len)
+}
+
+fn group_item(group: &BlockGroup, used: u64) -> RawBlockGroupItem {
+    RawBlockGroupItem {
+        used: used.into(),
+        chunk_objectid: ObjectId::FIRST_CHUNK_TREE.get().into(),
+        flags: group.flags.bits().into(),
+    }
+}

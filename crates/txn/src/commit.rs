@@ -1,0 +1,297 @@
+//! The commit: from a running transaction to a durable one.
+//!
+//! ```text
+//!   participants prepare            handles may still begin
+//!   close the gate                  all handles have ended, none begins
+//!     settle: chunks, delayed refs, block groups, roots - until nothing changes any more
+//!     take the dirty blocks and the superblock; switch commit roots; next generation
+//!   open the gate                   the next transaction runs; it copies whatever it changes
+//!   write the blocks     -> Written
+//!   flush all devices    -> Durable
+//!   write superblocks    -> Published
+//!   flush all devices    -> Committed
+//!   unpin what the transaction freed
+//! ```
+//! A crash before the superblock is on the platter leaves the old superblock and everything that it reaches,
+//! because nothing that it reaches was overwritten: freed space is handed out only after `Committed`. A crash
+//! after it leaves the new one, and everything that it reaches was flushed before.
+//!
+//! Settling is a fixed point: running a delayed ref changes the extent tree and the free space tree, which copies
+//! blocks, which queues delayed refs; recording roots changes the root tree. A block is copied only once per
+//! transaction, so it comes to rest; [`PASSES_MAX`] bounds it all the same.
+//!
+//! # Invariants
+//! - COMMIT-1: when the gate opens, every block reachable from the new superblock is either durable or in the
+//!   list to be written, and no delayed ref, pending chunk or unrecorded root is left.
+//! - COMMIT-2: a block in the list to be written is not changed any more but for its checksum and WRITTEN mark.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
+use creamery_format::{HEADER_FLAG_WRITTEN, RawRootBackup, Superblock, seal};
+use creamery_tree::{ExtentBuffer, Tree};
+
+use crate::delayed_refs::{ExtentKind, RefHead};
+use crate::engine::Engine;
+use crate::extent_tree::Outcome;
+use crate::handle::Handle;
+use crate::participant::Phase;
+
+/// More passes than trees can ripple into each other.
+const PASSES_MAX: usize = 64;
+/// Blocks written in one batch.
+const BATCH: usize = 256;
+
+/// What the critical section hands to the writing.
+struct Closed {
+    generation: Generation,
+    superblock: Superblock,
+    blocks: Vec<Arc<ExtentBuffer>>,
+    pinned: Vec<(Logical, u64)>,
+}
+
+impl Engine {
+    /// Commits the running transaction: everything that ended before this call is durable when it returns. Never
+    /// call it with a handle.
+    /// Errors: read-only; whatever made the transaction abort.
+    pub fn commit(&self) -> Result<()> {
+        let _committing = gate::passing(Reason::Commit, || self.committing.lock());
+        self.check_writable()?;
+        let done = self.commit_alone();
+        if let Err(error) = &done {
+            self.abort(error, Location::caller());
+        }
+        done
+    }
+
+    /// Commits when so much is waiting that memory or the next commit's length asks for it.
+    pub(crate) fn commit_if_due(&self) -> Result<()> {
+        let due = self.store().dirty_bytes() > self.options.dirty_bytes
+            || self.refs.len() > self.options.delayed_refs_max;
+        if due { self.commit() } else { Ok(()) }
+    }
+
+    fn commit_alone(&self) -> Result<()> {
+        self.participants.run(Phase::Prepare)?;
+        let Some(closed) = self.close_transaction()? else { return Ok(()) };
+        self.write_out(closed)?;
+        self.participants.run(Phase::Committed)
+    }
+
+    /// The critical section. None when there was nothing to commit.
+    fn close_transaction(&self) -> Result<Option<Closed>> {
+        let _gate = gate::passing(Reason::Commit, || self.running.write());
+        self.check_writable()?;
+        if self.store().dirty_bytes() == 0 && self.refs.len() == 0 && !self.has_pending_chunks() {
+            return Ok(None);
+        }
+        let handle = self.committing_handle();
+        let mut pinned = Vec::new();
+        let settled = self.settle(&handle, &mut pinned);
+        handle.end();
+        settled?;
+        self.check_writable()?;
+        let generation = self.generation();
+        let superblock = self.next_superblock(generation)?;
+        let trees: Vec<Arc<Tree>> = self.trees.read().values().cloned().collect();
+        for tree in trees {
+            tree.switch_commit_root(tree.root_pointer()?);
+        }
+        let blocks = self.store().take_dirty();
+        self.begin_next_generation();
+        Ok(Some(Closed { generation, superblock, blocks, pinned }))
+    }
+
+    /// Runs everything that is queued until nothing is (COMMIT-1).
+    fn settle(&self, handle: &Handle<'_>, pinned: &mut Vec<(Logical, u64)>) -> Result<()> {
+        self.remove_idle_groups(handle)?;
+        for _ in 0..PASSES_MAX {
+            let mut changed = self.record_chunks(handle)?;
+            changed |= self.run_delayed_refs(handle, pinned)?;
+            changed |= self.record_groups(handle)?;
+            changed |= self.record_roots(handle)?;
+            if !changed {
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Aborted, format!("a commit did not come to rest in {PASSES_MAX} passes")))
+    }
+
+    fn record_roots(&self, handle: &Handle<'_>) -> Result<bool> {
+        let mut trees: Vec<Arc<Tree>> = self.trees.read().values().cloned().collect();
+        trees.sort_unstable_by_key(|tree| tree.id());
+        let mut any = false;
+        for tree in trees.iter().filter(|tree| ![TreeId::ROOT, TreeId::CHUNK].contains(&tree.id())) {
+            if tree.root_pointer()? != tree.commit_root() {
+                any |= self.record_root(handle, tree)?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Runs all delayed refs, in order of address. True when there were any.
+    fn run_delayed_refs(&self, handle: &Handle<'_>, pinned: &mut Vec<(Logical, u64)>) -> Result<bool> {
+        let heads = self.refs.take();
+        let mut changes = SpaceChanges::default();
+        for (at, head) in &heads {
+            match self.run_head(handle, *at, head)? {
+                Outcome::Inserted => {
+                    self.space.count_used(*at, head.len, true);
+                    self.apply_space(handle, changes.push(*at, head.len, false))?;
+                }
+                Outcome::Freed => {
+                    self.space.count_used(*at, head.len, false);
+                    self.free_extent(handle, *at, head, pinned)?;
+                    self.apply_space(handle, changes.push(*at, head.len, true))?;
+                }
+                Outcome::NeverThere => self.free_extent(handle, *at, head, pinned)?,
+                Outcome::Changed => {}
+            }
+        }
+        self.apply_space(handle, changes.0.take())?;
+        Ok(!heads.is_empty())
+    }
+
+    fn free_extent(
+        &self,
+        handle: &Handle<'_>,
+        at: Logical,
+        head: &RefHead,
+        pinned: &mut Vec<(Logical, u64)>,
+    ) -> Result<()> {
+        if head.kind == ExtentKind::Data {
+            self.remove_sums(handle, at, head.len)?;
+        }
+        self.space.pin(at, head.len);
+        pinned.push((at, head.len));
+        Ok(())
+    }
+
+    /// Brings the free space tree up to date for one run of space.
+    fn apply_space(&self, handle: &Handle<'_>, run: Option<SpaceRun>) -> Result<()> {
+        let Some(SpaceRun { start, len, freed }) = run else { return Ok(()) };
+        let (mut at, end) = (start, start + len);
+        while at < end {
+            let group = self.space.group_at(at).expect("an extent lies in a block group");
+            let piece = end.min(group.end()).get() - at.get();
+            if let Some(free) = self.group_free_space(&group) {
+                if freed { free.add(handle, at, piece)? } else { free.remove(handle, at, piece)? }
+            }
+            at = at + piece;
+        }
+        Ok(())
+    }
+
+    fn next_superblock(&self, generation: Generation) -> Result<Superblock> {
+        let root = self.root_tree.root_pointer()?;
+        let chunk_root = self.chunk_tree.root_pointer()?;
+        let extent_root = self.extent_tree.root_pointer()?;
+        let dev_root = self.dev_tree.root_pointer()?;
+        let csum_root = self.csum_tree.root_pointer()?;
+        let fs_root = self.tree(TreeId::FS)?.root_pointer()?;
+        let mut superblock = self.superblock.lock();
+        let raw = superblock.raw_mut();
+        if raw.uuid_tree_generation == raw.generation {
+            raw.uuid_tree_generation = generation.get().into(); // the UUID tree stays complete
+        }
+        raw.generation = generation.get().into();
+        raw.root = root.logical.get().into();
+        raw.root_level = root.level;
+        raw.chunk_root = chunk_root.logical.get().into();
+        raw.chunk_root_level = chunk_root.level;
+        raw.chunk_root_generation = chunk_root.generation.get().into();
+        raw.bytes_used = self.space.bytes_used().into();
+        raw.cache_generation = 0.into();
+        let backup = RawRootBackup {
+            tree_root: root.logical.get().into(),
+            tree_root_gen: root.generation.get().into(),
+            tree_root_level: root.level,
+            chunk_root: chunk_root.logical.get().into(),
+            chunk_root_gen: chunk_root.generation.get().into(),
+            chunk_root_level: chunk_root.level,
+            extent_root: extent_root.logical.get().into(),
+            extent_root_gen: extent_root.generation.get().into(),
+            extent_root_level: extent_root.level,
+            fs_root: fs_root.logical.get().into(),
+            fs_root_gen: fs_root.generation.get().into(),
+            fs_root_level: fs_root.level,
+            dev_root: dev_root.logical.get().into(),
+            dev_root_gen: dev_root.generation.get().into(),
+            dev_root_level: dev_root.level,
+            csum_root: csum_root.logical.get().into(),
+            csum_root_gen: csum_root.generation.get().into(),
+            csum_root_level: csum_root.level,
+            total_bytes: raw.total_bytes,
+            bytes_used: raw.bytes_used,
+            num_devices: raw.num_devices,
+            unused_64: [0.into(); 4],
+            unused_8: [0; 10],
+        };
+        let newest = (0..4).max_by_key(|&slot| raw.super_roots[slot].tree_root_gen.get()).unwrap_or(3);
+        raw.super_roots[(newest + 1) % 4] = backup;
+        Ok(superblock.clone())
+    }
+
+    /// Everything after the critical section, in the order that the types demand.
+    fn write_out(&self, closed: Closed) -> Result<()> {
+        let mut superblock = closed.superblock;
+        let mut written = self.volume().nothing_written();
+        for batch in closed.blocks.chunks(BATCH) {
+            let mut bytes = Vec::with_capacity(batch.len());
+            for buffer in batch {
+                // Briefly and one at a time: holding several node locks here could deadlock with a search.
+                let mut guard = buffer.write();
+                let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
+                guard.block_mut().set_flags(flags);
+                seal(guard.bytes_mut(), self.checksum_type());
+                bytes.push((buffer.logical(), guard.block().bytes().to_vec()));
+            }
+            let blocks: Vec<(Logical, &[u8])> = bytes.iter().map(|(at, block)| (*at, &block[..])).collect();
+            written = written.and(self.volume().write_tree_blocks(&blocks)?);
+            self.store().written(batch);
+        }
+        let durable = self.volume().flush(written)?;
+        let published = self.volume().publish(&mut superblock, durable)?;
+        let _committed = self.volume().finish(published)?;
+        self.counters.committed(closed.blocks.len());
+        self.commit_roots.publish(closed.generation, closed.pinned);
+        self.release_unpinned();
+        self.release_device_extents();
+        Ok(())
+    }
+
+    /// Gives back pinned space that no durable superblock and no reader of an old root needs.
+    pub(crate) fn release_unpinned(&self) {
+        for (at, len) in self.commit_roots.take_releasable() {
+            self.space.unpin(at, len);
+        }
+    }
+}
+
+/// A run of space that became used or free.
+#[derive(Clone, Copy, Debug)]
+struct SpaceRun {
+    start: Logical,
+    len: u64,
+    freed: bool,
+}
+
+/// Joins runs that follow each other, so that the free space tree is changed once for many extents side by side.
+#[derive(Default)]
+struct SpaceChanges(Option<SpaceRun>);
+
+impl SpaceChanges {
+    /// Adds an extent; returns the run that it does not continue.
+    fn push(&mut self, start: Logical, len: u64, freed: bool) -> Option<SpaceRun> {
+        if let Some(run) = &mut self.0
+            && run.freed == freed
+            && run.start + run.len == start
+        {
+            run.len += len;
+            return None;
+        }
+        self.0.replace(SpaceRun { start, len, freed })
+    }
+}

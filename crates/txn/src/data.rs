@@ -1,0 +1,112 @@
+//! Data space and data bytes: handing out space, writing and reading whole sectors, checksums.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
+
+use crate::block_group::BlockGroup;
+use crate::engine::Engine;
+use crate::space::SpaceKind;
+
+/// Space for data that no file refers to yet. It goes back when dropped, unless
+/// [`Handle::complete_data`](crate::Handle::complete_data) made it part of a file.
+///
+/// ```no_run
+/// # fn write(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// let extent = engine.allocate_data(1 << 20, 4096)?;
+/// println!("{} bytes at {}", extent.len(), extent.start());
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct DataExtent {
+    group: Arc<BlockGroup>,
+    start: Logical,
+    len: u64,
+    completed: bool,
+}
+
+impl DataExtent {
+    /// Address of the first byte.
+    #[must_use]
+    pub fn start(&self) -> Logical {
+        self.start
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn completed(mut self) {
+        self.completed = true;
+    }
+}
+
+impl Drop for DataExtent {
+    fn drop(&mut self) {
+        let mut state = self.group.state.lock();
+        state.reservations -= 1;
+        if !self.completed {
+            // Nothing durable ever pointed here, so it need not be pinned.
+            state.free.add(self.start.get(), self.len);
+        }
+    }
+}
+
+impl Engine {
+    /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`. Call it before a
+    /// handle begins: it may allocate a chunk or commit.
+    /// Errors: no space; read-only; those of a commit.
+    pub fn allocate_data(&self, len: u64, min: u64) -> Result<DataExtent> {
+        self.check_writable()?;
+        let sector = u64::from(self.sector_size());
+        assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));
+        let mut committed = false;
+        loop {
+            let found = {
+                let _running = self.join();
+                self.space.allocate_data(len, min.max(sector))
+            };
+            if let Some((group, start, len)) = found {
+                return Ok(DataExtent { group, start, len, completed: false });
+            }
+            if self.allocate_chunk(SpaceKind::Data)? {
+                continue;
+            }
+            if committed {
+                return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
+            }
+            committed = true;
+            self.commit()?;
+        }
+    }
+
+    /// Writes whole sectors to space that was handed out. Blocks until the device took them; durable with the
+    /// next commit.
+    /// Errors: device errors.
+    pub fn write_data(&self, extent: &DataExtent, data: &[u8]) -> Result<()> {
+        assert!(data.len() as u64 <= extent.len, "writing past the space that was handed out");
+        self.volume().write_data(extent.start, data)
+    }
+
+    /// Reads whole sectors and checks them against the checksum tree; sectors without a checksum (NODATASUM) are
+    /// taken as they are.
+    /// Errors: would block; device errors; damage, naming the sector, when no copy matches its checksum.
+    pub fn read_data(&self, at: Logical, out: &mut [u8], wait: Wait) -> Result<()> {
+        let sector = self.sector_size() as usize;
+        assert!(out.len().is_multiple_of(sector));
+        let kind = self.checksum_type();
+        let sums = self.read_sums(at, out.len() / sector, wait)?;
+        let matches = |index: usize, bytes: &[u8]| match &sums {
+            Some(sums) => match sums.get(index) {
+                Some(sum) => creamery_codec::checksum(kind, bytes).as_bytes(kind) == sum,
+                None => true,
+            },
+            None => true,
+        };
+        self.volume().read_data(at, out, &matches, wait)
+    }
+}

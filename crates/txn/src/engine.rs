@@ -1,0 +1,254 @@
+//! One open filesystem below the level of files: its trees, its space, its running transaction.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId};
+use creamery_codec::ChecksumType;
+use creamery_format::{Incompat, Superblock};
+use creamery_tree::{BufferStore, Tree};
+use creamery_volume::Volume;
+use hashbrown::HashMap;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+use crate::chunks::ChunkMutex;
+use crate::commit_root::CommitRoots;
+use crate::counters::Counters;
+use crate::delayed_refs::DelayedRefs;
+use crate::participant::Participants;
+use crate::space::{Space, SpaceKind};
+
+/// How an engine runs.
+///
+/// ```
+/// let options = creamery_txn::Options { read_only: true, ..Default::default() };
+/// assert!(options.cache_bytes > 0);
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// Never write.
+    pub read_only: bool,
+    /// Clean tree blocks to keep.
+    pub cache_bytes: u64,
+    /// Dirty tree blocks at which a commit is due.
+    pub dirty_bytes: u64,
+    /// Queued reference changes at which a commit is due.
+    pub delayed_refs_max: usize,
+    /// Clock and randomness.
+    pub env: Arc<dyn Env>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            cache_bytes: 64 << 20,
+            dirty_bytes: 64 << 20,
+            delayed_refs_max: 200_000,
+            env: Arc::new(SystemEnv),
+        }
+    }
+}
+
+/// An open filesystem's transactions and trees. Files and directories are the business of the layer above.
+///
+/// ```no_run
+/// # fn open(volume: creamery_volume::Volume) -> creamery_base::Result<()> {
+/// let engine = creamery_txn::Engine::open(volume, creamery_txn::Options::default())?;
+/// println!("transaction {} runs", engine.generation());
+/// engine.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Engine {
+    volume: Arc<Volume>,
+    store: Arc<BufferStore>,
+    pub(crate) options: Options,
+    pub(crate) trees: RwLock<HashMap<TreeId, Arc<Tree>>>,
+    pub(crate) root_tree: Arc<Tree>,
+    pub(crate) chunk_tree: Arc<Tree>,
+    pub(crate) dev_tree: Arc<Tree>,
+    pub(crate) extent_tree: Arc<Tree>,
+    pub(crate) csum_tree: Arc<Tree>,
+    pub(crate) free_space_tree: Option<Arc<Tree>>,
+    pub(crate) block_group_tree: Option<Arc<Tree>>,
+    pub(crate) space: Space,
+    pub(crate) chunks: ChunkMutex,
+    pub(crate) refs: DelayedRefs,
+    pub(crate) commit_roots: CommitRoots,
+    pub(crate) participants: Participants,
+    pub(crate) counters: Counters,
+    /// The next commit's superblock, but for what only the commit knows.
+    pub(crate) superblock: RankedMutex<Superblock, { rank::LEAF }>,
+    /// The transaction's gate: handles hold it shared, the commit's critical section alone.
+    pub(crate) running: RwLock<()>,
+    pub(crate) committing: RankedMutex<(), { rank::COMMIT }>,
+    generation: AtomicU64,
+    /// Why nothing may be written, known from the start.
+    read_only: Option<String>,
+    /// Why nothing may be written any more.
+    aborted: OnceLock<String>,
+}
+
+/// Everything that [`Engine::open`](Engine::open) found.
+pub(crate) struct Parts {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) store: Arc<BufferStore>,
+    pub(crate) root_tree: Tree,
+    pub(crate) chunk_tree: Tree,
+    pub(crate) dev_tree: Tree,
+    pub(crate) extent_tree: Tree,
+    pub(crate) csum_tree: Tree,
+    pub(crate) free_space_tree: Option<Tree>,
+    pub(crate) block_group_tree: Option<Tree>,
+    pub(crate) chunks: ChunkMutex,
+    pub(crate) read_only: Option<String>,
+}
+
+impl Engine {
+    pub(crate) fn from_parts(parts: Parts, options: Options) -> Self {
+        let superblock = parts.volume.superblock();
+        let mut trees = HashMap::new();
+        let mut keep = |tree: Tree| {
+            let tree = Arc::new(tree);
+            trees.insert(tree.id(), Arc::clone(&tree));
+            tree
+        };
+        let root_tree = keep(parts.root_tree);
+        let chunk_tree = keep(parts.chunk_tree);
+        let dev_tree = keep(parts.dev_tree);
+        let extent_tree = keep(parts.extent_tree);
+        let csum_tree = keep(parts.csum_tree);
+        let free_space_tree = parts.free_space_tree.map(&mut keep);
+        let block_group_tree = parts.block_group_tree.map(&mut keep);
+        Self {
+            volume: parts.volume,
+            store: parts.store,
+            options,
+            trees: RwLock::new(trees),
+            root_tree,
+            chunk_tree,
+            dev_tree,
+            extent_tree,
+            csum_tree,
+            free_space_tree,
+            block_group_tree,
+            space: Space::new(superblock.bytes_used()),
+            chunks: parts.chunks,
+            refs: DelayedRefs::new(),
+            commit_roots: CommitRoots::new(superblock.generation()),
+            participants: Participants::default(),
+            counters: Counters::default(),
+            generation: AtomicU64::new(superblock.generation().next().get()),
+            superblock: RankedMutex::new(superblock),
+            running: RwLock::new(()),
+            committing: RankedMutex::new(()),
+            read_only: parts.read_only,
+            aborted: OnceLock::new(),
+        }
+    }
+
+    /// The devices below.
+    #[must_use]
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    pub(crate) fn store(&self) -> &Arc<BufferStore> {
+        &self.store
+    }
+
+    /// Clock and randomness.
+    #[must_use]
+    pub fn env(&self) -> &dyn Env {
+        &*self.options.env
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Timespec {
+        self.options.env.now()
+    }
+
+    /// Unit of data, bytes.
+    #[must_use]
+    pub fn sector_size(&self) -> u32 {
+        self.volume.sector_size()
+    }
+
+    /// Unit of metadata, bytes.
+    #[must_use]
+    pub fn node_size(&self) -> u32 {
+        self.volume.node_size()
+    }
+
+    /// The checksum of everything.
+    #[must_use]
+    pub fn checksum_type(&self) -> ChecksumType {
+        self.volume.checksum_type()
+    }
+
+    /// Features needed to open this filesystem.
+    #[must_use]
+    pub fn incompat(&self) -> Incompat {
+        self.superblock.lock().incompat()
+    }
+
+    /// Generation of the running transaction.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        Generation::new(self.generation.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn begin_next_generation(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Why the filesystem cannot be written; none when it can.
+    #[must_use]
+    pub fn read_only(&self) -> Option<String> {
+        self.aborted.get().or(self.read_only.as_ref()).cloned()
+    }
+
+    /// Errors: read-only, with the reason.
+    pub fn check_writable(&self) -> Result<()> {
+        if self.store.is_poisoned() {
+            let error = Error::new(ErrorKind::Aborted, "a thread panicked with a tree block half edited");
+            self.abort(&error, Location::caller());
+        }
+        match self.read_only() {
+            None => Ok(()),
+            Some(reason) => Err(Error::new(ErrorKind::ReadOnly, reason)),
+        }
+    }
+
+    /// Stops all writing for good. The first reason is kept.
+    pub(crate) fn abort(&self, error: &Error, place: &Location<'_>) {
+        let message = format!("transaction {} aborted at {place}: {error}", self.generation());
+        // Whoever comes second finds the filesystem read-only already; his reason adds nothing.
+        let _ = self.aborted.set(message);
+    }
+
+    /// Holds off the commit's critical section.
+    pub(crate) fn join(&self) -> RwLockReadGuard<'_, ()> {
+        match self.running.try_read() {
+            Some(guard) => guard,
+            None => gate::passing(Reason::Commit, || self.running.read()),
+        }
+    }
+
+    /// Which sort of block group holds the blocks of a tree.
+    pub(crate) fn kind_for(tree: TreeId) -> SpaceKind {
+        if tree == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata }
+    }
+
+    /// Blocks of the trees that every commit may have to update.
+    pub(crate) fn commit_tree_blocks(&self) -> u64 {
+        let optional = [&self.free_space_tree, &self.block_group_tree];
+        let always = [&self.extent_tree, &self.csum_tree, &self.root_tree, &self.dev_tree];
+        always.into_iter().chain(optional.into_iter().flatten()).map(|tree| tree.blocks() + 2).sum()
+    }
+}

@@ -1,0 +1,195 @@
+//! The extent tree: running delayed refs against it, and asking it who refers to a block.
+
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_tree::BlockReferences;
+
+use crate::delayed_refs::{Backref, ExtentKind, RefHead};
+use crate::engine::Engine;
+use crate::extent_item::{ExtentItem, FLAG_DATA, FLAG_FULL_BACKREF, FLAG_TREE_BLOCK};
+use crate::handle::Handle;
+
+/// How many data references with one hash may follow each other; a bound for hostile images.
+const HASH_COLLISIONS_MAX: u64 = 1 << 16;
+
+fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
+    let objectid = ObjectId::new(at.get());
+    match kind {
+        ExtentKind::TreeBlock { level } => Key::new(objectid, KeyType::METADATA_ITEM, u64::from(level)),
+        ExtentKind::Data => Key::new(objectid, KeyType::EXTENT_ITEM, len),
+    }
+}
+
+/// What running one head did to its extent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// The extent is new.
+    Inserted,
+    /// Only its references changed.
+    Changed,
+    /// The last reference went.
+    Freed,
+    /// It was new and lost its references before anything was recorded.
+    NeverThere,
+}
+
+impl Engine {
+    /// The most bytes that an extent item may have: a sixteenth of a leaf, as Linux has it.
+    fn extent_item_max(&self) -> usize {
+        let leaf = self.extent_tree.max_item_size() + creamery_format::ITEM_LEN;
+        (leaf >> 4) - creamery_format::ITEM_LEN
+    }
+
+    /// Reads an extent's item and the key under which it stands: tree blocks of old filesystems have
+    /// EXTENT_ITEMs.
+    fn find_extent(&self, at: Logical, kind: ExtentKind, len: u64) -> Result<Option<(Key, ExtentItem)>> {
+        let keys = [item_key(at, kind, len), item_key(at, ExtentKind::Data, len)];
+        for key in keys {
+            if let Some(item) = self.extent_tree.get(&key, Wait::Yes, |data| ExtentItem::parse(&key, data))? {
+                return Ok(Some((key, item?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// References of a tree block as they will be when everything queued has run.
+    pub(crate) fn block_references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
+        let kind = ExtentKind::TreeBlock { level };
+        let found = self.find_extent(at, kind, u64::from(self.node_size()))?;
+        let head = self.refs.get(at);
+        let (count, flags) = found.map_or((0, 0), |(_, item)| (item.refs, item.flags));
+        let queued = head.as_ref().map_or(0, RefHead::sum);
+        let count = count.checked_add_signed(queued).filter(|&count| count > 0).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("tree block {at} is in use and has no reference"))
+        })?;
+        let full_backref = flags & FLAG_FULL_BACKREF != 0 || head.is_some_and(|head| head.full_backref);
+        Ok(BlockReferences { count, full_backref })
+    }
+
+    /// Applies one head to the extent tree.
+    pub(crate) fn run_head(&self, handle: &Handle<'_>, at: Logical, head: &RefHead) -> Result<Outcome> {
+        if head.must_insert {
+            if head.sum() == 0 {
+                return Ok(Outcome::NeverThere);
+            }
+            let flags = match head.kind {
+                ExtentKind::TreeBlock { .. } => FLAG_TREE_BLOCK,
+                ExtentKind::Data => FLAG_DATA,
+            };
+            let item = ExtentItem::new(handle.generation(), flags);
+            let key = item_key(at, head.kind, head.len);
+            self.change_extent(handle, &key, item, head, true)?;
+            return Ok(Outcome::Inserted);
+        }
+        let Some((key, item)) = self.find_extent(at, head.kind, head.len)? else {
+            let message = format!("extent {at} of {} bytes has queued references and no extent item", head.len);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        };
+        self.change_extent(handle, &key, item, head, false)
+    }
+
+    fn change_extent(
+        &self,
+        handle: &Handle<'_>,
+        key: &Key,
+        mut item: ExtentItem,
+        head: &RefHead,
+        new: bool,
+    ) -> Result<Outcome> {
+        if head.full_backref {
+            item.flags |= FLAG_FULL_BACKREF;
+        }
+        let keyed_before = item.refs - item.inline_count().min(item.refs);
+        for &(backref, change) in &head.changes {
+            self.change_backref(handle, key, &mut item, backref, change, keyed_before > 0)?;
+        }
+        item.refs = item.refs.checked_add_signed(head.sum()).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("extent item {key} counts fewer references than exist"))
+        })?;
+        if item.refs == 0 {
+            self.extent_tree.remove(handle, key)?;
+            return Ok(Outcome::Freed);
+        }
+        let bytes = item.to_bytes();
+        if new {
+            self.extent_tree.insert(handle, key, &bytes)?;
+        } else {
+            self.extent_tree.upsert(handle, key, &bytes)?;
+        }
+        Ok(Outcome::Changed)
+    }
+
+    /// Changes one reference, wherever it stands.
+    fn change_backref(
+        &self,
+        handle: &Handle<'_>,
+        key: &Key,
+        item: &mut ExtentItem,
+        backref: Backref,
+        change: i64,
+        has_keyed: bool,
+    ) -> Result<()> {
+        let missing = || {
+            Error::new(ErrorKind::Corrupt, format!("extent item {key} lacks a reference being dropped: {backref:?}"))
+        };
+        if let Some(at) = item.inline.iter().position(|(known, _)| *known == backref) {
+            let count = i64::from(item.inline[at].1) + change;
+            match u32::try_from(count).map_err(|_| missing())? {
+                0 => {
+                    item.inline.remove(at);
+                }
+                count => item.inline[at].1 = count,
+            }
+            return Ok(());
+        }
+        if has_keyed && let Some((keyed, count)) = self.find_keyed(key.objectid, backref)? {
+            let count = u32::try_from(i64::from(count) + change).map_err(|_| missing())?;
+            if count == 0 {
+                self.extent_tree.remove(handle, &keyed)?;
+            } else {
+                self.extent_tree.upsert(handle, &keyed, &backref.keyed_data(count))?;
+            }
+            return Ok(());
+        }
+        let count = u32::try_from(change).map_err(|_| missing())?;
+        if count > 0 && !item.insert_inline(backref, count, self.extent_item_max()) {
+            let keyed = self.free_keyed(key.objectid, backref)?;
+            self.extent_tree.insert(handle, &keyed, &backref.keyed_data(count))?;
+        }
+        Ok(())
+    }
+
+    /// The item of its own that holds a reference, and its count.
+    fn find_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Option<(Key, u32)>> {
+        let mut key = Key::new(extent, backref.key_type(), backref.sequence());
+        for _ in 0..HASH_COLLISIONS_MAX {
+            let found = self.extent_tree.get(&key, Wait::Yes, |data| match backref {
+                Backref::TreeBlock { .. } | Backref::SharedBlock { .. } => Some((backref, 1)),
+                Backref::SharedData { .. } => {
+                    Some((backref, u32::from_le_bytes(data.get(..4)?.try_into().ok()?)))
+                }
+                Backref::ExtentData { .. } => Backref::parse_data_ref(data),
+            })?;
+            match found {
+                None => return Ok(None),
+                Some(None) => return Err(Error::new(ErrorKind::Corrupt, format!("reference item {key}"))),
+                Some(Some((known, count))) if known == backref => return Ok(Some((key, count))),
+                // Another reference with the same hash: the next offset has the next one.
+                Some(Some(_)) => key.offset = key.offset.wrapping_add(1),
+            }
+        }
+        Err(Error::new(ErrorKind::Corrupt, format!("endless reference items from {key}")))
+    }
+
+    /// A free key for a reference that gets an item of its own.
+    fn free_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Key> {
+        let mut key = Key::new(extent, backref.key_type(), backref.sequence());
+        for _ in 0..HASH_COLLISIONS_MAX {
+            if self.extent_tree.get(&key, Wait::Yes, |_| ())?.is_none() {
+                return Ok(key);
+            }
+            key.offset = key.offset.wrapping_add(1);
+        }
+        Err(Error::new(ErrorKind::Corrupt, format!("endless reference items from {key}")))
+    }
+}

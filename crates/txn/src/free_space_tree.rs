@@ -1,0 +1,347 @@
+//! The free space tree: what is free in each block group, on disk.
+//!
+//! # On disk
+//! Per block group `(start FREE_SPACE_INFO length)`: extent count u32, flags u32 (1 = bitmaps). Then either
+//! `(start FREE_SPACE_EXTENT length)` items without data, or `(start FREE_SPACE_BITMAP length)` items, one bit
+//! per sector, least significant bit first, at most 256 bytes each. A group changes to bitmaps when its extent
+//! items would take more room than its bitmaps, and back when they would take clearly less (section "free space
+//! tree" of the on-disk format documentation).
+//!
+//! The tree changes when delayed refs run, never when space is handed out or unpinned; between two commits it
+//! therefore says what the last commit says.
+//!
+//! # Invariants
+//! - FREE-1: two free extents of a group never touch; the info item counts them.
+
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_format::{ITEM_LEN, Key, KeyType};
+use creamery_tree::{CowHost, Tree};
+
+use crate::block_group::BlockGroup;
+use crate::engine::Engine;
+
+const BITMAP_BYTES: u64 = 256;
+const USING_BITMAPS: u32 = 1;
+/// Extents below the upper threshold at which a group goes back to extent items.
+const THRESHOLD_GAP: u64 = 100;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Info {
+    extents: u32,
+    flags: u32,
+}
+
+impl Info {
+    fn parse(group: &BlockGroup, data: &[u8]) -> Result<Self> {
+        let bytes: [u8; 8] = data.try_into().map_err(|_| damaged(group, "info item has a wrong size"))?;
+        let (extents, flags) = bytes.split_at(4);
+        Ok(Self {
+            extents: u32::from_le_bytes(extents.try_into().expect("four bytes")),
+            flags: u32::from_le_bytes(flags.try_into().expect("four bytes")),
+        })
+    }
+
+    fn to_bytes(self) -> [u8; 8] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.extents.to_le_bytes());
+        bytes[4..].copy_from_slice(&self.flags.to_le_bytes());
+        bytes
+    }
+
+    fn uses_bitmaps(self) -> bool {
+        self.flags & USING_BITMAPS != 0
+    }
+}
+
+fn damaged(group: &BlockGroup, what: &str) -> Error {
+    let message = format!("free space tree of block group {}: {what}", group.start);
+    Error::new(ErrorKind::Corrupt, message)
+}
+
+fn info_key(group: &BlockGroup) -> Key {
+    Key::new(ObjectId::new(group.start.get()), KeyType::FREE_SPACE_INFO, group.len)
+}
+
+fn extent_key(start: u64, len: u64) -> Key {
+    Key::new(ObjectId::new(start), KeyType::FREE_SPACE_EXTENT, len)
+}
+
+/// The free space of one group in the tree, with what changing it needs.
+pub(crate) struct GroupFreeSpace<'a> {
+    tree: &'a Tree,
+    group: &'a BlockGroup,
+    sector: u64,
+}
+
+impl Engine {
+    /// The free space tree's view of `group`; none when the filesystem has no such tree.
+    pub(crate) fn group_free_space<'a>(&'a self, group: &'a BlockGroup) -> Option<GroupFreeSpace<'a>> {
+        let tree = self.free_space_tree.as_deref()?;
+        Some(GroupFreeSpace { tree, group, sector: u64::from(self.sector_size()) })
+    }
+}
+
+impl GroupFreeSpace<'_> {
+    fn info(&self) -> Result<Info> {
+        match self.tree.get(&info_key(self.group), Wait::Yes, |data| Info::parse(self.group, data))? {
+            Some(info) => info,
+            None => Err(damaged(self.group, "info item is missing")),
+        }
+    }
+
+    fn set_info(&self, host: &dyn CowHost, info: Info) -> Result<()> {
+        self.tree.upsert(host, &info_key(self.group), &info.to_bytes())
+    }
+
+    /// Bytes of data that one bitmap item covers at most.
+    fn bitmap_span(&self) -> u64 {
+        BITMAP_BYTES * 8 * self.sector
+    }
+
+    /// Number of extents above which bitmaps take less room.
+    fn bitmap_threshold(&self) -> u64 {
+        let bitmaps = self.group.len.div_ceil(self.bitmap_span());
+        bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES) / ITEM_LEN as u64
+    }
+
+    /// Records a new group, free but for `holes` of it (superblock copies).
+    pub(crate) fn create(&self, host: &dyn CowHost, free: &[(u64, u64)]) -> Result<()> {
+        let extents = u32::try_from(free.len()).expect("a group has few superblock copies");
+        self.set_info(host, Info { extents, flags: 0 })?;
+        for &(start, len) in free {
+            self.tree.insert(host, &extent_key(start, len), &[])?;
+        }
+        Ok(())
+    }
+
+    /// Removes all items of a group.
+    pub(crate) fn delete(&self, host: &dyn CowHost) -> Result<()> {
+        let first = Key::new(ObjectId::new(self.group.start.get()), KeyType::new(0), 0);
+        let last = Key::new(ObjectId::new(self.group.end().get() - 1), KeyType::new(255), u64::MAX);
+        self.tree.remove_range(host, &first, &last, &mut |_, _| Ok(()))?;
+        Ok(())
+    }
+
+    /// All free extents, in order. Errors: damage.
+    pub(crate) fn extents(&self) -> Result<Vec<(u64, u64)>> {
+        let info = self.info()?;
+        let mut free: Vec<(u64, u64)> = Vec::new();
+        let mut add = |start: u64, len: u64| match free.last_mut() {
+            Some(last) if last.0 + last.1 == start => last.1 += len,
+            _ => free.push((start, len)),
+        };
+        let first = Key::new(ObjectId::new(self.group.start.get()), KeyType::FREE_SPACE_EXTENT, 0);
+        let mut cursor = self.tree.cursor(&first, Wait::Yes)?;
+        let (start, end) = (self.group.start.get(), self.group.end().get());
+        let mut at = start;
+        while let Some((key, data)) = cursor.item() {
+            if key.objectid.get() >= end {
+                break;
+            }
+            let item_end = key.objectid.get().checked_add(key.offset).filter(|&item_end| {
+                key.objectid.get() >= at && item_end <= end && key.offset.is_multiple_of(self.sector)
+            });
+            let Some(item_end) = item_end else { return Err(damaged(self.group, "items overlap or leave the group")) };
+            if key.kind == KeyType::FREE_SPACE_EXTENT && !info.uses_bitmaps() {
+                add(key.objectid.get(), key.offset);
+            } else if key.kind == KeyType::FREE_SPACE_BITMAP && info.uses_bitmaps() {
+                let bits = key.offset / self.sector;
+                if data.len() as u64 != bits.div_ceil(8) {
+                    return Err(damaged(self.group, "a bitmap has a wrong size"));
+                }
+                for bit in (0..bits).filter(|&bit| bit_at(data, bit)) {
+                    add(key.objectid.get() + bit * self.sector, self.sector);
+                }
+            } else if key.kind != KeyType::FREE_SPACE_INFO {
+                return Err(damaged(self.group, "an item does not fit the group's form"));
+            }
+            at = item_end.max(at);
+            cursor.advance()?;
+        }
+        if free.len() as u64 != u64::from(info.extents) {
+            return Err(damaged(self.group, &format!("{} extents, info says {}", free.len(), info.extents)));
+        }
+        Ok(free)
+    }
+
+    /// Takes a range, which is free as a whole, out.
+    pub(crate) fn remove(&self, host: &dyn CowHost, start: Logical, len: u64) -> Result<()> {
+        let mut info = self.info()?;
+        if info.uses_bitmaps() {
+            return self.change_bits(host, info, start.get(), len, false);
+        }
+        let last = extent_key(start.get(), u64::MAX);
+        let found = self.tree.cursor_at_or_before(&last, Wait::Yes)?.item().map(|(key, _)| key);
+        let end = start.get() + len;
+        let found = found.filter(|key| {
+            key.kind == KeyType::FREE_SPACE_EXTENT
+                && key.objectid.get() <= start.get()
+                && key.objectid.get() + key.offset >= end
+        });
+        let Some(found) = found else {
+            return Err(damaged(self.group, &format!("{start} of {len} bytes is to be used and is not free")));
+        };
+        let (free_start, free_end) = (found.objectid.get(), found.objectid.get() + found.offset);
+        self.tree.remove(host, &found)?;
+        info.extents -= 1;
+        if free_start < start.get() {
+            self.tree.insert(host, &extent_key(free_start, start.get() - free_start), &[])?;
+            info.extents += 1;
+        }
+        if end < free_end {
+            self.tree.insert(host, &extent_key(end, free_end - end), &[])?;
+            info.extents += 1;
+        }
+        self.finish(host, info)
+    }
+
+    /// Puts a range, none of which is free, in.
+    pub(crate) fn add(&self, host: &dyn CowHost, start: Logical, len: u64) -> Result<()> {
+        let mut info = self.info()?;
+        if info.uses_bitmaps() {
+            return self.change_bits(host, info, start.get(), len, true);
+        }
+        let (mut from, mut to) = (start.get(), start.get() + len);
+        let is_extent = |key: &Key| key.kind == KeyType::FREE_SPACE_EXTENT;
+        let before = extent_key(from, u64::MAX);
+        let before = self.tree.cursor_at_or_before(&before, Wait::Yes)?.item().map(|(key, _)| key);
+        if let Some(key) = before.filter(|key| is_extent(key) && key.objectid.get() + key.offset >= from) {
+            if key.objectid.get() + key.offset > from && key.objectid.get() < to {
+                return Err(damaged(self.group, &format!("{start} of {len} bytes is freed and is free already")));
+            }
+            if key.objectid.get() >= self.group.start.get() && key.objectid.get() + key.offset == from {
+                self.tree.remove(host, &key)?;
+                from = key.objectid.get();
+                info.extents -= 1;
+            }
+        }
+        let behind = self.tree.cursor(&extent_key(to, 0), Wait::Yes)?.item().map(|(key, _)| key);
+        let in_group = to < self.group.end().get();
+        if let Some(key) = behind.filter(|key| in_group && is_extent(key) && key.objectid.get() == to) {
+            self.tree.remove(host, &key)?;
+            to += key.offset;
+            info.extents -= 1;
+        }
+        self.tree.insert(host, &extent_key(from, to - from), &[])?;
+        info.extents += 1;
+        self.finish(host, info)
+    }
+
+    /// Writes the info item and changes the group's form where that is due.
+    fn finish(&self, host: &dyn CowHost, info: Info) -> Result<()> {
+        self.set_info(host, info)?;
+        let threshold = self.bitmap_threshold();
+        if !info.uses_bitmaps() && u64::from(info.extents) > threshold {
+            self.convert_to_bitmaps(host, info)
+        } else if info.uses_bitmaps() && u64::from(info.extents) < threshold.saturating_sub(THRESHOLD_GAP) {
+            self.convert_to_extents(host, info)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn convert_to_bitmaps(&self, host: &dyn CowHost, info: Info) -> Result<()> {
+        let free = self.extents()?;
+        self.delete(host)?;
+        self.set_info(host, Info { flags: info.flags | USING_BITMAPS, ..info })?;
+        let mut extents = free.iter().peekable();
+        let mut at = self.group.start.get();
+        while at < self.group.end().get() {
+            let span = self.bitmap_span().min(self.group.end().get() - at);
+            let bits = span / self.sector;
+            let mut bitmap = vec![0; usize::try_from(bits.div_ceil(8)).expect("at most 256")];
+            while let Some(&&(start, len)) = extents.peek() {
+                if start >= at + span {
+                    break;
+                }
+                let first = start.max(at) - at;
+                let last = (start + len).min(at + span) - at;
+                for bit in first / self.sector..last / self.sector {
+                    set_bit(&mut bitmap, bit, true);
+                }
+                if start + len > at + span {
+                    break;
+                }
+                extents.next();
+            }
+            let key = Key::new(ObjectId::new(at), KeyType::FREE_SPACE_BITMAP, span);
+            self.tree.insert(host, &key, &bitmap)?;
+            at += span;
+        }
+        Ok(())
+    }
+
+    fn convert_to_extents(&self, host: &dyn CowHost, info: Info) -> Result<()> {
+        let free = self.extents()?;
+        self.delete(host)?;
+        self.set_info(host, Info { flags: info.flags & !USING_BITMAPS, ..info })?;
+        for (start, len) in free {
+            self.tree.insert(host, &extent_key(start, len), &[])?;
+        }
+        Ok(())
+    }
+
+    fn bitmap_key(&self, at: u64) -> Key {
+        let index = (at - self.group.start.get()) / self.bitmap_span();
+        let start = self.group.start.get() + index * self.bitmap_span();
+        let span = self.bitmap_span().min(self.group.end().get() - start);
+        Key::new(ObjectId::new(start), KeyType::FREE_SPACE_BITMAP, span)
+    }
+
+    /// Whether the sector at `at` is free; false outside the group.
+    fn is_free(&self, at: Option<u64>) -> Result<bool> {
+        let Some(at) = at.filter(|&at| at >= self.group.start.get() && at < self.group.end().get()) else {
+            return Ok(false);
+        };
+        let key = self.bitmap_key(at);
+        let bit = (at - key.objectid.get()) / self.sector;
+        let found = self.tree.get(&key, Wait::Yes, |data| {
+            ((bit / 8) < data.len() as u64).then(|| bit_at(data, bit))
+        })?;
+        found.flatten().ok_or_else(|| damaged(self.group, "a bitmap is missing"))
+    }
+
+    fn change_bits(&self, host: &dyn CowHost, mut info: Info, start: u64, len: u64, free: bool) -> Result<()> {
+        let before = self.is_free(start.checked_sub(self.sector))?;
+        let behind = self.is_free(start.checked_add(len))?;
+        let mut at = start;
+        while at < start + len {
+            let key = self.bitmap_key(at);
+            let item_end = key.objectid.get() + key.offset;
+            let end = item_end.min(start + len);
+            let range =
+                (at - key.objectid.get()) / self.sector..(end - key.objectid.get()) / self.sector;
+            let changed = self.tree.update(host, &key, |data| {
+                let fits = range.end.div_ceil(8) <= data.len() as u64;
+                let expected = fits && range.clone().all(|bit| bit_at(data, bit) != free);
+                if expected {
+                    range.clone().for_each(|bit| set_bit(data, bit, free));
+                }
+                expected
+            })?;
+            if changed != Some(true) {
+                let want = if free { "freed and is free already" } else { "to be used and is not free" };
+                return Err(damaged(self.group, &format!("{at} is {want}")));
+            }
+            at = end;
+        }
+        // A range that becomes free joins the runs beside it; one that becomes used cuts a run apart.
+        let neighbours = u32::from(before) + u32::from(behind);
+        info.extents = if free { info.extents + 1 - neighbours } else { info.extents + neighbours - 1 };
+        self.finish(host, info)
+    }
+}
+
+fn bit_at(data: &[u8], bit: u64) -> bool {
+    let byte = usize::try_from(bit / 8).expect("a bitmap's bit");
+    data[byte] & (1 << (bit % 8)) != 0
+}
+
+fn set_bit(data: &mut [u8], bit: u64, on: bool) {
+    let byte = usize::try_from(bit / 8).expect("a bitmap's bit");
+    if on {
+        data[byte] |= 1 << (bit % 8);
+    } else {
+        data[byte] &= !(1 << (bit % 8));
+    }
+}

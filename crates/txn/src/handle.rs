@@ -1,0 +1,219 @@
+//! A handle on the running transaction: the right to change trees until it ends.
+//!
+//! Whoever holds a handle never waits for a commit, which waits for all handles. So a thread holds at most one,
+//! reserves before it begins, and takes inode and range locks before.
+
+use std::cell::Cell;
+use std::panic::Location;
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
+use creamery_format::{BlockRef, KeyType};
+use creamery_tree::{BlockReferences, CowHost, FreedBlock};
+use parking_lot::RwLockReadGuard;
+
+use crate::data::DataExtent;
+use crate::delayed_refs::{Backref, ExtentKind};
+use crate::engine::Engine;
+use crate::extent_item::file_extent_address;
+use crate::reserve::{Promise, Units};
+
+thread_local! {
+    static HELD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The right to change trees in the running transaction. End it with [`Handle::end`]; dropping it unfinished
+/// aborts the transaction.
+///
+/// ```no_run
+/// # fn touch(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// use creamery_txn::Units;
+/// let handle = engine.start(Units::items(1))?;
+/// // ... change trees, passing &handle ...
+/// handle.end();
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Handle<'e> {
+    engine: &'e Engine,
+    generation: Generation,
+    ended: bool,
+    _running: Option<RwLockReadGuard<'e, ()>>,
+    _promise: Option<Promise<'e>>,
+}
+
+impl Engine {
+    /// Joins the running transaction after reserving metadata for `units`.
+    /// Errors: read-only; aborted; no space; those of a commit that the reservation needed.
+    pub fn start(&self, units: Units) -> Result<Handle<'_>> {
+        assert!(!HELD.get(), "a thread holds at most one handle");
+        self.check_writable()?;
+        self.commit_if_due()?;
+        let promise = self.promise(units)?;
+        let running = self.join();
+        self.check_writable()?;
+        HELD.set(true);
+        Ok(Handle {
+            engine: self,
+            generation: self.generation(),
+            ended: false,
+            _running: Some(running),
+            _promise: Some(promise),
+        })
+    }
+
+    /// The committer's own handle: the transaction is already closed to others.
+    pub(crate) fn committing_handle(&self) -> Handle<'_> {
+        HELD.set(true);
+        Handle { engine: self, generation: self.generation(), ended: false, _running: None, _promise: None }
+    }
+}
+
+impl Handle<'_> {
+    /// The engine it belongs to.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.engine
+    }
+
+    /// Generation of the running transaction.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Finishes the work: what was changed is part of the next commit.
+    pub fn end(mut self) {
+        self.ended = true;
+    }
+
+    /// Gives up in the middle of an operation: the transaction is aborted, the filesystem is read-only from here
+    /// on. Returns the error for the caller to pass on.
+    #[track_caller]
+    pub fn abort(&self, error: Error) -> Error {
+        self.engine.abort(&error, Location::caller());
+        error
+    }
+
+    /// Completes data written to `extent`: queues its extent with one reference by `owner`'s file extent item
+    /// whose key offset less its offset into the extent is `offset`, and records its checksums (one after
+    /// another, one per sector; none for NODATASUM).
+    /// Errors: those of inserting checksums; the caller aborts then.
+    pub fn complete_data(
+        &self,
+        extent: DataExtent,
+        owner: InodeId,
+        offset: u64,
+        sums: Option<&[u8]>,
+    ) -> Result<()> {
+        let (start, len) = (extent.start(), extent.len());
+        if let Some(sums) = sums {
+            self.engine.insert_sums(self, start, sums)?;
+        }
+        self.engine.refs.insert(start, len, ExtentKind::Data, Backref::of_file(owner, offset));
+        extent.completed();
+        Ok(())
+    }
+
+    /// Queues one more reference to a data extent; `offset` as in [`Handle::complete_data`].
+    /// Errors: none today.
+    pub fn add_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
+        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), 1);
+        Ok(())
+    }
+
+    /// Queues giving up one reference to a data extent.
+    /// Errors: none today.
+    pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
+        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), -1);
+        Ok(())
+    }
+
+    fn change_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool, by: i64) -> Result<()> {
+        let refs = &self.engine.refs;
+        let parent = block.logical();
+        if !block.is_leaf() {
+            let level = block.level() - 1;
+            let backref =
+                if by_parent { Backref::SharedBlock { parent } } else { Backref::TreeBlock { root: tree } };
+            for slot in 0..block.count() {
+                let (child, _) = block.child(slot);
+                let len = u64::from(self.engine.node_size());
+                refs.change(child, len, ExtentKind::TreeBlock { level }, backref, by);
+            }
+            return Ok(());
+        }
+        for slot in 0..block.count() {
+            let key = block.key(slot);
+            if key.kind != KeyType::EXTENT_DATA {
+                continue;
+            }
+            let Some((start, len, offset)) = file_extent_address(block.data(slot)) else { continue };
+            let backref = if by_parent {
+                Backref::SharedData { parent }
+            } else {
+                Backref::ExtentData { root: tree, ino: key.objectid, offset: key.offset.wrapping_sub(offset) }
+            };
+            refs.change(start, len, ExtentKind::Data, backref, by);
+        }
+        Ok(())
+    }
+}
+
+impl CowHost for Handle<'_> {
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn allocate(&self, tree: TreeId, level: u8, hint: Logical) -> Result<Logical> {
+        let len = u64::from(self.engine.node_size());
+        let kind = Engine::kind_for(tree);
+        let at = self.engine.space.allocate_block(kind, len, hint).ok_or_else(|| {
+            Error::new(ErrorKind::NoSpace, format!("allocating a {kind} block for tree {tree} level {level}"))
+        })?;
+        let backref = Backref::TreeBlock { root: tree };
+        self.engine.refs.insert(at, len, ExtentKind::TreeBlock { level }, backref);
+        Ok(at)
+    }
+
+    fn free(&self, block: FreedBlock) -> Result<()> {
+        let len = u64::from(self.engine.node_size());
+        let backref = Backref::TreeBlock { root: block.tree };
+        let unwritten = block.generation == self.generation && block.last_reference;
+        if unwritten && self.engine.refs.cancel(block.logical, backref) {
+            self.engine.space.give_back(block.logical, len);
+            return Ok(());
+        }
+        let kind = ExtentKind::TreeBlock { level: block.level };
+        self.engine.refs.change(block.logical, len, kind, backref, -1);
+        Ok(())
+    }
+
+    fn references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
+        self.engine.block_references(at, level)
+    }
+
+    fn add_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {
+        self.change_references(tree, block, by_parent, 1)
+    }
+
+    fn drop_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {
+        self.change_references(tree, block, by_parent, -1)
+    }
+
+    fn set_full_backref(&self, at: Logical, level: u8) -> Result<()> {
+        self.engine.refs.set_full_backref(at, u64::from(self.engine.node_size()), level);
+        Ok(())
+    }
+}
+
+impl Drop for Handle<'_> {
+    #[track_caller]
+    fn drop(&mut self) {
+        HELD.set(false);
+        if !self.ended {
+            let error = Error::new(ErrorKind::Aborted, "a transaction handle was dropped unfinished");
+            self.engine.abort(&error, Location::caller());
+        }
+    }
+}

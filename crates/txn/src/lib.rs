@@ -1,0 +1,51 @@
+//! Transactions: changing many trees as one.
+//!
+//! An [`Engine`] is an open filesystem below the level of files. Many threads change trees at once, each with a
+//! [`Handle`] on the one running transaction; [`Engine::commit`] makes everything durable that ended before. The
+//! mechanisms live in rooms of their own, each with its essay at the head of its file:
+//!
+//! | file | mechanism |
+//! |---|---|
+//! | `reserve` | metadata is promised before a handle begins |
+//! | `handle` | the right to change trees; the trees' host for copy on write |
+//! | `delayed_refs` | reference changes queue until the commit |
+//! | `extent_tree`, `extent_item` | who refers to which extent |
+//! | `free_space`, `free_space_tree` | free space in memory and on disk |
+//! | `block_group`, `space`, `chunks`, `device_space` | where space comes from |
+//! | `data`, `sums` | data extents and their checksums |
+//! | `commit`, `commit_root` | the way to durability, and what old roots still need |
+//! | `roots`, `open` | the root tree; opening |
+//!
+//! # Locking
+//! Inode and range locks of the layer above, then the transaction's gate (a handle), then the chunk mutex or node
+//! locks, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
+
+mod block_group;
+mod chunks;
+mod commit;
+mod commit_root;
+mod counters;
+mod data;
+mod delayed_refs;
+mod device_space;
+mod engine;
+mod extent_item;
+mod extent_tree;
+mod free_space;
+mod free_space_tree;
+mod handle;
+mod open;
+mod participant;
+mod reserve;
+mod roots;
+mod space;
+mod sums;
+
+pub use commit_root::CommitRootGuard;
+pub use counters::{EngineCounters, SpaceReport};
+pub use data::DataExtent;
+pub use engine::{Engine, Options};
+pub use handle::Handle;
+pub use participant::{CommitParticipant, Phase, Reclaimer};
+pub use reserve::Units;
+pub use space::SpaceKind;

@@ -1,0 +1,181 @@
+//! Opening: from the superblock to all fixed trees, and the judgement whether writing is possible.
+//!
+//! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
+//! that this version cannot continue: a log to replay, quotas, a balance or device replacement in progress, a
+//! seed device, a free space tree that is missing or not valid.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId, Wait};
+use creamery_format::{
+    BlockRef, CompatRo, Expected, Incompat, Key, KeyType, RawDevReplace, SuperFlags, Superblock,
+};
+use creamery_tree::{BufferStore, RootPointer, Tree};
+use creamery_volume::{Chunk, Mode, Volume};
+use zerocopy::FromBytes;
+
+use crate::chunks::ChunkState;
+use crate::engine::{Engine, Options, Parts};
+use crate::roots::{find_root_item, root_pointer};
+
+/// Replacement states in which a device is being replaced (started, suspended).
+const REPLACE_ACTIVE: [u64; 2] = [1, 4];
+/// Quota status flag: quotas are on.
+const QUOTA_ON: u64 = 1;
+/// Key objectid of the balance item (-4).
+const BALANCE_OBJECTID: ObjectId = ObjectId::new(4_u64.wrapping_neg());
+
+impl Engine {
+    /// Opens the filesystem on `volume`. When it can only be read, [`Engine::read_only`] says why; it is an
+    /// error if writing was asked for ([`Options::read_only`] is false).
+    /// Errors: read-only, by name; unsupported; device errors; damage.
+    pub fn open(volume: Volume, options: Options) -> Result<Arc<Self>> {
+        let volume = Arc::new(volume);
+        let superblock = volume.superblock();
+        let (logical, level, generation) = superblock.chunk_root();
+        let chunk_root = RootPointer { logical, generation, level };
+        let store = Arc::new(open_store(&volume, chunk_root, &options)?);
+        let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
+        read_chunks(&volume, &chunk_tree)?;
+        let (logical, level) = superblock.root();
+        let root = RootPointer { logical, generation: superblock.generation(), level };
+        let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
+        let by_id = |id: TreeId| {
+            find_root_item(&root_tree, id)?.map(|(_, item)| open_by_item(&store, id, &item)).transpose()
+        };
+        let required = |id: TreeId| {
+            by_id(id)?.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("tree {id} has no root item")))
+        };
+        let dev_tree = required(TreeId::DEV)?;
+        let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
+        let devices = Self::load_devices(&chunk_tree, &dev_tree)?;
+        let refusal = refusal_to_write(&superblock, &root_tree, &dev_tree)?;
+        let read_only = match refusal {
+            Some(reason) if !options.read_only => {
+                let message = format!("{}: {reason}; it can be opened read-only", volume.describe());
+                return Err(Error::new(ErrorKind::ReadOnly, message));
+            }
+            _ if options.read_only || volume.mode() == Mode::ReadOnly => Some("opened read-only".to_owned()),
+            _ => None,
+        };
+        let parts = Parts {
+            extent_tree: required(TreeId::EXTENT)?,
+            csum_tree: required(TreeId::CSUM)?,
+            free_space_tree: by_id(TreeId::FREE_SPACE)?,
+            block_group_tree: if has_group_tree { Some(required(TreeId::BLOCK_GROUP)?) } else { None },
+            volume,
+            store: Arc::clone(&store),
+            chunk_tree,
+            dev_tree,
+            chunks: creamery_base::lock::RankedMutex::new(ChunkState::new(devices)),
+            read_only,
+            root_tree,
+        };
+        let engine = Self::from_parts(parts, options);
+        engine.load_groups(engine.read_only().is_none())?;
+        Ok(Arc::new(engine))
+    }
+}
+
+/// The buffer store needs the chunk tree's UUID, which stands in every tree block: read from the first one.
+fn open_store(volume: &Arc<Volume>, chunk_root: RootPointer, options: &Options) -> Result<BufferStore> {
+    let want = Expected {
+        logical: chunk_root.logical,
+        level: Some(chunk_root.level),
+        generation: Some(chunk_root.generation),
+        owner: Some(TreeId::CHUNK),
+        first_key: None,
+        fsid: volume.metadata_uuid(),
+        checksum: volume.checksum_type(),
+    };
+    let block = volume.read_tree_block(chunk_root.logical, &want, Wait::Yes)?;
+    let uuid = BlockRef::new(&block).chunk_tree_uuid();
+    Ok(BufferStore::new(Arc::clone(volume), options.cache_bytes, uuid))
+}
+
+fn open_fixed(store: &Arc<BufferStore>, id: TreeId, root: RootPointer) -> Result<Tree> {
+    let tree = Tree::open(Arc::clone(store), id, root, 0, Generation::new(0))?;
+    tree.switch_commit_root(root);
+    Ok(tree)
+}
+
+fn open_by_item(store: &Arc<BufferStore>, id: TreeId, item: &creamery_format::RawRootItem) -> Result<Tree> {
+    let blocks = item.bytes_used.get() / u64::from(store.volume().node_size());
+    let root = root_pointer(item);
+    let last_snapshot = Generation::new(item.last_snapshot.get());
+    let tree = Tree::open(Arc::clone(store), id, root, blocks, last_snapshot)?;
+    tree.switch_commit_root(root);
+    Ok(tree)
+}
+
+/// Pushes all chunks of the chunk tree into the volume, which knew only those in the superblock.
+fn read_chunks(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
+    let first = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, 0);
+    let mut chunks = Vec::new();
+    let mut cursor = chunk_tree.cursor(&first, Wait::Yes)?;
+    while let Some((key, data)) = cursor.item() {
+        if key.objectid != ObjectId::FIRST_CHUNK_TREE || key.kind != KeyType::CHUNK_ITEM {
+            break;
+        }
+        let chunk = Chunk::from_item(key.offset.into(), data, volume.sector_size())?;
+        match volume.chunk_at(chunk.start) {
+            Some(known) if *known == chunk => {}
+            Some(known) => {
+                let message = format!("chunk {} differs from the superblock's chunk {}", chunk.start, known.start);
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            None => chunks.push(chunk),
+        }
+        cursor.advance()?;
+    }
+    drop(cursor);
+    volume.push_chunks(chunks)
+}
+
+/// Why this filesystem may not be written, if so.
+fn refusal_to_write(superblock: &Superblock, root_tree: &Tree, dev_tree: &Tree) -> Result<Option<String>> {
+    if superblock.log_root().is_some() {
+        return Ok(Some("a log is to be replayed (mount it once with Linux)".to_owned()));
+    }
+    if superblock.flags().contains(SuperFlags::SEEDING) {
+        return Ok(Some("it is a seed device".to_owned()));
+    }
+    if !superblock.incompat().contains(Incompat::SKINNY_METADATA) {
+        return Ok(Some("it has no skinny metadata (btrfstune -x adds it)".to_owned()));
+    }
+    if superblock.incompat().contains(Incompat::SIMPLE_QUOTA) {
+        return Ok(Some("simple quotas are in use".to_owned()));
+    }
+    let tree_complete = CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID;
+    if !superblock.compat_ro().contains(tree_complete) {
+        return Ok(Some("its free space tree is missing or not valid (mount it once with space_cache=v2)".to_owned()));
+    }
+    let balance = Key::new(BALANCE_OBJECTID, KeyType::TEMPORARY_ITEM, 0);
+    if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {
+        return Ok(Some("a balance is in progress".to_owned()));
+    }
+    let replace = Key::new(ObjectId::new(0), KeyType::DEV_REPLACE, 0);
+    let active = dev_tree.get(&replace, Wait::Yes, |data| {
+        RawDevReplace::ref_from_bytes(data).map_or(true, |item| REPLACE_ACTIVE.contains(&item.replace_state.get()))
+    })?;
+    if active == Some(true) {
+        return Ok(Some("a device replacement is in progress".to_owned()));
+    }
+    if find_root_item(root_tree, TreeId::QUOTA)?.is_some() && quotas_are_on(root_tree)? {
+        return Ok(Some("quotas are on".to_owned()));
+    }
+    Ok(None)
+}
+
+/// Reads the quota tree's status item.
+fn quotas_are_on(root_tree: &Tree) -> Result<bool> {
+    let Some((_, item)) = find_root_item(root_tree, TreeId::QUOTA)? else { return Ok(false) };
+    let tree = open_by_item(root_tree.store(), TreeId::QUOTA, &item)?;
+    let status = Key::new(ObjectId::new(0), KeyType::QGROUP_STATUS, 0);
+    // version u64, generation u64, flags u64
+    let flags = tree.get(&status, Wait::Yes, |data| data.get(16..24).map(|flags| flags.try_into().ok()))?;
+    Ok(match flags.flatten().flatten() {
+        Some(flags) => u64::from_le_bytes(flags) & QUOTA_ON != 0,
+        None => true,
+    })
+}

@@ -1,0 +1,115 @@
+//! Reserving metadata before a handle begins, so that "no space" comes early and never in the middle of a
+//! commit.
+//!
+//! A handle says how many tree leaves it may change at most; each is reckoned with a whole path copied and split
+//! once. What handles were promised, plus what the commit itself will need for the trees it must update (extent,
+//! free space, block groups, checksums, roots), must fit into the space that can be handed out right now. If it
+//! does not, a chunk is allocated; if there is no room for one, a commit frees what is pinned; if that does not
+//! help, the answer is "no space" and nothing has been changed.
+//!
+//! What the commit needs is bounded from two sides: a queued reference change touches one leaf of each of those
+//! trees, and a tree cannot be copied more than once as a whole.
+//!
+//! # Invariants
+//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out;
+//!   handles that free space may use the commit's share as far as `RESERVE_FOR_FREEING` of it.
+//! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Result};
+
+use crate::engine::Engine;
+use crate::space::SpaceKind;
+
+/// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
+const BLOCKS_PER_UNIT: u64 = 8;
+/// Blocks that every commit may need besides: roots, device items, chunk items.
+const BLOCKS_PER_COMMIT: u64 = 24;
+/// Bytes that one queued change adds to the extent tree and the free space tree at most.
+const BYTES_PER_HEAD: u64 = 256;
+/// Leaves per queued change: extent tree, free space tree, checksum tree.
+const LEAVES_PER_HEAD: u64 = 3;
+
+/// How many leaves a handle may change at most.
+///
+/// ```
+/// use creamery_txn::Units;
+/// assert_ne!(Units::items(3), Units::freeing(3));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Units {
+    items: u32,
+    freeing: bool,
+}
+
+impl Units {
+    /// For an operation that changes up to `items` items in different leaves.
+    #[must_use]
+    pub const fn items(items: u32) -> Self {
+        Self { items, freeing: false }
+    }
+
+    /// The same for an operation whose point is to free space: it may use the reserve, so that removing files
+    /// works on a full filesystem.
+    #[must_use]
+    pub const fn freeing(items: u32) -> Self {
+        Self { items, freeing: true }
+    }
+}
+
+/// Metadata bytes promised to a handle; given back when dropped.
+#[must_use]
+pub(crate) struct Promise<'e> {
+    engine: &'e Engine,
+    bytes: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        *self.engine.space.promised.lock() -= self.bytes;
+    }
+}
+
+impl Engine {
+    /// Bytes that the next commit may have to allocate.
+    fn commit_need(&self) -> u64 {
+        let node = u64::from(self.node_size());
+        let heads = self.refs.len() as u64 + self.store().dirty_bytes() / node;
+        let trees = self.commit_tree_blocks();
+        let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
+        let grown = heads.saturating_mul(BYTES_PER_HEAD) / (node / 2);
+        (copied + grown + BLOCKS_PER_COMMIT) * node
+    }
+
+    /// Reserves metadata for `units`; allocates a chunk or commits when it has to.
+    pub(crate) fn promise(&self, units: Units) -> Result<Promise<'_>> {
+        let need = u64::from(units.items) * BLOCKS_PER_UNIT * u64::from(self.node_size());
+        let mut committed = false;
+        loop {
+            if let Some(promise) = self.try_promise(need, units.freeing) {
+                return Ok(promise);
+            }
+            if self.allocate_chunk(SpaceKind::Metadata)? || self.participants.reclaim()? {
+                continue;
+            }
+            if committed {
+                let message = format!("reserving {need} bytes of metadata for {} items", units.items);
+                return Err(Error::new(ErrorKind::NoSpace, message));
+            }
+            committed = true;
+            gate::passing(Reason::Reservation, || self.commit())?;
+        }
+    }
+
+    fn try_promise(&self, need: u64, freeing: bool) -> Option<Promise<'_>> {
+        let commit_need = self.commit_need();
+        let commit_share = if freeing { commit_need / 2 } else { commit_need };
+        let available = self.space.available(SpaceKind::Metadata);
+        let mut promised = self.space.promised.lock();
+        if *promised + need + commit_share > available {
+            return None;
+        }
+        *promised += need;
+        Some(Promise { engine: self, bytes: need })
+    }
+}

@@ -1,0 +1,149 @@
+//! The root tree: where every other tree's root is, and what the subvolumes are.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
+use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
+use creamery_tree::{CowHost, RootPointer, Tree};
+use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
+
+use crate::engine::Engine;
+use crate::handle::Handle;
+
+/// Linux' mark in a root item's embedded inode that its flags are valid (BTRFS_INODE_ROOT_ITEM_INIT).
+const ROOT_ITEM_INIT: u64 = 1 << 31;
+
+/// The key of a tree's root item and its item: the last one with that id (a snapshot's key offset is its
+/// generation).
+pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key, RawRootItem)>> {
+    let last = Key::new(id.objectid(), KeyType::ROOT_ITEM, u64::MAX);
+    let cursor = root_tree.cursor_at_or_before(&last, Wait::Yes)?;
+    let Some((key, data)) = cursor.item() else { return Ok(None) };
+    if key.objectid != id.objectid() || key.kind != KeyType::ROOT_ITEM {
+        return Ok(None);
+    }
+    // Filesystems from before 3.6 have shorter items; the rest reads as zero.
+    let mut item = RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
+    let len = data.len().min(size_of::<RawRootItem>());
+    item.as_mut_bytes()[..len].copy_from_slice(&data[..len]);
+    Ok(Some((key, item)))
+}
+
+/// Where a root item says that the tree is.
+pub(crate) fn root_pointer(item: &RawRootItem) -> RootPointer {
+    RootPointer {
+        logical: Logical::new(item.bytenr.get()),
+        generation: Generation::new(item.generation.get()),
+        level: item.level,
+    }
+}
+
+impl Engine {
+    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
+    /// Errors: not found; device errors; damage.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        if let Some(tree) = self.trees.read().get(&id) {
+            return Ok(Arc::clone(tree));
+        }
+        let Some((_, item)) = find_root_item(&self.root_tree, id)? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("tree {id}")));
+        };
+        let tree = Arc::new(self.open_tree(id, &item)?);
+        let mut trees = self.trees.write();
+        Ok(Arc::clone(trees.entry(id).or_insert(tree)))
+    }
+
+    pub(crate) fn open_tree(&self, id: TreeId, item: &RawRootItem) -> Result<Tree> {
+        let blocks = item.bytes_used.get() / u64::from(self.node_size());
+        let last_snapshot = Generation::new(item.last_snapshot.get());
+        let root = root_pointer(item);
+        let tree = Tree::open(Arc::clone(self.store()), id, root, blocks, last_snapshot)?;
+        tree.switch_commit_root(root);
+        Ok(tree)
+    }
+
+    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
+    /// Errors: not found; device errors; damage.
+    pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
+        match find_root_item(&self.root_tree, id)? {
+            Some((_, item)) => Ok(item),
+            None => Err(Error::new(ErrorKind::NotFound, format!("root item of tree {id}"))),
+        }
+    }
+
+    /// Writes the present root of `tree` into its root item, when it differs. True when it did.
+    pub(crate) fn record_root(&self, host: &dyn CowHost, tree: &Tree) -> Result<bool> {
+        let root = tree.root_pointer()?;
+        let Some((key, mut item)) = find_root_item(&self.root_tree, tree.id())? else {
+            return Err(Error::new(ErrorKind::Corrupt, format!("tree {} has no root item", tree.id())));
+        };
+        if root_pointer(&item) == root {
+            return Ok(false);
+        }
+        item.bytenr = U64::new(root.logical.get());
+        item.generation = U64::new(root.generation.get());
+        item.generation_v2 = U64::new(root.generation.get());
+        item.level = root.level;
+        item.bytes_used = U64::new(tree.blocks() * u64::from(self.node_size()));
+        self.root_tree.upsert(host, &key, item.as_bytes())?;
+        Ok(true)
+    }
+}
+
+impl Handle<'_> {
+    /// Makes the tree of a new subvolume, with its root directory's inode item and its own name "..", and its
+    /// root item.
+    /// Errors: already exists; no space; device errors; damage. The caller aborts.
+    pub fn create_subvolume_tree(
+        &self,
+        id: TreeId,
+        uuid: Uuid,
+        otime: Timespec,
+        root_dir: &RawInodeItem,
+    ) -> Result<Arc<Tree>> {
+        let engine = self.engine();
+        let tree = Arc::new(Tree::create(Arc::clone(engine.store()), id, self)?);
+        let ino = ObjectId::FIRST_FREE;
+        tree.insert(self, &Key::new(ino, KeyType::INODE_ITEM, 0), root_dir.as_bytes())?;
+        let parent_ref = [&0_u64.to_le_bytes()[..], &2_u16.to_le_bytes(), b".."].concat();
+        tree.insert(self, &Key::new(ino, KeyType::INODE_REF, ino.get()), &parent_ref)?;
+        let root = tree.root_pointer()?;
+        let mut item = RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
+        item.inode.generation = U64::new(1);
+        item.inode.size = U64::new(3);
+        item.inode.nlink = 1.into();
+        item.inode.nbytes = U64::new(u64::from(engine.node_size()));
+        item.inode.mode = 0o40755.into();
+        item.inode.flags = U64::new(ROOT_ITEM_INIT);
+        item.bytenr = U64::new(root.logical.get());
+        item.generation = U64::new(root.generation.get());
+        item.generation_v2 = item.generation;
+        item.root_dirid = U64::new(ino.get());
+        item.bytes_used = U64::new(u64::from(engine.node_size()));
+        item.refs = 1.into();
+        item.level = root.level;
+        item.uuid = uuid.into_bytes();
+        item.otransid = item.generation;
+        item.ctransid = item.generation;
+        item.otime.sec = otime.sec.into();
+        item.otime.nsec = otime.nsec.into();
+        item.ctime = item.otime;
+        let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
+        engine.root_tree.insert(self, &key, item.as_bytes())?;
+        engine.trees.write().insert(id, Arc::clone(&tree));
+        Ok(tree)
+    }
+
+    /// Changes a tree's root item. Where the root is stays the commit's business.
+    /// Errors: not found; no space; device errors; damage.
+    pub fn update_root_item(&self, id: TreeId, edit: impl FnOnce(&mut RawRootItem)) -> Result<()> {
+        let engine = self.engine();
+        let Some((key, mut item)) = find_root_item(&engine.root_tree, id)? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("root item of tree {id}")));
+        };
+        let root = root_pointer(&item);
+        edit(&mut item);
+        assert_eq!(root_pointer(&item), root, "only the commit moves a root");
+        engine.root_tree.upsert(self, &key, item.as_bytes())
+    }
+}

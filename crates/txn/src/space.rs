@@ -1,0 +1,172 @@
+//! Space: all block groups, by address and by what they hold, and the counters of what was promised.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::Logical;
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_format::BlockGroupFlags;
+use parking_lot::RwLock;
+
+use crate::block_group::BlockGroup;
+
+/// What a block group is for.
+///
+/// ```
+/// use creamery_txn::SpaceKind;
+/// assert_eq!(SpaceKind::Data.to_string(), "data");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum SpaceKind {
+    /// File data.
+    Data,
+    /// All trees but the chunk tree.
+    Metadata,
+    /// The chunk tree.
+    System,
+}
+
+impl SpaceKind {
+    pub(crate) fn flag(self) -> BlockGroupFlags {
+        match self {
+            Self::Data => BlockGroupFlags::DATA,
+            Self::Metadata => BlockGroupFlags::METADATA,
+            Self::System => BlockGroupFlags::SYSTEM,
+        }
+    }
+}
+
+impl std::fmt::Display for SpaceKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Data => "data",
+            Self::Metadata => "metadata",
+            Self::System => "system",
+        })
+    }
+}
+
+/// All block groups of a filesystem.
+pub(crate) struct Space {
+    groups: RwLock<BTreeMap<Logical, Arc<BlockGroup>>>,
+    /// Metadata bytes promised to open handles.
+    pub(crate) promised: RankedMutex<u64, { rank::SPACE }>,
+    bytes_used: AtomicU64,
+}
+
+impl Space {
+    pub(crate) fn new(bytes_used: u64) -> Self {
+        Self {
+            groups: RwLock::new(BTreeMap::new()),
+            promised: RankedMutex::new(0),
+            bytes_used: AtomicU64::new(bytes_used),
+        }
+    }
+
+    pub(crate) fn add_group(&self, group: Arc<BlockGroup>) {
+        self.groups.write().insert(group.start, group);
+    }
+
+    pub(crate) fn remove_group(&self, start: Logical) {
+        self.groups.write().remove(&start);
+    }
+
+    /// All groups in order of address.
+    pub(crate) fn groups(&self) -> Vec<Arc<BlockGroup>> {
+        self.groups.read().values().cloned().collect()
+    }
+
+    /// Groups that hold this kind. A mixed group holds data and metadata.
+    pub(crate) fn groups_of(&self, kind: SpaceKind) -> Vec<Arc<BlockGroup>> {
+        let groups = self.groups.read();
+        groups.values().filter(|group| group.flags.contains(kind.flag())).cloned().collect()
+    }
+
+    /// The group that an address lies in.
+    pub(crate) fn group_at(&self, at: Logical) -> Option<Arc<BlockGroup>> {
+        let groups = self.groups.read();
+        let (_, group) = groups.range(..=at).next_back()?;
+        (at < group.end()).then(|| Arc::clone(group))
+    }
+
+    /// Bytes of this kind that can be handed out now.
+    pub(crate) fn available(&self, kind: SpaceKind) -> u64 {
+        self.groups_of(kind).iter().map(|group| group.available()).sum()
+    }
+
+    /// Bytes freed since the last commit, of all kinds.
+    pub(crate) fn pinned(&self) -> u64 {
+        self.groups().iter().map(|group| group.state.lock().pinned).sum()
+    }
+
+    /// Hands out one tree block of `len` bytes, first the group that took the last one.
+    pub(crate) fn allocate_block(&self, kind: SpaceKind, len: u64, hint: Logical) -> Option<Logical> {
+        let groups = self.groups.read();
+        let hinted = groups.range(..=hint).next_back().map(|(_, group)| group);
+        let wanted = |group: &&Arc<BlockGroup>| group.flags.contains(kind.flag());
+        hinted.filter(wanted).into_iter().chain(groups.values().filter(wanted)).find_map(|group| {
+            let mut state = group.state.lock();
+            if state.read_only > 0 || state.removed {
+                return None;
+            }
+            let cursor = state.cursor;
+            let at = state.free.allocate_aligned(len, cursor)?;
+            state.cursor = at + len;
+            Some(Logical::new(at))
+        })
+    }
+
+    /// Hands out data space: `len` bytes, else the longest extent there is, not below `min`.
+    pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+        let groups = self.groups_of(SpaceKind::Data);
+        let usable = |group: &&Arc<BlockGroup>| group.available() > 0;
+        let whole = groups.iter().filter(usable).find(|group| group.state.lock().free.longest() >= len);
+        let longest = || groups.iter().filter(usable).max_by_key(|group| group.state.lock().free.longest());
+        let group = whole.or_else(longest)?;
+        let mut state = group.state.lock();
+        let (at, got) = state.free.allocate_best(len, min)?;
+        state.reservations += 1;
+        drop(state);
+        Some((Arc::clone(group), Logical::new(at), got))
+    }
+
+    /// Counts bytes that an extent item now stands for, or no longer.
+    pub(crate) fn count_used(&self, at: Logical, len: u64, added: bool) {
+        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
+        let mut state = group.state.lock();
+        if added {
+            state.used += len;
+            self.bytes_used.fetch_add(len, Ordering::Relaxed);
+        } else {
+            assert!(state.used >= len, "block group {} would use less than nothing", group.start);
+            state.used -= len;
+            self.bytes_used.fetch_sub(len, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes in extents, all groups together; what the superblock records.
+    pub(crate) fn bytes_used(&self) -> u64 {
+        self.bytes_used.load(Ordering::Relaxed)
+    }
+
+    /// Gives space back that nothing durable reaches.
+    pub(crate) fn give_back(&self, at: Logical, len: u64) {
+        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
+        group.state.lock().free.add(at.get(), len);
+    }
+
+    /// Marks space as freed but still reached by the last commit.
+    pub(crate) fn pin(&self, at: Logical, len: u64) {
+        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
+        group.state.lock().pinned += len;
+    }
+
+    /// Gives pinned space back, once the superblock that no longer needs it is durable.
+    pub(crate) fn unpin(&self, at: Logical, len: u64) {
+        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
+        let mut state = group.state.lock();
+        state.pinned -= len;
+        state.free.add(at.get(), len);
+    }
+}
