@@ -20,6 +20,8 @@ pub mod rank {
     pub const CHUNK_ALLOCATION: u8 = 30;
     /// A delayed ref head.
     pub const REF_HEAD: u8 = 40;
+    /// Rewriting a bad copy: held across that I/O, and under node locks.
+    pub const REPAIR: u8 = 50;
     /// Short locks start here: no I/O, no node lock under them.
     pub const SHARD: u8 = 60;
     /// Space counters and block groups.

@@ -1,0 +1,254 @@
+//! A chunk: which logical range lies on which devices, and its item in the chunk tree and in the superblock.
+
+use creamery_base::{DevId, Error, ErrorKind, Logical, Result, Uuid};
+use creamery_format::{BlockGroupFlags, RawChunk, RawStripe, STRIPE_LEN};
+use zerocopy::IntoBytes;
+
+use crate::mapping::Layout;
+
+/// The largest chunk that is believed. Linux makes none beyond 10 GiB; this only keeps sums from wrapping.
+const LEN_MAX: u64 = 1 << 56;
+
+/// Where a logical range lies.
+///
+/// ```
+/// use creamery_base::{DevId, Logical, Uuid};
+/// use creamery_format::BlockGroupFlags;
+/// use creamery_volume::{Chunk, Stripe};
+/// let stripe = |offset| Stripe { dev: DevId::new(1), offset, dev_uuid: Uuid::nil() };
+/// let chunk = Chunk::new(
+///     Logical::new(22020096),
+///     8 << 20,
+///     BlockGroupFlags::SYSTEM | BlockGroupFlags::DUP,
+///     4096,
+///     vec![stripe(22020096), stripe(30408704)],
+/// );
+/// assert_eq!(Chunk::from_item(chunk.start, &chunk.to_item(), 4096)?, chunk);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chunk {
+    /// First address.
+    pub start: Logical,
+    /// Bytes.
+    pub len: u64,
+    /// What it is for, and its profile.
+    pub flags: BlockGroupFlags,
+    /// Bytes of one stripe element.
+    pub stripe_len: u64,
+    /// Alignment hint, kept as found.
+    pub io_align: u32,
+    /// Width hint, kept as found.
+    pub io_width: u32,
+    /// Sector size when it was made.
+    pub sector_size: u32,
+    /// The tree it belongs to: the extent tree.
+    pub owner: u64,
+    /// Copies within a RAID10 chunk; otherwise 0 or 1.
+    pub sub_stripes: u16,
+    /// Its parts on devices.
+    pub stripes: Vec<Stripe>,
+}
+
+/// A chunk's part on one device.
+///
+/// ```
+/// use creamery_base::{DevId, Uuid};
+/// use creamery_volume::Stripe;
+/// let stripe = Stripe { dev: DevId::new(1), offset: 1 << 20, dev_uuid: Uuid::nil() };
+/// assert_eq!(stripe.clone(), stripe);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stripe {
+    /// The device.
+    pub dev: DevId,
+    /// Where it begins there.
+    pub offset: u64,
+    /// The device's UUID.
+    pub dev_uuid: Uuid,
+}
+
+impl Chunk {
+    /// A chunk as Linux makes one.
+    ///
+    /// # Panics
+    /// When the number of stripes does not suit the profile, or an address is not aligned.
+    #[must_use]
+    pub fn new(
+        start: Logical,
+        len: u64,
+        flags: BlockGroupFlags,
+        sector_size: u32,
+        stripes: Vec<Stripe>,
+    ) -> Self {
+        let sub_stripes = if flags.contains(BlockGroupFlags::RAID10) { 2 } else { 1 };
+        let io_unit = u32::try_from(STRIPE_LEN).expect("64 KiB fit");
+        let chunk = Self {
+            start,
+            len,
+            flags,
+            stripe_len: STRIPE_LEN,
+            io_align: io_unit,
+            io_width: io_unit,
+            sector_size,
+            owner: creamery_base::TreeId::EXTENT.get(),
+            sub_stripes,
+            stripes,
+        };
+        if let Err(reason) = chunk.check(sector_size) {
+            panic!("a chunk that no reader would accept: {reason}");
+        }
+        chunk
+    }
+
+    /// The chunk whose item at `start` has these bytes, every field checked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] with the field that is wrong.
+    pub fn from_item(start: Logical, bytes: &[u8], sector_size: u32) -> Result<Self> {
+        let view = creamery_format::Chunk::parse(bytes).map_err(|kind| corrupt(start, &kind))?;
+        Self::from_view(start, &view, sector_size)
+    }
+
+    /// The same for an item that was split off the superblock's array.
+    pub(crate) fn from_view(
+        start: Logical,
+        view: &creamery_format::Chunk<'_>,
+        sector_size: u32,
+    ) -> Result<Self> {
+        let raw = view.head;
+        let chunk = Self {
+            start,
+            len: raw.length.get(),
+            flags: view.flags(),
+            stripe_len: raw.stripe_len.get(),
+            io_align: raw.io_align.get(),
+            io_width: raw.io_width.get(),
+            sector_size: raw.sector_size.get(),
+            owner: raw.owner.get(),
+            sub_stripes: raw.sub_stripes.get(),
+            stripes: view.stripes.iter().map(Stripe::from_raw).collect(),
+        };
+        chunk.check(sector_size).map_err(|reason| corrupt(start, &reason))?;
+        Ok(chunk)
+    }
+
+    /// The bytes of its item.
+    #[must_use]
+    pub fn to_item(&self) -> Vec<u8> {
+        let raw = RawChunk {
+            length: self.len.into(),
+            owner: self.owner.into(),
+            stripe_len: self.stripe_len.into(),
+            kind: self.flags.bits().into(),
+            io_align: self.io_align.into(),
+            io_width: self.io_width.into(),
+            sector_size: self.sector_size.into(),
+            num_stripes: self.stripe_count().into(),
+            sub_stripes: self.sub_stripes.into(),
+        };
+        let mut bytes = raw.as_bytes().to_vec();
+        for stripe in &self.stripes {
+            bytes.extend_from_slice(stripe.to_raw().as_bytes());
+        }
+        bytes
+    }
+
+    /// The first address after it.
+    #[must_use]
+    pub fn end(&self) -> Logical {
+        self.start + self.len // checked when it was made
+    }
+
+    /// Bytes that each stripe takes on its device.
+    #[must_use]
+    pub fn stripe_bytes(&self) -> u64 {
+        self.len / u64::from(self.layout().columns)
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout_if_valid().expect("the number of stripes was checked when the chunk was made")
+    }
+
+    fn layout_if_valid(&self) -> Option<Layout> {
+        Layout::of(self.flags, self.stripe_count(), self.sub_stripes)
+    }
+
+    fn stripe_count(&self) -> u16 {
+        u16::try_from(self.stripes.len())
+            .expect("the number of stripes was read from, or will be put in, 16 bits")
+    }
+
+    /// What a careful reader demands of a chunk, with its place known.
+    fn check(&self, sector_size: u32) -> Result<(), String> {
+        let unit = u64::from(sector_size);
+        let aligned = |what: &str, value: u64| match value.is_multiple_of(unit) {
+            true => Ok(()),
+            false => Err(format!("{what} is not aligned, found {value}, want a multiple of {unit}")),
+        };
+        aligned("address", self.start.get())?;
+        aligned("length", self.len)?;
+        if self.len == 0 || self.len > LEN_MAX || self.start.checked_add(self.len).is_none() {
+            return Err(format!("length out of range, found {}, want [{unit}, {LEN_MAX}]", self.len));
+        }
+        if !self.stripe_len.is_power_of_two() || self.stripe_len < unit || self.stripe_len > LEN_MAX {
+            return Err(format!("wrong stripe length, found {}, want {STRIPE_LEN}", self.stripe_len));
+        }
+        if self.sector_size != sector_size {
+            return Err(format!("wrong sector size, found {}, want {sector_size}", self.sector_size));
+        }
+        self.check_flags()?;
+        let Some(layout) = self.layout_if_valid() else {
+            let (stripes, sub_stripes) = (self.stripes.len(), self.sub_stripes);
+            return Err(format!(
+                "{stripes} stripes and {sub_stripes} sub stripes do not suit profile {}",
+                self.flags
+            ));
+        };
+        if !self.len.is_multiple_of(u64::from(layout.columns)) {
+            return Err(format!("length {} cannot be dealt out to {} stripes", self.len, layout.columns));
+        }
+        for stripe in &self.stripes {
+            aligned("stripe offset", stripe.offset)?;
+            if stripe.offset.checked_add(self.len).is_none() {
+                return Err(format!("stripe offset out of range, found {}", stripe.offset));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_flags(&self) -> Result<(), String> {
+        let known = BlockGroupFlags::TYPES | BlockGroupFlags::PROFILES;
+        if !known.contains(self.flags) {
+            return Err(format!("unknown type or profile, found 0x{:x}", self.flags.bits()));
+        }
+        let types = self.flags & BlockGroupFlags::TYPES;
+        let mixed = BlockGroupFlags::DATA | BlockGroupFlags::METADATA;
+        if types.bits().count_ones() != 1 && types != mixed {
+            return Err(format!("impossible type, found {}", self.flags));
+        }
+        Ok(())
+    }
+}
+
+fn corrupt(start: Logical, reason: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("corrupt chunk: logical={start}, {reason}"))
+}
+
+impl Stripe {
+    fn from_raw(raw: &RawStripe) -> Self {
+        Self {
+            dev: DevId::new(raw.devid.get()),
+            offset: raw.offset.get(),
+            dev_uuid: Uuid::from_bytes(raw.dev_uuid),
+        }
+    }
+
+    fn to_raw(&self) -> RawStripe {
+        RawStripe {
+            devid: self.dev.get().into(),
+            offset: self.offset.into(),
+            dev_uuid: self.dev_uuid.into_bytes(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Which superblock copy of a device counts.
+//!
+//! The first copy, whenever it is whole. Linux mounts from no other, so another copy may stem from a history that
+//! Linux has left behind, and a newer one proves nothing. When the first copy is damaged (its magic number is
+//! there, the rest does not hold) the newest whole copy is taken and the notes say so. When there is no magic
+//! number the device may have been given to something else: what can be recognised is named, and at most a
+//! reader gets to see the old filesystem.
+
+use std::fmt;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::BlockDevice;
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, SuperblockError};
+
+use crate::Mode;
+use crate::signature;
+
+/// Why a device is not opened. The message is the whole line but for the device's name.
+#[derive(Debug)]
+enum Refusal {
+    Empty,
+    TooSmall { len: u64 },
+    Foreign { what: &'static str },
+    Zeros,
+    Random,
+    Overwritten { copy: u64, generation: u64 },
+    Damaged { copies: Vec<(u64, String)> },
+}
+
+impl Refusal {
+    const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Overwritten { .. } | Self::Damaged { .. } => ErrorKind::Corrupt,
+            _ => ErrorKind::InvalidInput,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("no Btrfs filesystem: it is empty"),
+            Self::TooSmall { len } => {
+                let end = SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_LEN as u64;
+                write!(f, "no Btrfs filesystem: it has {len} bytes, and a superblock ends at byte {end}")
+            }
+            Self::Foreign { what } => write!(f, "no Btrfs filesystem: it holds {what}"),
+            Self::Zeros => f.write_str("no Btrfs filesystem: zeros where the superblock would be"),
+            Self::Random => {
+                f.write_str("no Btrfs filesystem: no superblock magic, and nothing else that is known")
+            }
+            Self::Overwritten { copy, generation } => write!(
+                f,
+                "the first superblock was overwritten, while the copy at {copy} is whole (generation {generation}): \
+                 open it read-only, or restore the first one with btrfs rescue super-recover"
+            ),
+            Self::Damaged { copies } => {
+                f.write_str("no superblock copy is whole")?;
+                let mut between = ": ";
+                for (offset, reason) in copies {
+                    write!(f, "{between}at {offset}: {reason}")?;
+                    between = "; ";
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The superblock that counts, and what has to be said about the others.
+pub(crate) struct Found {
+    pub(crate) superblock: Superblock,
+    pub(crate) notes: Vec<String>,
+}
+
+/// What lies in the place of one copy.
+enum Copy {
+    Whole(Box<Superblock>),
+    NoMagic { zeros: bool },
+    Damaged(String),
+}
+
+impl Copy {
+    fn read(device: &dyn BlockDevice, offset: u64) -> Self {
+        let mut bytes = vec![0; SUPERBLOCK_LEN];
+        if let Err(error) = device.read_at(offset, &mut bytes) {
+            return Self::Damaged(error.to_string());
+        }
+        match Superblock::from_bytes(&bytes, offset) {
+            Ok(superblock) => Self::Whole(Box::new(superblock)),
+            Err(SuperblockError::Magic) => Self::NoMagic { zeros: bytes.iter().all(|&byte| byte == 0) },
+            Err(error) => Self::Damaged(error.to_string()),
+        }
+    }
+}
+
+/// Reads all copies of `device` and decides.
+pub(crate) fn find(device: &dyn BlockDevice, mode: Mode) -> Result<Found> {
+    decide(device, mode).map_err(|refusal| Error::with_source(refusal.kind(), device.describe(), refusal))
+}
+
+fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
+    let fits = |&offset: &u64| offset + SUPERBLOCK_LEN as u64 <= device.len();
+    let offsets = SUPERBLOCK_OFFSETS.into_iter().filter(fits);
+    let mut copies: Vec<(u64, Copy)> = offsets.map(|offset| (offset, Copy::read(device, offset))).collect();
+    if copies.is_empty() {
+        return Err(match (device.len(), signature::recognise(device)) {
+            (0, _) => Refusal::Empty,
+            (_, Some(what)) => Refusal::Foreign { what },
+            (len, None) => Refusal::TooSmall { len },
+        });
+    }
+    let others = copies.split_off(1);
+    match copies.remove(0) {
+        (_, Copy::Whole(superblock)) => {
+            let notes = notes_on_others(&superblock, &others);
+            Ok(Found { superblock: *superblock, notes })
+        }
+        (first, Copy::Damaged(reason)) => match newest(&others) {
+            Some((offset, superblock)) => {
+                let note = format!(
+                    "the superblock at {first} is damaged ({reason}); the copy at {offset} of generation {} was \
+                     used, the next commit restores the first one, and until then Linux does not mount this",
+                    superblock.generation()
+                );
+                Ok(Found { superblock: superblock.clone(), notes: vec![note] })
+            }
+            None => Err(Refusal::Damaged { copies: reasons(first, reason, &others) }),
+        },
+        (_, Copy::NoMagic { zeros }) => without_magic(device, mode, zeros, &others),
+    }
+}
+
+fn without_magic(
+    device: &dyn BlockDevice,
+    mode: Mode,
+    zeros: bool,
+    others: &[(u64, Copy)],
+) -> Result<Found, Refusal> {
+    if let Some(what) = signature::recognise(device) {
+        return Err(Refusal::Foreign { what });
+    }
+    match newest(others) {
+        Some((copy, superblock)) if mode == Mode::ReadOnly => {
+            let note = format!(
+                "the first superblock was overwritten; the copy at {copy} of generation {} was used",
+                superblock.generation()
+            );
+            Ok(Found { superblock: superblock.clone(), notes: vec![note] })
+        }
+        Some((copy, superblock)) => {
+            Err(Refusal::Overwritten { copy, generation: superblock.generation().get() })
+        }
+        None if zeros => Err(Refusal::Zeros),
+        None => Err(Refusal::Random),
+    }
+}
+
+/// The whole copy of the highest generation; of equal ones the first.
+fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
+    let whole = copies.iter().filter_map(|(offset, copy)| match copy {
+        Copy::Whole(superblock) => Some((*offset, &**superblock)),
+        _ => None,
+    });
+    whole.reduce(|best, next| if next.1.generation() > best.1.generation() { next } else { best })
+}
+
+fn reasons(first: u64, reason: String, others: &[(u64, Copy)]) -> Vec<(u64, String)> {
+    let others = others.iter().map(|(offset, copy)| match copy {
+        Copy::Damaged(reason) => (*offset, reason.clone()),
+        _ => (*offset, "no superblock".to_owned()),
+    });
+    std::iter::once((first, reason)).chain(others).collect()
+}
+
+fn notes_on_others(superblock: &Superblock, others: &[(u64, Copy)]) -> Vec<String> {
+    let inside = |offset: u64| offset + SUPERBLOCK_LEN as u64 <= superblock.dev_item().total_bytes.get();
+    let note = |(offset, copy): &(u64, Copy)| match copy {
+        // What lies beyond the filesystem's end is no concern of it.
+        _ if !inside(*offset) => None,
+        Copy::Damaged(reason) => Some(format!("the superblock copy at {offset} is damaged: {reason}")),
+        Copy::NoMagic { .. } => Some(format!("the superblock copy at {offset} is missing")),
+        Copy::Whole(other) if other.fsid() != superblock.fsid() => {
+            Some(format!("the superblock copy at {offset} is of another filesystem, {}", other.fsid()))
+        }
+        Copy::Whole(other) if other.generation() > superblock.generation() => Some(format!(
+            "the superblock copy at {offset} is of generation {}, newer than the first with {}, which was used",
+            other.generation(),
+            superblock.generation()
+        )),
+        Copy::Whole(_) => None,
+    };
+    others.iter().filter_map(note).collect()
+}

@@ -1,0 +1,72 @@
+//! How often what happened. Tests assert on these, and they show that a path was taken.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What a volume has counted since it was opened.
+        ///
+        /// ```
+        /// use creamery_volume::Counters;
+        /// assert_eq!(Counters::default().repaired, 0);
+        /// ```
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        #[derive(Default)]
+        pub(crate) struct AtomicCounters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl AtomicCounters {
+            pub(crate) fn snapshot(&self) -> Counters {
+                Counters { $($name: self.$name.0.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Tree blocks asked for.
+    tree_block_reads,
+    /// Bytes of data asked for.
+    data_read_bytes,
+    /// Calls that asked for data.
+    data_reads,
+    /// Tree blocks or data sectors that had to come from another copy than the first one tried.
+    mirror_fallbacks,
+    /// Copies of tree blocks or data sectors that were bad and have been rewritten from a good one.
+    repaired,
+    /// Bad copies that could not be rewritten.
+    repair_failures,
+    /// Tree blocks or data sectors of which no copy was good.
+    unreadable,
+    /// Tree blocks written, each counted once however many copies it has.
+    tree_block_writes,
+    /// Write requests sent to devices for tree blocks and data.
+    writes,
+    /// Bytes in them.
+    write_bytes,
+    /// Write requests that failed while another copy was written.
+    write_failures,
+    /// Flushes of all devices.
+    flushes,
+    /// Superblocks published.
+    publishes,
+    /// Superblock copies other than the first that could not be written.
+    superblock_copy_failures,
+    /// Bytes discarded.
+    discarded_bytes,
+}
+
+/// One number that only grows.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+}

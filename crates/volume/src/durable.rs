@@ -1,0 +1,193 @@
+//! The four tokens of a commit, and the steps between them. The crate's head has the argument.
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
+
+use crate::mapping::Piece;
+use crate::volume::{Member, Volume};
+
+/// A copy that a write did not reach, while another copy was written.
+///
+/// ```
+/// # use creamery_volume::{CopyFailure, Piece};
+/// # use creamery_base::{DevId, ErrorKind, Physical};
+/// let piece = Piece { at: Physical { dev: DevId::new(2), offset: 4096 }, len: 16384 };
+/// let failure = CopyFailure { piece, error: ErrorKind::Io.into() };
+/// assert_eq!(failure.piece.at.dev, DevId::new(2));
+/// ```
+#[derive(Debug)]
+pub struct CopyFailure {
+    /// What was to be written.
+    pub piece: Piece,
+    /// Why it was not.
+    pub error: Error,
+}
+
+/// Proof that blocks were handed to the devices, which may still hold them in a cache.
+///
+/// ```compile_fail
+/// # fn publish(volume: &creamery_volume::Volume, superblock: &mut creamery_format::Superblock) {
+/// let written = volume.nothing_written();
+/// volume.publish(superblock, written); // wants Durable
+/// # }
+/// ```
+#[must_use = "what was written is not durable before it is flushed"]
+#[derive(Debug)]
+pub struct Written {
+    volume: u64,
+    failures: Vec<CopyFailure>,
+}
+
+/// Proof that everything written before is on the platter.
+///
+/// ```compile_fail
+/// let forged = creamery_volume::Durable { volume: 1 }; // only a flush makes one
+/// ```
+#[must_use = "durable blocks mean nothing before a superblock points at them"]
+#[derive(Debug)]
+pub struct Durable {
+    volume: u64,
+}
+
+/// Proof that the superblock was sent to every device after what it points to was durable.
+///
+/// ```compile_fail
+/// fn twice(volume: &creamery_volume::Volume, published: creamery_volume::Published) {
+///     let _ = volume.finish(published);
+///     let _ = volume.finish(published); // it was used up
+/// }
+/// ```
+#[must_use = "a published superblock is not on the platter before finish"]
+#[derive(Debug)]
+pub struct Published {
+    volume: u64,
+    superblock: Box<Superblock>,
+}
+
+/// Proof that the superblock is on the platter: a crash from now on finds this commit or a later one.
+///
+/// ```
+/// fn unpin(proof: &creamery_volume::Committed) {
+///     let _freed_space_may_be_reused = proof;
+/// }
+/// ```
+#[must_use = "freed space and waiting callers want to see this"]
+#[derive(Debug)]
+pub struct Committed {
+    _private: (),
+}
+
+impl Written {
+    pub(crate) const fn new(volume: u64, failures: Vec<CopyFailure>) -> Self {
+        Self { volume, failures }
+    }
+
+    /// This and another write, as one token.
+    pub fn and(mut self, other: Self) -> Self {
+        assert_eq!(self.volume, other.volume, "tokens of one volume");
+        self.failures.extend(other.failures);
+        self
+    }
+
+    /// The copies that could not be written. Every block has reached at least one.
+    #[must_use]
+    pub fn failures(&self) -> &[CopyFailure] {
+        &self.failures
+    }
+}
+
+impl Volume {
+    /// The token of a commit that has no blocks to write.
+    pub fn nothing_written(&self) -> Written {
+        Written::new(self.number(), Vec::new())
+    }
+
+    /// Makes everything written so far durable, data too, on all devices.
+    ///
+    /// # Errors
+    /// When a device cannot promise it. There is no second try: the transaction is lost.
+    pub fn flush(&self, written: Written) -> Result<Durable> {
+        assert_eq!(written.volume, self.number(), "a token of this volume");
+        self.flush_devices()?;
+        Ok(Durable { volume: written.volume })
+    }
+
+    /// Sends `superblock` to the first copy's place on every device. Its address and checksum fields are set.
+    ///
+    /// # Errors
+    /// When a device fails. Whether the superblock arrived is unknown then, and the transaction is lost; the
+    /// filesystem on disk is whole either way.
+    pub fn publish(&self, superblock: &mut Superblock, durable: Durable) -> Result<Published> {
+        assert_eq!(durable.volume, self.number(), "a token of this volume");
+        self.check_writable()?;
+        assert!(superblock.generation() >= self.generation(), "a superblock is not older than the last one");
+        assert_eq!(superblock.fsid(), self.fsid());
+        self.counters.publishes.add(1);
+        for member in self.members() {
+            self.write_superblock(member, superblock, SUPERBLOCK_OFFSETS[0])?;
+        }
+        Ok(Published { volume: durable.volume, superblock: Box::new(superblock.clone()) })
+    }
+
+    /// Waits until the superblock is on the platter, then brings the other copies up to date. These are flushed
+    /// by the next commit's first flush, or by [`close`](Self::close).
+    ///
+    /// # Errors
+    /// When a device cannot promise it; as with [`publish`](Self::publish) the transaction is lost then.
+    pub fn finish(&self, published: Published) -> Result<Committed> {
+        assert_eq!(published.volume, self.number(), "a token of this volume");
+        self.flush_devices()?;
+        for member in self.members() {
+            for &offset in &SUPERBLOCK_OFFSETS[1..] {
+                if self.has_superblock_at(member, &published.superblock, offset)
+                    && self.write_superblock(member, &published.superblock, offset).is_err()
+                {
+                    // The commit stands without it.
+                    self.counters.superblock_copy_failures.add(1);
+                }
+            }
+        }
+        self.set_superblock(*published.superblock);
+        Ok(Committed { _private: () })
+    }
+
+    /// Makes the other superblock copies of the last commit durable, too. The last thing to do with a volume that
+    /// was written to.
+    ///
+    /// # Errors
+    /// When a device cannot promise it.
+    pub fn close(&self) -> Result<()> {
+        if self.check_writable().is_err() {
+            return Ok(());
+        }
+        self.flush_devices()
+    }
+
+    fn flush_devices(&self) -> Result<()> {
+        self.counters.flushes.add(1);
+        // All of them, also after a failure: what can be saved is saved.
+        let outcomes: Vec<Result<()>> = self.members().iter().map(|member| member.device.flush()).collect();
+        outcomes.into_iter().collect()
+    }
+
+    fn has_superblock_at(&self, member: &Member, superblock: &Superblock, offset: u64) -> bool {
+        let end = offset + SUPERBLOCK_LEN as u64;
+        end <= member.device.len().min(superblock.dev_item().total_bytes.get())
+    }
+
+    /// Writes one copy, after checking it as a reader will.
+    fn write_superblock(&self, member: &Member, superblock: &Superblock, offset: u64) -> Result<()> {
+        let bytes = superblock.to_bytes(offset);
+        Superblock::from_bytes(&bytes, offset).map_err(|damage| {
+            Error::from(damage).context(format!("about to write a superblock copy at {offset}"))
+        })?;
+        member.device.write_at(offset, &bytes).map_err(|error| {
+            let kind = error.kind();
+            Error::with_source(
+                if kind == ErrorKind::ReadOnly { kind } else { ErrorKind::Io },
+                format!("writing the superblock copy at {offset} of {}", member.device.describe()),
+                error,
+            )
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! A set of devices as one logical space.
+//!
+//! The trees above speak of logical addresses. This room knows where those lie: which chunk covers an address,
+//! which devices hold its copies, how a block is read when one of the copies is bad, and in what order writes
+//! have to reach the platter. It reads no tree: the mappings are pushed into it ([`Volume::push_chunk`]), first
+//! from the array in the superblock, which [`Volume::open`] does, then by whoever walks the chunk tree.
+//!
+//! # Durability order as types
+//! "First A is on the platter, then B may be written" is an argument of every commit, and a signature here:
+//!
+//! ```text
+//! write_tree_blocks -> Written --flush--> Durable --publish--> Published --finish--> Committed
+//!                      (somewhere)        (on the platter)      (superblock sent)    (superblock on the platter)
+//! ```
+//!
+//! Each step consumes the token of the one before, and no token can be made otherwise. So a superblock cannot be
+//! written before what it points to is durable, and nothing that demands a [`Committed`] (reusing freed space,
+//! answering an fsync) can run before the superblock is. The tokens are bound to their volume.
+//!
+//! Superblock copies: [`Volume::publish`] writes the first copy, [`Volume::finish`] flushes and then writes the
+//! others. `docs/media-assumptions.md` walks through the crashes and says why in this order.
+//!
+//! # Mirrors and repair
+//! A read names what makes a copy good: a tree block is judged by [`creamery_format::verify_block`], data by the
+//! caller's closure, sector by sector. Copies are tried in order until one is good. In a volume opened for
+//! writing the bad ones are then rewritten from it, each after a second look at it, under one lock. When no copy
+//! is good the error lists what each of them had. A write goes to all copies and fails only if a block has
+//! reached none; the copy that missed it is found by the next read, since checksum or generation will not fit.
+//!
+//! # Invariants
+//! - VOL-1: the first superblock copy is written only when everything it points to is durable.
+//! - VOL-2: no other superblock copy is ever newer than the first one on the platter.
+//! - VOL-3: while the first superblock copy is being written, the others hold the last commit durably.
+//! - VOL-4: no two chunks of the map overlap, and every stripe lies inside its device.
+//! - VOL-5: repair writes only over bytes that were just seen to be bad, and only bytes that were verified. The
+//!   caller of a read guarantees that the range is not freed and written anew meanwhile.
+//! - VOL-6: every tree block passes the same check before it is written as after it is read.
+//!
+//! # Locking
+//! The chunk map is an immutable table behind an atomic pointer: looking an address up takes no lock. Changing the
+//! map and the superblock's copy in memory take leaf locks. Repair has a mutex of its own, held across its I/O and
+//! above nothing.
+
+mod chunk;
+mod chunk_map;
+mod copies;
+mod counters;
+mod durable;
+mod mapping;
+mod open;
+mod read;
+mod repair;
+mod signature;
+mod volume;
+mod write;
+
+pub use chunk::{Chunk, Stripe};
+pub use counters::Counters;
+pub use durable::{Committed, CopyFailure, Durable, Published, Written};
+pub use mapping::{Mirror, MirrorSet, Piece};
+pub use open::Mode;
+pub use volume::Volume;

@@ -1,0 +1,224 @@
+//! From a logical range to the places where its copies lie.
+//!
+//! A chunk's profile says two things: how many copies there are of each byte, and whether the chunk is cut into
+//! stripes that go round the devices.
+//!
+//! ```text
+//! single, DUP, RAID1*   every device holds the whole chunk                       copies = stripes, columns = 1
+//! RAID0                 stripe n lies on device n mod columns                    copies = 1, columns = stripes
+//! RAID10                the devices form groups of two, each as one RAID0 column copies = 2, columns = stripes / 2
+//! ```
+
+use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
+use creamery_format::BlockGroupFlags;
+use smallvec::SmallVec;
+
+use crate::Chunk;
+
+/// Consecutive bytes on one device.
+///
+/// ```
+/// use creamery_base::{DevId, Physical};
+/// use creamery_volume::Piece;
+/// let piece = Piece { at: Physical { dev: DevId::new(1), offset: 4096 }, len: 4096 };
+/// assert_eq!(piece.at.offset + piece.len, 8192);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where it begins.
+    pub at: Physical,
+    /// How many bytes.
+    pub len: u64,
+}
+
+/// One copy of a logical range: its pieces in logical order.
+pub type Mirror = SmallVec<[Piece; 1]>;
+
+/// All copies of a logical range, in the order in which they are tried.
+///
+/// ```
+/// use creamery_volume::MirrorSet;
+/// assert_eq!(MirrorSet::default().copies(), 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct MirrorSet {
+    mirrors: SmallVec<[Mirror; 2]>,
+}
+
+impl MirrorSet {
+    /// The copies.
+    #[must_use]
+    pub fn mirrors(&self) -> &[Mirror] {
+        &self.mirrors
+    }
+
+    /// How many copies there are.
+    #[must_use]
+    pub fn copies(&self) -> usize {
+        self.mirrors.len()
+    }
+}
+
+/// How a profile lays bytes out over a chunk's stripes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    /// Copies of each byte.
+    pub(crate) copies: u16,
+    /// Over how many devices, or groups of devices, the stripes go round.
+    pub(crate) columns: u16,
+    /// RAID5 or RAID6: columns are those with data, and the place of parity goes round too.
+    pub(crate) parity: bool,
+}
+
+impl Layout {
+    /// The layout of a chunk of `stripes` stripes, if that number suits its profile.
+    pub(crate) fn of(flags: BlockGroupFlags, stripes: u16, sub_stripes: u16) -> Option<Self> {
+        let profile = flags.profile();
+        let mirrored =
+            |copies: u16| (stripes == copies).then_some(Self { copies, columns: 1, parity: false });
+        let parity = |parity: u16| {
+            (stripes > parity).then_some(Self { copies: 1, columns: stripes - parity, parity: true })
+        };
+        if profile.is_empty() {
+            mirrored(1)
+        } else if profile == BlockGroupFlags::DUP || profile == BlockGroupFlags::RAID1 {
+            mirrored(2)
+        } else if profile == BlockGroupFlags::RAID1C3 {
+            mirrored(3)
+        } else if profile == BlockGroupFlags::RAID1C4 {
+            mirrored(4)
+        } else if profile == BlockGroupFlags::RAID0 {
+            (stripes >= 1).then_some(Self { copies: 1, columns: stripes, parity: false })
+        } else if profile == BlockGroupFlags::RAID10 {
+            let fits = stripes >= 2 && stripes.is_multiple_of(2) && sub_stripes == 2;
+            fits.then_some(Self { copies: 2, columns: stripes / 2, parity: false })
+        } else if profile == BlockGroupFlags::RAID5 {
+            parity(1)
+        } else if profile == BlockGroupFlags::RAID6 {
+            parity(2)
+        } else {
+            None // two profiles at once
+        }
+    }
+}
+
+/// The copies of `[at, at + len)`, which must lie inside `chunk`.
+pub(crate) fn map(chunk: &Chunk, at: Logical, len: u64) -> Result<MirrorSet> {
+    let inside =
+        at.checked_sub(chunk.start).filter(|&from| from.checked_add(len).is_some_and(|to| to <= chunk.len));
+    let Some(from) = inside else {
+        let end = chunk.start.get() + chunk.len;
+        let what = format!("{len} bytes at logical {at} leave their chunk [{}, {end})", chunk.start);
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    };
+    let layout = chunk.layout();
+    if layout.parity {
+        let what = format!("the chunk at logical {} has profile RAID5 or RAID6", chunk.start);
+        return Err(Error::unsupported(what));
+    }
+    let mirrors =
+        (0..usize::from(layout.copies)).map(|copy| mirror(chunk, layout, copy, from, len)).collect();
+    Ok(MirrorSet { mirrors })
+}
+
+/// One copy of the range `len` bytes long at `from` within the chunk.
+fn mirror(chunk: &Chunk, layout: Layout, copy: usize, from: u64, len: u64) -> Mirror {
+    let (columns, copies) = (u64::from(layout.columns), usize::from(layout.copies));
+    let piece = |column: u64, offset: u64, len: u64| {
+        let column = usize::try_from(column).expect("a column number is a u16");
+        let stripe = &chunk.stripes[column * copies + copy];
+        // Chunk::from_item has checked that the stripe's end does not wrap.
+        Piece { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len }
+    };
+    if columns == 1 {
+        return SmallVec::from_elem(piece(0, from, len), 1);
+    }
+    let mut pieces = Mirror::new();
+    let mut done = 0;
+    while done < len {
+        let (number, within) = ((from + done) / chunk.stripe_len, (from + done) % chunk.stripe_len);
+        let step = (chunk.stripe_len - within).min(len - done);
+        pieces.push(piece(number % columns, number / columns * chunk.stripe_len + within, step));
+        done += step;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{DevId, Uuid};
+
+    use super::*;
+    use crate::Stripe;
+
+    const START: u64 = 1 << 30;
+    const KIB: u64 = 1024;
+
+    /// A metadata chunk with a stripe at 1 MiB on each of `devices`.
+    fn chunk(profile: BlockGroupFlags, devices: u64) -> Chunk {
+        let stripe = |dev| Stripe { dev: DevId::new(dev), offset: 1 << 20, dev_uuid: Uuid::nil() };
+        let stripes = (1..=devices).map(stripe).collect();
+        Chunk::new(Logical::new(START), 12 << 20, BlockGroupFlags::METADATA | profile, 4096, stripes)
+    }
+
+    /// Each copy as (device, offset from the stripe's start in KiB, length in KiB).
+    fn mapped(chunk: &Chunk, from: u64, len: u64) -> Vec<Vec<(u64, u64, u64)>> {
+        let set = map(chunk, Logical::new(START + from * KIB), len * KIB).unwrap();
+        let show = |piece: &Piece| (piece.at.dev.get(), (piece.at.offset - (1 << 20)) / KIB, piece.len / KIB);
+        set.mirrors().iter().map(|mirror| mirror.iter().map(show).collect()).collect()
+    }
+
+    #[test]
+    fn unstriped_profiles_have_the_range_whole_on_each_device() {
+        assert_eq!(mapped(&chunk(BlockGroupFlags::empty(), 1), 100, 200), [[(1, 100, 200)]]);
+        for (profile, copies) in [
+            (BlockGroupFlags::DUP, 2),
+            (BlockGroupFlags::RAID1, 2),
+            (BlockGroupFlags::RAID1C3, 3),
+            (BlockGroupFlags::RAID1C4, 4),
+        ] {
+            let expected: Vec<_> = (1..=copies).map(|dev| vec![(dev, 100, 200)]).collect();
+            assert_eq!(mapped(&chunk(profile, copies), 100, 200), expected);
+        }
+    }
+
+    #[test]
+    fn raid0_goes_round_the_devices() {
+        let chunk = chunk(BlockGroupFlags::RAID0, 3);
+        assert_eq!(chunk.stripe_bytes(), 4 << 20);
+        assert_eq!(mapped(&chunk, 0, 4), [[(1, 0, 4)]]);
+        assert_eq!(mapped(&chunk, 60, 200), [[(1, 60, 4), (2, 0, 64), (3, 0, 64), (1, 64, 64), (2, 64, 4)]]);
+        assert_eq!(mapped(&chunk, (12 << 10) - 4, 4), [[(3, (4 << 10) - 4, 4)]]);
+    }
+
+    #[test]
+    fn raid10_goes_round_pairs_of_devices() {
+        let chunk = chunk(BlockGroupFlags::RAID10, 4);
+        assert_eq!(chunk.stripe_bytes(), 6 << 20);
+        let pairs = mapped(&chunk, 60, 72);
+        assert_eq!(pairs, [[(1, 60, 4), (3, 0, 64), (1, 64, 4)], [(2, 60, 4), (4, 0, 64), (2, 64, 4)]]);
+    }
+
+    #[test]
+    fn raid5_and_raid6_are_refused_by_name() {
+        for (profile, devices) in [(BlockGroupFlags::RAID5, 3), (BlockGroupFlags::RAID6, 4)] {
+            let error = map(&chunk(profile, devices), Logical::new(START), 4096).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("RAID5 or RAID6"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_leaves_its_chunk_is_refused() {
+        let chunk = chunk(BlockGroupFlags::DUP, 2);
+        for (at, len) in
+            [(START - 4096, 4096), (START, (12 << 20) + 1), (START + (12 << 20), 1), (START, u64::MAX)]
+        {
+            assert_eq!(
+                map(&chunk, Logical::new(at), len).unwrap_err().kind(),
+                ErrorKind::Corrupt,
+                "{at} {len}"
+            );
+        }
+    }
+}

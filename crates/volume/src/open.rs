@@ -1,0 +1,156 @@
+//! Opening: reading the superblocks, judging features and states, and the first chunks of the map.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::BlockDevice;
+use creamery_format::{SuperFlags, Superblock};
+
+use crate::Chunk;
+use crate::copies::{self, Found};
+use crate::volume::{Member, Volume};
+
+/// What the volume is opened for.
+///
+/// ```
+/// use creamery_volume::Mode;
+/// assert_ne!(Mode::ReadOnly, Mode::ReadWrite);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Nothing is written, not even a repair. States that cannot be continued are passed over with a note.
+    ReadOnly,
+    /// Commits and repairs. Refused in states that cannot be continued.
+    ReadWrite,
+}
+
+impl Volume {
+    /// Opens the filesystem whose devices these are, in any order.
+    ///
+    /// # Errors
+    /// One line with the device and what is wrong: [`ErrorKind::InvalidInput`] for what is no Btrfs,
+    /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
+    /// that does not allow `mode`, [`ErrorKind::NotFound`] when a device is missing.
+    pub fn open(devices: Vec<Arc<dyn BlockDevice>>, mode: Mode) -> Result<Self> {
+        let mut found = Vec::new();
+        for device in devices {
+            let superblock = copies::find(&*device, mode)?;
+            found.push((device, superblock));
+        }
+        Self::open_found(found, mode)
+    }
+
+    fn open_found(found: Vec<(Arc<dyn BlockDevice>, Found)>, mode: Mode) -> Result<Self> {
+        let Some((first, newest)) = found.first() else { return Err(Error::invalid("no device given")) };
+        let name = first.describe();
+        let superblock = newest.superblock.clone();
+        let mut notes = judge(&superblock, mode).map_err(|error| error.context(&name))?;
+        let mut members: Vec<Member> = Vec::new();
+        for (device, found) in found {
+            let member = member(device, &found.superblock)?;
+            compare(&name, &superblock, &member, &found.superblock)?;
+            if let Some(same) = members.iter().find(|other| other.dev == member.dev) {
+                let (first, second) = (same.device.describe(), member.device.describe());
+                return Err(Error::invalid(format!("{first} and {second} are both device {}", member.dev)));
+            }
+            notes.extend(found.notes.into_iter().map(|note| format!("{}: {note}", member.device.describe())));
+            members.push(member);
+        }
+        check_count(&name, &superblock, members.len(), mode)?;
+        let volume = Self::new(members, mode, superblock, notes);
+        let chunks = system_chunks(&volume.superblock());
+        chunks.and_then(|chunks| volume.push_chunks(chunks)).map_err(|error| error.context(&name))?;
+        Ok(volume)
+    }
+}
+
+fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock) -> Result<Member> {
+    let item = superblock.dev_item();
+    let (found, want) = (device.len(), item.total_bytes.get());
+    if found < want {
+        let what = format!(
+            "{}: it is cut short: it has {found} bytes, the filesystem on it {want}",
+            device.describe()
+        );
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    Ok(Member { dev: item.dev_id(), uuid: item.uuid(), device })
+}
+
+/// Whether a device belongs to the filesystem of the first one, and to the same point in its history.
+fn compare(name: &str, superblock: &Superblock, member: &Member, other: &Superblock) -> Result<()> {
+    let device = member.device.describe();
+    if other.fsid() != superblock.fsid() {
+        let (a, b) = (superblock.fsid(), other.fsid());
+        return Err(Error::invalid(format!("{name} is of filesystem {a}, {device} of {b}")));
+    }
+    if other.generation() != superblock.generation() {
+        let (a, b) = (superblock.generation(), other.generation());
+        let what = format!("{name} is at generation {a}, {device} at {b}: one of them missed writes");
+        return Err(Error::unsupported(what));
+    }
+    Ok(())
+}
+
+fn check_count(name: &str, superblock: &Superblock, given: usize, mode: Mode) -> Result<()> {
+    let (given, want) = (given as u64, superblock.device_count());
+    let fsid = superblock.fsid();
+    if given < want {
+        let what = format!("{name}: device missing: filesystem {fsid} has {want} devices, {given} given");
+        return Err(Error::new(ErrorKind::NotFound, what));
+    }
+    if given > want {
+        return Err(Error::invalid(format!("{name}: filesystem {fsid} has {want} devices, {given} given")));
+    }
+    if given > 1 && mode == Mode::ReadWrite {
+        return Err(Error::unsupported(format!("{name}: writing to a filesystem of {given} devices")));
+    }
+    Ok(())
+}
+
+/// Refuses what `mode` must not touch, by name, and lists what it passes over.
+fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
+    let unknown = superblock.incompat().unsupported();
+    if !unknown.is_empty() {
+        return Err(Error::unsupported(format!("incompat feature {unknown}")));
+    }
+    let mut states = Vec::new();
+    let compat_ro = superblock.compat_ro().unsupported();
+    if !compat_ro.is_empty() {
+        states.push(format!("compat_ro feature {compat_ro}"));
+    }
+    if superblock.log_root().is_some() {
+        states.push("a log to replay, with what was synced after the last commit".to_owned());
+    }
+    let unfinished = superblock.flags() & unfinished_states();
+    if !unfinished.is_empty() {
+        states.push(format!("the state {unfinished}"));
+    }
+    match (mode, states.is_empty()) {
+        (Mode::ReadWrite, false) => {
+            Err(Error::unsupported(format!("writing to a filesystem that has {}", states.join(", and "))))
+        }
+        _ => Ok(states.into_iter().map(|state| format!("passed over for reading: {state}")).collect()),
+    }
+}
+
+/// Flags of filesystems that are not to be written to by anybody but the tool that set them.
+fn unfinished_states() -> SuperFlags {
+    SuperFlags::SEEDING
+        | SuperFlags::METADUMP
+        | SuperFlags::METADUMP_V2
+        | SuperFlags::CHANGING_FSID
+        | SuperFlags::CHANGING_FSID_V2
+        | SuperFlags::CHANGING_BG_TREE
+        | SuperFlags::CHANGING_DATA_CSUM
+        | SuperFlags::CHANGING_META_CSUM
+}
+
+/// The chunks through which the chunk tree is found.
+fn system_chunks(superblock: &Superblock) -> Result<Vec<Chunk>> {
+    let array = superblock.sys_chunks().map(|entry| match entry {
+        Ok((key, view)) => Chunk::from_view(key.offset.into(), &view, superblock.sector_size()),
+        Err(kind) => Err(Error::with_source(ErrorKind::Corrupt, "corrupt system chunk array", kind)),
+    });
+    array.collect()
+}

@@ -1,0 +1,245 @@
+//! The open volume: its devices, its numbers, its map.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result, Uuid};
+use creamery_codec::ChecksumType;
+use creamery_device::BlockDevice;
+use creamery_format::Superblock;
+
+use crate::chunk_map::ChunkMap;
+use crate::counters::AtomicCounters;
+use crate::mapping::{self, MirrorSet};
+use crate::{Chunk, Counters, Mode};
+
+/// A filesystem's devices, opened as one. See the crate's head.
+///
+/// ```
+/// use creamery_base::ErrorKind;
+/// use creamery_device::MemoryDevice;
+/// use creamery_volume::{Mode, Volume};
+/// use std::sync::Arc;
+/// let error = Volume::open(vec![Arc::new(MemoryDevice::new(1 << 30))], Mode::ReadOnly).err().unwrap();
+/// assert_eq!(error.kind(), ErrorKind::InvalidInput); // nothing but zeros
+/// ```
+pub struct Volume {
+    /// Binds tokens to their volume.
+    number: u64,
+    mode: Mode,
+    members: Vec<Member>,
+    notes: Vec<String>,
+    node_size: u32,
+    sector_size: u32,
+    checksum_type: ChecksumType,
+    fsid: Uuid,
+    metadata_uuid: Uuid,
+    /// The last one that was read or committed.
+    superblock: RankedMutex<Superblock, { rank::LEAF }>,
+    chunks: ChunkMap,
+    pub(crate) counters: AtomicCounters,
+    pub(crate) repairing: RankedMutex<(), { rank::REPAIR }>,
+}
+
+/// One device of the set.
+pub(crate) struct Member {
+    pub(crate) dev: DevId,
+    pub(crate) uuid: Uuid,
+    pub(crate) device: Arc<dyn BlockDevice>,
+}
+
+impl Volume {
+    pub(crate) fn new(members: Vec<Member>, mode: Mode, superblock: Superblock, notes: Vec<String>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            mode,
+            members,
+            notes,
+            node_size: superblock.node_size(),
+            sector_size: superblock.sector_size(),
+            checksum_type: superblock.checksum_type(),
+            fsid: superblock.fsid(),
+            metadata_uuid: superblock.metadata_uuid(),
+            superblock: RankedMutex::new(superblock),
+            chunks: ChunkMap::default(),
+            counters: AtomicCounters::default(),
+            repairing: RankedMutex::new(()),
+        }
+    }
+
+    /// Bytes of a tree block.
+    #[must_use]
+    pub const fn node_size(&self) -> u32 {
+        self.node_size
+    }
+
+    /// Bytes of a sector, the unit of data and checksums.
+    #[must_use]
+    pub const fn sector_size(&self) -> u32 {
+        self.sector_size
+    }
+
+    /// The checksum of blocks and data.
+    #[must_use]
+    pub const fn checksum_type(&self) -> ChecksumType {
+        self.checksum_type
+    }
+
+    /// The id that a user sees.
+    #[must_use]
+    pub const fn fsid(&self) -> Uuid {
+        self.fsid
+    }
+
+    /// The id in the header of every tree block; mostly the same as [`fsid`](Self::fsid).
+    #[must_use]
+    pub const fn metadata_uuid(&self) -> Uuid {
+        self.metadata_uuid
+    }
+
+    /// How it was opened.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// What opening has passed over: damaged superblock copies, and states that only reading may ignore. One
+    /// sentence each.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// A copy of the superblock of the last commit.
+    #[must_use]
+    pub fn superblock(&self) -> Superblock {
+        self.superblock.lock().clone()
+    }
+
+    /// The generation of the last commit.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.superblock.lock().generation()
+    }
+
+    /// What was counted since the volume was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.snapshot()
+    }
+
+    /// The devices, for messages.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let names: Vec<String> = self.members.iter().map(|member| member.device.describe()).collect();
+        names.join(", ")
+    }
+
+    /// The device with this id, unless it is missing.
+    #[must_use]
+    pub fn device(&self, dev: DevId) -> Option<Arc<dyn BlockDevice>> {
+        self.member(dev).ok().map(|member| Arc::clone(&member.device))
+    }
+
+    /// Adds a chunk to the map. One that is there already, equal in all fields, is no error.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] when it overlaps another one or a stripe leaves its device; the map is unchanged.
+    pub fn push_chunk(&self, chunk: Chunk) -> Result<()> {
+        self.push_chunks([chunk])
+    }
+
+    /// Adds many chunks: all of them or none.
+    ///
+    /// # Errors
+    /// As [`push_chunk`](Self::push_chunk).
+    pub fn push_chunks(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
+        let chunks: Vec<Chunk> = chunks.into_iter().collect();
+        chunks.iter().try_for_each(|chunk| self.check_stripes(chunk))?;
+        self.chunks.push(chunks)
+    }
+
+    /// Takes the chunk that begins at `start` out of the map.
+    pub fn remove_chunk(&self, start: Logical) -> Option<Arc<Chunk>> {
+        self.chunks.remove(start)
+    }
+
+    /// The chunk that covers `at`.
+    #[must_use]
+    pub fn chunk_at(&self, at: Logical) -> Option<Arc<Chunk>> {
+        self.chunks.at(at)
+    }
+
+    /// All chunks, by address.
+    #[must_use]
+    pub fn chunks(&self) -> Vec<Arc<Chunk>> {
+        self.chunks.all()
+    }
+
+    /// Where the copies of `[at, at + len)` lie.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] when no chunk covers the range (addresses come from the disk), and
+    /// [`ErrorKind::Unsupported`] for RAID5 and RAID6.
+    pub fn map(&self, at: Logical, len: u64) -> Result<MirrorSet> {
+        match self.chunks.at(at) {
+            Some(chunk) => mapping::map(&chunk, at, len),
+            None => Err(Error::new(ErrorKind::Corrupt, format!("no chunk covers logical {at}"))),
+        }
+    }
+
+    /// VOL-4, the second half. A stripe on a device that is missing cannot be checked.
+    fn check_stripes(&self, chunk: &Chunk) -> Result<()> {
+        for (number, stripe) in chunk.stripes.iter().enumerate() {
+            let Ok(member) = self.member(stripe.dev) else { continue };
+            let wrong = |what: String| {
+                let place = format!("corrupt chunk: logical={} stripe={number}, {what}", chunk.start);
+                Err(Error::new(ErrorKind::Corrupt, place))
+            };
+            if stripe.dev_uuid != member.uuid {
+                return wrong(format!("wrong device uuid, found {}, want {}", stripe.dev_uuid, member.uuid));
+            }
+            let end = stripe.offset + chunk.stripe_bytes();
+            if end > member.device.len() {
+                let max = member.device.len();
+                return wrong(format!("ends beyond device {}, found end {end}, want [0, {max}]", stripe.dev));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    pub(crate) fn member(&self, dev: DevId) -> Result<&Member> {
+        let found = self.members.iter().find(|member| member.dev == dev);
+        found.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("device {dev} of filesystem {}", self.fsid))
+        })
+    }
+
+    pub(crate) fn set_superblock(&self, superblock: Superblock) {
+        *self.superblock.lock() = superblock;
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        match self.mode {
+            Mode::ReadWrite => Ok(()),
+            Mode::ReadOnly => {
+                Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid)))
+            }
+        }
+    }
+}
+
+/// A length in memory. Those that get here were bounded before, by node size or by a slice.
+pub(crate) fn index(len: impl Into<u64>) -> usize {
+    usize::try_from(len.into()).expect("a length in memory fits")
+}
