@@ -1,0 +1,341 @@
+//! What the command line looks like. Only words and shapes: what they mean is the library's business.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::mount::{MountArgs, UmountArgs};
+use crate::size::Size;
+
+/// Btrfs filesystems in image files and on devices, without root and without the kernel.
+///
+/// Files inside an image are named IMAGE:/PATH. Without mounting anything, `creamery cp -a ./rootfs disk.img:/`
+/// copies a directory into an image, `creamery ls -lR disk.img:/etc` lists one, and `creamery mkfs --rootdir
+/// ./rootfs disk.img` makes a new image from a directory.
+#[derive(Parser, Debug)]
+#[command(name = "creamery", version, propagate_version = true, subcommand_required = true)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Mkfs(Box<MkfsArgs>),
+    Mount(MountArgs),
+    Umount(UmountArgs),
+    Ls(LsArgs),
+    Cat(CatArgs),
+    Stat(StatArgs),
+    Cp(CpArgs),
+    Mkdir(MkdirArgs),
+    Rm(RmArgs),
+    Df(DfArgs),
+    /// Look at the structures on disk.
+    #[command(subcommand, name = "inspect-internal", alias = "inspect")]
+    Inspect(InspectCommand),
+}
+
+/// Make a new filesystem, empty or filled from a directory.
+///
+/// The options are those of mkfs.btrfs for one device, and so are the defaults (of version 6.19: free space tree,
+/// block group tree, no holes, DUP metadata on one device). An image file that does not exist is created, as large
+/// as -b says or as its content needs.
+///
+/// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since 1970) is set and -U is
+/// given: access, change and birth times become that time, and newer modification times too.
+///
+/// Examples:
+///   creamery mkfs -b 10G -L backup disk.img
+///   creamery mkfs --rootdir ./rootfs --shrink rootfs.img
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct MkfsArgs {
+    /// Image file or block device.
+    #[arg(value_name = "IMAGE|DEVICE", required_unless_present = "list_features")]
+    pub(crate) target: Option<PathBuf>,
+
+    /// Name of the filesystem, at most 255 bytes.
+    #[arg(short = 'L', long, value_name = "LABEL", help_heading = "Identity")]
+    pub(crate) label: Option<OsString>,
+
+    /// UUID of the filesystem [default: random].
+    #[arg(short = 'U', long, value_name = "UUID", help_heading = "Identity")]
+    pub(crate) uuid: Option<creamery::Uuid>,
+
+    /// UUID of the device within the filesystem [default: random].
+    #[arg(long, value_name = "UUID", help_heading = "Identity")]
+    pub(crate) device_uuid: Option<creamery::Uuid>,
+
+    /// Profile of data: single or dup [default: single].
+    #[arg(short = 'd', long, value_name = "PROFILE", help_heading = "Layout")]
+    pub(crate) data: Option<creamery::Profile>,
+
+    /// Profile of metadata: single or dup [default: dup].
+    #[arg(short = 'm', long, value_name = "PROFILE", help_heading = "Layout")]
+    pub(crate) metadata: Option<creamery::Profile>,
+
+    /// Let data and metadata share block groups, for very small filesystems.
+    #[arg(short = 'M', long, help_heading = "Layout")]
+    pub(crate) mixed: bool,
+
+    /// Size of tree blocks: 4K, 8K, 16K, 32K or 64K [default: 16K].
+    #[arg(short = 'n', long, value_name = "SIZE", help_heading = "Layout")]
+    pub(crate) nodesize: Option<Size>,
+
+    /// Size of data blocks: 4K to 64K, not above the node size [default: 4K].
+    #[arg(short = 's', long, value_name = "SIZE", help_heading = "Layout")]
+    pub(crate) sectorsize: Option<Size>,
+
+    /// Features to turn on, or off with ^, with commas between; "list-all" prints what there is.
+    #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
+    pub(crate) features: Vec<String>,
+
+    /// Print the features that -O knows, and exit.
+    #[arg(long, help_heading = "Layout")]
+    pub(crate) list_features: bool,
+
+    /// Checksum of data and metadata: crc32c, xxhash64, sha256 or blake2b.
+    #[arg(long, alias = "checksum", value_name = "TYPE", default_value = "crc32c", help_heading = "Layout")]
+    pub(crate) csum: creamery::ChecksumType,
+
+    /// Size of the filesystem [default: all of the target, or what its content needs].
+    #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]
+    pub(crate) byte_count: Option<Size>,
+
+    /// Fill the filesystem with what is in DIR.
+    #[arg(short = 'r', long, value_name = "DIR", help_heading = "Creation")]
+    pub(crate) rootdir: Option<PathBuf>,
+
+    /// Make a directory of the source a subvolume; TYPE is rw, ro, default or default-ro [default: rw].
+    #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "rootdir", help_heading = "Creation")]
+    pub(crate) subvol: Vec<OsString>,
+
+    /// Cut the finished filesystem to the size it needs.
+    #[arg(long, requires = "rootdir", help_heading = "Creation")]
+    pub(crate) shrink: bool,
+
+    /// Give every file this owner and group.
+    #[arg(long, value_name = "UID:GID", requires = "rootdir", value_parser = crate::commands::mkfs::parse_owner)]
+    #[arg(help_heading = "Creation")]
+    pub(crate) owner: Option<(u32, u32)>,
+
+    /// Do not discard what the target held before.
+    #[arg(short = 'K', long, help_heading = "Creation")]
+    pub(crate) nodiscard: bool,
+
+    /// Overwrite another filesystem or partition table.
+    #[arg(short = 'f', long, help_heading = "Creation")]
+    pub(crate) force: bool,
+
+    /// Print nothing but errors.
+    #[arg(short = 'q', long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+
+    /// Print what was made as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// List directories.
+#[derive(Args, Debug)]
+pub(crate) struct LsArgs {
+    /// What to list; IMAGE alone is its root directory.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Mode, links, owner, group, size and modification time (UTC) of each entry.
+    #[arg(short = 'l', long)]
+    pub(crate) long: bool,
+
+    /// Subdirectories too.
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// The directory itself instead of its content.
+    #[arg(short = 'd', long, conflicts_with = "recursive")]
+    pub(crate) directory: bool,
+
+    /// One JSON array with every attribute of every entry.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Which subvolume a path begins in.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct ViewArgs {
+    /// Paths begin in this subvolume [default: the default subvolume].
+    #[arg(long, value_name = "PATH", conflicts_with = "subvolid")]
+    pub(crate) subvol: Option<PathBuf>,
+
+    /// The same by number; 5 is the top level.
+    #[arg(long, value_name = "ID")]
+    pub(crate) subvolid: Option<u64>,
+}
+
+/// Write files to standard output.
+#[derive(Args, Debug)]
+pub(crate) struct CatArgs {
+    /// The files.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    pub(crate) places: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Show everything that is known about files.
+#[derive(Args, Debug)]
+pub(crate) struct StatArgs {
+    /// The files.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Follow a symbolic link at the end of the path.
+    #[arg(short = 'L', long)]
+    pub(crate) dereference: bool,
+
+    /// One JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Copy files into an image, out of it, or between images.
+///
+/// Each end is a path of the host or IMAGE:/PATH. When the destination is a directory the copies go into it;
+/// a source that ends with "/." copies the content of the directory, as with cp(1). Without -a a copy gets the
+/// permissions of its source, the time of the copy and, in an image, owner 0:0.
+///
+/// Examples:
+///   creamery cp -a ./rootfs/. disk.img:/
+///   creamery cp -r disk.img:/var/log ./log
+///   creamery cp -a old.img:/home new.img:/
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct CpArgs {
+    /// What to copy, then where to.
+    #[arg(value_name = "SOURCE... DEST", required = true, num_args = 2..)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Directories with all that is in them.
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// Recursive, and keep modes, owners, times, xattrs, ACLs, hard links, special files and holes.
+    #[arg(short = 'a', long)]
+    pub(crate) archive: bool,
+
+    /// Print each name that is copied.
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Create directories.
+#[derive(Args, Debug)]
+pub(crate) struct MkdirArgs {
+    /// The new directories.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Parents too, and no error when the directory exists.
+    #[arg(short = 'p', long)]
+    pub(crate) parents: bool,
+
+    /// Permission bits, octal.
+    #[arg(short = 'm', long, value_name = "MODE", default_value = "755", value_parser = parse_mode)]
+    pub(crate) mode: u32,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Remove files.
+#[derive(Args, Debug)]
+pub(crate) struct RmArgs {
+    /// What to remove.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Directories with all that is in them.
+    #[arg(short = 'r', short_alias = 'R', long)]
+    pub(crate) recursive: bool,
+
+    /// No error when there is no such file.
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Show how full filesystems are.
+#[derive(Args, Debug)]
+pub(crate) struct DfArgs {
+    /// The images.
+    #[arg(value_name = "IMAGE", required = true)]
+    pub(crate) images: Vec<OsString>,
+
+    /// Bytes instead of rounded sizes.
+    #[arg(long)]
+    pub(crate) raw: bool,
+
+    /// One JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum InspectCommand {
+    DumpSuper(DumpSuperArgs),
+    DumpTree(DumpTreeArgs),
+}
+
+/// Print superblocks.
+#[derive(Args, Debug)]
+pub(crate) struct DumpSuperArgs {
+    /// The images.
+    #[arg(value_name = "IMAGE", required = true)]
+    pub(crate) images: Vec<PathBuf>,
+
+    /// The chunk array and the backup roots too.
+    #[arg(short = 'f', long)]
+    pub(crate) full: bool,
+
+    /// All copies.
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+}
+
+/// Print trees, as `btrfs inspect-internal dump-tree` prints them.
+#[derive(Args, Debug)]
+pub(crate) struct DumpTreeArgs {
+    /// The image.
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+
+    /// Only this tree, by number or name (root, chunk, extent, dev, fs, csum, uuid, free-space, block-group, ...).
+    #[arg(short = 't', long, value_name = "TREE")]
+    pub(crate) tree: Option<String>,
+
+    /// Only this block, by its logical address.
+    #[arg(short = 'b', long, value_name = "BLOCK")]
+    pub(crate) block: Vec<u64>,
+}
+
+fn parse_mode(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o7777 => Ok(mode),
+        _ => Err("want an octal mode from 0 to 7777".to_owned()),
+    }
+}

@@ -1,0 +1,223 @@
+//! The features that `mkfs.btrfs -O` knows, and what we do about each.
+
+use creamery_base::{Error, Result};
+
+/// Which on-disk features a new filesystem gets. The default is that of mkfs.btrfs 6.19.
+///
+/// Extended inode references, skinny metadata, the free space tree, big metadata and mixed backreferences are
+/// always on: what mounts Btrfs today knows them, and the engine writes nothing else.
+///
+/// ```
+/// use creamery_mkfs::Features;
+/// let mut features = Features::default();
+/// features.change("^block-group-tree,^no-holes")?;
+/// assert!(!features.block_group_tree && !features.no_holes);
+/// assert!(features.change("zoned").is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// Holes in files have no items.
+    pub no_holes: bool,
+    /// Block group items have a tree of their own.
+    pub block_group_tree: bool,
+    /// Data and metadata share block groups.
+    pub mixed_groups: bool,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self { no_holes: true, block_group_tree: true, mixed_groups: false }
+    }
+}
+
+/// What can be done with a feature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// On or off.
+    Switch(fn(&mut Features) -> &mut bool),
+    /// Always on.
+    On,
+    /// Not done by this version.
+    Off,
+}
+
+struct Feature {
+    name: &'static str,
+    alias: Option<&'static str>,
+    about: &'static str,
+    state: State,
+}
+
+const fn feature(
+    name: &'static str,
+    alias: Option<&'static str>,
+    state: State,
+    about: &'static str,
+) -> Feature {
+    Feature { name, alias, about, state }
+}
+
+/// Every name that mkfs.btrfs 6.19 knows, experimental ones too.
+const FEATURES: &[Feature] = &[
+    feature("mixed-bg", None, State::Switch(|f| &mut f.mixed_groups), "data and metadata share block groups"),
+    feature("quota", None, State::Off, "quota groups"),
+    feature("extref", None, State::On, "up to 65536 hard links of a file in one directory"),
+    feature("raid56", None, State::Off, "RAID5 and RAID6"),
+    feature("skinny-metadata", None, State::On, "short extent items for tree blocks"),
+    feature("no-holes", None, State::Switch(|f| &mut f.no_holes), "no items for holes in files"),
+    feature("free-space-tree", Some("fst"), State::On, "free space in a tree (space_cache=v2)"),
+    feature("raid1c34", None, State::Off, "RAID1 with three or four copies"),
+    feature("zoned", None, State::Off, "zoned devices"),
+    feature(
+        "block-group-tree",
+        Some("bgt"),
+        State::Switch(|f| &mut f.block_group_tree),
+        "block groups in a tree of their own, for fast mounts",
+    ),
+    feature("extent-tree-v2", None, State::Off, "extent tree version 2 (experimental)"),
+    feature(
+        "raid-stripe-tree",
+        Some("rst"),
+        State::Off,
+        "where the stripes of RAID extents lie (experimental)",
+    ),
+    feature("squota", None, State::Off, "simple quotas"),
+    feature("remap-tree", None, State::Off, "relocation by a table (experimental)"),
+];
+
+/// One line of [`Features::known`].
+///
+/// ```
+/// let known: Vec<_> = creamery_mkfs::Features::known().collect();
+/// let tree = known.iter().find(|row| row.name == "block-group-tree").unwrap();
+/// assert!(tree.default && tree.changeable);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KnownFeature {
+    /// The name in an `-O` list.
+    pub name: &'static str,
+    /// What it means, in a few words.
+    pub about: &'static str,
+    /// Whether a new filesystem has it when nothing is said.
+    pub default: bool,
+    /// Whether it can be switched.
+    pub changeable: bool,
+}
+
+impl Features {
+    /// Every feature that has a name, in the order of mkfs.btrfs.
+    pub fn known() -> impl Iterator<Item = KnownFeature> {
+        FEATURES.iter().map(|row| {
+            let (default, changeable) = match row.state {
+                State::Switch(field) => (*field(&mut Self::default()), true),
+                State::On => (true, false),
+                State::Off => (false, false),
+            };
+            KnownFeature { name: row.name, about: row.about, default, changeable }
+        })
+    }
+
+    /// Applies a list as `-O` takes it: names with commas between, `^` in front turns one off.
+    ///
+    /// # Errors
+    /// Names the first entry that nobody knows or that this version cannot switch that way.
+    pub fn change(&mut self, list: &str) -> Result<()> {
+        let before = *self;
+        let mut groups_named = false;
+        for entry in list.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+            let (name, on) = match entry.strip_prefix('^') {
+                Some(name) => (name, false),
+                None => (entry, true),
+            };
+            let row = FEATURES
+                .iter()
+                .find(|row| row.name == name || row.alias == Some(name))
+                .ok_or_else(|| Error::invalid(format!("unknown filesystem feature '{name}'")))?;
+            groups_named |= row.name == "block-group-tree" && on;
+            match row.state {
+                State::Switch(field) => *field(self) = on,
+                State::On if on => {}
+                State::Off if !on => {}
+                State::On => {
+                    return Err(Error::unsupported(format!(
+                        "filesystem feature '{}' cannot be turned off",
+                        row.name
+                    )));
+                }
+                State::Off => {
+                    return Err(Error::unsupported(format!(
+                        "filesystem feature '{}' ({})",
+                        row.name, row.about
+                    )));
+                }
+            }
+        }
+        // The block group tree needs no-holes: whoever turns that off, and does not insist on both, means both.
+        if before.no_holes && !self.no_holes && !groups_named {
+            self.block_group_tree = false;
+        }
+        Ok(())
+    }
+
+    /// Whether the features go together.
+    ///
+    /// # Errors
+    /// Names the pair that does not.
+    pub(crate) fn check(self) -> Result<()> {
+        if self.block_group_tree && !self.no_holes {
+            return Err(Error::invalid("feature block-group-tree needs no-holes"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(list: &str) -> Result<Features> {
+        let mut features = Features::default();
+        features.change(list).map(|()| features)
+    }
+
+    #[test]
+    fn the_default_is_that_of_mkfs_btrfs_6_19() {
+        let on: Vec<_> = Features::known().filter(|row| row.default).map(|row| row.name).collect();
+        assert_eq!(on, ["extref", "skinny-metadata", "no-holes", "free-space-tree", "block-group-tree"]);
+    }
+
+    #[test]
+    fn aliases_and_spaces_are_taken() {
+        assert!(!changed(" ^bgt , fst ,, extref").unwrap().block_group_tree);
+        assert!(changed("mixed-bg").unwrap().mixed_groups);
+    }
+
+    #[test]
+    fn a_feature_is_refused_by_its_name() {
+        for (list, name) in [
+            ("quota", "quota"),
+            ("no-holes,raid56", "raid56"),
+            ("^extref", "extref"),
+            ("^fst", "free-space-tree"),
+            ("cheese", "cheese"),
+        ] {
+            let message = changed(list).unwrap_err().to_string();
+            assert!(message.contains(&format!("'{name}'")), "{message}");
+        }
+    }
+
+    #[test]
+    fn turning_off_what_is_off_is_no_error() {
+        assert_eq!(changed("^quota,^zoned").unwrap(), Features::default());
+    }
+
+    #[test]
+    fn the_block_group_tree_needs_no_holes() {
+        assert!(changed("^no-holes,block-group-tree").unwrap().check().is_err());
+        for list in ["^no-holes", "^no-holes,^bgt"] {
+            assert!(!changed(list).unwrap().block_group_tree);
+            assert!(changed(list).unwrap().check().is_ok());
+        }
+    }
+}

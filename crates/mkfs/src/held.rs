@@ -1,0 +1,144 @@
+//! A device that keeps superblocks to itself until the filesystem is finished.
+//!
+//! While a filesystem is being filled, transactions commit and write superblocks like any other day. Were they to
+//! reach the device, a build that is killed would leave an image that looks whole and is not. So the copies stay in
+//! memory, reads find them there, and nothing is flushed; [`HeldSuperblocks::publish`] makes the rest durable first,
+//! then writes them.
+//!
+//! # Invariants
+//! - HELD-1: no superblock reaches the device before everything it leads to was flushed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::{BlockDevice, Completion, DeviceId, Reply, Request};
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
+
+/// See the [module](self).
+pub(crate) struct HeldSuperblocks {
+    inner: Arc<dyn BlockDevice>,
+    held: Mutex<BTreeMap<u64, Vec<u8>>>,
+}
+
+const LEN: u64 = SUPERBLOCK_LEN as u64;
+
+/// The copies that a range touches.
+fn touched(offset: u64, len: u64) -> impl Iterator<Item = u64> {
+    SUPERBLOCK_OFFSETS.into_iter().filter(move |&at| at < offset.saturating_add(len) && offset < at + LEN)
+}
+
+impl HeldSuperblocks {
+    pub(crate) const fn new(inner: Arc<dyn BlockDevice>) -> Self {
+        Self { inner, held: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<u8>>> {
+        // Whole copies go in at once: a panic elsewhere leaves none half written.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `data` if it is a superblock copy.
+    fn take(&self, offset: u64, data: &[u8]) -> Result<bool> {
+        match touched(offset, data.len() as u64).next() {
+            None => Ok(false),
+            Some(at) if at == offset && data.len() as u64 == LEN => {
+                self.held().insert(at, data.to_vec());
+                Ok(true)
+            }
+            Some(at) => {
+                let context =
+                    format!("a write of {} bytes at {offset} runs over the superblock at {at}", data.len());
+                Err(Error::new(ErrorKind::Io, context))
+            }
+        }
+    }
+
+    /// Puts the held copies over what was read from the device.
+    fn lay_over(&self, offset: u64, out: &mut [u8]) {
+        let held = self.held();
+        for at in touched(offset, out.len() as u64) {
+            let Some(bytes) = held.get(&at) else { continue };
+            let start = at.max(offset);
+            let end = (at + LEN).min(offset + out.len() as u64);
+            let index = |n: u64| usize::try_from(n).expect("a position in a slice fits");
+            out[index(start - offset)..index(end - offset)]
+                .copy_from_slice(&bytes[index(start - at)..index(end - at)]);
+        }
+    }
+
+    /// Changes every held copy.
+    pub(crate) fn edit(&self, mut edit: impl FnMut(&mut [u8])) {
+        for bytes in self.held().values_mut() {
+            edit(bytes);
+        }
+    }
+
+    /// Makes all that was written durable, then the superblocks. The first copy goes last: it alone decides whether
+    /// anybody sees a filesystem.
+    pub(crate) fn publish(&self) -> Result<()> {
+        self.inner.flush()?;
+        let held = std::mem::take(&mut *self.held());
+        assert!(!held.is_empty()); // nobody publishes an empty device
+        for (offset, bytes) in held.iter().rev() {
+            self.inner.write_at(*offset, bytes)?;
+        }
+        self.inner.flush()
+    }
+}
+
+impl BlockDevice for HeldSuperblocks {
+    fn submit(&self, request: Request, done: Completion) {
+        match request {
+            Request::Write { offset, ref data } => match self.take(offset, data) {
+                Ok(true) => done(Ok(Reply::Done)),
+                Ok(false) => self.inner.submit(request, done),
+                Err(error) => done(Err(error)),
+            },
+            Request::Flush => done(Ok(Reply::Done)),
+            Request::Read { .. } | Request::Discard { .. } => self.inner.submit(request, done),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, out)?;
+        self.lay_over(offset, out);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        if self.take(offset, data)? { Ok(()) } else { self.inner.write_at(offset, data) }
+    }
+
+    fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        if touched(offset, len).next().is_some() {
+            return self.write_at(offset, &parts.concat());
+        }
+        self.inner.write_vectored_at(offset, parts)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.zero(offset, len)
+    }
+
+    fn resize(&self, len: u64) -> Result<()> {
+        self.inner.resize(len)
+    }
+}

@@ -1,0 +1,259 @@
+//! Writes an empty filesystem.
+//!
+//! All trees are built in memory (a dozen blocks), written to every copy of their chunks, and made durable before the
+//! first superblock is written. What was on the device before is gone by then: old superblocks are wiped first, so a
+//! run that dies in between leaves no filesystem rather than a mixture of two.
+
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, TreeId, Uuid};
+use creamery_codec::ChecksumType;
+use creamery_device::BlockDevice;
+use creamery_format::{Expected, SUPERBLOCK_OFFSETS, verify_block};
+
+use crate::bulk::{Block, Item, Stamp, build, shape};
+use crate::layout::{Layout, PlannedChunk};
+use crate::options::Profile;
+use crate::signature::find_signature;
+use crate::superblock;
+use crate::trees::{Placed, Plan, RootAt, root_of};
+use crate::{Features, MkfsOptions};
+
+/// The generation of a new filesystem.
+const FIRST_GENERATION: Generation = Generation::new(1);
+/// How much is wiped at either end of the device: every known signature lies there.
+const WIPE: u64 = 2 << 20;
+
+/// What was made.
+///
+/// ```
+/// use creamery_base::{FixedEnv, Timespec};
+/// use creamery_device::MemoryDevice;
+/// use creamery_mkfs::{make_filesystem, MkfsOptions};
+/// let device = MemoryDevice::new(256 << 20);
+/// let env = FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1);
+/// let made = make_filesystem(&device, &MkfsOptions::default(), &env)?;
+/// assert_eq!((made.total_bytes, made.node_size), (256 << 20, 16384));
+/// // A second run refuses to overwrite it.
+/// assert!(make_filesystem(&device, &MkfsOptions::default(), &env).is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// The filesystem's UUID.
+    pub uuid: Uuid,
+    /// Its label.
+    pub label: Vec<u8>,
+    /// Its size.
+    pub total_bytes: u64,
+    /// Bytes of a tree block.
+    pub node_size: u32,
+    /// Bytes of a data block.
+    pub sector_size: u32,
+    /// Of tree blocks and data.
+    pub checksum: ChecksumType,
+    /// The features it has.
+    pub features: Features,
+    /// Profiles of data and of metadata.
+    pub profiles: (Profile, Profile),
+}
+
+/// Writes an empty filesystem to `device`. The same options, UUID and environment make the same bytes.
+///
+/// # Errors
+/// [`InvalidInput`](ErrorKind::InvalidInput) for options that make no sense, [`NoSpace`](ErrorKind::NoSpace) for a
+/// device that is too small, [`AlreadyExists`](ErrorKind::AlreadyExists) when it holds something and
+/// [`MkfsOptions::force`] is not set; in these cases nothing is changed. And the device's errors.
+pub fn make_filesystem(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Made> {
+    let plan = check(device, options, env)?;
+    wipe(device, options)?;
+    let trees = build_trees(&plan, options);
+    for block in &trees.blocks {
+        write_block(device, &plan, options, block)?;
+    }
+    device.flush()?;
+    let superblock = superblock::build(&plan, options, &trees);
+    superblock::write(device, &superblock)?;
+    device.flush()?;
+    Ok(Made {
+        uuid: plan.fsid,
+        label: options.label.clone(),
+        total_bytes: plan.total_bytes,
+        node_size: plan.geometry.node_size,
+        sector_size: plan.geometry.sector_size,
+        checksum: options.checksum,
+        features: options.features,
+        profiles: (options.data_profile(), options.metadata_profile()),
+    })
+}
+
+/// Everything that can be refused is refused here, before a byte is written.
+fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Plan> {
+    let geometry = options.geometry()?;
+    let wanted = options.total_bytes.unwrap_or_else(|| device.len());
+    if wanted > device.len() {
+        let context = format!("{} has {} bytes, {wanted} were asked for", device.describe(), device.len());
+        return Err(Error::new(ErrorKind::NoSpace, context));
+    }
+    let sector = u64::from(geometry.sector_size);
+    let total_bytes = wanted / sector * sector;
+    let layout = Layout::plan(total_bytes, options).map_err(|error| error.context(device.describe()))?;
+    if !options.force
+        && let Some(found) = find_signature(device)?
+    {
+        let context = format!("{} holds {found}", device.describe());
+        return Err(Error::new(ErrorKind::AlreadyExists, context));
+    }
+    Ok(Plan {
+        generation: FIRST_GENERATION,
+        now: env.now(),
+        fsid: options.uuid.unwrap_or_else(|| env.uuid()),
+        device_uuid: options.device_uuid.unwrap_or_else(|| env.uuid()),
+        chunk_tree_uuid: env.uuid(),
+        fs_tree_uuid: env.uuid(),
+        geometry,
+        total_bytes,
+        layout,
+    })
+}
+
+/// Takes away what was there: superblocks first, then everything (by discarding) or at least both ends.
+fn wipe(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
+    let len = device.len();
+    for at in SUPERBLOCK_OFFSETS {
+        if let Some(left) = len.checked_sub(at) {
+            device.zero(at, left.min(4096))?;
+        }
+    }
+    device.flush()?;
+    if !options.keep_content {
+        match device.discard(0, len) {
+            Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
+            _ => {} // a device that discards nothing keeps its content, which harms nobody
+        }
+    }
+    device.zero(0, len.min(WIPE))?;
+    let tail = len.saturating_sub(WIPE);
+    device.zero(tail, len - tail)
+}
+
+/// The finished blocks of all trees, and where each tree begins.
+pub(crate) struct Trees {
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) roots: Vec<RootAt>,
+}
+
+impl Trees {
+    pub(crate) fn root(&self, tree: TreeId) -> RootAt {
+        *self.roots.iter().find(|root| root.tree == tree).expect("every tree was built")
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.bytes.len() as u64).sum()
+    }
+}
+
+/// The items of all trees, for blocks that lie as `placed` says, in the order in which the trees get addresses. How
+/// many bytes the items of a tree take depends on the number of blocks, never on where they lie.
+fn all_items(plan: &Plan, options: &MkfsOptions, placed: &[Placed]) -> Vec<(TreeId, Vec<Item>)> {
+    let mut extents = plan.extent_items(placed);
+    let groups = plan.block_group_items(placed);
+    let mut trees = vec![
+        (TreeId::CHUNK, plan.chunk_tree()),
+        (TreeId::DEV, plan.dev_tree()),
+        (TreeId::FS, plan.subvolume_tree()),
+        (TreeId::CSUM, Vec::new()),
+        (TreeId::UUID, plan.uuid_tree()),
+        (TreeId::DATA_RELOC, plan.subvolume_tree()),
+        (TreeId::FREE_SPACE, plan.free_space_tree(placed)),
+    ];
+    if options.features.block_group_tree {
+        trees.push((TreeId::BLOCK_GROUP, groups));
+    } else {
+        extents.extend(groups);
+        extents.sort_by_key(|item| item.0);
+    }
+    trees.push((TreeId::EXTENT, extents));
+    let ids: Vec<_> = trees.iter().map(|tree| tree.0).collect();
+    let roots: Vec<_> = ids.into_iter().map(|tree| root_of(tree, placed, plan.geometry)).collect();
+    trees.push((TreeId::ROOT, plan.root_tree(&roots)));
+    trees
+}
+
+/// Gives every block of these trees a place: the chunk tree's in the SYSTEM chunk, all others in the metadata chunk,
+/// both from its start without gaps.
+fn place(plan: &Plan, trees: &[(TreeId, Vec<Item>)]) -> Vec<Placed> {
+    let node_size = plan.geometry.node_size;
+    let (system, metadata) = plan.layout.homes();
+    let row = |chunk: &PlannedChunk| {
+        let (start, end) = (chunk.logical, chunk.logical + chunk.len);
+        (0..).map(move |n| start + n * u64::from(node_size)).take_while(move |&at| at < end)
+    };
+    let (mut system, mut metadata) = (row(system), row(metadata));
+    let mut placed = Vec::new();
+    for (owner, items) in trees {
+        let sizes = items.iter().map(|item| item.1.len());
+        for (level, count) in (0_u8..).zip(shape(sizes, node_size as usize)) {
+            for _ in 0..count {
+                let next = if *owner == TreeId::CHUNK { system.next() } else { metadata.next() };
+                let logical = next.expect("the first chunks have room for a few blocks");
+                placed.push(Placed { logical, level, owner: *owner });
+            }
+        }
+    }
+    placed
+}
+
+fn build_trees(plan: &Plan, options: &MkfsOptions) -> Trees {
+    // The extent tree has an item for every block, its own too: place until their number stands still. It grows by
+    // one block per hundreds of items, so that happens at once.
+    const ROUNDS_MAX: u32 = 10;
+    let mut placed = place(plan, &all_items(plan, options, &[]));
+    let mut rounds = 0;
+    let trees = loop {
+        rounds += 1;
+        assert!(rounds < ROUNDS_MAX);
+        let trees = all_items(plan, options, &placed);
+        let again = place(plan, &trees);
+        if again == placed {
+            break trees;
+        }
+        placed = again;
+    };
+    let stamp = Stamp {
+        node_size: plan.geometry.node_size as usize,
+        generation: plan.generation,
+        fsid: plan.fsid,
+        chunk_tree_uuid: plan.chunk_tree_uuid,
+        checksum: options.checksum,
+    };
+    let mut blocks = Vec::new();
+    let mut roots = Vec::new();
+    for (tree, items) in trees {
+        let mut addresses = placed.iter().filter(|block| block.owner == tree).map(|block| block.logical);
+        blocks.extend(build(tree, &items, &mut addresses, &stamp));
+        roots.push(root_of(tree, &placed, plan.geometry));
+    }
+    Trees { blocks, roots }
+}
+
+/// Writes `block` to every copy of its chunk, after the check that every reader will make.
+fn write_block(device: &dyn BlockDevice, plan: &Plan, options: &MkfsOptions, block: &Block) -> Result<()> {
+    let expected = Expected {
+        logical: block.logical,
+        level: Some(block.level),
+        generation: Some(plan.generation),
+        owner: Some(block.owner),
+        first_key: None,
+        fsid: plan.fsid,
+        checksum: options.checksum,
+    };
+    verify_block(&block.bytes, &expected).expect("a block of ours passes the door");
+    let holds = |chunk: &&PlannedChunk| {
+        block.logical.checked_sub(chunk.logical).is_some_and(|offset| offset < chunk.len)
+    };
+    let chunk = plan.layout.chunks.iter().find(holds).expect("blocks are placed in chunks");
+    let offset = block.logical.checked_sub(chunk.logical).expect("the block lies in the chunk");
+    for stripe in &chunk.stripes {
+        device.write_at(stripe + offset, &block.bytes)?;
+    }
+    Ok(())
+}

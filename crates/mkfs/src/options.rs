@@ -1,0 +1,236 @@
+//! What a caller asks for, and the checked form of it.
+
+use creamery_base::{Error, Result, Uuid};
+use creamery_codec::ChecksumType;
+
+use crate::Features;
+
+const SIZE_MIN: u32 = 4 << 10;
+const SIZE_MAX: u32 = 64 << 10;
+const NODE_SIZE_DEFAULT: u32 = 16 << 10;
+/// Bytes of a label at most, on disk it ends with a zero.
+const LABEL_MAX: usize = 255;
+
+/// How many copies a block group keeps on one device.
+///
+/// ```
+/// use creamery_mkfs::Profile;
+/// assert_eq!("DUP".parse::<Profile>()?, Profile::Dup);
+/// assert!("raid1".parse::<Profile>().is_err());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// One.
+    Single,
+    /// Two.
+    Dup,
+}
+
+impl Profile {
+    /// Copies on the device.
+    #[must_use]
+    pub const fn copies(self) -> u64 {
+        match self {
+            Self::Single => 1,
+            Self::Dup => 2,
+        }
+    }
+}
+
+impl std::fmt::Display for Profile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Single => "single",
+            Self::Dup => "DUP",
+        })
+    }
+}
+
+impl std::str::FromStr for Profile {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "single" => Ok(Self::Single),
+            "dup" => Ok(Self::Dup),
+            "raid0" | "raid1" | "raid1c3" | "raid1c4" | "raid10" | "raid5" | "raid6" => {
+                Err(Error::unsupported(format!("profile '{text}' (one device takes single or dup)")))
+            }
+            _ => Err(Error::invalid(format!("unknown profile '{text}', want single or dup"))),
+        }
+    }
+}
+
+/// A new filesystem as its maker wants it; the default is what mkfs.btrfs 6.19 makes of one device.
+///
+/// ```
+/// use creamery_mkfs::{MkfsOptions, Profile};
+/// let options = MkfsOptions { label: b"backup".to_vec(), ..MkfsOptions::default() };
+/// assert_eq!((options.data_profile(), options.metadata_profile()), (Profile::Single, Profile::Dup));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MkfsOptions {
+    /// At most 255 bytes, no line break.
+    pub label: Vec<u8>,
+    /// The filesystem's UUID; random when none.
+    pub uuid: Option<Uuid>,
+    /// The device's UUID; random when none.
+    pub device_uuid: Option<Uuid>,
+    /// Profile of data.
+    pub data: Option<Profile>,
+    /// Profile of metadata and of the chunk tree.
+    pub metadata: Option<Profile>,
+    /// Bytes of a tree block: a power of two from 4 to 64 KiB.
+    pub node_size: Option<u32>,
+    /// Bytes of a data block: a power of two from 4 KiB to the node size.
+    pub sector_size: Option<u32>,
+    /// Of tree blocks and data.
+    pub checksum: ChecksumType,
+    /// On-disk features.
+    pub features: Features,
+    /// Use this many bytes of the device instead of all.
+    pub total_bytes: Option<u64>,
+    /// Leave the device's old content where nothing new is written, instead of discarding it.
+    pub keep_content: bool,
+    /// Overwrite another filesystem.
+    pub force: bool,
+}
+
+/// Sizes that went through every rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) node_size: u32,
+    pub(crate) sector_size: u32,
+}
+
+impl MkfsOptions {
+    /// The profile of data: what was asked for, else single.
+    #[must_use]
+    pub fn data_profile(&self) -> Profile {
+        self.data.unwrap_or(Profile::Single)
+    }
+
+    /// The profile of metadata: what was asked for, else DUP, and that of the data in mixed groups.
+    #[must_use]
+    pub fn metadata_profile(&self) -> Profile {
+        let default = if self.features.mixed_groups { self.data_profile() } else { Profile::Dup };
+        self.metadata.unwrap_or(default)
+    }
+
+    /// Checks everything that can be judged without a device.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput), naming the option.
+    pub fn check(&self) -> Result<()> {
+        self.geometry().map(drop)
+    }
+
+    pub(crate) fn geometry(&self) -> Result<Geometry> {
+        self.features.check()?;
+        self.check_label()?;
+        let mixed = self.features.mixed_groups;
+        let sector_size = self.sector_size.unwrap_or(SIZE_MIN);
+        check_size("sector size", sector_size)?;
+        let default = if mixed { sector_size } else { NODE_SIZE_DEFAULT.max(sector_size) };
+        let node_size = self.node_size.unwrap_or(default);
+        check_size("node size", node_size)?;
+        if node_size < sector_size {
+            return Err(Error::invalid(format!(
+                "node size {node_size} is below the sector size {sector_size}"
+            )));
+        }
+        if mixed && node_size != sector_size {
+            return Err(Error::invalid(format!(
+                "mixed block groups want the node size ({node_size}) to be the sector size ({sector_size})"
+            )));
+        }
+        if mixed && self.data.is_some_and(|data| data != self.metadata_profile()) {
+            return Err(Error::invalid("mixed block groups have one profile for data and metadata"));
+        }
+        if mixed && self.data.is_none() && self.metadata == Some(Profile::Dup) {
+            return Err(Error::invalid("mixed block groups have one profile: give -d dup as well"));
+        }
+        Ok(Geometry { node_size, sector_size })
+    }
+
+    fn check_label(&self) -> Result<()> {
+        if self.label.len() > LABEL_MAX {
+            return Err(Error::invalid(format!(
+                "a label of {} bytes, {LABEL_MAX} are the most",
+                self.label.len()
+            )));
+        }
+        if self.label.iter().any(|&byte| byte == b'\n' || byte == 0) {
+            return Err(Error::invalid("a label with a line break or a zero byte"));
+        }
+        Ok(())
+    }
+}
+
+fn check_size(what: &str, size: u32) -> Result<()> {
+    if !size.is_power_of_two() || !(SIZE_MIN..=SIZE_MAX).contains(&size) {
+        return Err(Error::invalid(format!(
+            "{what} {size} is not a power of two from {SIZE_MIN} to {SIZE_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(change: impl FnOnce(&mut MkfsOptions)) -> MkfsOptions {
+        let mut options = MkfsOptions::default();
+        change(&mut options);
+        options
+    }
+
+    #[test]
+    fn sizes_default_to_those_of_mkfs_btrfs() {
+        let of = |options: MkfsOptions| {
+            let geometry = options.geometry().unwrap();
+            (geometry.node_size, geometry.sector_size)
+        };
+        assert_eq!(of(MkfsOptions::default()), (16384, 4096));
+        assert_eq!(of(options(|o| o.features.mixed_groups = true)), (4096, 4096));
+        assert_eq!(of(options(|o| o.sector_size = Some(65536))), (65536, 65536));
+    }
+
+    #[test]
+    fn an_option_that_makes_no_sense_is_named() {
+        for (bad, name) in [
+            (options(|o| o.node_size = Some(3000)), "node size 3000"),
+            (options(|o| o.node_size = Some(131_072)), "node size 131072"),
+            (options(|o| o.sector_size = Some(2048)), "sector size 2048"),
+            (
+                options(|o| {
+                    o.node_size = Some(4096);
+                    o.sector_size = Some(16384);
+                }),
+                "below the sector size",
+            ),
+            (
+                options(|o| {
+                    o.features.mixed_groups = true;
+                    o.node_size = Some(16384);
+                }),
+                "mixed block groups",
+            ),
+            (
+                options(|o| {
+                    o.features.mixed_groups = true;
+                    o.data = Some(Profile::Dup);
+                    o.metadata = Some(Profile::Single);
+                }),
+                "one profile",
+            ),
+            (options(|o| o.label = vec![b'x'; 256]), "256 bytes"),
+            (options(|o| o.label = b"two\nlines".to_vec()), "line break"),
+        ] {
+            let message = bad.check().unwrap_err().to_string();
+            assert!(message.contains(name), "{message}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Bounded memory for file data read ahead.
+//!
+//! # Invariants
+//! - BUDGET-1: the entry that the writer waits for is never refused memory, so readers that hold all of it with
+//!   later entries cannot stop the row.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Hands out bytes to readers and takes them back from the writer.
+pub(crate) struct Budget {
+    limit: u64,
+    state: Mutex<State>,
+    room: Condvar,
+}
+
+struct State {
+    used: u64,
+    /// The entry that the writer waits for or works on.
+    current: u64,
+    waiting: u32,
+    closed: bool,
+}
+
+/// The copy was given up; readers stop.
+pub(crate) struct Closed;
+
+impl Budget {
+    pub(crate) const fn new(limit: u64) -> Self {
+        let state = State { used: 0, current: 0, waiting: 0, closed: false };
+        Self { limit, state: Mutex::new(state), room: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Plain counters: a panic elsewhere leaves nothing half done in them.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `bytes` for entry number `entry`, waiting until there is room.
+    pub(crate) fn take(&self, entry: u64, bytes: u64) -> Result<(), Closed> {
+        let mut state = self.lock();
+        while !state.closed && entry != state.current && state.used > 0 && state.used + bytes > self.limit {
+            state.waiting += 1;
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        if state.closed {
+            return Err(Closed);
+        }
+        state.used += bytes;
+        Ok(())
+    }
+
+    /// The writer turns to `entry`.
+    pub(crate) fn advance(&self, entry: u64) {
+        let mut state = self.lock();
+        state.current = entry;
+        if state.waiting > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// The writer is done with `bytes`.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        let mut state = self.lock();
+        assert!(state.used >= bytes);
+        state.used -= bytes;
+        if state.waiting > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Ends all waiting, now and later.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.room.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_entry_is_never_refused() {
+        let budget = Budget::new(100);
+        assert!(budget.take(5, 100).is_ok());
+        assert!(budget.take(0, 1000).is_ok()); // would wait for ever otherwise
+    }
+
+    #[test]
+    fn a_waiting_reader_goes_on_when_bytes_come_back() {
+        let budget = Budget::new(100);
+        assert!(budget.take(1, 80).is_ok());
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| budget.take(2, 80).is_ok());
+            budget.give_back(80);
+            assert!(reader.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn closing_stops_readers() {
+        let budget = Budget::new(100);
+        assert!(budget.take(1, 100).is_ok());
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| budget.take(2, 1).is_err());
+            budget.close();
+            assert!(reader.join().unwrap());
+        });
+    }
+}

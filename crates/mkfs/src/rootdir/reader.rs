@@ -1,0 +1,170 @@
+//! Looks at files ahead of the writer: stat, xattrs, data.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ffi::{CStr, CString};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::fs::FileType;
+
+use super::budget::{Budget, Closed};
+use super::source::{
+    Handle, Meta, SourceDir, at_path, data_parts, from_stat, io_error, join, read_exactly, read_xattrs,
+};
+
+/// Data comes in pieces of at most this many bytes, cut at multiples of it.
+pub(crate) const PIECE: u64 = 1 << 20;
+
+/// One file to look at.
+pub(crate) struct Job {
+    pub(crate) number: u64,
+    pub(crate) dir: Arc<SourceDir>,
+    pub(crate) name: CString,
+    pub(crate) subvolume: u32,
+    pub(crate) image: Option<(u64, u64)>,
+    pub(crate) parts: SyncSender<Result<Part>>,
+}
+
+/// What a reader finds, in order: one [`Part::Meta`], data, [`Part::End`].
+pub(crate) enum Part {
+    /// What the file is.
+    Meta(Box<Meta>),
+    /// A piece of its data. The bytes are charged to the budget.
+    Data { offset: u64, bytes: Vec<u8> },
+    /// That was all.
+    End,
+}
+
+/// A file with more than one name, within one subvolume.
+pub(crate) type LinkKey = (u32, u64, u64);
+
+/// What the readers share.
+pub(crate) struct Shared {
+    pub(crate) budget: Budget,
+    /// Blocks of the new filesystem: holes are widened inwards to them.
+    pub(crate) sector_size: u64,
+    /// The lowest number that has looked at each file of several names: a later name needs no data.
+    pub(crate) first_seen: Mutex<HashMap<LinkKey, u64>>,
+}
+
+enum Stop {
+    /// The writer does not want more of this file.
+    Unwanted,
+    Failed(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Closed> for Stop {
+    fn from(_: Closed) -> Self {
+        Self::Unwanted
+    }
+}
+
+/// Works on jobs until there are no more.
+pub(crate) fn run(jobs: &Mutex<Receiver<Job>>, shared: &Shared) {
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        match read(&job, shared) {
+            Ok(()) | Err(Stop::Unwanted) => {}
+            Err(Stop::Failed(error)) => {
+                let path = join(&job.dir.path, job.name.to_bytes());
+                // The writer may have given up already.
+                drop(job.parts.send(Err(at_path(&path)(error))));
+            }
+        }
+    }
+}
+
+fn send(job: &Job, part: Part) -> Result<(), Stop> {
+    job.parts.send(Ok(part)).map_err(|_| Stop::Unwanted)
+}
+
+fn read(job: &Job, shared: &Shared) -> Result<(), Stop> {
+    let mut meta = job.dir.stat(&job.name)?;
+    if job.image == Some((meta.dev, meta.ino)) {
+        let inside = "the image lies in the directory it is made from; put it elsewhere";
+        return Err(Error::invalid(inside).into());
+    }
+    if meta.kind == FileType::RegularFile {
+        return read_regular(job, shared, meta);
+    }
+    meta.xattrs = job.dir.special_xattrs(&job.name)?;
+    if meta.kind == FileType::Symlink {
+        meta.target = job.dir.read_link(&job.name)?;
+    }
+    send(job, Part::Meta(Box::new(meta)))?;
+    send(job, Part::End)
+}
+
+fn read_regular(job: &Job, shared: &Shared, seen: Meta) -> Result<(), Stop> {
+    let file = job.dir.open_file(&job.name)?;
+    // Of the file that is open now, should the name have got another since.
+    let mut meta = from_stat(&rustix::fs::fstat(&file).map_err(io_error)?);
+    if meta.kind != FileType::RegularFile {
+        return Err(Error::new(ErrorKind::Stale, "replaced by another kind of file while it was read").into());
+    }
+    meta.atime = seen.atime; // as it was before we opened it
+    meta.xattrs = read_xattrs(&Handle::Open(file.as_fd()))?;
+    let wanted = meta.nlink < 2 || is_first(job, shared, &meta);
+    let size = meta.size;
+    send(job, Part::Meta(Box::new(meta)))?;
+    if wanted && size > 0 {
+        for (start, end) in data_parts(file.as_fd(), size, shared.sector_size)? {
+            send_data(job, shared, &file, start, end)?;
+        }
+    }
+    send(job, Part::End)
+}
+
+/// Whether this name comes before all others of the file that a reader has looked at so far. The one that comes
+/// first of all always gets yes; a later one may get it as well, which costs a needless read.
+fn is_first(job: &Job, shared: &Shared, meta: &Meta) -> bool {
+    let mut seen = shared.first_seen.lock().unwrap_or_else(PoisonError::into_inner);
+    match seen.entry((job.subvolume, meta.dev, meta.ino)) {
+        Entry::Occupied(entry) if *entry.get() < job.number => false,
+        Entry::Occupied(mut entry) => {
+            entry.insert(job.number);
+            true
+        }
+        Entry::Vacant(entry) => {
+            entry.insert(job.number);
+            true
+        }
+    }
+}
+
+fn send_data(job: &Job, shared: &Shared, file: &impl AsFd, start: u64, end: u64) -> Result<(), Stop> {
+    let mut at = start;
+    while at < end {
+        let stop = end.min((at / PIECE + 1) * PIECE);
+        let len = usize::try_from(stop - at).expect("a piece fits in memory");
+        shared.budget.take(job.number, stop - at)?;
+        let piece = match read_exactly(file.as_fd(), at, len) {
+            Ok(bytes) => Part::Data { offset: at, bytes },
+            Err(error) => {
+                shared.budget.give_back(stop - at);
+                return Err(error.into());
+            }
+        };
+        if job.parts.send(Ok(piece)).is_err() {
+            shared.budget.give_back(stop - at);
+            return Err(Stop::Unwanted);
+        }
+        at = stop;
+    }
+    Ok(())
+}
+
+/// The name as messages show it.
+pub(crate) fn shown(dir: &SourceDir, name: &CStr) -> String {
+    String::from_utf8_lossy(&join(&dir.path, name.to_bytes())).into_owned()
+}

@@ -1,0 +1,276 @@
+//! Reading the source tree: what a file is, its xattrs, its data and its holes.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use creamery_base::{Error, ErrorKind, Result, Timespec};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+/// An open directory of the source tree.
+pub(crate) struct SourceDir {
+    pub(crate) fd: OwnedFd,
+    /// From the root of the source tree, for messages; empty for the root itself.
+    pub(crate) path: Vec<u8>,
+}
+
+/// What a source file is, apart from its data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Meta {
+    pub(crate) kind: FileType,
+    /// Permission bits, set-id bits and the sticky bit.
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u64,
+    pub(crate) size: u64,
+    /// Device number of a device node.
+    pub(crate) rdev: u64,
+    pub(crate) atime: Timespec,
+    pub(crate) mtime: Timespec,
+    /// Of the host.
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    /// Sorted by name.
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Of a symbolic link.
+    pub(crate) target: Vec<u8>,
+}
+
+pub(crate) fn io_error(errno: Errno) -> Error {
+    Error::from(std::io::Error::from(errno))
+}
+
+/// `path` joined with `name`, for messages.
+pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut joined = path.to_vec();
+    if !joined.is_empty() {
+        joined.push(b'/');
+    }
+    joined.extend_from_slice(name);
+    joined
+}
+
+/// Puts the source path in front of a message.
+pub(crate) fn at_path(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
+    let path = String::from_utf8_lossy(if path.is_empty() { b"." } else { path }).into_owned();
+    move |error| error.context(format!("reading source '{path}'"))
+}
+
+impl SourceDir {
+    /// The root of the source tree.
+    pub(crate) fn root(path: &std::path::Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| {
+            io_error(errno).context(format!("opening source directory '{}'", path.display()))
+        })?;
+        Ok(Self { fd, path: Vec::new() })
+    }
+
+    /// A directory in this one.
+    pub(crate) fn open_dir(&self, name: &CStr) -> Result<Self> {
+        let path = join(&self.path, name.to_bytes());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let fd = open_quietly(self.fd.as_fd(), name, flags).map_err(io_error).map_err(at_path(&path))?;
+        Ok(Self { fd, path })
+    }
+
+    /// The directory that this one lies in, `path` being its path.
+    pub(crate) fn open_parent(&self, path: Vec<u8>) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = open_quietly(self.fd.as_fd(), c"..", flags).map_err(io_error).map_err(at_path(&path))?;
+        Ok(Self { fd, path })
+    }
+
+    /// Whether `name` is a directory, asked of the host.
+    pub(crate) fn is_dir(&self, name: &CStr) -> Result<bool> {
+        let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io_error)?;
+        Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
+    }
+
+    /// What this directory itself is.
+    pub(crate) fn meta(&self) -> Result<Meta> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(io_error)?;
+        let mut meta = from_stat(&stat);
+        meta.xattrs = read_xattrs(&Handle::Open(self.fd.as_fd()))?;
+        Ok(meta)
+    }
+
+    pub(crate) fn stat(&self, name: &CStr) -> Result<Meta> {
+        let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io_error)?;
+        Ok(from_stat(&stat))
+    }
+
+    /// Opens the regular file `name`.
+    pub(crate) fn open_file(&self, name: &CStr) -> Result<OwnedFd> {
+        // NONBLOCK: were the name replaced by a fifo since it was looked at, opening it would wait for ever.
+        open_quietly(self.fd.as_fd(), name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)
+            .map_err(io_error)
+    }
+
+    /// The extended attributes of what is not a regular file or a directory.
+    pub(crate) fn special_xattrs(&self, name: &CStr) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let path = format!("/proc/self/fd/{}/", self.fd.as_raw_fd());
+        let path = [path.as_bytes(), name.to_bytes()].concat();
+        read_xattrs(&Handle::Named(std::ffi::CString::new(path).expect("a name has no zero byte")))
+    }
+
+    pub(crate) fn read_link(&self, name: &CStr) -> Result<Vec<u8>> {
+        Ok(rustix::fs::readlinkat(&self.fd, name, Vec::new()).map_err(io_error)?.into_bytes())
+    }
+}
+
+/// Opens without changing the access time where the host allows that (to owners and root).
+fn open_quietly(dir: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::CLOEXEC;
+    match rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(dir, name, flags, Mode::empty()),
+        outcome => outcome,
+    }
+}
+
+pub(crate) fn from_stat(stat: &Stat) -> Meta {
+    let time = |sec: i64, nsec: u64| Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) };
+    Meta {
+        kind: FileType::from_raw_mode(stat.st_mode),
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        nlink: stat.st_nlink,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        rdev: stat.st_rdev,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        dev: stat.st_dev,
+        ino: stat.st_ino,
+        xattrs: Vec::new(),
+        target: Vec::new(),
+    }
+}
+
+/// What xattrs are read from.
+pub(crate) enum Handle<'a> {
+    Open(BorrowedFd<'a>),
+    Named(std::ffi::CString),
+}
+
+impl Handle<'_> {
+    fn list(&self, out: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::flistxattr(fd, out),
+            Self::Named(path) => rustix::fs::llistxattr(path.as_c_str(), out),
+        }
+    }
+
+    fn get(&self, name: &CStr, out: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Self::Open(fd) => rustix::fs::fgetxattr(fd, name, out),
+            Self::Named(path) => rustix::fs::lgetxattr(path.as_c_str(), name, out),
+        }
+    }
+}
+
+/// Calls with growing buffers until the answer fits. None when the host has no xattrs there.
+fn growing(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Option<Vec<u8>>> {
+    // Linux caps both a value and a list at 64 KiB.
+    for len in [256, 4 << 10, 64 << 10, 1 << 20] {
+        let mut buffer = vec![0; len];
+        match call(&mut buffer) {
+            Ok(filled) => {
+                buffer.truncate(filled);
+                return Ok(Some(buffer));
+            }
+            Err(Errno::RANGE) => {}
+            Err(Errno::OPNOTSUPP | Errno::NODATA | Errno::NOSYS) => return Ok(None),
+            // Without /proc there is no way to name a special file; it has no xattrs but in rare cases.
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(errno) => return Err(io_error(errno)),
+        }
+    }
+    Err(Error::new(ErrorKind::Unsupported, "an extended attribute above 1 MiB"))
+}
+
+/// Whether an xattr is kept: those of the host's own devising (`system.nfs4_acl`, `btrfs.compression`, ...) say
+/// something about the host's filesystem, not about the file.
+fn is_kept(name: &[u8]) -> bool {
+    [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space))
+        || name == b"system.posix_acl_access"
+        || name == b"system.posix_acl_default"
+}
+
+pub(crate) fn read_xattrs(from: &Handle<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    // Most files have none: ask with a buffer on the stack first.
+    let mut few = [0; 256];
+    let list = match from.list(&mut few) {
+        Ok(0) => return Ok(Vec::new()),
+        Ok(len) => few[..len].to_vec(),
+        Err(_) => match growing(|out| from.list(out))? {
+            Some(list) => list,
+            None => return Ok(Vec::new()),
+        },
+    };
+    let mut xattrs = Vec::new();
+    for name in list.split_inclusive(|&byte| byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if !is_kept(name.to_bytes()) {
+            continue;
+        }
+        let value = growing(|out| from.get(name, out))
+            .map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))?;
+        if let Some(value) = value {
+            xattrs.push((name.to_bytes().to_vec(), value));
+        }
+    }
+    xattrs.sort();
+    Ok(xattrs)
+}
+
+/// The parts of a file that hold data, `[start, end)`, widened to whole blocks of `unit` bytes (the last one ends
+/// at `size`). Parts that touch are one.
+pub(crate) fn data_parts(fd: BorrowedFd<'_>, size: u64, unit: u64) -> Result<Vec<(u64, u64)>> {
+    use rustix::fs::{SeekFrom, seek};
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match seek(fd, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            // The host cannot tell holes: all is data.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![(0, size)]),
+            Err(errno) => return Err(io_error(errno)),
+        };
+        let end = match seek(fd, SeekFrom::Hole(start)) {
+            Ok(end) => end,
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(io_error(errno)),
+        };
+        if end <= at {
+            break; // never with a sane host
+        }
+        at = end;
+        let start = start / unit * unit;
+        let end = end.div_ceil(unit).saturating_mul(unit).min(size);
+        match parts.last_mut() {
+            Some(last) if last.1 >= start => last.1 = last.1.max(end),
+            _ if start < end => parts.push((start, end)),
+            _ => {}
+        }
+    }
+    Ok(parts)
+}
+
+/// Reads exactly `len` bytes at `offset` into a new buffer.
+pub(crate) fn read_exactly(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(fd, rustix::buffer::spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(Error::new(ErrorKind::Io, "the file became shorter while it was read")),
+            Ok(_) => {}
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(io_error(errno)),
+        }
+    }
+    bytes.truncate(len); // the allocation may be larger than asked for
+    Ok(bytes)
+}

@@ -1,0 +1,230 @@
+//! Child processes with a time limit, whose failure reads like a sentence.
+//!
+//! Output goes to anonymous files and not to pipes: a child that leaves a daemon behind (as `creamery mount`
+//! does) would keep a pipe open and the reader waiting for ever.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+const LIMIT_DEFAULT: Duration = Duration::from_secs(180);
+const SHOWN_BYTES_MAX: usize = 4_000;
+
+/// A command to be run to its end.
+///
+/// ```
+/// use creamery_testkit::Run;
+/// let finished = Run::new("echo").arg("hello").ok().unwrap();
+/// assert_eq!(finished.stdout_text(), "hello\n");
+/// ```
+pub struct Run {
+    command: Command,
+    shown: Vec<OsString>,
+    input: Option<Vec<u8>>,
+    limit: Duration,
+}
+
+impl Run {
+    /// A command that starts `program`, found through PATH (with the folders of the superuser added).
+    #[must_use]
+    pub fn new(program: impl AsRef<OsStr>) -> Self {
+        let mut command = Command::new(program.as_ref());
+        command.env("PATH", search_path()).env("LC_ALL", "C");
+        let shown = vec![program.as_ref().to_owned()];
+        Self { command, shown, input: None, limit: LIMIT_DEFAULT }
+    }
+
+    /// One argument more.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.shown.push(arg.as_ref().to_owned());
+        self.command.arg(arg);
+        self
+    }
+
+    /// Several arguments more.
+    #[must_use]
+    pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(self, args: I) -> Self {
+        args.into_iter().fold(self, |run, arg| run.arg(arg))
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Starts it in `dir`.
+    #[must_use]
+    pub fn within(mut self, dir: impl AsRef<Path>) -> Self {
+        self.command.current_dir(dir);
+        self
+    }
+
+    /// Feeds it `input`.
+    #[must_use]
+    pub fn input(mut self, input: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(input.into());
+        self
+    }
+
+    /// Kills it after `limit`.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Runs it; a failure of the program is not an error here, see [`Finished::code`].
+    ///
+    /// # Errors
+    /// When it cannot be started, or is killed at the time limit.
+    pub fn output(mut self) -> Result<Finished> {
+        let line = self.line();
+        let mut stdout = memory_file("stdout")?;
+        let mut stderr = memory_file("stderr")?;
+        self.command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        match &self.input {
+            None => self.command.stdin(Stdio::null()),
+            Some(input) => {
+                let mut file = memory_file("stdin")?;
+                file.write_all(input)?;
+                file.rewind()?;
+                self.command.stdin(file)
+            }
+        };
+        let start = Instant::now();
+        let mut child = self.command.spawn().with_context(|| format!("starting {line}"))?;
+        let in_time = wait_until(&mut child, self.limit)?;
+        let status = child.wait().with_context(|| format!("waiting for {line}"))?;
+        let finished = Finished {
+            line,
+            code: status.code(),
+            stdout: read_back(&mut stdout)?,
+            stderr: read_back(&mut stderr)?,
+            elapsed: start.elapsed(),
+        };
+        if !in_time {
+            bail!("still running after {} s, killed: {finished}", self.limit.as_secs());
+        }
+        Ok(finished)
+    }
+
+    /// Runs it and insists on exit status 0.
+    ///
+    /// # Errors
+    /// When it cannot be run, or fails: then with what it printed.
+    pub fn ok(self) -> Result<Finished> {
+        let finished = self.output()?;
+        if finished.code != Some(0) {
+            bail!("{finished}");
+        }
+        Ok(finished)
+    }
+
+    fn line(&self) -> String {
+        self.shown.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What a command left.
+pub struct Finished {
+    line: String,
+    /// Its exit status; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+    /// What it complained about.
+    pub stderr: Vec<u8>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Finished {
+    /// Standard output as text.
+    #[must_use]
+    pub fn stdout_text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Standard error as text.
+    #[must_use]
+    pub fn stderr_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).into_owned()
+    }
+}
+
+impl fmt::Display for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code {
+            Some(code) => write!(f, "`{}` ended with status {code}", self.line)?,
+            None => write!(f, "`{}` was ended by a signal", self.line)?,
+        }
+        for (name, bytes) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
+            if !bytes.is_empty() {
+                write!(f, "\n  {name}: {}", shortened(bytes))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The beginning and the end: the first complaint is often the telling one.
+fn shortened(bytes: &[u8]) -> String {
+    let text = |part: &[u8]| String::from_utf8_lossy(part).trim_end().to_owned();
+    if bytes.len() <= SHOWN_BYTES_MAX {
+        return text(bytes);
+    }
+    let half = SHOWN_BYTES_MAX / 2;
+    let (head, tail) = (&bytes[..half], &bytes[bytes.len() - half..]);
+    format!("{}\n  ... {} bytes left out ...\n{}", text(head), bytes.len() - 2 * half, text(tail))
+}
+
+fn search_path() -> OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin");
+    path
+}
+
+fn memory_file(name: &str) -> Result<File> {
+    let fd = memfd_create(name, MemfdFlags::CLOEXEC).context("making a file in memory")?;
+    Ok(File::from(fd))
+}
+
+fn read_back(file: &mut File) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Waits for the child's end; kills it and answers `false` when the limit passes first.
+fn wait_until(child: &mut Child, limit: Duration) -> Result<bool> {
+    let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) else { return Ok(true) };
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("watching a child process")?;
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            child.kill().context("killing a child process")?;
+            return Ok(false);
+        }
+        let timeout = left.try_into().context("a time limit that is too long")?;
+        match poll(&mut [PollFd::new(&pidfd.as_fd(), PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error).context("waiting for a child process"),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A mount made by the program under test, undone when dropped.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Program, Run};
+
+/// `creamery mount IMAGE DIR` that is unmounted when it goes.
+///
+/// ```no_run
+/// use creamery_testkit::{FuseMount, Program};
+/// let mount = FuseMount::mount(&Program::find().unwrap(), "disk.img".as_ref(), "/mnt".as_ref(), "").unwrap();
+/// mount.unmount().unwrap();
+/// ```
+pub struct FuseMount {
+    program: Program,
+    dir: PathBuf,
+    mounted: bool,
+}
+
+impl FuseMount {
+    /// Mounts `image` on `dir` (made when it does not exist) with `options`, a list with commas or nothing.
+    ///
+    /// # Errors
+    /// When the program refuses, or returns before anything is mounted.
+    pub fn mount(program: &Program, image: &Path, dir: &Path, options: &str) -> Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let mut args: Vec<&OsStr> = vec!["mount".as_ref()];
+        if !options.is_empty() {
+            args.extend([OsStr::new("-o"), OsStr::new(options)]);
+        }
+        args.extend([image.as_os_str(), dir.as_os_str()]);
+        program.run(args).limit(Duration::from_secs(60)).ok()?;
+        let mount = Self { program: program.clone(), dir: dir.to_owned(), mounted: true };
+        if !is_mounted(dir)? {
+            bail!("creamery mount returned, and nothing is mounted on {}", dir.display());
+        }
+        Ok(mount)
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `creamery umount DIR`; the image is closed and durable when this returns.
+    ///
+    /// # Errors
+    /// When the program fails, or the mount is still there.
+    pub fn unmount(mut self) -> Result<()> {
+        self.program.run([OsStr::new("umount"), self.dir.as_os_str()]).ok()?;
+        if is_mounted(&self.dir)? {
+            bail!("creamery umount returned, and {} is still mounted", self.dir.display());
+        }
+        self.mounted = false;
+        Ok(())
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        if !self.mounted {
+            return;
+        }
+        let limit = Duration::from_secs(20);
+        let quiet = self.program.run([OsStr::new("umount"), self.dir.as_os_str()]).limit(limit).ok();
+        if quiet.is_err() {
+            let _ = Run::new("umount").arg("-f").arg(&self.dir).limit(limit).output();
+            let _ = Run::new("umount").arg("-l").arg(&self.dir).limit(limit).output();
+        }
+    }
+}
+
+fn is_mounted(dir: &Path) -> Result<bool> {
+    let dir = dir.canonicalize().with_context(|| format!("resolving {}", dir.display()))?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").context("reading /proc/self/mounts")?;
+    let point = dir.to_string_lossy();
+    Ok(mounts.lines().any(|line| line.split(' ').nth(1) == Some(&*point)))
+}

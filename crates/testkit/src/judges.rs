@@ -1,0 +1,232 @@
+//! Who can judge on this host: the kernel, btrfs-progs, FUSE, and the tools of daily work.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Program, Run};
+
+const BTRFS_PROGS_WANTED: (u32, u32) = (6, 14);
+
+type Probe = fn() -> Result<()>;
+
+/// Something of the host's that a test needs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Judge {
+    /// The built program.
+    Program,
+    /// Being the superuser.
+    Root,
+    /// btrfs in the running kernel.
+    KernelBtrfs,
+    /// Loop devices.
+    LoopDevices,
+    /// btrfs-progs, new enough.
+    BtrfsProgs,
+    /// `/dev/fuse`, and the right or the helper to mount with it.
+    Fuse,
+    /// `fusermount3` for mounts by ordinary users.
+    Fusermount,
+    /// Any other program, by name.
+    Tool(&'static str),
+}
+
+impl fmt::Display for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Program => "creamery",
+            Self::Root => "root",
+            Self::KernelBtrfs => "kernel btrfs",
+            Self::LoopDevices => "loop devices",
+            Self::BtrfsProgs => "btrfs-progs 6.14",
+            Self::Fuse => "fuse",
+            Self::Fusermount => "fusermount3",
+            Self::Tool(name) => name,
+        })
+    }
+}
+
+/// The judges of this host, with the reason for each that is missing.
+///
+/// ```
+/// use creamery_testkit::{Judge, Judges};
+/// let judges = Judges::probe();
+/// if let Some(reason) = judges.missing(Judge::KernelBtrfs) {
+///     println!("skipped: {} missing ({reason})", Judge::KernelBtrfs);
+/// }
+/// ```
+pub struct Judges {
+    missing: BTreeMap<Judge, String>,
+}
+
+impl Judges {
+    /// Looks at the host.
+    #[must_use]
+    pub fn probe() -> Self {
+        let mut missing = BTreeMap::new();
+        let probes: [(Judge, Probe); 7] = [
+            (Judge::Program, probe_program),
+            (Judge::Root, probe_root),
+            (Judge::KernelBtrfs, probe_kernel_btrfs),
+            (Judge::LoopDevices, probe_loop_devices),
+            (Judge::BtrfsProgs, probe_btrfs_progs),
+            (Judge::Fuse, probe_fuse),
+            (Judge::Fusermount, probe_fusermount),
+        ];
+        for (judge, probe) in probes {
+            if let Err(error) = probe() {
+                missing.insert(judge, format!("{error:#}"));
+            }
+        }
+        Self { missing }
+    }
+
+    /// The host's judges, probed once per process.
+    #[must_use]
+    pub fn here() -> &'static Self {
+        static HERE: OnceLock<Judges> = OnceLock::new();
+        HERE.get_or_init(Self::probe)
+    }
+
+    /// Why `judge` is missing; `None` when it is there.
+    #[must_use]
+    pub fn missing(&self, judge: Judge) -> Option<String> {
+        match judge {
+            Judge::Tool(name) if find_tool(name).is_none() => Some(format!("no program {name} in PATH")),
+            Judge::Tool(_) => None,
+            known => self.missing.get(&known).cloned(),
+        }
+    }
+
+    /// Whether all of `judges` are there.
+    #[must_use]
+    pub fn have(&self, judges: &[Judge]) -> bool {
+        judges.iter().all(|judge| self.missing(*judge).is_none())
+    }
+
+    /// Whether a missing judge is a failure (`CREAMERY_REQUIRE_JUDGES=1`).
+    #[must_use]
+    pub fn required() -> bool {
+        std::env::var_os("CREAMERY_REQUIRE_JUDGES").is_some_and(|value| value == "1")
+    }
+}
+
+/// `btrfs check --check-data-csum`: passes only when the exit status is 0 and the last word is "no error found".
+///
+/// # Errors
+/// With everything the check printed.
+pub fn btrfs_check(image: &Path) -> Result<()> {
+    let finished = Run::new("btrfs")
+        .args(["check", "--check-data-csum"])
+        .arg(image)
+        .output()
+        .context("judging an image")?;
+    let said = format!("{}{}", finished.stdout_text(), finished.stderr_text());
+    let complaint = said.lines().find(|line| {
+        let line = line.to_ascii_lowercase();
+        ["error:", "warning:", "mismatch"].iter().any(|word| line.contains(word))
+    });
+    if finished.code != Some(0) || !said.contains("no error found") || complaint.is_some() {
+        bail!("btrfs check does not accept {}: {finished}", image.display());
+    }
+    Ok(())
+}
+
+/// The version that `btrfs --version` prints, as (major, minor).
+///
+/// # Errors
+/// When the program is not there or prints something else.
+pub fn btrfs_progs_version() -> Result<(u32, u32)> {
+    let said = Run::new("btrfs").arg("--version").ok()?.stdout_text();
+    let version = said.lines().next().and_then(parse_version);
+    version.with_context(|| format!("no version in {said:?}"))
+}
+
+/// Reads `btrfs-progs v6.14.1` or `6.14-1~bpo12+1`.
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let digits = text.find(|c: char| c.is_ascii_digit())?;
+    let mut numbers = text[digits..].split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn probe_program() -> Result<()> {
+    Program::find().map(drop)
+}
+
+fn probe_root() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("run as root");
+    }
+    Ok(())
+}
+
+fn probe_kernel_btrfs() -> Result<()> {
+    let listed = || -> Result<bool> {
+        let filesystems = std::fs::read_to_string("/proc/filesystems")?;
+        Ok(filesystems.lines().any(|line| line.split_whitespace().last() == Some("btrfs")))
+    };
+    if !listed()? {
+        let _ = Run::new("modprobe").arg("btrfs").output();
+    }
+    if !listed()? {
+        bail!("btrfs is not in /proc/filesystems");
+    }
+    Ok(())
+}
+
+fn probe_loop_devices() -> Result<()> {
+    if !Path::new("/dev/loop-control").exists() {
+        let _ = Run::new("modprobe").arg("loop").output();
+    }
+    std::fs::File::open("/dev/loop-control").context("opening /dev/loop-control")?;
+    find_tool("losetup").context("no program losetup in PATH").map(drop)
+}
+
+fn probe_btrfs_progs() -> Result<()> {
+    let version = btrfs_progs_version()?;
+    if version < BTRFS_PROGS_WANTED {
+        bail!("btrfs-progs is {}.{}, {}.{} or later is needed", version.0, version.1, 6, 14);
+    }
+    Ok(())
+}
+
+fn probe_fuse() -> Result<()> {
+    let device = Path::new("/dev/fuse");
+    if !device.exists() {
+        let _ = Run::new("modprobe").arg("fuse").output();
+    }
+    if rustix::process::geteuid().is_root() {
+        let open = std::fs::File::options().read(true).write(true).open(device);
+        return open.map(drop).context("opening /dev/fuse");
+    }
+    if !device.exists() {
+        bail!("no /dev/fuse");
+    }
+    probe_fusermount()
+}
+
+fn probe_fusermount() -> Result<()> {
+    find_tool("fusermount3").context("no program fusermount3 in PATH").map(drop)
+}
+
+fn find_tool(name: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let extra = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&path).chain(extra).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_version;
+
+    #[test]
+    fn versions_of_program_and_package_are_read() {
+        assert_eq!(parse_version("btrfs-progs v6.14"), Some((6, 14)));
+        assert_eq!(parse_version("6.14-1~bpo12+1"), Some((6, 14)));
+        assert_eq!(parse_version("btrfs-progs v6.2.1"), Some((6, 2)));
+        assert_eq!(parse_version("no digits"), None);
+    }
+}

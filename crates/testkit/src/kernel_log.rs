@@ -1,0 +1,115 @@
+//! What the kernel said about btrfs since a moment.
+//!
+//! The log is opened before the kernel is asked to do anything and read afterwards; lines that the ring lost in
+//! between are reported as a complaint of their own, because silence must mean silence.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+
+use anyhow::{Context, Result};
+use rustix::fs::OFlags;
+
+const RECORD_BYTES_MAX: usize = 8192;
+
+/// An open kernel log, positioned at the moment of its opening.
+///
+/// ```no_run
+/// use creamery_testkit::KernelLog;
+/// let mut log = KernelLog::start().unwrap();
+/// assert!(log.complaints("loop0").unwrap().is_empty());
+/// ```
+pub struct KernelLog {
+    file: File,
+}
+
+impl KernelLog {
+    /// Marks now.
+    ///
+    /// # Errors
+    /// When `/dev/kmsg` cannot be read: the superuser may.
+    pub fn start() -> Result<Self> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut file =
+            File::options().read(true).custom_flags(flags).open("/dev/kmsg").context("opening /dev/kmsg")?;
+        file.seek(SeekFrom::End(0)).context("finding the end of the kernel log")?;
+        Ok(Self { file })
+    }
+
+    /// The lines since the mark (or since the last call) that complain about btrfs on `device`, such as `loop0`.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn complaints(&mut self, device: &str) -> Result<Vec<String>> {
+        let mut record = vec![0; RECORD_BYTES_MAX];
+        let mut found = Vec::new();
+        loop {
+            match self.file.read(&mut record) {
+                Ok(0) => return Ok(found),
+                Ok(len) => {
+                    let line = message(&record[..len]);
+                    if is_complaint(&line, device) {
+                        found.push(line);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(found),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                    found.push("the kernel log overflowed: lines were lost".to_owned());
+                }
+                Err(error) => return Err(error).context("reading the kernel log"),
+            }
+        }
+    }
+}
+
+/// The text of a record: what follows the first `;`, first line only.
+fn message(record: &[u8]) -> String {
+    let text = String::from_utf8_lossy(record);
+    let text = text.split_once(';').map_or(&*text, |(_, message)| message);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn is_complaint(line: &str, device: &str) -> bool {
+    if line.contains("fs/btrfs/") {
+        return line.contains("WARNING") || line.contains("BUG");
+    }
+    let Some(rest) = line.strip_prefix("BTRFS") else { return false };
+    let ours = rest.find("(device ").is_some_and(|at| {
+        let name = &rest[at + "(device ".len()..];
+        name.split([' ', ')', ':']).next() == Some(device)
+    });
+    let level = rest.split_whitespace().next().unwrap_or_default().trim_end_matches(':');
+    let grave = ["warning", "error", "critical", "alert", "emergency"].contains(&level);
+    let telling = ["corrupt", "csum", "checksum", "bad tree", "mismatch", "read error", "corrected", "abort"];
+    let damage =
+        !rest.contains("using ") && telling.iter().any(|word| rest.to_ascii_lowercase().contains(word));
+    ours && (grave || damage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{is_complaint, message};
+
+    #[test]
+    fn only_complaints_about_the_device_are_kept() {
+        for (line, kept) in [
+            ("BTRFS info (device loop0): using crc32c (crc32c-lib) checksum algorithm", false),
+            ("BTRFS info (device loop0): first mount of filesystem 6b1f", false),
+            ("BTRFS warning (device loop0): csum failed root 5 ino 257 off 0", true),
+            ("BTRFS error (device loop0 state EA): bdev /dev/loop0 errs: wr 0, rd 0", true),
+            ("BTRFS critical (device loop01): corrupt leaf", false),
+            ("BTRFS info (device loop0): read error corrected: ino 257 off 0", true),
+            ("BTRFS: device fsid 6b1f devid 1 transid 8 /dev/loop0", false),
+            ("WARNING: CPU: 1 PID: 77 at fs/btrfs/extent-tree.c:3000 foo+0x1/0x2", true),
+            ("EXT4-fs (loop0): mounted filesystem", false),
+        ] {
+            assert_eq!(is_complaint(line, "loop0"), kept, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_message_is_what_follows_the_prefix() {
+        assert_eq!(message(b"6,1234,5678,-;BTRFS info: x\n SUBSYSTEM=block\n"), "BTRFS info: x");
+    }
+}

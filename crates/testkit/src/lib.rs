@@ -1,0 +1,35 @@
+//! What the tests, the demo and the benches share: judges that are not ours, and trees worth judging.
+//!
+//! Nothing here knows how Creamery works inside. The program is driven over its command line, the way a user
+//! drives it, and what it wrote is judged by others: the host's kernel through a loop device ([`LoopMount`]),
+//! `btrfs check` ([`btrfs_check`]), the kernel's log ([`KernelLog`]), and [`walk`], which reads two trees
+//! through the host's own system calls and says in words where they differ.
+//!
+//! A host may lack a judge. [`Judges::probe`] finds out which; a test that needs a missing one is reported as
+//! skipped, with the judge's name, and never as passed. With `CREAMERY_REQUIRE_JUDGES=1` in the environment (continuous integration sets it) it fails.
+//!
+//! Invariants:
+//! 1. Everything taken from the host (loop devices, mounts, scratch folders) is given back when its owner is dropped.
+//! 2. A child process that hangs is killed after a time limit: a broken mount fails a test, it does not stop the run.
+//! 3. Same seed, same tree.
+
+mod command;
+mod fuse_mount;
+pub mod harness;
+mod judges;
+mod kernel_log;
+mod loop_mount;
+mod program;
+mod random;
+mod scratch;
+pub mod tree;
+pub mod walk;
+
+pub use command::{Finished, Run};
+pub use fuse_mount::FuseMount;
+pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version};
+pub use kernel_log::KernelLog;
+pub use loop_mount::{LoopDevice, LoopMount};
+pub use program::Program;
+pub use random::Random;
+pub use scratch::{Scratch, scratch_root};

@@ -1,0 +1,156 @@
+//! An image in the kernel's hands: a loop device, and a btrfs mount on it.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{KernelLog, Run};
+
+const DETACH_LIMIT: Duration = Duration::from_secs(10);
+
+/// A loop device over an image; detached when dropped.
+///
+/// ```no_run
+/// use creamery_testkit::LoopDevice;
+/// let device = LoopDevice::attach("disk.img".as_ref(), true).unwrap();
+/// println!("{}", device.path().display());
+/// ```
+pub struct LoopDevice {
+    path: PathBuf,
+    attached: bool,
+}
+
+impl LoopDevice {
+    /// Attaches the next free device to `image`.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn attach(image: &Path, read_only: bool) -> Result<Self> {
+        let mut run = Run::new("losetup").args(["--find", "--show"]);
+        if read_only {
+            run = run.arg("--read-only");
+        }
+        let said = run.arg(image).ok()?.stdout_text();
+        Ok(Self { path: PathBuf::from(said.trim()), attached: true })
+    }
+
+    /// `/dev/loopN`.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `loopN`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Detaches, and returns once the kernel has let go of the image.
+    ///
+    /// # Errors
+    /// When somebody keeps it open.
+    pub fn detach(mut self) -> Result<()> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<()> {
+        if !std::mem::take(&mut self.attached) {
+            return Ok(());
+        }
+        // The kernel remembers filesystems by device; a later image with the same id must not meet this one.
+        let _ = Run::new("btrfs").args(["device", "scan", "--forget"]).arg(&self.path).output();
+        Run::new("losetup").arg("--detach").arg(&self.path).ok()?;
+        let backing = Path::new("/sys/block").join(self.name()).join("loop/backing_file");
+        let deadline = Instant::now() + DETACH_LIMIT;
+        while backing.exists() {
+            if Instant::now() > deadline {
+                bail!("{} is still attached after {} s", self.path.display(), DETACH_LIMIT.as_secs());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = self.release();
+    }
+}
+
+/// An image mounted by the kernel; unmounted and detached when dropped.
+///
+/// ```no_run
+/// use creamery_testkit::LoopMount;
+/// let mount = LoopMount::mount("disk.img".as_ref(), "/mnt".as_ref(), "ro").unwrap();
+/// println!("{}", mount.dir().display());
+/// mount.unmount().unwrap();
+/// ```
+pub struct LoopMount {
+    device: Option<LoopDevice>,
+    dir: PathBuf,
+    log: KernelLog,
+    mounted: bool,
+}
+
+impl LoopMount {
+    /// Mounts `image` on `dir` (made when it does not exist) with `options`, a list with commas or nothing.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then with what it logged.
+    pub fn mount(image: &Path, dir: &Path, options: &str) -> Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let mut log = KernelLog::start()?;
+        let read_only = options.split(',').any(|option| option == "ro");
+        let device = LoopDevice::attach(image, read_only)?;
+        let options = if options.is_empty() { "rw" } else { options };
+        let run = Run::new("mount").args(["-t", "btrfs", "-o", options]).arg(device.path()).arg(dir);
+        if let Err(error) = run.ok() {
+            let said = log.complaints(&device.name())?.join("\n  ");
+            return Err(error.context(format!("the kernel does not mount the image; it logged:\n  {said}")));
+        }
+        Ok(Self { device: Some(device), dir: dir.to_owned(), log, mounted: true })
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Unmounts and detaches, and insists that the kernel logged no complaint since the mount.
+    ///
+    /// # Errors
+    /// When something keeps the mount busy, or the kernel complained.
+    pub fn unmount(mut self) -> Result<()> {
+        let complaints = self.unmount_and_tell()?;
+        if !complaints.is_empty() {
+            bail!("the kernel logged:\n  {}", complaints.join("\n  "));
+        }
+        Ok(())
+    }
+
+    /// Unmounts and detaches, and returns what the kernel logged since the mount.
+    ///
+    /// # Errors
+    /// When something keeps the mount busy.
+    pub fn unmount_and_tell(&mut self) -> Result<Vec<String>> {
+        if std::mem::take(&mut self.mounted) {
+            Run::new("umount").arg(&self.dir).ok()?;
+        }
+        let Some(mut device) = self.device.take() else { return Ok(Vec::new()) };
+        let complaints = self.log.complaints(&device.name())?;
+        device.release()?;
+        Ok(complaints)
+    }
+}
+
+impl Drop for LoopMount {
+    fn drop(&mut self) {
+        if self.mounted && Run::new("umount").arg(&self.dir).ok().is_err() {
+            let _ = Run::new("umount").arg("-l").arg(&self.dir).output();
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Finds the program under test.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Run;
+
+/// The built `creamery`.
+///
+/// ```no_run
+/// use creamery_testkit::Program;
+/// let creamery = Program::find().unwrap();
+/// creamery.run(["ls", "disk.img:/"]).ok().unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+}
+
+impl Program {
+    /// `CREAMERY_BIN`, or `release/creamery` in the target folder of this workspace.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn find() -> Result<Self> {
+        if let Some(path) = std::env::var_os("CREAMERY_BIN").map(PathBuf::from) {
+            if !path.is_file() {
+                bail!("CREAMERY_BIN names {}, which is not a file", path.display());
+            }
+            return Ok(Self { path });
+        }
+        let path = target_dir().join("release/creamery");
+        if !path.is_file() {
+            bail!("{} is not built: cargo build --release", path.display());
+        }
+        Ok(Self { path: path.canonicalize().context("resolving the program's path")? })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A run of it with `args`.
+    #[must_use]
+    pub fn run<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(&self, args: I) -> Run {
+        Run::new(&self.path).args(args)
+    }
+}
+
+fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(dir) => PathBuf::from(dir),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target"),
+    }
+}

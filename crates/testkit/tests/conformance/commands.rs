@@ -1,0 +1,174 @@
+//! The commands that work without a mount.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{Judge, LoopMount, Run, btrfs_check, tree};
+
+use crate::support::{JUDGED, inside, judge, mkfs_empty, mkfs_from, sparse_file, torture_source};
+
+const DUMPED: [Judge; 2] = [Judge::Program, Judge::BtrfsProgs];
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("commands/copy-in-and-out", &JUDGED, copy_in_and_out),
+        Case::new("commands/list-and-show", &[Judge::Program], list_and_show),
+        Case::new("commands/change", &JUDGED, change),
+        Case::new("commands/dump-super-equal", &DUMPED, dump_super_equal),
+        Case::new("commands/dump-tree-equal", &DUMPED, dump_tree_equal),
+        Case::new("commands/dump-tree-of-a-kernel-image", &JUDGED, dump_tree_of_a_kernel_image),
+        Case::new("commands/help-and-version", &[Judge::Program], help_and_version),
+    ]
+}
+
+fn copy_in_and_out(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, want) = torture_source(bench)?;
+    mkfs_empty(bench.creamery(), &[], "2G", &image)?;
+    bench.creamery().run(["cp", "-a"]).arg(&source).arg(inside(&image, "/tree")).ok()?;
+    btrfs_check(&image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    expect_same("a tree copied in", &want, &Walk::take(&mount.dir().join("tree"))?, &Compare::default())?;
+    mount.unmount()?;
+    let out = bench.scratch.file("out");
+    bench.creamery().run(["cp", "-a"]).arg(inside(&image, "/tree")).arg(&out).ok()?;
+    expect_same("a tree copied out", &want, &Walk::take(&out)?, &Compare::default())
+}
+
+fn list_and_show(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let source = bench.scratch.dir("source")?;
+    std::fs::create_dir_all(source.join("folder/below"))?;
+    std::fs::write(source.join("folder/file"), b"the content\n")?;
+    std::os::unix::fs::symlink("file", source.join("folder/link"))?;
+    mkfs_from(bench.creamery(), &[], &source, &image)?;
+    let say = |args: &[&str], path: &str| -> Result<String> {
+        Ok(bench.creamery().run(args).arg(inside(&image, path)).ok()?.stdout_text())
+    };
+    ensure!(say(&["ls"], "/")? == "folder\n", "ls says {:?}", say(&["ls"], "/")?);
+    let mut names: Vec<String> = say(&["ls"], "/folder")?.lines().map(str::to_owned).collect();
+    names.sort();
+    ensure!(names == ["below", "file", "link"], "ls /folder says {names:?}");
+    let long = say(&["ls", "-l"], "/folder")?;
+    ensure!(long.contains("link -> file") && long.contains("-rw"), "ls -l says:\n{long}");
+    let deep = say(&["ls", "-R"], "/")?;
+    ensure!(deep.contains("below") && deep.contains("file"), "ls -R says:\n{deep}");
+    ensure!(say(&["cat"], "/folder/file")? == "the content\n", "cat says something else");
+    let stat = say(&["stat"], "/folder/file")?;
+    ensure!(stat.contains("12"), "stat does not tell the size:\n{stat}");
+    bench.creamery().run(["df"]).arg(&image).ok()?;
+    for (command, path) in [("cat", "/folder/none"), ("ls", "/none"), ("stat", "/none"), ("cat", "/folder")] {
+        crate::support::expect_refusal(bench.creamery().run([command]).arg(inside(&image, path)), &[path])?;
+    }
+    Ok(())
+}
+
+fn change(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let want = bench.scratch.dir("want")?;
+    tree::generate(&want, 200, 2_000_000, 3)?;
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/new")).ok()?;
+    bench.creamery().run(["cp", "-a"]).arg(&want).arg(inside(&image, "/new/tree")).ok()?;
+    bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/new/tree")).ok()?;
+    bench.creamery().run(["cp"]).arg("/etc/hostname").arg(inside(&image, "/new/hostname")).ok()?;
+    bench.creamery().run(["rm"]).arg(inside(&image, "/new/hostname")).ok()?;
+    let empty = bench.scratch.dir("empty")?;
+    std::fs::create_dir(empty.join("new"))?;
+    let loose = Compare { mtime: false, root: false, ..Compare::default() };
+    judge(bench, &image, &Walk::take(&empty)?, &loose)?;
+    crate::support::expect_refusal(
+        bench.creamery().run(["rm"]).arg(inside(&image, "/new")),
+        &["/new", "directory"],
+    )
+}
+
+fn dump_super_equal(bench: &Bench) -> Result<()> {
+    for (number, options) in
+        [&[][..], &["--csum", "sha256", "-L", "label"], &["--mixed"]].into_iter().enumerate()
+    {
+        let image = bench.scratch.file(&format!("{number}.img"));
+        mkfs_empty(bench.creamery(), options, "300M", &image)?;
+        for flags in [&[][..], &["-f"], &["-a"]] {
+            same_output(bench, &[&["inspect-internal", "dump-super"], flags].concat(), &image)?;
+        }
+    }
+    Ok(())
+}
+
+fn dump_tree_equal(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, _) = torture_source(bench)?;
+    for options in [&[][..], &["--csum", "xxhash", "-n", "4096", "-O", "^no-holes,^block-group-tree"]] {
+        if options.contains(&"4096") {
+            std::fs::remove_file(source.join("symlinks/long-4095"))?;
+        }
+        mkfs_from(bench.creamery(), &[options, &["-f"]].concat(), &source, &image)?;
+        same_output(bench, &["inspect-internal", "dump-tree"], &image)?;
+    }
+    Ok(())
+}
+
+/// An image that the kernel filled: snapshots, shared blocks, full backrefs, compressed and reserved extents.
+fn dump_tree_of_a_kernel_image(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    sparse_file(&image, 1 << 30)?;
+    Run::new("mkfs.btrfs").args(["-q", "-O", "block-group-tree"]).arg(&image).ok()?;
+    let (source, _) = torture_source(bench)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "compress=zstd")?;
+    let root = mount.dir();
+    Run::new("btrfs").args(["subvolume", "create"]).arg(root.join("one")).ok()?;
+    Run::new("cp").args(["-a", "--"]).arg(&source).arg(root.join("one")).ok()?;
+    Run::new("btrfs").args(["subvolume", "snapshot"]).arg(root.join("one")).arg(root.join("two")).ok()?;
+    Run::new("btrfs")
+        .args(["subvolume", "snapshot", "-r"])
+        .arg(root.join("two"))
+        .arg(root.join("three"))
+        .ok()?;
+    std::fs::remove_dir_all(root.join("one/source/large"))?;
+    std::fs::write(root.join("two/source/sizes/4096"), b"shorter")?;
+    mount.unmount()?;
+    same_output(bench, &["inspect-internal", "dump-tree"], &image)
+}
+
+/// Our output and btrfs-progs' must be equal but for the line with the version.
+fn same_output(bench: &Bench, args: &[&str], image: &Path) -> Result<()> {
+    let lines = |text: String| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("btrfs-progs v")).map(str::to_owned).collect()
+    };
+    let ours = lines(bench.creamery().run(args).arg(image).ok()?.stdout_text());
+    let theirs = lines(Run::new("btrfs").args(args).arg(image).ok()?.stdout_text());
+    let differing: Vec<(usize, (&String, &String))> =
+        ours.iter().zip(&theirs).enumerate().filter(|(_, (ours, theirs))| ours != theirs).collect();
+    let shown: Vec<String> = differing
+        .iter()
+        .take(12)
+        .map(|(number, (ours, theirs))| {
+            format!("  line {}:\n    ours   {ours}\n    theirs {theirs}", number + 1)
+        })
+        .collect();
+    ensure!(
+        differing.is_empty() && ours.len() == theirs.len(),
+        "{args:?}: {} lines of ours, {} of theirs, {} differ:\n{}",
+        ours.len(),
+        theirs.len(),
+        differing.len(),
+        shown.join("\n")
+    );
+    Ok(())
+}
+
+fn help_and_version(bench: &Bench) -> Result<()> {
+    let version = bench.creamery().run(["--version"]).ok()?.stdout_text();
+    ensure!(version.starts_with("creamery "), "--version says {version:?}");
+    let help = bench.creamery().run(["--help"]).ok()?.stdout_text();
+    for command in
+        ["mkfs", "mount", "umount", "ls", "cat", "stat", "cp", "mkdir", "rm", "df", "inspect-internal"]
+    {
+        ensure!(help.contains(command), "--help does not name {command}:\n{help}");
+        bench.creamery().run([command, "--help"]).ok()?;
+    }
+    Ok(())
+}

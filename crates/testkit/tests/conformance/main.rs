@@ -1,0 +1,31 @@
+//! The whole program against the host's judges.
+//!
+//! Everything here drives the built `creamery` over its command line and lets the kernel, btrfs-progs and the tools of
+//! daily work judge the result. It lives in the testkit's own tests folder because it needs no arrow to the engine:
+//! what it tests is a program, not a crate.
+
+mod bad_input;
+mod commands;
+mod dup;
+mod matrix;
+mod options;
+mod reproducible;
+mod support;
+mod unprivileged;
+mod work;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let groups = [
+        matrix::cases(),
+        work::cases(),
+        dup::cases(),
+        reproducible::cases(),
+        options::cases(),
+        unprivileged::cases(),
+        commands::cases(),
+        bad_input::cases(),
+    ];
+    creamery_testkit::harness::main(groups.into_iter().flatten().collect())
+}

@@ -1,0 +1,195 @@
+//! Images of every make: built by creamery, judged, written by the kernel, read and written by creamery, judged again.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{FuseMount, Judge, Judges, LoopMount, Random, Run, btrfs_check};
+
+use crate::support::{JUDGED, inside, mkfs_from, torture_source};
+
+/// Name of the case and the options of mkfs.
+const IMAGES: [(&str, &[&str]); 15] = [
+    ("image/default", &[]),
+    ("image/csum-crc32c", &["--csum", "crc32c"]),
+    ("image/csum-xxhash", &["--csum", "xxhash"]),
+    ("image/csum-sha256", &["--csum", "sha256"]),
+    ("image/csum-blake2", &["--csum", "blake2"]),
+    ("image/nodesize-4k", &["-n", "4096"]),
+    ("image/nodesize-16k", &["-n", "16384"]),
+    ("image/nodesize-64k", &["-n", "65536"]),
+    ("image/single", &["-m", "single", "-d", "single"]),
+    ("image/dup", &["-m", "dup", "-d", "dup"]),
+    ("image/block-group-tree", &["-O", "block-group-tree"]),
+    ("image/no-block-group-tree", &["-O", "^block-group-tree"]),
+    ("image/with-hole-extents", &["-O", "^no-holes"]),
+    ("image/mixed", &["--mixed", "-n", "4096"]),
+    ("image/mixed-dup-sha256", &["-M", "-n", "4096", "-m", "dup", "-d", "dup", "--csum", "sha256"]),
+];
+
+/// Frequent commits let the kernel's cleaner finish deleted snapshots soon.
+const KERNEL_OPTIONS: &str = "noatime,commit=1";
+
+pub(crate) fn cases() -> Vec<Case> {
+    IMAGES.map(|(name, options)| Case::new(name, &JUDGED, move |bench| cycle(bench, options))).into()
+}
+
+fn cycle(bench: &Bench, options: &[&str]) -> Result<()> {
+    let creamery = bench.creamery();
+    let image = bench.scratch.file("disk.img");
+    let (source, _) = torture_source(bench)?;
+    if options.contains(&"4096") {
+        // A symlink's target is kept inline, and a leaf of 4 KiB cannot hold one of 4,095 bytes.
+        std::fs::remove_file(source.join("symlinks/long-4095"))?;
+    }
+    let wanted = Walk::take(&source)?;
+    mkfs_from(creamery, options, &source, &image)?;
+    btrfs_check(&image)?;
+
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), KERNEL_OPTIONS)?;
+    let exact = Compare { atime: true, ..Compare::default() };
+    expect_same("the kernel's view of a fresh image", &wanted, &Walk::take(kernel.dir())?, &exact)?;
+    kernel_writes(kernel.dir()).context("writing through the kernel")?;
+    let after_kernel = walk(kernel.dir())?;
+    kernel.unmount()?;
+    btrfs_check(&image)?;
+
+    let exact = Compare { ctime: true, btime: true, ..Compare::default() };
+    read_back(bench, &image, &after_kernel)?;
+    if !Judges::here().have(&[Judge::Fuse]) {
+        return Ok(());
+    }
+    let mount = FuseMount::mount(creamery, &image, &bench.scratch.file("fuse"), "")?;
+    expect_same("our view of what the kernel wrote", &after_kernel, &walk(mount.dir())?, &exact)?;
+    our_writes(mount.dir()).context("writing through the mount")?;
+    let after_us = walk(mount.dir())?;
+    mount.unmount()?;
+    btrfs_check(&image)?;
+
+    // Once more the kernel, which finds our free space tree, our references and our generation numbers.
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), KERNEL_OPTIONS)?;
+    expect_same("the kernel's view of what we wrote", &after_us, &walk(kernel.dir())?, &exact)?;
+    Run::new("btrfs").args(["subvolume", "delete"]).arg(kernel.dir().join("kernel/snapshot")).ok()?;
+    Run::new("btrfs").args(["subvolume", "sync"]).arg(kernel.dir()).ok()?;
+    Run::new("cp").args(["-a", "--"]).arg(source.join("sizes")).arg(kernel.dir().join("ours/last")).ok()?;
+    Run::new("btrfs").args(["scrub", "start", "-B"]).arg(kernel.dir()).ok()?;
+    kernel.unmount()?;
+    btrfs_check(&image)
+}
+
+/// A walk without the places where a snapshot holds another subvolume: the kernel shows an empty folder there, with the
+/// time of looking.
+fn walk(root: &Path) -> Result<Walk> {
+    Walk::take_without(root, &|path| path == b"kernel/of-the-root/kernel/subvolume")
+}
+
+/// What Linux can do to an image: all kinds of extents, shared blocks, subvolumes, deletions.
+fn kernel_writes(root: &Path) -> Result<()> {
+    let ours = root.join("kernel");
+    std::fs::create_dir(&ours)?;
+    let copy =
+        |from: &str, to: &str| Run::new("cp").args(["-a", "--"]).arg(root.join(from)).arg(ours.join(to)).ok();
+    copy("sizes", "sizes")?;
+    copy("links", "links")?;
+    Run::new("cp").arg("--reflink=always").arg(root.join("sizes/1048577")).arg(ours.join("reflink")).ok()?;
+
+    let subvolume = ours.join("subvolume");
+    Run::new("btrfs").args(["subvolume", "create"]).arg(&subvolume).ok()?;
+    copy("names", "subvolume/names")?;
+    copy("holes", "subvolume/holes")?;
+    // The whole of the root is shared with this one: every later write meets shared blocks.
+    Run::new("btrfs").args(["subvolume", "snapshot", "-r"]).arg(root).arg(ours.join("of-the-root")).ok()?;
+    Run::new("btrfs").args(["subvolume", "snapshot"]).arg(&subvolume).arg(ours.join("snapshot")).ok()?;
+    Run::new("btrfs").args(["subvolume", "snapshot"]).arg(&subvolume).arg(ours.join("short-lived")).ok()?;
+
+    let mut random = Random::new(11);
+    overwrite(&root.join("sizes/20971520"), &mut random)?;
+    overwrite(&ours.join("snapshot/holes/start"), &mut random)?;
+    File::options().write(true).open(root.join("sizes/65536"))?.set_len(1_000)?;
+    for index in 0..2_000 {
+        std::fs::remove_file(root.join(format!("large/name-{index}")))?;
+    }
+    std::fs::rename(root.join("deep"), ours.join("deep-moved"))?;
+    std::fs::rename(root.join("names"), root.join("names-renamed"))?;
+    Run::new("fallocate").args(["-p", "-o", "65536", "-l", "65536"]).arg(root.join("sizes/131072")).ok()?;
+    Run::new("fallocate").args(["-l", "1048576"]).arg(ours.join("reserved")).ok()?;
+    File::options().write(true).open(ours.join("reserved"))?.write_all_at(&random.bytes(9_000), 300_000)?;
+    File::create_new(ours.join("no-cow"))?;
+    Run::new("chattr").arg("+C").arg(ours.join("no-cow")).ok()?;
+    std::fs::write(ours.join("no-cow"), random.bytes(300_000))?;
+    Run::new("btrfs").args(["subvolume", "delete", "-c"]).arg(ours.join("short-lived")).ok()?;
+    Run::new("btrfs").args(["subvolume", "sync"]).arg(root).ok()?;
+    Ok(())
+}
+
+/// The same kinds of changes through our mount, on a tree whose blocks are shared with snapshots.
+fn our_writes(root: &Path) -> Result<()> {
+    let ours = root.join("ours");
+    std::fs::create_dir(&ours)?;
+    let copy =
+        |from: &str, to: &str| Run::new("cp").args(["-a", "--"]).arg(root.join(from)).arg(ours.join(to)).ok();
+    for part in ["sizes", "links", "symlinks", "holes", "xattrs", "acls", "special", "collisions"] {
+        copy(part, part)?;
+    }
+    let mut random = Random::new(13);
+    overwrite(&root.join("sizes/20971520"), &mut random)?;
+    overwrite(&root.join("kernel/snapshot/holes/start"), &mut random)?;
+    overwrite(&root.join("kernel/reflink"), &mut random)?;
+    overwrite(&root.join("kernel/no-cow"), &mut random)?;
+    File::options()
+        .write(true)
+        .open(root.join("kernel/reserved"))?
+        .write_all_at(&random.bytes(5_000), 290_000)?;
+    File::options().write(true).open(root.join("sizes/16384"))?.set_len(5_000)?;
+    File::options().write(true).open(root.join("sizes/4096"))?.set_len(50_000)?;
+    for index in 2_000..4_000 {
+        std::fs::remove_file(root.join(format!("large/name-{index}")))?;
+    }
+    for index in 0..200 {
+        std::fs::remove_file(
+            root.join(format!("kernel/links/one-of-many-names-of-the-same-file-{index:04}")),
+        )
+        .or_else(|_| {
+            let below = format!("kernel/links/below/one-of-many-names-of-the-same-file-{index:04}");
+            std::fs::remove_file(root.join(below))
+        })?;
+    }
+    std::fs::remove_dir_all(root.join("kernel/sizes"))?;
+    std::fs::rename(root.join("kernel/deep-moved"), ours.join("deep-moved-again"))?;
+    std::fs::rename(root.join("names-renamed"), root.join("names"))?;
+    std::fs::write(root.join("kernel/subvolume/new"), b"in a subvolume")?;
+    std::fs::hard_link(root.join("kernel/subvolume/new"), root.join("kernel/subvolume/new-link"))?;
+    symlink("subvolume/new", root.join("kernel/symlink"))?;
+    let across = std::fs::hard_link(root.join("kernel/subvolume/new"), ours.join("across"));
+    ensure!(across.is_err(), "a hard link into another subvolume was made");
+    let read_only = std::fs::write(root.join("kernel/of-the-root/new"), b"");
+    ensure!(read_only.is_err(), "a file was made in a read-only snapshot");
+    Ok(())
+}
+
+/// Writes over the middle, over the end, and past the end of a file.
+fn overwrite(path: &Path, random: &mut Random) -> Result<()> {
+    let shown = || format!("writing over {}", path.display());
+    let mut file = File::options().read(true).write(true).open(path).with_context(shown)?;
+    let len = file.metadata()?.len();
+    for at in [len / 2, len / 3 + 1, len - 5, len + 10_000] {
+        file.write_all_at(&random.bytes(5_000), at).with_context(shown)?;
+    }
+    file.seek(SeekFrom::Start(len / 4))?;
+    file.write_all(b"a few bytes").with_context(shown)?;
+    file.sync_all().with_context(shown)
+}
+
+/// Reads the image without mounting it.
+fn read_back(bench: &Bench, image: &Path, want: &Walk) -> Result<()> {
+    let creamery = bench.creamery();
+    let out = bench.scratch.file("copied-out");
+    creamery.run(["cp", "-a"]).arg(inside(image, "/")).arg(&out).ok()?;
+    expect_same("what creamery cp brought out", want, &walk(&out)?, &Compare::default())?;
+    std::fs::remove_dir_all(&out)?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The options of mkfs and mount, each shown by a judge that is not ours.
+
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check};
+
+use crate::support::{JUDGED, MOUNTED, judge, mkfs_empty, mkfs_from, sparse_file, torture_source};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("mkfs/label-uuid-size", &[Judge::Program, Judge::BtrfsProgs], label_uuid_size),
+        Case::new("mkfs/default-features", &[Judge::Program, Judge::BtrfsProgs], default_features),
+        Case::new("mkfs/empty", &JUDGED, empty),
+        Case::new("mkfs/over-an-old-image", &JUDGED, over_an_old_image),
+        Case::new("mkfs/block-device", &JUDGED, block_device),
+        Case::new("mkfs/subvolumes", &JUDGED, subvolumes),
+        Case::new("mkfs/shrink", &JUDGED, shrink),
+        Case::new("mkfs/owner", &JUDGED, owner),
+        Case::new("mount/read-only", &MOUNTED, read_only),
+        Case::new("mount/subvolume", &MOUNTED, mount_subvolume),
+        Case::new("mount/mapped-owners", &MOUNTED, mapped_owners),
+        Case::new("mount/helper", &MOUNTED, helper),
+    ]
+}
+
+/// The superblock as btrfs-progs prints it, as words.
+fn superblock(image: &Path) -> Result<String> {
+    let said =
+        Run::new("btrfs").args(["inspect-internal", "dump-super", "-f"]).arg(image).ok()?.stdout_text();
+    Ok(said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect())
+}
+
+fn expect_line(text: &str, line: &str) -> Result<()> {
+    ensure!(text.lines().any(|found| found == line), "no line {line:?} in:\n{text}");
+    Ok(())
+}
+
+fn label_uuid_size(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let fsid = "01234567-89ab-4def-8123-456789abcdef";
+    mkfs_empty(bench.creamery(), &["-L", "a label, with spaces", "-U", fsid, "-K"], "300M", &image)?;
+    let text = superblock(&image)?;
+    expect_line(&text, "label a label, with spaces")?;
+    expect_line(&text, &format!("fsid {fsid}"))?;
+    expect_line(&text, &format!("total_bytes {}", 300 << 20))?;
+    ensure!(image.metadata()?.len() == 300 << 20, "the image has {} bytes", image.metadata()?.len());
+    btrfs_check(&image)
+}
+
+fn default_features(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "300M", &image)?;
+    let text = superblock(&image)?;
+    for feature in ["MIXED_BACKREF", "BIG_METADATA", "EXTENDED_IREF", "SKINNY_METADATA", "NO_HOLES"] {
+        ensure!(text.contains(feature), "{feature} is off:\n{text}");
+    }
+    for feature in ["FREE_SPACE_TREE", "FREE_SPACE_TREE_VALID", "BLOCK_GROUP_TREE"] {
+        ensure!(text.contains(feature), "{feature} is off:\n{text}");
+    }
+    expect_line(&text, "nodesize 16384")?;
+    expect_line(&text, "sectorsize 4096")?;
+    expect_line(&text, "csum_type 0 (crc32c)")
+}
+
+fn empty(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    for options in [&[][..], &["--mixed"], &["-n", "65536"], &["-m", "single"]] {
+        mkfs_empty(bench.creamery(), &[options, &["-f"]].concat(), "256M", &image)
+            .with_context(|| format!("with {options:?}"))?;
+        btrfs_check(&image).with_context(|| format!("with {options:?}"))?;
+        let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+        std::fs::write(mount.dir().join("file"), b"content")?;
+        mount.unmount()?;
+        btrfs_check(&image).with_context(|| format!("with {options:?}, written by the kernel"))?;
+    }
+    Ok(())
+}
+
+fn over_an_old_image(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, want) = torture_source(bench)?;
+    for options in [&["-n", "32768"][..], &["-f", "-m", "single"], &["-f", "--csum", "sha256"]] {
+        mkfs_from(bench.creamery(), options, &source, &image)?;
+        judge(bench, &image, &want, &Compare::default())?;
+    }
+    Ok(())
+}
+
+fn block_device(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    sparse_file(&image, 1 << 30)?;
+    let device = creamery_testkit::LoopDevice::attach(&image, false)?;
+    let (source, want) = torture_source(bench)?;
+    mkfs_from(bench.creamery(), &[], &source, device.path())?;
+    device.detach()?;
+    judge(bench, &image, &want, &Compare::default())
+}
+
+fn subvolumes(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, _) = torture_source(bench)?;
+    // Hard links must not cross the border of a subvolume.
+    std::fs::remove_file(source.join("links/of-another-folder"))?;
+    let want = Walk::take(&source)?;
+    let options = ["--subvol", "names", "--subvol", "ro:holes", "--subvol", "rw:deep/level-0"];
+    mkfs_from(bench.creamery(), &options, &source, &image)?;
+    btrfs_check(&image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    creamery_testkit::walk::expect_same("subvolumes", &want, &Walk::take(mount.dir())?, &Compare::default())?;
+    let listed = Run::new("btrfs").args(["subvolume", "list"]).arg(mount.dir()).ok()?.stdout_text();
+    for path in ["path names", "path holes", "path deep/level-0"] {
+        ensure!(listed.lines().any(|line| line.ends_with(path)), "no subvolume {path:?} in:\n{listed}");
+    }
+    let written = std::fs::write(mount.dir().join("holes/new"), b"");
+    ensure!(written.is_err(), "a read-only subvolume was written");
+    std::fs::write(mount.dir().join("names/new"), b"new")?;
+    mount.unmount()
+}
+
+fn shrink(bench: &Bench) -> Result<()> {
+    let (small, large) = (bench.scratch.file("small.img"), bench.scratch.file("large.img"));
+    let (source, want) = torture_source(bench)?;
+    mkfs_from(bench.creamery(), &["-b", "4G"], &source, &large)?;
+    mkfs_from(bench.creamery(), &["-b", "4G", "--shrink"], &source, &small)?;
+    ensure!(large.metadata()?.len() == 4 << 30, "-b 4G gives {} bytes", large.metadata()?.len());
+    ensure!(small.metadata()?.len() < 512 << 20, "--shrink leaves {} bytes", small.metadata()?.len());
+    judge(bench, &small, &want, &Compare::default())
+}
+
+fn owner(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, want) = torture_source(bench)?;
+    mkfs_from(bench.creamery(), &["--owner", "1234:5678"], &source, &image)?;
+    judge(bench, &image, &want, &Compare { owners: false, ..Compare::default() })?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    for (path, entry) in Walk::take(mount.dir())?.entries() {
+        let path = path.escape_ascii();
+        ensure!((entry.uid, entry.gid) == (1234, 5678), "{path} belongs to {}:{}", entry.uid, entry.gid);
+    }
+    mount.unmount()
+}
+
+fn read_only(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, want) = torture_source(bench)?;
+    mkfs_from(bench.creamery(), &[], &source, &image)?;
+    crate::support::expect_untouched(&image, || {
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "ro")?;
+        let written = std::fs::write(mount.dir().join("new"), b"");
+        let code = written.expect_err("a read-only mount was written").raw_os_error();
+        ensure!(code == Some(30), "writing to a read-only mount gives {code:?}, want EROFS");
+        creamery_testkit::walk::expect_same(
+            "a mount",
+            &want,
+            &Walk::take(mount.dir())?,
+            &Compare::default(),
+        )?;
+        mount.unmount()
+    })
+}
+
+fn mount_subvolume(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    Run::new("btrfs").args(["subvolume", "create"]).arg(mount.dir().join("one")).ok()?;
+    std::fs::create_dir(mount.dir().join("folder"))?;
+    Run::new("btrfs").args(["subvolume", "create"]).arg(mount.dir().join("folder/two")).ok()?;
+    std::fs::write(mount.dir().join("folder/two/file"), b"two")?;
+    let shown =
+        Run::new("btrfs").args(["inspect-internal", "rootid"]).arg(mount.dir().join("folder/two")).ok()?;
+    let id = shown.stdout_text().trim().to_owned();
+    mount.unmount()?;
+    for option in [String::from("subvol=/folder/two"), format!("subvolid={id}")] {
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), &option)?;
+        ensure!(std::fs::read(mount.dir().join("file"))? == b"two", "{option} shows something else");
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+fn mapped_owners(bench: &Bench) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let options = "uid=4321,gid=8765";
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+    let stat = mount.dir().metadata()?;
+    ensure!((stat.uid(), stat.gid()) == (4321, 8765), "the root belongs to {}:{}", stat.uid(), stat.gid());
+    mount.unmount()
+}
+
+/// The name under which mount(8) and fstab find us.
+fn helper(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let (helper, dir) = (bench.scratch.file("mount.fuse.creamery"), bench.scratch.dir("fuse")?);
+    symlink(bench.creamery().path(), &helper)?;
+    Run::new(&helper).arg(&image).arg(&dir).args(["-o", "rw,noatime,nodev,nosuid"]).ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    let line = mounts.lines().find(|line| line.split(' ').nth(1) == dir.to_str());
+    let kind = line.and_then(|line| line.split(' ').nth(2)).unwrap_or("nothing");
+    ensure!(kind == "fuse.creamery", "the mount's type is {kind}");
+    std::fs::write(dir.join("file"), b"content")?;
+    bench.creamery().run(["umount"]).arg(&dir).ok()?;
+    btrfs_check(&image)
+}

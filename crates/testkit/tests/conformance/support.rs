@@ -1,0 +1,110 @@
+//! Steps that many cases take.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_testkit::harness::Bench;
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{Finished, Judge, LoopMount, Program, Run, btrfs_check, tree};
+
+/// What judging an image takes: the program, and the kernel's and btrfs-progs' opinion.
+pub(crate) const JUDGED: [Judge; 5] =
+    [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
+
+/// The same with a FUSE mount.
+pub(crate) const MOUNTED: [Judge; 6] =
+    [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices, Judge::Fuse];
+
+/// `creamery mkfs OPTIONS --rootdir SOURCE IMAGE`.
+pub(crate) fn mkfs_from(
+    creamery: &Program,
+    options: &[&str],
+    source: &Path,
+    image: &Path,
+) -> Result<Finished> {
+    let run = creamery.run(["mkfs"]).args(options).arg("--rootdir").arg(source).arg(image);
+    run.ok().context("building an image")
+}
+
+/// An empty filesystem of `size` (as the option `-b` takes it) in a new file.
+pub(crate) fn mkfs_empty(creamery: &Program, options: &[&str], size: &str, image: &Path) -> Result<()> {
+    creamery
+        .run(["mkfs", "-b", size])
+        .args(options)
+        .arg(image)
+        .ok()
+        .context("making an empty image")
+        .map(drop)
+}
+
+/// The torture tree in a new folder `source` of the case, and its walk.
+pub(crate) fn torture_source(bench: &Bench) -> Result<(PathBuf, Walk)> {
+    let source = bench.scratch.dir("source")?;
+    let as_root = creamery_testkit::Judges::here().have(&[Judge::Root]);
+    tree::torture(&source, as_root)?;
+    let walk = Walk::take(&source)?;
+    Ok((source, walk))
+}
+
+/// `btrfs check`, then the kernel's view of the image compared with `want`, with a clean kernel log.
+pub(crate) fn judge(bench: &Bench, image: &Path, want: &Walk, compare: &Compare) -> Result<()> {
+    btrfs_check(image)?;
+    let mount = LoopMount::mount(image, &bench.scratch.file("judge"), "ro,noatime")?;
+    expect_same("the kernel's view of the image", want, &Walk::take(mount.dir())?, compare)?;
+    mount.unmount()
+}
+
+/// `IMAGE:/path`.
+pub(crate) fn inside(image: &Path, path: &str) -> OsString {
+    let mut word = image.as_os_str().to_owned();
+    word.push(":");
+    word.push(path);
+    word
+}
+
+/// Insists that a run fails the way the issue of bad input wants: a status that is not 0, not a panic, and one line on
+/// stderr that contains all of `words`, whatever their case.
+pub(crate) fn expect_refusal(run: Run, words: &[&str]) -> Result<()> {
+    let finished = run.output()?;
+    let stderr = finished.stderr_text();
+    let lines = stderr.lines().filter(|line| !line.trim().is_empty()).count();
+    match finished.code {
+        None => bail!("ended by a signal: {finished}"),
+        Some(0) => bail!("should have been refused: {finished}"),
+        Some(101) => bail!("looks like a panic: {finished}"),
+        Some(_) => {}
+    }
+    ensure!(!stderr.contains("panicked"), "panicked: {finished}");
+    ensure!(lines == 1, "wants one line on stderr, found {lines}: {finished}");
+    let lower = stderr.to_lowercase();
+    for word in words {
+        ensure!(lower.contains(&word.to_lowercase()), "the message does not say {word:?}: {finished}");
+    }
+    Ok(())
+}
+
+/// Runs `change` and insists that the file has the same bytes afterwards.
+pub(crate) fn expect_untouched(file: &Path, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    let copy = file.with_extension("before");
+    Run::new("cp").args(["--sparse=always", "--"]).arg(file).arg(&copy).ok()?;
+    change()?;
+    let same = Run::new("cmp").arg(file).arg(&copy).output()?;
+    ensure!(same.code == Some(0), "the file was changed: {same}");
+    Ok(std::fs::remove_file(copy)?)
+}
+
+/// Changes one byte of a file so that it is certainly different.
+pub(crate) fn flip_byte(path: &Path, at: u64) -> Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).with_context(|| format!("reading byte {at}"))?;
+    Ok(file.write_all_at(&[!byte[0]], at)?)
+}
+
+/// A new sparse file of `len` bytes.
+pub(crate) fn sparse_file(path: &Path, len: u64) -> Result<()> {
+    Ok(File::create_new(path)?.set_len(len)?)
+}
