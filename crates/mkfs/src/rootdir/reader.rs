@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +48,17 @@ pub(crate) struct Shared {
     pub(crate) sector_size: u64,
     /// The lowest number that has looked at each file of several names: a later name needs no data.
     pub(crate) first_seen: Mutex<HashMap<LinkKey, u64>>,
+}
+
+impl Shared {
+    pub(crate) fn new(budget: u64, sector_size: u64) -> Self {
+        Self { budget: Budget::new(budget), sector_size, first_seen: Mutex::default() }
+    }
+
+    /// All names of this file have been seen.
+    pub(crate) fn forget(&self, key: LinkKey) {
+        self.first_seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
 }
 
 enum Stop {
@@ -162,9 +173,4 @@ fn send_data(job: &Job, shared: &Shared, file: &impl AsFd, start: u64, end: u64)
         at = stop;
     }
     Ok(())
-}
-
-/// The name as messages show it.
-pub(crate) fn shown(dir: &SourceDir, name: &CStr) -> String {
-    String::from_utf8_lossy(&join(&dir.path, name.to_bytes())).into_owned()
 }
