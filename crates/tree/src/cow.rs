@@ -44,7 +44,9 @@ impl Tree {
     /// Replaces the write-locked block at `level` of the path by a copy owned by the running transaction, unless
     /// it is one already. The parent, if any, is write-locked and ours. After an error the path lacks the level.
     pub(crate) fn copy_on_write(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
-        let NodeGuard::Write(old) = path.take(level) else { panic!("copying a block that is not write-locked") };
+        let NodeGuard::Write(old) = path.take(level) else {
+            panic!("copying a block that is not write-locked")
+        };
         let slot = path.slots[level + 1];
         let guard = self.own_child(host, path, level, slot, old)?;
         path.set(level, NodeGuard::Write(guard));
@@ -77,12 +79,7 @@ impl Tree {
     }
 
     /// Gives up this tree's reference to a block that it does not point to any more.
-    pub(crate) fn give_up(
-        &self,
-        host: &dyn CowHost,
-        old: &WriteGuard,
-        last_reference: bool,
-    ) -> Result<()> {
+    pub(crate) fn give_up(&self, host: &dyn CowHost, old: &WriteGuard, last_reference: bool) -> Result<()> {
         let block = old.block();
         let freed = FreedBlock {
             tree: self.id(),
@@ -139,12 +136,7 @@ impl Tree {
     }
 
     /// A new, empty, write-locked block of this tree.
-    pub(crate) fn new_block(
-        &self,
-        host: &dyn CowHost,
-        level: u8,
-        hint: Logical,
-    ) -> Result<WriteGuard> {
+    pub(crate) fn new_block(&self, host: &dyn CowHost, level: u8, hint: Logical) -> Result<WriteGuard> {
         let logical = self.allocate(host, level, hint)?;
         let mut bytes = AlignedBuffer::zeroed(self.store.volume().node_size() as usize);
         format_block(&self.store, &mut bytes, self.id(), logical, host.generation(), level);

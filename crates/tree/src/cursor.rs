@@ -80,7 +80,9 @@ impl Cursor<'_> {
             leaf.slot -= 1;
             return Ok(true);
         }
-        let Some(before) = leaf.guard.block().first_key().and_then(|key| key.prev()) else { return Ok(false) };
+        let Some(before) = leaf.guard.block().first_key().and_then(|key| key.prev()) else {
+            return Ok(false);
+        };
         self.leaf = None;
         let mut found = self.tree.find_leaf(&before, self.wait)?;
         let moved = found.exact || found.slot > 0;

@@ -1,7 +1,7 @@
 //! Changing items: insert, update, replace, grow, rekey. Each call is one search.
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_format::{ITEM_LEN, Key, Keep};
+use creamery_format::{ITEM_LEN, Keep, Key};
 
 use crate::host::CowHost;
 use crate::path::Path;

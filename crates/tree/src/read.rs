@@ -62,8 +62,11 @@ impl Tree {
         let buffer = self.store.get(&self.expected(at, Some(node.key(slot))), wait)?;
         if buffer.level() != at.level {
             let found = buffer.level();
-            let message =
-                format!("tree {} block {logical} has level {found}, its parent wants {}", self.id(), at.level);
+            let message = format!(
+                "tree {} block {logical} has level {found}, its parent wants {}",
+                self.id(),
+                at.level
+            );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(buffer)

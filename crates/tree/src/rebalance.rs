@@ -112,7 +112,10 @@ impl Tree {
         let NodeGuard::Write(leaf) = path.take(0) else { panic!("the leaf is not write-locked") };
         let slot = path.slots[1];
         path.block_mut(1).remove_ptrs(slot, 1);
-        assert!(path.block(1).count() > 0, "the search left a node with one child above a leaf to be removed");
+        assert!(
+            path.block(1).count() > 0,
+            "the search left a node with one child above a leaf to be removed"
+        );
         if slot == 0 {
             let first = path.block(1).key(0);
             self.fix_low_keys(path, 2, &first);

@@ -1,7 +1,7 @@
 //! Removing items, and merging the leaves that this leaves thin.
 
 use creamery_base::{Result, Wait};
-use creamery_format::{ITEM_LEN, Key, Keep};
+use creamery_format::{ITEM_LEN, Keep, Key};
 
 use crate::host::CowHost;
 use crate::path::Path;

@@ -21,14 +21,14 @@
 //!
 //! # Invariants
 //! - SEARCH-1: a parent is let go early only when the leaf has room for the whole insertion (no split follows).
-//! - SEARCH-2: a restart uses the original length; the header's share is subtracted from a local copy only.
+//! - SEARCH-2: a restart uses the intent as it was given.
 //! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
 //!   if the slot is 0, every parent whose key must change is write-locked and ours.
 
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_format::{ITEM_LEN, Key};
+use creamery_format::Key;
 
 use crate::host::CowHost;
 use crate::path::{LEVELS, NodeGuard, Path};
@@ -38,8 +38,7 @@ use crate::tree::{Tree, count};
 /// What the caller is going to do at the leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
-    /// Insert items of so many bytes in all, item headers included; or, if the key exists, grow its data by as
-    /// much less one header.
+    /// Insert items of so many bytes in all, item headers included, if the key does not exist.
     Insert(usize),
     /// Grow the data of an existing item by so many bytes.
     Extend(usize),
@@ -242,16 +241,15 @@ impl Tree {
             _ => position(leaf, key, 0),
         };
         path.slots[0] = slot;
-        let room = match intent {
-            Intent::Insert(bytes) if found => bytes.saturating_sub(ITEM_LEN),
-            other => other.room(),
+        let room = match (intent, found) {
+            (Intent::Insert(bytes), false) | (Intent::Extend(bytes), true) => bytes,
+            _ => 0,
         };
-        let grows = found || matches!(intent, Intent::Insert(_));
         if found && path.block(0).item_size(slot) + room > self.max_item_size() {
             let message = format!("tree {} item {key} would grow past what a leaf can hold", self.id());
             return Err(Error::new(ErrorKind::Range, message));
         }
-        if grows && free < room {
+        if free < room {
             self.make_room(host, path, key, room, found)?;
         }
         path.unlock_up(0, intent.lowest_unlock());

@@ -173,11 +173,11 @@ impl Engine {
         let start = chunk.start.get();
         let chunk_key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, start);
         self.chunk_tree.insert(handle, &chunk_key, &chunk.to_item())?;
-        if chunk.flags.contains(BlockGroupFlags::SYSTEM) {
-            if !self.superblock.lock().push_sys_chunk(&chunk_key, &chunk.to_item()) {
-                let message = format!("no room for chunk {start} in the superblock's system chunk array");
-                return Err(Error::new(ErrorKind::NoSpace, message));
-            }
+        if chunk.flags.contains(BlockGroupFlags::SYSTEM)
+            && !self.superblock.lock().push_sys_chunk(&chunk_key, &chunk.to_item())
+        {
+            let message = format!("no room for chunk {start} in the superblock's system chunk array");
+            return Err(Error::new(ErrorKind::NoSpace, message));
         }
         for stripe in &chunk.stripes {
             let key = Key::new(ObjectId::new(stripe.dev.get()), KeyType::DEV_EXTENT, stripe.offset);
@@ -214,7 +214,10 @@ impl Engine {
                 RawDevItem::mut_from_bytes(data).map(|item| item.bytes_used = used.into()).is_ok()
             })?;
             if updated != Some(true) {
-                return Err(Error::new(ErrorKind::Corrupt, format!("device item {key} is missing or damaged")));
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("device item {key} is missing or damaged"),
+                ));
             }
             let mut superblock = self.superblock.lock();
             let item = &mut superblock.raw_mut().dev_item;
@@ -306,7 +309,10 @@ impl Engine {
                 fits
             })?;
             if updated != Some(true) {
-                return Err(Error::new(ErrorKind::Corrupt, format!("block group item {key} is missing or damaged")));
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("block group item {key} is missing or damaged"),
+                ));
             }
         }
         Ok(any)
@@ -325,7 +331,10 @@ impl Engine {
                 RawBlockGroupItem::read_from_bytes(data).ok().map(|item| (item.used.get(), item.flags()))
             })?;
             let Some(Some((used, flags))) = found else {
-                return Err(Error::new(ErrorKind::Corrupt, format!("block group item {key} is missing or damaged")));
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("block group item {key} is missing or damaged"),
+                ));
             };
             if flags != chunk.flags || used > chunk.len {
                 let message = format!(
@@ -356,7 +365,11 @@ impl Engine {
             }
             let item = RawDevItem::read_from_bytes(data)
                 .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device item {key} has a wrong size")))?;
-            devices.push(DeviceSpace::new(item.dev_id(), Uuid::from_bytes(item.uuid), item.total_bytes.get()));
+            devices.push(DeviceSpace::new(
+                item.dev_id(),
+                Uuid::from_bytes(item.uuid),
+                item.total_bytes.get(),
+            ));
             cursor.advance()?;
         }
         drop(cursor);
@@ -372,7 +385,8 @@ impl Engine {
                 let valid = end.is_some_and(|end| end <= device.total)
                     && extent.is_some_and(|len| len > 0 && device.take(key.offset, len));
                 if !valid {
-                    let message = format!("device extent {key} is damaged, overlaps another or leaves the device");
+                    let message =
+                        format!("device extent {key} is damaged, overlaps another or leaves the device");
                     return Err(Error::new(ErrorKind::Corrupt, message));
                 }
                 cursor.advance()?;

@@ -75,7 +75,10 @@ impl RefHead {
             }
             None => self.changes.push((backref, by)),
         }
-        assert!(!self.must_insert || self.sum() >= 0, "a new extent lost more references than it got (REF-1)");
+        assert!(
+            !self.must_insert || self.sum() >= 0,
+            "a new extent lost more references than it got (REF-1)"
+        );
     }
 }
 

@@ -50,7 +50,8 @@ impl DeviceSpace {
 
     fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = RESERVED_FRONT;
-        let ends = self.used.iter().map(|(&start, &len)| (start, start + len)).chain([(self.total, self.total)]);
+        let ends =
+            self.used.iter().map(|(&start, &len)| (start, start + len)).chain([(self.total, self.total)]);
         ends.filter_map(move |(start, end)| {
             let hole = (start > at).then(|| (at, start - at));
             at = at.max(end);
@@ -64,11 +65,7 @@ impl DeviceSpace {
         let holes: Vec<(u64, u64)> = self.holes().collect();
         // The greatest length at which the holes hold all copies is found by trying the useful candidates.
         let mut candidates: Vec<u64> = std::iter::once(len)
-            .chain(
-                holes
-                    .iter()
-                    .flat_map(|&(_, size)| (1..=copies as u64).map(move |parts| size / parts)),
-            )
+            .chain(holes.iter().flat_map(|&(_, size)| (1..=copies as u64).map(move |parts| size / parts)))
             .map(|size| size.min(len) / unit * unit)
             .filter(|&size| size >= min && size > 0)
             .collect();

@@ -127,8 +127,9 @@ impl ExtentItem {
 
     /// Reads an item. Errors: damage, naming the key.
     pub(crate) fn parse(key: &Key, data: &[u8]) -> Result<Self> {
-        Self::try_parse(key, data)
-            .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("extent item {key} of {} bytes", data.len())))
+        Self::try_parse(key, data).ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("extent item {key} of {} bytes", data.len()))
+        })
     }
 
     fn try_parse(key: &Key, data: &[u8]) -> Option<Self> {

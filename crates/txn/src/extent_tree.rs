@@ -82,7 +82,8 @@ impl Engine {
             return Ok(Outcome::Inserted);
         }
         let Some((key, item)) = self.find_extent(at, head.kind, head.len)? else {
-            let message = format!("extent {at} of {} bytes has queued references and no extent item", head.len);
+            let message =
+                format!("extent {at} of {} bytes has queued references and no extent item", head.len);
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
         self.change_extent(handle, &key, item, head, false)
@@ -130,7 +131,10 @@ impl Engine {
         has_keyed: bool,
     ) -> Result<()> {
         let missing = || {
-            Error::new(ErrorKind::Corrupt, format!("extent item {key} lacks a reference being dropped: {backref:?}"))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("extent item {key} lacks a reference being dropped: {backref:?}"),
+            )
         };
         if let Some(at) = item.inline.iter().position(|(known, _)| *known == backref) {
             let count = i64::from(item.inline[at].1) + change;

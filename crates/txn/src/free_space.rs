@@ -51,8 +51,11 @@ impl FreeSpace {
             let at = start.next_multiple_of(len);
             (at + len <= start + extent).then_some((at, start, extent))
         };
-        let place =
-            self.by_start.range(cursor..).find_map(fits).or_else(|| self.by_start.range(..cursor).find_map(fits));
+        let place = self
+            .by_start
+            .range(cursor..)
+            .find_map(fits)
+            .or_else(|| self.by_start.range(..cursor).find_map(fits));
         let (at, start, extent) = place?;
         self.carve(start, extent, at, len);
         Some(at)
@@ -67,16 +70,6 @@ impl FreeSpace {
         let len = len.min(extent);
         self.carve(start, extent, start, len);
         Some((start, len))
-    }
-
-    /// Takes exactly this range out; false when it is not free as a whole.
-    pub(crate) fn remove(&mut self, at: u64, len: u64) -> bool {
-        let Some((&start, &extent)) = self.by_start.range(..=at).next_back() else { return false };
-        if at + len > start + extent {
-            return false;
-        }
-        self.carve(start, extent, at, len);
-        true
     }
 
     fn carve(&mut self, start: u64, extent: u64, at: u64, len: u64) {
@@ -100,11 +93,6 @@ impl FreeSpace {
         self.by_len.insert((len, start));
         self.total += len;
     }
-
-    /// All free extents in order of address.
-    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.by_start.iter().map(|(&start, &len)| (start, len))
-    }
 }
 
 #[cfg(test)]
@@ -112,7 +100,7 @@ mod tests {
     use super::*;
 
     fn extents(space: &FreeSpace) -> Vec<(u64, u64)> {
-        space.extents().collect()
+        space.by_start.iter().map(|(&start, &len)| (start, len)).collect()
     }
 
     #[test]

@@ -141,7 +141,9 @@ impl GroupFreeSpace<'_> {
             let item_end = key.objectid.get().checked_add(key.offset).filter(|&item_end| {
                 key.objectid.get() >= at && item_end <= end && key.offset.is_multiple_of(self.sector)
             });
-            let Some(item_end) = item_end else { return Err(damaged(self.group, "items overlap or leave the group")) };
+            let Some(item_end) = item_end else {
+                return Err(damaged(self.group, "items overlap or leave the group"));
+            };
             if key.kind == KeyType::FREE_SPACE_EXTENT && !info.uses_bitmaps() {
                 add(key.objectid.get(), key.offset);
             } else if key.kind == KeyType::FREE_SPACE_BITMAP && info.uses_bitmaps() {
@@ -179,7 +181,10 @@ impl GroupFreeSpace<'_> {
                 && key.objectid.get() + key.offset >= end
         });
         let Some(found) = found else {
-            return Err(damaged(self.group, &format!("{start} of {len} bytes is to be used and is not free")));
+            return Err(damaged(
+                self.group,
+                &format!("{start} of {len} bytes is to be used and is not free"),
+            ));
         };
         let (free_start, free_end) = (found.objectid.get(), found.objectid.get() + found.offset);
         self.tree.remove(host, &found)?;
@@ -207,7 +212,10 @@ impl GroupFreeSpace<'_> {
         let before = self.tree.cursor_at_or_before(&before, Wait::Yes)?.item().map(|(key, _)| key);
         if let Some(key) = before.filter(|key| is_extent(key) && key.objectid.get() + key.offset >= from) {
             if key.objectid.get() + key.offset > from && key.objectid.get() < to {
-                return Err(damaged(self.group, &format!("{start} of {len} bytes is freed and is free already")));
+                return Err(damaged(
+                    self.group,
+                    &format!("{start} of {len} bytes is freed and is free already"),
+                ));
             }
             if key.objectid.get() >= self.group.start.get() && key.objectid.get() + key.offset == from {
                 self.tree.remove(host, &key)?;
@@ -295,13 +303,20 @@ impl GroupFreeSpace<'_> {
         };
         let key = self.bitmap_key(at);
         let bit = (at - key.objectid.get()) / self.sector;
-        let found = self.tree.get(&key, Wait::Yes, |data| {
-            ((bit / 8) < data.len() as u64).then(|| bit_at(data, bit))
-        })?;
+        let found = self
+            .tree
+            .get(&key, Wait::Yes, |data| ((bit / 8) < data.len() as u64).then(|| bit_at(data, bit)))?;
         found.flatten().ok_or_else(|| damaged(self.group, "a bitmap is missing"))
     }
 
-    fn change_bits(&self, host: &dyn CowHost, mut info: Info, start: u64, len: u64, free: bool) -> Result<()> {
+    fn change_bits(
+        &self,
+        host: &dyn CowHost,
+        mut info: Info,
+        start: u64,
+        len: u64,
+        free: bool,
+    ) -> Result<()> {
         let before = self.is_free(start.checked_sub(self.sector))?;
         let behind = self.is_free(start.checked_add(len))?;
         let mut at = start;
@@ -309,8 +324,7 @@ impl GroupFreeSpace<'_> {
             let key = self.bitmap_key(at);
             let item_end = key.objectid.get() + key.offset;
             let end = item_end.min(start + len);
-            let range =
-                (at - key.objectid.get()) / self.sector..(end - key.objectid.get()) / self.sector;
+            let range = (at - key.objectid.get()) / self.sector..(end - key.objectid.get()) / self.sector;
             let changed = self.tree.update(host, &key, |data| {
                 let fits = range.end.div_ceil(8) <= data.len() as u64;
                 let expected = fits && range.clone().all(|bit| bit_at(data, bit) != free);

@@ -121,7 +121,8 @@ fn read_chunks(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
         match volume.chunk_at(chunk.start) {
             Some(known) if *known == chunk => {}
             Some(known) => {
-                let message = format!("chunk {} differs from the superblock's chunk {}", chunk.start, known.start);
+                let message =
+                    format!("chunk {} differs from the superblock's chunk {}", chunk.start, known.start);
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
             None => chunks.push(chunk),
@@ -148,7 +149,9 @@ fn refusal_to_write(superblock: &Superblock, root_tree: &Tree, dev_tree: &Tree) 
     }
     let tree_complete = CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID;
     if !superblock.compat_ro().contains(tree_complete) {
-        return Ok(Some("its free space tree is missing or not valid (mount it once with space_cache=v2)".to_owned()));
+        return Ok(Some(
+            "its free space tree is missing or not valid (mount it once with space_cache=v2)".to_owned(),
+        ));
     }
     let balance = Key::new(BALANCE_OBJECTID, KeyType::TEMPORARY_ITEM, 0);
     if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {
@@ -156,7 +159,8 @@ fn refusal_to_write(superblock: &Superblock, root_tree: &Tree, dev_tree: &Tree) 
     }
     let replace = Key::new(ObjectId::new(0), KeyType::DEV_REPLACE, 0);
     let active = dev_tree.get(&replace, Wait::Yes, |data| {
-        RawDevReplace::ref_from_bytes(data).map_or(true, |item| REPLACE_ACTIVE.contains(&item.replace_state.get()))
+        RawDevReplace::ref_from_bytes(data)
+            .map_or(true, |item| REPLACE_ACTIVE.contains(&item.replace_state.get()))
     })?;
     if active == Some(true) {
         return Ok(Some("a device replacement is in progress".to_owned()));

@@ -108,7 +108,8 @@ impl Handle<'_> {
         let parent_ref = [&0_u64.to_le_bytes()[..], &2_u16.to_le_bytes(), b".."].concat();
         tree.insert(self, &Key::new(ino, KeyType::INODE_REF, ino.get()), &parent_ref)?;
         let root = tree.root_pointer()?;
-        let mut item = RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
+        let mut item =
+            RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
         item.inode.generation = U64::new(1);
         item.inode.size = U64::new(3);
         item.inode.nlink = 1.into();

@@ -95,11 +95,6 @@ impl Space {
         self.groups_of(kind).iter().map(|group| group.available()).sum()
     }
 
-    /// Bytes freed since the last commit, of all kinds.
-    pub(crate) fn pinned(&self) -> u64 {
-        self.groups().iter().map(|group| group.state.lock().pinned).sum()
-    }
-
     /// Hands out one tree block of `len` bytes, first the group that took the last one.
     pub(crate) fn allocate_block(&self, kind: SpaceKind, len: u64, hint: Logical) -> Option<Logical> {
         let groups = self.groups.read();
