@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_fs::{
     DeviceNumber, Filesystem, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode,
 };
@@ -31,6 +31,24 @@ pub(crate) struct Rules {
     /// Access, change and birth time, and the latest modification time.
     pub(crate) clamp: Option<Timespec>,
     pub(crate) now: Timespec,
+    pub(crate) keep: Keep,
+}
+
+/// How much of a source file is kept besides its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    /// All of it.
+    Everything,
+    /// Permission bits; times are now, names are files of their own.
+    Permissions,
+}
+
+/// Where the root of the walk goes.
+pub(crate) enum Place<'a> {
+    /// It is this directory, which exists.
+    Onto(InodeId),
+    /// It gets this name in this directory. What has the name already is written over, as with cp(1).
+    In(InodeId, &'a [u8]),
 }
 
 /// A directory that the walk is in.
@@ -54,6 +72,7 @@ pub(crate) struct Filler<'a> {
     shared: &'a Shared,
     progress: &'a dyn Progress,
     rules: Rules,
+    place: Place<'a>,
     open: Vec<Open>,
     /// Files whose other names are still to come, and how many.
     links: HashMap<LinkKey, (InodeId, u64)>,
@@ -67,12 +86,14 @@ impl<'a> Filler<'a> {
         shared: &'a Shared,
         progress: &'a dyn Progress,
         rules: Rules,
+        place: Place<'a>,
     ) -> Self {
         Self {
             fs,
             shared,
             progress,
             rules,
+            place,
             open: Vec::new(),
             links: HashMap::new(),
             pending: Vec::new(),
@@ -114,9 +135,11 @@ impl<'a> Filler<'a> {
             }
             Step::File { number, name, parts } => {
                 self.shared.budget.advance(number);
-                let dir = self.open.last().expect("files lie in the root or below");
-                let path = join(&dir.path, &name);
-                let bytes = self.file(&name, &parts, &path)?;
+                let (dir, path) = match self.open.last() {
+                    Some(open) => ((open.id, open.subvolume), join(&open.path, &name)),
+                    None => (self.lone_place(), name.clone()),
+                };
+                let bytes = self.file(dir, &name, &parts, &path)?;
                 self.progress.entry(&path, bytes);
                 Ok(())
             }
@@ -124,7 +147,16 @@ impl<'a> Filler<'a> {
         }
     }
 
+    /// Where a walk that is one file puts it.
+    fn lone_place(&self) -> (InodeId, u32) {
+        let (Place::Onto(dir) | Place::In(dir, _)) = self.place;
+        (dir, 0)
+    }
+
     fn times(&self, meta: &Meta) -> Times {
+        if self.rules.keep == Keep::Permissions {
+            return Times::all(self.rules.now);
+        }
         match self.rules.clamp {
             Some(epoch) => {
                 Times { access: epoch, modification: meta.mtime.min(epoch), change: epoch, birth: epoch }
@@ -156,8 +188,10 @@ impl<'a> Filler<'a> {
     /// Calls `make` with what becomes of `meta`.
     fn with_new<R>(&self, meta: &Meta, kind: NewKind<'_>, make: impl FnOnce(&NewInode<'_>) -> R) -> R {
         let (uid, gid) = self.owner(meta);
-        let xattrs: Vec<(&[u8], &[u8])> =
-            meta.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let xattrs: Vec<(&[u8], &[u8])> = match self.rules.keep {
+            Keep::Everything => meta.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
+            Keep::Permissions => Vec::new(),
+        };
         make(&NewInode {
             kind,
             mode: meta.mode,
@@ -177,12 +211,22 @@ impl<'a> Filler<'a> {
         meta: &Meta,
         subvolume: Option<SubvolumeKind>,
     ) -> Result<()> {
-        let Some(parent) = self.open.last() else { return self.enter_root(meta) };
-        let (dir, mut number) = (parent.id, parent.subvolume);
-        let id = self.with_new(meta, NewKind::Directory, |new| match subvolume {
+        let (dir, name, mut number) = match (self.open.last(), &self.place) {
+            (Some(parent), _) => (parent.id, name, parent.subvolume),
+            (None, Place::In(dir, name)) => (*dir, *name, 0),
+            (None, Place::Onto(dir)) => return self.enter_existing(*dir, meta, Vec::new(), 0),
+        };
+        let made = self.with_new(meta, NewKind::Directory, |new| match subvolume {
             Some(_) => self.fs.create_subvolume(dir, name, new),
             None => self.fs.create(dir, name, new).map(|attributes| attributes.id),
-        })?;
+        });
+        let id = match made {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let id = self.fs.lookup(dir, name, Wait::Yes)?;
+                return self.enter_existing(id, meta, path.to_vec(), number);
+            }
+            made => made?,
+        };
         if let Some(kind) = subvolume {
             self.subvolume_count += 1;
             number = self.subvolume_count;
@@ -193,9 +237,15 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// The root directory is there already.
-    fn enter_root(&mut self, meta: &Meta) -> Result<()> {
-        let id = self.fs.root(TreeId::FS)?;
+    /// A directory that is there already gets the attributes of its source.
+    fn enter_existing(&mut self, id: InodeId, meta: &Meta, path: Vec<u8>, subvolume: u32) -> Result<()> {
+        if self.fs.stat(id, Wait::Yes)?.kind != creamery_fs::FileType::Directory {
+            return Err(Error::new(ErrorKind::NotADirectory, "what has the name of a directory"));
+        }
+        if self.rules.keep == Keep::Permissions {
+            self.open.push(Open { id, restore: SetAttributes::default(), path, subvolume });
+            return Ok(());
+        }
         let (uid, gid) = self.owner(meta);
         let restore = self.restore(meta);
         let set = SetAttributes {
@@ -210,24 +260,37 @@ impl<'a> Filler<'a> {
             self.fs.set_xattr(id, name, value, XattrMode::Any)?;
         }
         // An ACL may have moved the mode, which the source says as well.
-        self.open.push(Open {
-            id,
-            restore: SetAttributes { mode: Some(meta.mode), ..restore },
-            path: Vec::new(),
-            subvolume: 0,
-        });
+        let restore = SetAttributes { mode: Some(meta.mode), ..restore };
+        self.open.push(Open { id, restore, path, subvolume });
         Ok(())
     }
 
+    /// Makes `name`, in place of what has the name: the first thing in a new filesystem, but not in a copy.
+    fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        match self.fs.create(dir, name, new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.fs.unlink(dir, name)?;
+                self.fs.create(dir, name, new).map(|attributes| attributes.id)
+            }
+            made => made.map(|attributes| attributes.id),
+        }
+    }
+
     /// Makes what is no directory; returns the bytes of its data.
-    fn file(&mut self, name: &[u8], parts: &Receiver<Result<Part>>, path: &[u8]) -> Result<u64> {
+    fn file(
+        &mut self,
+        (dir, subvolume): (InodeId, u32),
+        name: &[u8],
+        parts: &Receiver<Result<Part>>,
+        path: &[u8],
+    ) -> Result<u64> {
         let meta = match next_part(parts)? {
             Part::Meta(meta) => meta,
             Part::Data { .. } | Part::End => unreachable!("a reader begins with what the file is"),
         };
-        let dir = self.open.last().expect("files lie in the root or below");
-        let (dir, key) = (dir.id, (dir.subvolume, meta.dev, meta.ino));
-        if meta.nlink > 1
+        let key = (subvolume, meta.dev, meta.ino);
+        let has_links = meta.nlink > 1 && self.rules.keep == Keep::Everything;
+        if has_links
             && let Some(original) = self.take_link(key)
         {
             self.discard(parts)?;
@@ -236,13 +299,13 @@ impl<'a> Filler<'a> {
         }
         let kind = new_kind(&meta).map_err(writing(path))?;
         let made = self
-            .with_new(&meta, kind, |new| self.fs.create(dir, name, new))
+            .with_new(&meta, kind, |new| self.create(dir, name, new))
             .map_err(writing(path))?;
-        if meta.nlink > 1 {
-            self.links.insert(key, (made.id, meta.nlink - 1));
+        if has_links {
+            self.links.insert(key, (made, meta.nlink - 1));
         }
         if meta.kind == FileType::RegularFile {
-            return self.write(made.id, &meta, parts, path);
+            return self.write(made, &meta, parts, path);
         }
         self.discard(parts)?;
         Ok(0)

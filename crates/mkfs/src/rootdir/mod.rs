@@ -18,6 +18,7 @@
 //! own names are held while the walk is in it.
 
 mod budget;
+mod copy_in;
 mod fill;
 mod listing;
 mod progress;
@@ -30,17 +31,18 @@ mod walk;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
-use creamery_base::{Error, ErrorKind, Result, Timespec};
+use creamery_base::{Error, ErrorKind, Result, Timespec, TreeId};
 use creamery_fs::Filesystem;
 
+pub use copy_in::{CopyIn, copy_in};
 pub use progress::{NoProgress, Progress};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 
-use fill::{Filler, Rules};
-use queue::{FILES_AHEAD, Feeder};
-use reader::Shared;
+use fill::{Filler, Keep, Place, Rules};
+use queue::{FILES_AHEAD, Feeder, Step};
+use reader::{Job, Shared};
 pub(crate) use size::{Content, measure};
 use source::SourceDir;
 use subvolume::Subvolumes;
@@ -113,22 +115,39 @@ pub(crate) fn fill(
 ) -> Result<()> {
     let root = SourceDir::root(&options.source)?;
     let subvolumes = Subvolumes::new(&options.subvolumes)?;
-    let shared = Shared::new(READ_AHEAD, fs.engine().sector_size().into());
-    let rules = Rules { owner: options.owner, clamp: options.clamp_times, now: fs.engine().now() };
+    let rules = Rules {
+        owner: options.owner,
+        clamp: options.clamp_times,
+        now: fs.engine().now(),
+        keep: Keep::Everything,
+    };
+    let place = Place::Onto(fs.root(TreeId::FS)?);
+    run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &subvolumes, image).run(root))
+}
+
+/// Starts the threads; `feed` is the walk.
+fn run(
+    fs: &Filesystem,
+    rules: Rules,
+    place: Place<'_>,
+    progress: &dyn Progress,
+    feed: impl FnOnce(SyncSender<Step>, SyncSender<Job>) + Send,
+) -> Result<()> {
+    let shared = Shared::new(READ_AHEAD, fs.engine().sector_size().into(), rules.keep == Keep::Everything);
     let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4));
     let (send_steps, steps) = sync_channel(FILES_AHEAD);
     let (send_jobs, jobs) = sync_channel(FILES_AHEAD);
     let jobs = Mutex::new(jobs);
     std::thread::scope(|scope| {
-        let (shared, subvolumes, jobs) = (&shared, &subvolumes, &jobs);
-        scope.spawn(move || Feeder::new(send_steps, send_jobs, subvolumes, image).run(root));
+        let (shared, jobs) = (&shared, &jobs);
+        scope.spawn(move || feed(send_steps, send_jobs));
         for _ in 0..readers {
             scope.spawn(move || reader::run(jobs, shared));
         }
         // When the writer ends, for whatever reason, the others may be waiting: take away what they wait for.
         let end = CloseOnDrop(shared);
         let steps = steps;
-        let done = Filler::new(fs, shared, progress, rules).run(&steps);
+        let done = Filler::new(fs, shared, progress, rules, place).run(&steps);
         drop((steps, end));
         done
     })

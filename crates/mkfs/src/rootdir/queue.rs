@@ -74,6 +74,27 @@ impl<'a> Feeder<'a> {
         }
     }
 
+    /// The same for one file that is no directory, which gets the name `to`.
+    pub(crate) fn run_file(mut self, dir: SourceDir, name: &CStr, to: &[u8]) {
+        // Whoever hangs up has said why.
+        drop(self.queue_file(name, &Arc::new(dir), to, 0));
+    }
+
+    fn queue_file(&mut self, name: &CStr, dir: &Arc<SourceDir>, to: &[u8], subvolume: u32) -> Result<(), Stop> {
+        let number = self.next_number();
+        let (send, parts) = sync_channel(PARTS_AHEAD);
+        let job = Job {
+            number,
+            dir: Arc::clone(dir),
+            name: name.to_owned(),
+            subvolume,
+            image: self.image,
+            parts: send,
+        };
+        self.jobs.send(job).map_err(|_| Stop::Enough)?;
+        self.send(Step::File { number, name: to.to_vec(), parts })
+    }
+
     fn next_number(&mut self) -> u64 {
         let number = self.number;
         self.number += 1;
@@ -107,17 +128,7 @@ impl Visitor for Feeder<'_> {
     }
 
     fn file(&mut self, name: &CStr, dir: &Arc<SourceDir>) -> Result<(), Stop> {
-        let number = self.next_number();
-        let (send, parts) = sync_channel(PARTS_AHEAD);
-        let job = Job {
-            number,
-            dir: Arc::clone(dir),
-            name: name.to_owned(),
-            subvolume: *self.levels.last().expect("files lie in the root or below"),
-            image: self.image,
-            parts: send,
-        };
-        self.jobs.send(job).map_err(|_| Stop::Enough)?;
-        self.send(Step::File { number, name: name.to_bytes().to_vec(), parts })
+        let subvolume = *self.levels.last().expect("files lie in the root or below");
+        self.queue_file(name, dir, name.to_bytes(), subvolume)
     }
 }
