@@ -102,13 +102,7 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access) -> Result<()> {
     }
     // A writer's exclusive open has proved that the kernel does not have it; a reader only tries one.
     if access == Access::ReadOnly {
-        match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                let user = kernel_user_of_block(metadata.rdev()).unwrap_or(User::Kernel);
-                return Err(refuse(path, &user));
-            }
-            other => other.map(drop).map_err(asking)?,
-        }
+        try_exclusively(path, metadata.rdev())?;
     }
     // A loop device is no better protected than its backing file.
     let behind = backing_file(&block_name(metadata.rdev()));
@@ -116,6 +110,25 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access) -> Result<()> {
         Some(user) => Err(refuse(path, &user).context("the backing file of this loop device is in use")),
         None => Ok(()),
     }
+}
+
+/// Asks the kernel whether somebody has the block device for themselves.
+fn try_exclusively(path: &Path, rdev: u64) -> Result<()> {
+    // Two readers that ask at the same moment see each other; the kernel as user stays.
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for attempt in 0.. {
+        match OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
+            Err(error) => return Err(Error::from(error).context(format!("opening {}", path.display()))),
+            Ok(_) => return Ok(()),
+        }
+        match kernel_user_of_block(rdev) {
+            None if attempt < TRIES => gate::passing(Reason::Device, || std::thread::sleep(PAUSE)),
+            user => return Err(refuse(path, &user.unwrap_or(User::Kernel))),
+        }
+    }
+    unreachable!("the loop returns")
 }
 
 fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {

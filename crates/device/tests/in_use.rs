@@ -185,6 +185,18 @@ fn a_loop_device_is_a_device_like_any_other() {
 }
 
 #[test]
+fn many_readers_of_a_block_device_do_not_take_each_other_for_the_kernel() {
+    let (_dir, path) = scratch();
+    let Some(device) = Loop::attach(&path) else { return };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope
+                .spawn(|| (0..50).for_each(|_| drop(FileDevice::open(&device.0, Access::ReadOnly).unwrap())));
+        }
+    });
+}
+
+#[test]
 fn a_loop_device_is_refused_while_we_hold_its_backing_file() {
     let (_dir, path) = scratch();
     let _ours = FileDevice::open(&path, Access::ReadWrite).unwrap();

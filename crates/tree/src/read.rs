@@ -33,8 +33,9 @@ impl Tree {
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
-            let child = self.child_buffer(block, slot, wait)?;
-            guard = child.read(wait)?;
+            let child = self.child_buffer(block, slot, wait)?.read(wait)?;
+            self.check_child(block, slot, child.block())?;
+            guard = child;
         }
         Err(Error::new(ErrorKind::Corrupt, format!("tree {} is deeper than {LEVELS} levels", self.id())))
     }
@@ -70,6 +71,27 @@ impl Tree {
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(buffer)
+    }
+
+    /// Whether a locked child is what its parent says. A block was verified when it was read, but it may have been
+    /// reached by another pointer then; on a damaged filesystem the two need not agree.
+    pub(crate) fn check_child(&self, parent: BlockRef<'_>, slot: usize, child: BlockRef<'_>) -> Result<()> {
+        let (logical, generation) = parent.child(slot);
+        let (key, found) = (parent.key(slot), child.first_key());
+        if child.generation() == generation && found == Some(key) {
+            return Ok(());
+        }
+        let message = match found {
+            None => format!("corrupt leaf: tree={} logical={logical}, it is empty and not the root", self.id()),
+            Some(found) => format!(
+                "corrupt node: tree={} logical={} slot={slot}, its pointer to {logical} disagrees with that block, \
+                 found generation {} first key {found}, want generation {generation} first key {key}",
+                self.id(),
+                parent.logical(),
+                child.generation()
+            ),
+        };
+        Err(Error::new(ErrorKind::Corrupt, message))
     }
 
     /// Calls `read` with the data of the item at `key`, under the leaf's read lock; none when there is no such

@@ -148,6 +148,7 @@ impl Tree {
             } else {
                 NodeGuard::Read(child.read(Wait::Yes)?)
             };
+            self.check_child(path.block(level + 1), slot, guard.block())?;
             path.set(level, guard);
         }
     }
@@ -221,10 +222,6 @@ impl Tree {
         let free = leaf.free_space();
         let early = intent.room() > 0 && free >= intent.room() && path.holds(1) && self.early_unlock();
         let (slot, found) = match leaf.first_key() {
-            None if path.holds(1) => {
-                let message = format!("tree {} leaf {} is empty and not the root", self.id(), leaf.logical());
-                return Err(Error::new(ErrorKind::Corrupt, message));
-            }
             Some(first) if early => match first.cmp(key) {
                 std::cmp::Ordering::Less => {
                     path.release_from(1);

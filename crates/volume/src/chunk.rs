@@ -252,3 +252,58 @@ impl Stripe {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dup() -> Chunk {
+        let stripe = |offset| Stripe { dev: DevId::new(1), offset, dev_uuid: Uuid::nil() };
+        let flags = BlockGroupFlags::SYSTEM | BlockGroupFlags::DUP;
+        Chunk::new(Logical::new(1 << 20), 8 << 20, flags, 4096, vec![stripe(1 << 20), stripe(9 << 20)])
+    }
+
+    fn reason(edit: impl Fn(&mut Chunk)) -> String {
+        let mut chunk = dup();
+        edit(&mut chunk);
+        let error = Chunk::from_item(chunk.start, &chunk.to_item(), 4096).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        error.to_string()
+    }
+
+    #[test]
+    fn an_impossible_chunk_is_refused_with_the_field() {
+        let table = [
+            (reason(|it| it.len = 0), "length"),
+            (reason(|it| it.len = 5000), "length"),
+            (reason(|it| it.len = u64::MAX - 4095), "length"),
+            (reason(|it| it.start = Logical::new(1)), "address is not aligned"),
+            (reason(|it| it.start = Logical::new(u64::MAX - 4095)), "length out of range"),
+            (reason(|it| it.stripe_len = 0), "stripe length"),
+            (reason(|it| it.stripe_len = 65535), "stripe length"),
+            (reason(|it| it.sector_size = 512), "sector size"),
+            (reason(|it| it.stripes[1].offset = 1), "stripe offset is not aligned"),
+            (reason(|it| it.stripes[1].offset = u64::MAX - 4095), "stripe offset out of range"),
+            (reason(|it| it.stripes.clear()), "stripes"),
+            (reason(|it| it.stripes.truncate(1)), "stripes"),
+            (reason(|it| it.flags |= BlockGroupFlags::RAID1), "profile"),
+            (reason(|it| it.flags |= BlockGroupFlags::DATA), "type"),
+            (reason(|it| it.flags = BlockGroupFlags::DUP), "type"),
+            (reason(|it| it.flags |= BlockGroupFlags::from_bits_retain(1 << 40)), "unknown type or profile"),
+        ];
+        for (message, words) in table {
+            assert!(message.contains(words) && message.starts_with("corrupt chunk: logical="), "{message}");
+        }
+    }
+
+    #[test]
+    fn an_item_of_any_other_length_is_refused() {
+        let item = dup().to_item();
+        assert_eq!(item.len(), 112);
+        for len in (0..item.len()).chain([113]) {
+            let mut bytes = item.clone();
+            bytes.resize(len, 0);
+            assert!(Chunk::from_item(Logical::new(1 << 20), &bytes, 4096).is_err(), "{len} bytes");
+        }
+    }
+}

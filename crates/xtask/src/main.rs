@@ -1,1 +1,58 @@
-fn main() {}
+//! The project's own commands, run as `cargo xtask COMMAND`.
+//!
+//! `demo` and `test` are for a newcomer, `ci` is what the servers run, `tidy`, `readme` and `bench` are for whoever works
+//! on the code. Everything is a plain program over `cargo` and the host's tools, so that nothing has to be installed
+//! to read or change it.
+
+mod bench;
+mod ci;
+mod coverage;
+mod demo;
+mod install;
+mod licences;
+mod test;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  demo             build Creamery, make an image of this source tree, work on it, let every judge of this host look at it
+  test [FILTER..]  install what is missing for the tests (as root), build, run all tests
+  ci               formatting, lints, documentation, arrows, licences, and all tests with every judge required
+  tidy             the rules that a compiler does not know; --ratchet accepts today's debts
+  readme           write the table of what works into README.md, from docs/coverage/*.toml
+  bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
+  bench memory     peak memory for a million files and for a million names in one folder (--files --dry)";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<()> {
+    match words {
+        ["demo"] => demo::demo(),
+        ["test", filters @ ..] => test::test(filters),
+        ["ci"] => ci::ci(),
+        ["tidy"] => tidy::tidy(),
+        ["tidy", "--ratchet"] => tidy::accept_debts(),
+        ["readme"] => coverage::write_readme(),
+        ["bench", "image", options @ ..] => bench::image(options),
+        ["bench", "memory", options @ ..] => bench::memory(options),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("unknown command: {}\n{USAGE}", words.join(" ")),
+    }
+}

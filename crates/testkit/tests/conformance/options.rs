@@ -68,7 +68,7 @@ fn default_features(bench: &Bench) -> Result<()> {
 
 fn empty(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
-    for options in [&[][..], &["--mixed"], &["-n", "65536"], &["-m", "single"], &["-O", "^free-space-tree"]] {
+    for options in [&[][..], &["--mixed"], &["-n", "65536"], &["-m", "single"]] {
         mkfs_empty(bench.creamery(), &[options, &["-f"]].concat(), "256M", &image)
             .with_context(|| format!("with {options:?}"))?;
         btrfs_check(&image).with_context(|| format!("with {options:?}"))?;
@@ -83,7 +83,7 @@ fn empty(bench: &Bench) -> Result<()> {
 fn over_an_old_image(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let (source, want) = torture_source(bench)?;
-    for options in [&["-n", "4096"][..], &["-f", "-m", "single"], &["-f", "--csum", "sha256"]] {
+    for options in [&["-n", "32768"][..], &["-f", "-m", "single"], &["-f", "--csum", "sha256"]] {
         mkfs_from(bench.creamery(), options, &source, &image)?;
         judge(bench, &image, &want, &Compare::default())?;
     }

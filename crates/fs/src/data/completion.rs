@@ -1,0 +1,182 @@
+//! Ordered extents: new data between the allocation of its space and the handle that makes it part of a file.
+//!
+//! File data changes metadata only through here. An [`OrderedExtent`] owns freshly allocated space, knows which
+//! part of which file it is for, takes the data in order, and computes the checksums while the data passes by.
+//! Until [`OrderedExtent::complete`] nothing in any tree knows of it, so old data stays readable and a crash
+//! leaves no trace. Completion swaps the file extent items, queues the reference and the checksums, and updates the
+//! inode, all in one handle.
+//!
+//! ```text
+//!   allocate ---> write, write, ... ---> complete
+//!       |                |                  |  (first handle: from here on the file owns the space)
+//!       +--- dropped ----+                  +--> more handles, only when the range held very many items
+//!            the space goes back
+//! ```
+//!
+//! A range that holds more items than one handle should drop is taken over in steps. The first step makes the file
+//! show only the front of the extent, as far as its old items are gone; each further step drops more of them and
+//! lets the one new item show more. Every step is consistent by itself (DATA-2), and the last leaves what a
+//! single one would have.
+//!
+//! # Invariants
+//! - ORDERED-1: space that was allocated is given back on every way out before the first handle changed something,
+//!   and belongs to the transaction after that: an error from then on aborts it.
+//! - ORDERED-2: a file never refers to sectors that were not written: completion asserts that all of them were.
+//! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none.
+
+use creamery_base::{InodeId, Logical, Result};
+use creamery_codec::{ChecksumType, checksum_blocks};
+use creamery_txn::{DataExtent, Engine, Handle, Units};
+
+use super::drop_extents::DropPlan;
+use super::file_extent::{self, EXTENT_LEN_MAX, Extent};
+use super::holes::HolePlan;
+use super::{extent_key, in_handle, recount, reserve, store};
+use crate::inode::{Inode, InodeFlags, InodeItem};
+
+/// New data on its way into a file.
+#[must_use = "dropping it gives the space back"]
+pub(crate) struct OrderedExtent {
+    /// Where in the file it begins.
+    start: u64,
+    space: DataExtent,
+    written: u64,
+    /// None in a NODATASUM file.
+    csums: Option<Vec<u8>>,
+    checksum: ChecksumType,
+    sector: u64,
+}
+
+/// What completion does to the file's size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewSize {
+    /// It grows to this where it is smaller; data from there to the end of the extent is padding.
+    AtLeast(u64),
+    /// It becomes this, with a single step.
+    Exactly(u64),
+}
+
+impl OrderedExtent {
+    /// Allocates space for `[start, start + len)` of a file with `flags`, or for the front of it when there is no
+    /// room for all in one piece. Errors: no space; read-only.
+    pub(crate) fn allocate(engine: &Engine, flags: InodeFlags, start: u64, len: u64) -> Result<Self> {
+        let sector = u64::from(engine.sector_size());
+        assert!(start.is_multiple_of(sector));
+        assert!(len.is_multiple_of(sector));
+        let space = engine.allocate_data(len.min(EXTENT_LEN_MAX), sector)?;
+        assert!(space.len() <= len);
+        let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
+        Ok(Self { start, space, written: 0, csums, checksum: engine.checksum_type(), sector })
+    }
+
+    /// Where in the file it begins.
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Where in the file it ends.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.space.len()
+    }
+
+    /// Writes the next sectors.
+    pub(crate) fn write(&mut self, engine: &Engine, data: &[u8]) -> Result<()> {
+        let len = data.len() as u64;
+        assert!(len.is_multiple_of(self.sector));
+        assert!(self.written + len <= self.space.len());
+        if let Some(csums) = &mut self.csums {
+            let sector = usize::try_from(self.sector).expect("a sector fits in memory");
+            checksum_blocks(self.checksum, data, sector, csums);
+        }
+        engine.volume().write_data(self.space.start() + self.written, data)?;
+        self.written += len;
+        Ok(())
+    }
+
+    /// Metadata that completing it in an empty range takes.
+    pub(crate) fn units(&self, engine: &Engine) -> u32 {
+        reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len))
+    }
+
+    /// The file extent item for the first `shown` bytes.
+    pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
+        let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
+        Extent { num_bytes: shown, ..whole }.encode()
+    }
+
+    /// Hands the space over to the transaction, with the checksums and the one reference of the item at `start`.
+    pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<Logical> {
+        assert_eq!(self.written, self.space.len(), "a file shows only what was written");
+        let at = self.space.start();
+        handle.complete_data(self.space, owner, self.start, self.csums.as_deref())?;
+        Ok(at)
+    }
+
+    /// Makes it part of the file in place of what was there, after filling `holes`. `reached` follows: the file has
+    /// the new data up to there, also after an error.
+    /// Errors: no space, damage (then the file has the front of the data, see `reached`); aborted.
+    pub(crate) fn complete(
+        self,
+        engine: &Engine,
+        inode: &Inode,
+        item: &mut InodeItem,
+        holes: &HolePlan,
+        size: NewSize,
+        reached: &mut u64,
+    ) -> Result<()> {
+        let (start, end) = (self.start, self.end());
+        let mut at = start;
+        let mut fresh = Some(self);
+        while at < end {
+            let plan = DropPlan::from_front(
+                &inode.tree,
+                inode.id.ino,
+                (at, end),
+                reserve::DROP_EDITS_MAX,
+                u64::from(engine.sector_size()),
+            )?;
+            let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
+            let units = Units::items(reserve::drop_units(&plan) + own);
+            let stop = plan.stop;
+            in_handle(engine, units, |handle| {
+                let tree = &inode.tree;
+                match fresh.take() {
+                    Some(ordered) => {
+                        holes.insert(handle, tree, inode.id.ino)?;
+                        plan.apply(handle, tree, inode.id, Some(start))?;
+                        let shown = ordered.item(handle, stop - start);
+                        tree.upsert(handle, &extent_key(inode.id.ino, start), &shown)?;
+                        ordered.hand_over(handle, inode.id)?;
+                    }
+                    None => {
+                        plan.apply(handle, tree, inode.id, None)?;
+                        show_more(handle, inode, start, stop - start)?;
+                    }
+                }
+                let mut next = item.clone();
+                next.nbytes = recount(item.nbytes, plan.bytes, stop - at);
+                next.size = match size {
+                    NewSize::AtLeast(size) => item.size.max(size.min(stop)),
+                    NewSize::Exactly(size) => {
+                        assert_eq!(stop, end, "an exact size goes with a range of one step");
+                        size
+                    }
+                };
+                store(handle, inode, item, next)
+            })?;
+            at = stop;
+            *reached = stop;
+        }
+        Ok(())
+    }
+}
+
+/// Lets the item at `start` show `shown` bytes of its extent.
+fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Result<()> {
+    let key = extent_key(inode.id.ino, start);
+    inode
+        .tree
+        .update(handle, &key, |data| file_extent::set_num_bytes(data, shown))?
+        .expect("the item was made by the first step, and the inode's guard was held since");
+    Ok(())
+}

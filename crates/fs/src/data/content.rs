@@ -1,0 +1,227 @@
+//! The whole content of a file that is only just being made.
+//!
+//! Making a file and filling it through [`write`](super::write()) takes two handles and looks for items that
+//! cannot be there. [`Content`] does the parts of a write that come before the handle - allocating space, writing
+//! data, computing checksums - for a whole file at once, and then joins the handle that makes the inode: its items
+//! are the inode's neighbours in the tree and go in with one search.
+//!
+//! ```text
+//!   Content::write  --->  engine.start(units + content.units)  --->  insert inode items
+//!   (no handle)                                                      content.insert, content.count
+//! ```
+//!
+//! # Invariants
+//! - CONTENT-1: a content covers `[0, size)` of the file without gaps, size being what [`Content::size`] says; that
+//!   is less than asked for when the filesystem had room only in very many pieces, and
+//!   [`write`](super::write()) takes the rest once the inode exists.
+
+use creamery_base::{InodeId, Result};
+use creamery_format::Incompat;
+use creamery_tree::Tree;
+use creamery_txn::{Engine, Handle};
+use smallvec::SmallVec;
+
+use super::completion::OrderedExtent;
+use super::{extent_key, file_extent, inline};
+use crate::inode::{InodeFlags, InodeItem};
+
+/// Extents in one content at most, so that one handle is enough.
+const EXTENTS_MAX: usize = 32;
+/// Up to this much is put together in one buffer to be one write.
+const BOUNCE: u64 = 64 << 10;
+
+/// Data ready to become a new file's.
+#[must_use = "dropping it gives the space back"]
+pub(crate) struct Content {
+    size: u64,
+    parts: SmallVec<[Part; 2]>,
+}
+
+enum Part {
+    Inline(Vec<u8>),
+    Extent(OrderedExtent),
+    Hole { start: u64, end: u64 },
+}
+
+/// A stretch of data of a file to be: where it begins, and its bytes.
+pub(crate) type Stretch<'a> = (u64, &'a [u8]);
+
+impl Content {
+    /// Writes the data of a new file of `size` bytes and `flags`, which is made of `stretches`, in order and without
+    /// overlap, with holes between them. `tree` is the subvolume it will be in.
+    /// Errors: no space; device errors. Nothing remains of it then.
+    pub(crate) fn write(
+        engine: &Engine,
+        tree: &Tree,
+        flags: InodeFlags,
+        size: u64,
+        stretches: &[Stretch<'_>],
+    ) -> Result<Self> {
+        assert!(stretches.windows(2).all(|pair| end_of(&pair[0]) <= pair[1].0));
+        assert!(stretches.last().is_none_or(|last| end_of(last) <= size));
+        let has_data = stretches.iter().any(|(_, bytes)| !bytes.is_empty());
+        if has_data && size <= inline::len_max(engine, tree) {
+            let mut bytes = vec![0; as_len(size)];
+            fill(stretches, 0, &mut bytes);
+            return Ok(Self { size, parts: SmallVec::from_iter([Part::Inline(bytes)]) });
+        }
+        let sector = u64::from(engine.sector_size());
+        let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
+        let mut content = Self { size, parts: SmallVec::new() };
+        let mut at = 0;
+        for (start, end) in runs(stretches, sector) {
+            if explicit {
+                content.hole(at, start);
+            }
+            at = start;
+            while at < end {
+                if content.parts.len() >= EXTENTS_MAX {
+                    content.size = at;
+                    return Ok(content);
+                }
+                let mut ordered = OrderedExtent::allocate(engine, flags, at, end - at)?;
+                write_run(engine, &mut ordered, stretches, sector)?;
+                at = ordered.end();
+                content.parts.push(Part::Extent(ordered));
+            }
+        }
+        if explicit {
+            content.hole(at, size.next_multiple_of(sector));
+        }
+        Ok(content)
+    }
+
+    fn hole(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.parts.push(Part::Hole { start, end });
+        }
+    }
+
+    /// How much of the file there is.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Metadata that [`insert`](Self::insert) takes.
+    pub(crate) fn units(&self, engine: &Engine) -> u32 {
+        self.parts
+            .iter()
+            .map(|part| match part {
+                Part::Inline(_) | Part::Hole { .. } => 1,
+                Part::Extent(ordered) => ordered.units(engine),
+            })
+            .sum()
+    }
+
+    /// Notes size and bytes in the inode item, which the caller stores after that.
+    pub(crate) fn count(&self, item: &mut InodeItem) {
+        item.size = self.size;
+        item.nbytes = self
+            .parts
+            .iter()
+            .map(|part| match part {
+                Part::Inline(bytes) => bytes.len() as u64,
+                Part::Extent(ordered) => ordered.end() - ordered.start(),
+                Part::Hole { .. } => 0,
+            })
+            .sum();
+    }
+
+    /// Inserts the items of the new inode `owner` and hands the space over.
+    /// Any error is one after the first change: the caller aborts.
+    pub(crate) fn insert(self, handle: &Handle<'_>, tree: &Tree, owner: InodeId) -> Result<()> {
+        let items: SmallVec<[(u64, Vec<u8>); 2]> = self
+            .parts
+            .iter()
+            .map(|part| match part {
+                Part::Inline(bytes) => (0, file_extent::encode_inline(handle.generation(), bytes)),
+                Part::Extent(ordered) => {
+                    let shown = ordered.end() - ordered.start();
+                    (ordered.start(), ordered.item(handle, shown).to_vec())
+                }
+                Part::Hole { start, end } => {
+                    (*start, file_extent::encode_hole(handle.generation(), end - start).to_vec())
+                }
+            })
+            .collect();
+        let items: SmallVec<[_; 2]> =
+            items.iter().map(|(at, bytes)| (extent_key(owner.ino, *at), &bytes[..])).collect();
+        if !items.is_empty() {
+            tree.insert_batch(handle, &items)?;
+        }
+        for part in self.parts {
+            if let Part::Extent(ordered) = part {
+                ordered.hand_over(handle, owner)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The whole sectors that have data, as ranges that do not touch.
+fn runs(stretches: &[Stretch<'_>], sector: u64) -> SmallVec<[(u64, u64); 4]> {
+    let mut runs: SmallVec<[(u64, u64); 4]> = SmallVec::new();
+    for stretch in stretches.iter().filter(|(_, bytes)| !bytes.is_empty()) {
+        let (start, end) = (stretch.0 - stretch.0 % sector, end_of(stretch).next_multiple_of(sector));
+        match runs.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => runs.push((start, end)),
+        }
+    }
+    runs
+}
+
+/// Writes the sectors that `ordered` is for: those that one stretch fills straight from it, the others through a
+/// buffer.
+fn write_run(
+    engine: &Engine,
+    ordered: &mut OrderedExtent,
+    stretches: &[Stretch<'_>],
+    sector: u64,
+) -> Result<()> {
+    let (mut at, end) = (ordered.start(), ordered.end());
+    let index = stretches.partition_point(|stretch| end_of(stretch) <= at);
+    let filled = stretches[index].0 <= at && end_of(&stretches[index]) >= end;
+    if !filled && end - at <= BOUNCE {
+        let mut buffer = vec![0; as_len(end - at)];
+        fill(&stretches[index..], at, &mut buffer);
+        return ordered.write(engine, &buffer);
+    }
+    while at < end {
+        let index = stretches.partition_point(|stretch| end_of(stretch) <= at);
+        let (start, bytes) = stretches[index];
+        let whole_end = (end_of(&stretches[index]) - end_of(&stretches[index]) % sector).min(end);
+        if start <= at && whole_end > at {
+            ordered.write(engine, &bytes[as_len(at - start)..as_len(whole_end - start)])?;
+            at = whole_end;
+        } else {
+            let mut buffer = vec![0; as_len(sector)];
+            fill(&stretches[index..], at, &mut buffer);
+            ordered.write(engine, &buffer)?;
+            at += sector;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the bytes of the file from `from` on into `out`, which is zero.
+fn fill(stretches: &[Stretch<'_>], from: u64, out: &mut [u8]) {
+    let to = from + out.len() as u64;
+    for stretch in stretches.iter().take_while(|stretch| stretch.0 < to) {
+        let (start, bytes) = *stretch;
+        let (first, last) = (start.max(from), end_of(stretch).min(to));
+        if first < last {
+            out[as_len(first - from)..as_len(last - from)]
+                .copy_from_slice(&bytes[as_len(first - start)..as_len(last - start)]);
+        }
+    }
+}
+
+fn end_of(stretch: &Stretch<'_>) -> u64 {
+    stretch.0 + stretch.1.len() as u64
+}
+
+/// A length that is bounded by a buffer's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a buffer")
+}

@@ -1,0 +1,288 @@
+//! Making room in a file: the items that overlap a range are removed, trimmed or split.
+//!
+//! It happens in two steps. A [`DropPlan`] is computed from the tree without changing anything, before there is a
+//! transaction handle, so damage is found while turning back costs nothing and the number of changes is known
+//! exactly when it is reserved. [`DropPlan::apply`] then carries it out; with the inode's write guard held between
+//! the two nothing can have changed.
+//!
+//! ```text
+//!   item        |--------|        |--------|        |--------------|        |----|
+//!   range    |--------|              |--------|         |------|          |--------|
+//!            front trim           back trim         split                 remove
+//!            (the key moves)                        (one more reference)  (one reference less)
+//! ```
+//!
+//! An extent's reference is known by (subvolume, inode, file offset minus offset in the extent). Trimming moves
+//! both by as much, so only removing and splitting touch references.
+//!
+//! # Invariants
+//! - DROP-1: after a plan for `[start, end)` that stopped at `stop` was applied, no item overlaps `[start, stop)`
+//!   and every byte outside reads as before.
+//! - DROP-2: a plan has at most the number of edits asked for plus one (the split makes two of one item), however
+//!   many items the range has; `stop` says how far it reaches.
+//! - DROP-3: `bytes` is exactly what the dropped parts had added to the inode's nbytes.
+
+use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
+use creamery_tree::Tree;
+use creamery_txn::Handle;
+use smallvec::SmallVec;
+
+use super::extent_key;
+use super::file_extent::{self, Extent, FileExtent};
+use super::map::{Item, Items};
+
+/// How to make room.
+#[derive(Debug)]
+pub(crate) struct DropPlan {
+    edits: SmallVec<[Edit; 4]>,
+    /// Everything in `[start, stop)` goes; a plan from the end of the file has `start` move instead.
+    pub(crate) start: u64,
+    pub(crate) stop: u64,
+    /// By how much the inode's nbytes falls.
+    pub(crate) bytes: u64,
+}
+
+/// A reference that a file extent item holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Reference {
+    start: Logical,
+    len: u64,
+    /// Key offset minus offset in the extent, wrapping.
+    offset: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Edit {
+    /// The item at `at` goes.
+    Remove { at: u64, reference: Option<Reference> },
+    /// The item at `at` keeps its first `keep` bytes.
+    TrimBack { at: u64, keep: u64 },
+    /// The item at `at` loses its first `cut` bytes.
+    TrimFront { at: u64, cut: u64 },
+    /// The item at `at` keeps its first `keep` bytes; `rest` is what remains from `from` on.
+    Split { at: u64, keep: u64, from: u64, rest: Rest },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rest {
+    Extent { extent: Extent, prealloc: bool, reference: Reference },
+    Hole { num_bytes: u64 },
+}
+
+impl Reference {
+    const fn of(at: u64, extent: &Extent) -> Self {
+        Self { start: extent.disk_bytenr, len: extent.disk_num_bytes, offset: at.wrapping_sub(extent.offset) }
+    }
+}
+
+impl DropPlan {
+    /// Plans for `[start, end)` from its front, at most `edits_max` items. Both are multiples of the sector size.
+    pub(crate) fn from_front(
+        tree: &Tree,
+        ino: ObjectId,
+        range: (u64, u64),
+        edits_max: usize,
+        sector: u64,
+    ) -> Result<Self> {
+        let (start, end) = range;
+        assert!(start < end);
+        assert!(edits_max > 0);
+        let mut plan = Self { edits: SmallVec::new(), start, stop: end, bytes: 0 };
+        let mut items = Items::new(tree, ino, range, sector, Wait::Yes)?;
+        while let Some(item) = items.next()? {
+            if plan.edits.len() == edits_max {
+                plan.stop = item.start;
+                break;
+            }
+            plan.add(&item, end)?;
+        }
+        Ok(plan)
+    }
+
+    /// Plans for everything from `start` on, beginning at the end of the file: `start` of the plan says how far
+    /// down it reaches.
+    pub(crate) fn from_back(
+        tree: &Tree,
+        ino: ObjectId,
+        start: u64,
+        edits_max: usize,
+        sector: u64,
+    ) -> Result<Self> {
+        assert!(edits_max > 0);
+        let mut plan = Self { edits: SmallVec::new(), start, stop: u64::MAX, bytes: 0 };
+        let first = extent_key(ino, 0);
+        let mut cursor = tree.cursor_at_or_before(&extent_key(ino, u64::MAX), Wait::Yes)?;
+        let mut above = u64::MAX;
+        while let Some((key, data)) = cursor.item() {
+            if key.objectid != first.objectid || key.kind != first.kind {
+                break;
+            }
+            let extent = FileExtent::check(&key, data, sector)?;
+            let end = key.offset + extent.len(sector);
+            if end > above {
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("file extent {key}: overlaps the one behind"),
+                ));
+            }
+            above = key.offset;
+            if end <= start && key.offset < start {
+                break;
+            }
+            if plan.edits.len() == edits_max {
+                plan.start = end;
+                break;
+            }
+            plan.add(&Item { start: key.offset, end, extent }, u64::MAX)?;
+            if !cursor.retreat()? {
+                break;
+            }
+        }
+        plan.edits.reverse();
+        Ok(plan)
+    }
+
+    fn add(&mut self, item: &Item<'_>, end: u64) -> Result<()> {
+        let at = item.start;
+        let before = self.start.saturating_sub(at);
+        let after = item.end.saturating_sub(end);
+        if let FileExtent::Inline { ram_bytes, .. } = item.extent {
+            // It is at offset 0, and who made it kept to the rules if it is a sector at most.
+            if before > 0 || after > 0 {
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("inline extent of {ram_bytes} bytes, more than a sector"),
+                ));
+            }
+            self.bytes += ram_bytes;
+            self.edits.push(Edit::Remove { at, reference: None });
+            return Ok(());
+        }
+        let (extent, prealloc) = match item.extent {
+            FileExtent::Regular(extent) => (Some(extent), false),
+            FileExtent::Prealloc(extent) => (Some(extent), true),
+            FileExtent::Hole { .. } | FileExtent::Inline { .. } => (None, false),
+        };
+        if extent.is_some() {
+            self.bytes += item.end - at - before - after;
+        }
+        let reference = extent.map(|extent| Reference::of(at, &extent));
+        self.edits.push(match (before, after) {
+            (0, 0) => Edit::Remove { at, reference },
+            (keep, 0) => Edit::TrimBack { at, keep },
+            (0, _) => Edit::TrimFront { at, cut: end - at },
+            (keep, num_bytes) => {
+                let rest = match (extent, reference) {
+                    (Some(extent), Some(reference)) => {
+                        Rest::Extent { extent: extent.without_front(end - at), prealloc, reference }
+                    }
+                    _ => Rest::Hole { num_bytes },
+                };
+                Edit::Split { at, keep, from: end, rest }
+            }
+        });
+        Ok(())
+    }
+
+    /// Whether nothing has to be done.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.edits.is_empty()
+    }
+
+    /// How many items of the subvolume's tree change, and how many references of extents.
+    pub(crate) fn changes(&self) -> (usize, usize) {
+        let mut items = 0;
+        let mut references = 0;
+        for edit in &self.edits {
+            let (more_items, more_references) = match edit {
+                Edit::Remove { reference, .. } => (1, usize::from(reference.is_some())),
+                Edit::TrimBack { .. } | Edit::TrimFront { .. } => (1, 0),
+                Edit::Split { rest: Rest::Hole { .. }, .. } => (2, 0),
+                Edit::Split { rest: Rest::Extent { .. }, .. } => (2, 1),
+            };
+            items += more_items;
+            references += more_references;
+        }
+        (items, references)
+    }
+
+    /// Carries the plan out. The item at `replaced`, if it is one to be removed, stays in the tree and the caller
+    /// overwrites it in the same handle; that saves a search each way.
+    /// Any error is one after the first change: the caller aborts.
+    pub(crate) fn apply(
+        &self,
+        handle: &Handle<'_>,
+        tree: &Tree,
+        owner: InodeId,
+        replaced: Option<u64>,
+    ) -> Result<()> {
+        let mut run: Option<(u64, u64, u64)> = None;
+        for edit in &self.edits {
+            if let Edit::Remove { at, reference } = *edit {
+                if let Some(dropped) = reference {
+                    handle.drop_data_ref(dropped.start, dropped.len, owner, dropped.offset)?;
+                }
+                if replaced != Some(at) {
+                    run = Some(run.map_or((at, at, 1), |(first, _, count)| (first, at, count + 1)));
+                }
+                continue;
+            }
+            remove_run(handle, tree, owner.ino, run.take())?;
+            edit.trim(handle, tree, owner)?;
+        }
+        remove_run(handle, tree, owner.ino, run)
+    }
+}
+
+impl Edit {
+    fn trim(&self, handle: &Handle<'_>, tree: &Tree, owner: InodeId) -> Result<()> {
+        match *self {
+            Self::Remove { .. } => unreachable!("removed in runs"),
+            Self::TrimBack { at, keep } => shorten(handle, tree, owner.ino, at, keep),
+            Self::TrimFront { at, cut } => {
+                let (key, new) = (extent_key(owner.ino, at), extent_key(owner.ino, at + cut));
+                let found = tree.rekey(handle, &key, &new, |data| file_extent::cut_front(data, cut))?;
+                expect_found(found, owner.ino, at)
+            }
+            Self::Split { at, keep, from, rest } => {
+                shorten(handle, tree, owner.ino, at, keep)?;
+                let bytes = match rest {
+                    Rest::Extent { extent, prealloc, .. } if prealloc => extent.encode_prealloc(),
+                    Rest::Extent { extent, .. } => extent.encode(),
+                    Rest::Hole { num_bytes } => file_extent::encode_hole(handle.generation(), num_bytes),
+                };
+                tree.insert(handle, &extent_key(owner.ino, from), &bytes)?;
+                match rest {
+                    Rest::Extent { reference, .. } => {
+                        handle.add_data_ref(reference.start, reference.len, owner, reference.offset)
+                    }
+                    Rest::Hole { .. } => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+fn shorten(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, at: u64, keep: u64) -> Result<()> {
+    let edited = tree.update(handle, &extent_key(ino, at), |data| file_extent::set_num_bytes(data, keep))?;
+    expect_found(edited.is_some(), ino, at)
+}
+
+/// Removes `count` items that are all there is from `first` to `last`.
+fn remove_run(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, run: Option<(u64, u64, u64)>) -> Result<()> {
+    let Some((first, last, count)) = run else { return Ok(()) };
+    let removed = if count == 1 {
+        u64::from(tree.remove(handle, &extent_key(ino, first))?)
+    } else {
+        tree.remove_range(handle, &extent_key(ino, first), &extent_key(ino, last), &mut |_, _| Ok(()))?
+    };
+    expect_found(removed == count, ino, first)
+}
+
+/// The plan was read under the inode's write guard, so an item that is gone was taken by a bug.
+fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
+    if found {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, format!("file extent {}: vanished", extent_key(ino, at))))
+}

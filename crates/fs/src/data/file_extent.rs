@@ -1,0 +1,269 @@
+//! File extent items: what a stretch of a file is made of, read from and written to item bytes.
+//!
+//! # On disk
+//! `(inode, EXTENT_DATA, file offset)` -> generation, ram_bytes, compression, encryption, other encoding, type; then
+//! for an inline extent the bytes themselves, else disk_bytenr, disk_num_bytes, offset, num_bytes. A regular item
+//! with disk_bytenr 0 is an explicit hole.
+//!
+//! # Invariants
+//! - EXTENT-1: a [`FileExtent`] exists only after [`FileExtent::check`]: its file range and its disk range do not
+//!   wrap, are whole sectors (an inline extent's file range is counted as whole sectors), and the part of the
+//!   extent that it shows lies inside the extent.
+//! - EXTENT-2: fields behind the type byte are looked at only after the type.
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
+use creamery_format::{
+    Compression, FILE_EXTENT_INLINE, FILE_EXTENT_PREALLOC, FILE_EXTENT_REGULAR, Key, RawFileExtent,
+    RawFileExtentHead,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Bytes of an item before an inline extent's data.
+pub(crate) const INLINE_HEADER: usize = RawFileExtentHead::LEN;
+/// Bytes of every other item.
+pub(crate) const REGULAR_LEN: usize = RawFileExtent::LEN;
+/// The longest extent that is ever made.
+pub(crate) const EXTENT_LEN_MAX: u64 = 128 << 20;
+/// The longest compressed extent, on disk and in memory.
+pub(crate) const COMPRESSED_LEN_MAX: u64 = 128 << 10;
+/// The largest file: what a signed file offset can name.
+pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+
+/// A part of an extent on disk, as a file shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    /// The transaction that made the extent.
+    pub(crate) generation: Generation,
+    /// Where the extent begins.
+    pub(crate) disk_bytenr: Logical,
+    /// How long it is on disk.
+    pub(crate) disk_num_bytes: u64,
+    /// How long it is unpacked.
+    pub(crate) ram_bytes: u64,
+    /// Where in the unpacked extent the shown part begins.
+    pub(crate) offset: u64,
+    /// How long the shown part is.
+    pub(crate) num_bytes: u64,
+    pub(crate) compression: Compression,
+}
+
+/// The content of an EXTENT_DATA item, checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileExtent<'a> {
+    /// The bytes are in the item.
+    Inline { ram_bytes: u64, compression: Compression, data: &'a [u8] },
+    /// The bytes are in an extent.
+    Regular(Extent),
+    /// Space is set aside; it reads as zeros.
+    Prealloc(Extent),
+    /// Zeros that take no space.
+    Hole { num_bytes: u64 },
+}
+
+fn corrupt(key: &Key, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"))
+}
+
+impl FileExtent<'_> {
+    /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
+    /// Errors: damage; unsupported for encrypted data and unknown compression.
+    pub(crate) fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
+        let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
+            return Err(corrupt(key, "item is too short"));
+        };
+        if !key.offset.is_multiple_of(sector) {
+            return Err(corrupt(key, "file offset is not a multiple of the sector size"));
+        }
+        if head.encryption != 0 || head.other_encoding.get() != 0 {
+            return Err(Error::unsupported(format!(
+                "file extent {key}: encrypted or otherwise encoded data"
+            )));
+        }
+        let Some(compression) = Compression::from_disk(head.compression) else {
+            let message = format!("file extent {key}: compression number {}", head.compression);
+            return Err(Error::unsupported(message));
+        };
+        match head.kind {
+            FILE_EXTENT_INLINE => check_inline(key, head, inline, compression),
+            FILE_EXTENT_REGULAR | FILE_EXTENT_PREALLOC => check_on_disk(key, data, compression, sector),
+            _ => Err(corrupt(key, "unknown type")),
+        }
+    }
+
+    /// Bytes of the file that the item stands for, in whole sectors.
+    pub(crate) const fn len(&self, sector: u64) -> u64 {
+        match self {
+            Self::Inline { ram_bytes, .. } => ram_bytes.next_multiple_of(sector),
+            Self::Regular(extent) | Self::Prealloc(extent) => extent.num_bytes,
+            Self::Hole { num_bytes } => *num_bytes,
+        }
+    }
+
+    /// What the item adds to the inode's nbytes.
+    pub(crate) const fn counted_bytes(&self) -> u64 {
+        match self {
+            Self::Inline { ram_bytes, .. } => *ram_bytes,
+            Self::Regular(extent) | Self::Prealloc(extent) => extent.num_bytes,
+            Self::Hole { .. } => 0,
+        }
+    }
+}
+
+fn check_inline<'a>(
+    key: &Key,
+    head: &RawFileExtentHead,
+    data: &'a [u8],
+    compression: Compression,
+) -> Result<FileExtent<'a>> {
+    let ram_bytes = head.ram_bytes.get();
+    if key.offset != 0 {
+        return Err(corrupt(key, "inline extent is not at offset 0"));
+    }
+    if compression == Compression::None && ram_bytes != data.len() as u64 {
+        return Err(corrupt(key, "inline extent's length differs from its item's"));
+    }
+    if ram_bytes > COMPRESSED_LEN_MAX {
+        return Err(corrupt(key, "inline extent is too long"));
+    }
+    Ok(FileExtent::Inline { ram_bytes, compression, data })
+}
+
+fn check_on_disk<'a>(
+    key: &Key,
+    data: &'a [u8],
+    compression: Compression,
+    sector: u64,
+) -> Result<FileExtent<'a>> {
+    let Ok(raw) = RawFileExtent::ref_from_bytes(data) else {
+        return Err(corrupt(key, "item has a wrong size"));
+    };
+    let prealloc = raw.kind == FILE_EXTENT_PREALLOC;
+    let extent = Extent {
+        generation: Generation::new(raw.generation.get()),
+        disk_bytenr: Logical::new(raw.disk_bytenr.get()),
+        disk_num_bytes: raw.disk_num_bytes.get(),
+        ram_bytes: raw.ram_bytes.get(),
+        offset: raw.offset.get(),
+        num_bytes: raw.num_bytes.get(),
+        compression,
+    };
+    if extent.num_bytes == 0 || !extent.num_bytes.is_multiple_of(sector) {
+        return Err(corrupt(key, "num_bytes is not a number of whole sectors"));
+    }
+    if key.offset.checked_add(extent.num_bytes).is_none() {
+        return Err(corrupt(key, "file range wraps"));
+    }
+    if extent.disk_bytenr.get() == 0 {
+        return Ok(FileExtent::Hole { num_bytes: extent.num_bytes });
+    }
+    let sectors = [extent.disk_bytenr.get(), extent.disk_num_bytes, extent.offset];
+    if extent.disk_num_bytes == 0 || sectors.iter().any(|number| !number.is_multiple_of(sector)) {
+        return Err(corrupt(key, "disk range is not a number of whole sectors"));
+    }
+    if extent.disk_bytenr.checked_add(extent.disk_num_bytes).is_none() {
+        return Err(corrupt(key, "disk range wraps"));
+    }
+    let unpacked = if compression == Compression::None {
+        extent.disk_num_bytes
+    } else if prealloc {
+        return Err(corrupt(key, "preallocated extent is compressed"));
+    } else if extent.disk_num_bytes > COMPRESSED_LEN_MAX || extent.ram_bytes > COMPRESSED_LEN_MAX {
+        return Err(corrupt(key, "compressed extent is too long"));
+    } else {
+        extent.ram_bytes
+    };
+    if extent.offset.checked_add(extent.num_bytes).is_none_or(|end| end > unpacked) {
+        return Err(corrupt(key, "shows more than its extent has"));
+    }
+    Ok(if prealloc { FileExtent::Prealloc(extent) } else { FileExtent::Regular(extent) })
+}
+
+impl Extent {
+    /// A whole new extent without compression.
+    pub(crate) const fn whole(generation: Generation, start: Logical, len: u64) -> Self {
+        Self {
+            generation,
+            disk_bytenr: start,
+            disk_num_bytes: len,
+            ram_bytes: len,
+            offset: 0,
+            num_bytes: len,
+            compression: Compression::None,
+        }
+    }
+
+    /// What is left of the shown part without its first `len` bytes.
+    pub(crate) fn without_front(mut self, len: u64) -> Self {
+        assert!(len < self.num_bytes);
+        self.offset += len;
+        self.num_bytes -= len;
+        self
+    }
+
+    /// The item bytes of a regular extent.
+    pub(crate) fn encode(&self) -> [u8; REGULAR_LEN] {
+        self.encode_as(FILE_EXTENT_REGULAR)
+    }
+
+    /// The item bytes of a preallocated extent.
+    pub(crate) fn encode_prealloc(&self) -> [u8; REGULAR_LEN] {
+        assert_eq!(self.compression, Compression::None);
+        self.encode_as(FILE_EXTENT_PREALLOC)
+    }
+
+    fn encode_as(&self, kind: u8) -> [u8; REGULAR_LEN] {
+        let raw = RawFileExtent {
+            generation: self.generation.get().into(),
+            ram_bytes: self.ram_bytes.into(),
+            compression: self.compression.to_disk(),
+            kind,
+            disk_bytenr: self.disk_bytenr.get().into(),
+            disk_num_bytes: self.disk_num_bytes.into(),
+            offset: self.offset.into(),
+            num_bytes: self.num_bytes.into(),
+            ..RawFileExtent::default()
+        };
+        zerocopy::transmute!(raw)
+    }
+}
+
+/// The item bytes of an explicit hole.
+pub(crate) fn encode_hole(generation: Generation, num_bytes: u64) -> [u8; REGULAR_LEN] {
+    Extent { num_bytes, ram_bytes: num_bytes, ..Extent::whole(generation, Logical::new(0), 0) }.encode()
+}
+
+/// The item bytes of an inline extent.
+pub(crate) fn encode_inline(generation: Generation, content: &[u8]) -> Vec<u8> {
+    let head = RawFileExtentHead {
+        generation: generation.get().into(),
+        ram_bytes: (content.len() as u64).into(),
+        kind: FILE_EXTENT_INLINE,
+        ..RawFileExtentHead::default()
+    };
+    [head.as_bytes(), content].concat()
+}
+
+/// An item that was checked before, for changing in place.
+fn raw_mut(data: &mut [u8]) -> &mut RawFileExtent {
+    RawFileExtent::mut_from_bytes(data).expect("the item was checked, and the inode's guard held since")
+}
+
+/// Changes in place how much of its extent (or hole) an item shows, keeping the front.
+pub(crate) fn set_num_bytes(data: &mut [u8], num_bytes: u64) {
+    let raw = raw_mut(data);
+    if raw.is_hole() {
+        raw.ram_bytes.set(num_bytes);
+    }
+    raw.num_bytes.set(num_bytes);
+}
+
+/// Takes the first `len` shown bytes away in place; the key has to move by as much.
+pub(crate) fn cut_front(data: &mut [u8], len: u64) {
+    let raw = raw_mut(data);
+    let shown = raw.num_bytes.get();
+    assert!(len < shown);
+    if !raw.is_hole() {
+        raw.offset.set(raw.offset.get() + len);
+    }
+    set_num_bytes(data, shown - len);
+}

@@ -1,0 +1,74 @@
+//! Explicit holes: without the NO_HOLES feature every hole below the file's size is an item.
+//!
+//! When a file grows, the range between its old end and the new data gets hole items where nothing is yet.
+//! Usually that is one gap and one item; preallocated extents behind the old end can make it several.
+
+use creamery_base::{ObjectId, Result, Wait};
+use creamery_format::Incompat;
+use creamery_tree::Tree;
+use creamery_txn::{Engine, Handle};
+use smallvec::SmallVec;
+
+use super::map::Items;
+use super::reserve::HOLES_MAX;
+use super::{extent_key, file_extent};
+
+/// Gaps that have to be filled.
+#[derive(Debug)]
+pub(crate) struct HolePlan {
+    gaps: SmallVec<[(u64, u64); 2]>,
+    /// Up to here there is no gap once the plan was carried out.
+    pub(crate) stop: u64,
+}
+
+impl HolePlan {
+    /// Plans for the gaps of `[start, end)`, two multiples of the sector size.
+    pub(crate) fn new(engine: &Engine, tree: &Tree, ino: ObjectId, start: u64, end: u64) -> Result<Self> {
+        let mut plan = Self { gaps: SmallVec::new(), stop: end };
+        if start >= end || engine.incompat().contains(Incompat::NO_HOLES) {
+            return Ok(plan);
+        }
+        let mut at = start;
+        let sector = u64::from(engine.sector_size());
+        let mut items = Items::new(tree, ino, (start, end), sector, Wait::Yes)?;
+        while let Some(item) = items.next()? {
+            if item.start > at && !plan.add(at, item.start) {
+                return Ok(plan);
+            }
+            at = item.end;
+        }
+        if at < end {
+            plan.add(at, end);
+        }
+        Ok(plan)
+    }
+
+    /// Plans for no gap.
+    pub(crate) fn nothing() -> Self {
+        Self { gaps: SmallVec::new(), stop: u64::MAX }
+    }
+
+    fn add(&mut self, start: u64, end: u64) -> bool {
+        let room = self.gaps.len() < HOLES_MAX;
+        if room {
+            self.gaps.push((start, end));
+        } else {
+            self.stop = start;
+        }
+        room
+    }
+
+    /// How many items it inserts.
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.gaps.len()).expect("bounded by HOLES_MAX")
+    }
+
+    /// Inserts the items. Any error is one after the first change: the caller aborts.
+    pub(crate) fn insert(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
+        for (start, end) in &self.gaps {
+            let bytes = file_extent::encode_hole(handle.generation(), end - start);
+            tree.insert(handle, &extent_key(ino, *start), &bytes)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! Inline extents: a small file's bytes in the tree itself.
+//!
+//! A file is stored inline while all of it fits and there is nothing else: no extent, no hole behind the first
+//! sector. It stays inline as it is rewritten and grows, up to the limit; then its first sector becomes an extent
+//! like any other. A file that has an extent once does not come back.
+
+use creamery_base::{ObjectId, Result, Wait};
+use creamery_tree::Tree;
+use creamery_txn::{Engine, Units};
+
+use super::drop_extents::DropPlan;
+use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
+use super::map::Items;
+use super::{extent_key, in_handle, recount, reserve, store};
+use crate::inode::{Inode, InodeItem};
+
+/// The largest file that Linux stores inline unless told otherwise.
+const LEN_MAX: u64 = 2048;
+
+/// The largest file that is stored inline here: also shorter than a sector, and fitting in a leaf.
+pub(crate) fn len_max(engine: &Engine, tree: &Tree) -> u64 {
+    let leaf = tree.max_item_size().saturating_sub(INLINE_HEADER) as u64;
+    LEN_MAX.min(u64::from(engine.sector_size()) - 1).min(leaf)
+}
+
+/// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is
+/// inline or a hole.
+pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> {
+    let mut items = Items::new(tree, ino, (0, u64::MAX), sector, Wait::Yes)?;
+    let Some(item) = items.next()? else { return Ok(true) };
+    let small = matches!(item.extent, FileExtent::Inline { .. } | FileExtent::Hole { .. });
+    Ok(small && item.end <= sector && items.next()?.is_none())
+}
+
+/// Makes `content` the whole of a file for which [`possible`] holds. One handle.
+/// Errors: no space; aborted.
+pub(crate) fn rewrite(engine: &Engine, inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
+    assert!(!content.is_empty());
+    let sector = u64::from(engine.sector_size());
+    let plan = DropPlan::from_front(&inode.tree, inode.id.ino, (0, sector), 2, sector)?;
+    assert_eq!(plan.stop, sector, "at most one item is in the way");
+    let units = Units::items(reserve::drop_units(&plan) + 2);
+    in_handle(engine, units, |handle| {
+        plan.apply(handle, &inode.tree, inode.id, Some(0))?;
+        let bytes = encode_inline(handle.generation(), content);
+        inode.tree.upsert(handle, &extent_key(inode.id.ino, 0), &bytes)?;
+        let mut next = item.clone();
+        next.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
+        next.size = content.len() as u64;
+        store(handle, inode, item, next)
+    })
+}

@@ -1,0 +1,189 @@
+//! The pieces of a file: data, prealloc and holes, in order and without gaps.
+//!
+//! Reading, seeking and truncation all look at a file through here, so there is one place that knows that a hole
+//! may be an item (disk_bytenr 0) or the absence of one, that an inline extent reaches to the end of its sector,
+//! and that two items must not overlap. [`Items`] yields what is in the tree, [`Pieces`] fills the gaps between.
+//!
+//! # Invariants
+//! - MAP-1: pieces come in order, each begins where the last one ended, and together they are exactly the range
+//!   asked for.
+//! - MAP-2: items that overlap are damage, never two answers for one byte.
+//!
+//! # Locking
+//! Both hold the read lock of one leaf between calls: no I/O of data and no change of the tree while one exists.
+//! The caller's inode guard keeps the pieces true after that.
+
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_format::Compression;
+use creamery_tree::{Cursor, Tree};
+
+use super::extent_key;
+use super::file_extent::{Extent, FileExtent};
+
+/// The EXTENT_DATA items that overlap a range.
+pub(crate) struct Items<'t> {
+    cursor: Cursor<'t>,
+    ino: ObjectId,
+    sector: u64,
+    started: bool,
+    start: u64,
+    end: u64,
+    /// Where the last item ended.
+    covered: u64,
+}
+
+/// One item of a file with its range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'a> {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) extent: FileExtent<'a>,
+}
+
+impl<'t> Items<'t> {
+    /// The items of `ino` that overlap `[start, end)`.
+    pub(crate) fn new(
+        tree: &'t Tree,
+        ino: ObjectId,
+        range: (u64, u64),
+        sector: u64,
+        wait: Wait,
+    ) -> Result<Self> {
+        let (start, end) = range;
+        let cursor = tree.cursor_at_or_before(&extent_key(ino, start), wait)?;
+        Ok(Self { cursor, ino, sector, started: false, start, end, covered: 0 })
+    }
+
+    /// The next item.
+    pub(crate) fn next(&mut self) -> Result<Option<Item<'_>>> {
+        let first = extent_key(self.ino, 0);
+        loop {
+            if self.started {
+                self.cursor.advance()?;
+            }
+            self.started = true;
+            let Some((key, data)) = self.cursor.item() else { return Ok(None) };
+            // At most one item before the first that counts: the cursor began at the last one not behind `start`.
+            if key < first {
+                continue;
+            }
+            if key.objectid != first.objectid || key.kind != first.kind || key.offset >= self.end {
+                return Ok(None);
+            }
+            let end = key.offset + FileExtent::check(&key, data, self.sector)?.len(self.sector);
+            if end <= self.start {
+                continue;
+            }
+            if key.offset < self.covered {
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    format!("file extent {key}: overlaps the one before"),
+                ));
+            }
+            self.covered = end;
+            break;
+        }
+        self.here()
+    }
+
+    /// The item that `next` gave last.
+    fn here(&self) -> Result<Option<Item<'_>>> {
+        let Some((key, data)) = self.cursor.item() else { return Ok(None) };
+        let extent = FileExtent::check(&key, data, self.sector)?;
+        Ok(Some(Item { start: key.offset, end: key.offset + extent.len(self.sector), extent }))
+    }
+}
+
+/// What a piece of a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// Zeros without space.
+    Hole,
+    /// Zeros with space.
+    Prealloc,
+    /// Bytes in the item: see [`Pieces::inline`].
+    Inline,
+    /// Bytes at this address.
+    Data(Logical),
+    /// Bytes in a compressed extent, from its `offset` on.
+    Compressed(Extent),
+}
+
+/// A piece `[start, end)` of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Piece {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) what: What,
+}
+
+/// The pieces of a range.
+pub(crate) struct Pieces<'t> {
+    items: Items<'t>,
+    at: u64,
+    end: u64,
+    /// The piece behind the gap that was given last.
+    behind: Option<Piece>,
+}
+
+impl<'t> Pieces<'t> {
+    /// The pieces of `ino` that make up `[start, end)`, two multiples of the sector size.
+    pub(crate) fn new(
+        tree: &'t Tree,
+        ino: ObjectId,
+        range: (u64, u64),
+        sector: u64,
+        wait: Wait,
+    ) -> Result<Self> {
+        let (at, end) = range;
+        Ok(Self { items: Items::new(tree, ino, range, sector, wait)?, at, end, behind: None })
+    }
+
+    /// The next piece.
+    pub(crate) fn next(&mut self) -> Result<Option<Piece>> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let piece = match self.behind.take() {
+            Some(piece) => piece,
+            None => self.look()?,
+        };
+        self.at = piece.end;
+        Ok(Some(piece))
+    }
+
+    /// The piece at `at`; when that is a gap, the item found behind it is kept.
+    fn look(&mut self) -> Result<Piece> {
+        let (at, limit) = (self.at, self.end);
+        let Some(item) = self.items.next()? else {
+            return Ok(Piece { start: at, end: limit, what: What::Hole });
+        };
+        let start = item.start.max(at);
+        let cut = start - item.start;
+        let what = match item.extent {
+            FileExtent::Hole { .. } => What::Hole,
+            FileExtent::Prealloc(_) => What::Prealloc,
+            FileExtent::Inline { .. } => What::Inline,
+            FileExtent::Regular(extent) if extent.compression == Compression::None => {
+                What::Data(extent.disk_bytenr + extent.offset + cut)
+            }
+            FileExtent::Regular(extent) => What::Compressed(extent.without_front(cut)),
+        };
+        let piece = Piece { start, end: item.end.min(limit), what };
+        if start == at {
+            return Ok(piece);
+        }
+        self.behind = Some(piece);
+        Ok(Piece { start: at, end: start, what: What::Hole })
+    }
+
+    /// The inline extent that `next` gave last: its bytes, its unpacked length and how it is packed.
+    pub(crate) fn inline(&self) -> Result<(&[u8], u64, Compression)> {
+        match self.items.here()? {
+            Some(Item { extent: FileExtent::Inline { ram_bytes, compression, data }, .. }) => {
+                Ok((data, ram_bytes, compression))
+            }
+            _ => unreachable!("asked for after an inline piece, which is never behind a gap"),
+        }
+    }
+}

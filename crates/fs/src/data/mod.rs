@@ -1,0 +1,85 @@
+//! File data: what a file's bytes are, on disk and in the tree.
+//!
+//! # How it is divided
+//! `file_extent` turns item bytes into checked values; `map` turns items into pieces without gaps, and `read` and
+//! `seek` stand on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
+//! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
+//! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `write` and `truncate`
+//! put them together, `content` does so for a file that is only just being made.
+//!
+//! # Invariants
+//! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
+//! - DATA-2: every handle ends with a consistent file: items, nbytes, size and references agree, so a crash between
+//!   two handles of a long operation leaves a file that is shorter, or older in part, but whole.
+//! - DATA-3: data is on its way to the device before the handle that refers to it begins, and the commit flushes the
+//!   devices before it publishes that handle.
+//! - DATA-4: bytes behind the end of the file in its last sector are zero in all that is written here. What others
+//!   wrote is not trusted: it is looked at before the file grows over it.
+//!
+//! # Locking
+//! The caller holds the inode's item guard - for writing wherever the item is `&mut` - and the range lock of what
+//! it touches. Nothing here takes a lock before it starts a handle, and nothing reads data, allocates or waits while it has one.
+
+mod completion;
+mod compressed;
+mod content;
+mod drop_extents;
+mod file_extent;
+mod holes;
+mod inline;
+mod map;
+mod read;
+mod reserve;
+mod seek;
+mod truncate;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use creamery_base::{ObjectId, Result};
+use creamery_format::{Key, KeyType};
+use creamery_txn::{Engine, Handle, Units};
+
+use crate::inode::{Inode, InodeItem};
+
+pub(crate) use content::{Content, Stretch};
+pub(crate) use drop_extents::DropPlan;
+pub(crate) use file_extent::FILE_SIZE_MAX;
+pub(crate) use read::read;
+pub(crate) use seek::{Want, seek};
+pub(crate) use truncate::{drop_all, drop_most, truncate};
+pub(crate) use write::write;
+
+/// The key of the item at `offset` of a file.
+pub(crate) const fn extent_key(ino: ObjectId, offset: u64) -> Key {
+    Key::new(ino, KeyType::EXTENT_DATA, offset)
+}
+
+/// Runs `change` in a handle of its own. It begins with the first change of a tree, so its errors abort.
+fn in_handle<T>(engine: &Engine, units: Units, change: impl FnOnce(&Handle<'_>) -> Result<T>) -> Result<T> {
+    let handle = engine.start(units)?;
+    match change(&handle) {
+        Ok(value) => {
+            handle.end();
+            Ok(value)
+        }
+        Err(error) => Err(handle.abort(error)),
+    }
+}
+
+/// Stores `next` as the inode's item: the last step of a change of data.
+fn store(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, mut next: InodeItem) -> Result<()> {
+    let now = handle.engine().now();
+    next.mtime = now;
+    next.ctime = now;
+    next.touch(handle.generation());
+    inode.store(handle, &next)?;
+    *item = next;
+    Ok(())
+}
+
+/// nbytes after `dropped` bytes went and `added` came. A damaged count that is too small does not wrap.
+const fn recount(nbytes: u64, dropped: u64, added: u64) -> u64 {
+    nbytes.saturating_sub(dropped).saturating_add(added)
+}

@@ -1,0 +1,186 @@
+//! Reading file data.
+//!
+//! One pass over the map copies inline bytes and zeroes holes and prealloc straight into the caller's buffer, and
+//! notes where the rest lies; then, with no lock of a tree block held, the rest is read. Whole sectors go from the
+//! device into the caller's buffer without a copy; only a range's ragged ends pass through a buffer of ours,
+//! because checksums are of whole sectors.
+//!
+//! # Invariants
+//! - READ-1: bytes behind the end of the file are never returned, whatever the last sector holds.
+//! - READ-2: no data is read from a device while a tree block is locked.
+
+use creamery_base::{Logical, Result, Wait};
+use creamery_format::Compression;
+use creamery_txn::Engine;
+use smallvec::SmallVec;
+
+use super::compressed;
+use super::file_extent::Extent;
+use super::map::{Piece, Pieces, What};
+use crate::inode::{Inode, InodeItem};
+
+/// Pieces noted before they are read; bounds the memory for a file in a million pieces.
+const BATCH: usize = 64;
+/// Up to this much is read at once through a buffer when an end is ragged.
+const BOUNCE: u64 = 64 << 10;
+
+/// Reads at `offset` into `out`; returns how many bytes the file has there, at most `out.len()`. The rest of `out`
+/// may be overwritten with zeros. Errors: would block; device errors; damage.
+pub(crate) fn read(
+    engine: &Engine,
+    inode: &Inode,
+    item: &InodeItem,
+    offset: u64,
+    out: &mut [u8],
+    wait: Wait,
+) -> Result<usize> {
+    if offset >= item.size || out.is_empty() {
+        return Ok(0);
+    }
+    let len = usize::try_from(item.size - offset).unwrap_or(usize::MAX).min(out.len());
+    let sector = u64::from(engine.sector_size());
+    let mut window = Window { out, offset, end: offset + len as u64 };
+    let limit = window.end.next_multiple_of(sector);
+    let mut at = offset - offset % sector;
+    while at < limit {
+        let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
+        for piece in batch {
+            match piece.what {
+                What::Data(disk) => window.read_sectors(engine, piece, disk, sector, wait)?,
+                What::Compressed(extent) => window.read_packed(engine, piece, &extent, wait)?,
+                What::Hole | What::Prealloc | What::Inline => unreachable!("done while gathering"),
+            }
+        }
+        at = next;
+    }
+    Ok(len)
+}
+
+/// The caller's buffer as a part of the file. Bytes from `end` on do not count.
+struct Window<'a> {
+    out: &'a mut [u8],
+    offset: u64,
+    end: u64,
+}
+
+/// Fills in what needs no device and returns the other pieces and where it stopped.
+fn gather(
+    inode: &Inode,
+    window: &mut Window<'_>,
+    range: (u64, u64),
+    sector: u64,
+    wait: Wait,
+) -> Result<(SmallVec<[Piece; 4]>, u64)> {
+    let mut batch = SmallVec::new();
+    let mut next = range.0;
+    let mut pieces = Pieces::new(&inode.tree, inode.id.ino, range, sector, wait)?;
+    while batch.len() < BATCH {
+        let Some(piece) = pieces.next()? else { break };
+        match piece.what {
+            What::Hole | What::Prealloc => window.slice(piece.start, piece.end).fill(0),
+            What::Inline => {
+                let (data, ram_bytes, compression) = pieces.inline()?;
+                if compression == Compression::None {
+                    window.copy(piece, 0, data);
+                } else {
+                    let unpacked = compressed::unpack(compression, data, ram_bytes, sector)?;
+                    window.copy(piece, 0, &unpacked);
+                }
+            }
+            What::Data(_) | What::Compressed(_) => batch.push(piece),
+        }
+        next = piece.end;
+    }
+    Ok((batch, next))
+}
+
+impl Window<'_> {
+    /// The part of the buffer for `[start, end)` of the file, cut to what counts.
+    fn slice(&mut self, start: u64, end: u64) -> &mut [u8] {
+        let start = start.clamp(self.offset, self.end) - self.offset;
+        let end = end.clamp(self.offset, self.end) - self.offset;
+        &mut self.out[as_len(start)..as_len(end)]
+    }
+
+    /// Copies the part of `piece` that counts out of `content`, which begins at `from` in the file; what `content`
+    /// lacks is zeros.
+    fn copy(&mut self, piece: Piece, from: u64, content: &[u8]) {
+        let skip = as_len(piece.start.max(self.offset) - from).min(content.len());
+        let out = self.slice(piece.start, piece.end);
+        let copied = out.len().min(content.len() - skip);
+        out[..copied].copy_from_slice(&content[skip..skip + copied]);
+        out[copied..].fill(0);
+    }
+
+    /// Reads a piece that lies at `disk`.
+    fn read_sectors(
+        &mut self,
+        engine: &Engine,
+        piece: Piece,
+        disk: Logical,
+        sector: u64,
+        wait: Wait,
+    ) -> Result<()> {
+        let room = self.offset + self.out.len() as u64;
+        if piece.start >= self.offset && piece.end <= room {
+            let (start, end) = (piece.start - self.offset, piece.end - self.offset);
+            engine.read_data(disk, &mut self.out[as_len(start)..as_len(end)], wait)?;
+            let counted = self.end.min(piece.end) - self.offset;
+            self.out[as_len(counted)..as_len(end)].fill(0);
+            return Ok(());
+        }
+        if piece.end - piece.start <= BOUNCE {
+            return self.read_through_buffer(engine, piece, disk, wait);
+        }
+        // Ragged ends by themselves, the middle without a copy.
+        let mut parts = SmallVec::<[u64; 4]>::new();
+        parts.push(piece.start);
+        if piece.start < self.offset {
+            parts.push(piece.start + sector);
+        }
+        if piece.end > room {
+            parts.push(piece.end - sector);
+        }
+        parts.push(piece.end);
+        for pair in parts.windows(2) {
+            let part = Piece { start: pair[0], end: pair[1], what: piece.what };
+            let disk = disk + (part.start - piece.start);
+            if part.start >= self.offset && part.end <= room {
+                let (start, end) = (as_len(part.start - self.offset), as_len(part.end - self.offset));
+                engine.read_data(disk, &mut self.out[start..end], wait)?;
+            } else {
+                self.read_through_buffer(engine, part, disk, wait)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_through_buffer(
+        &mut self,
+        engine: &Engine,
+        piece: Piece,
+        disk: Logical,
+        wait: Wait,
+    ) -> Result<()> {
+        let mut buffer = vec![0; as_len(piece.end - piece.start)];
+        engine.read_data(disk, &mut buffer, wait)?;
+        self.copy(piece, piece.start, &buffer);
+        Ok(())
+    }
+
+    /// Reads a piece of a compressed extent; all of the extent has to be read for any part of it.
+    fn read_packed(&mut self, engine: &Engine, piece: Piece, extent: &Extent, wait: Wait) -> Result<()> {
+        let mut packed = vec![0; as_len(extent.disk_num_bytes)];
+        engine.read_data(extent.disk_bytenr, &mut packed, wait)?;
+        let sector = u64::from(engine.sector_size());
+        let unpacked = compressed::unpack(extent.compression, &packed, extent.ram_bytes, sector)?;
+        let shown = unpacked.get(as_len(extent.offset)..).unwrap_or_default();
+        self.copy(piece, piece.start, shown);
+        Ok(())
+    }
+}
+
+/// A length that is bounded by a buffer's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a buffer or an extent")
+}

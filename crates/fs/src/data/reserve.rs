@@ -1,0 +1,35 @@
+//! How much metadata space the steps of a change need.
+//!
+//! A unit is one leaf that a handle may change, reckoned with all the blocks above it copied and split.
+//! - An item edited in the subvolume's tree is one unit. Neighbours usually share a leaf; nothing guarantees it.
+//! - A reference of an extent only joins a queue. The commit reckons with what is queued, so a handle has to answer
+//!   for it only until it ends: at most three leaves (extent, free space and checksum tree), half a unit.
+//! - New csums are inserted at once: one unit for the leaf where they begin, and one per leaf that they fill. A leaf
+//!   filled in ascending order is at least half full.
+
+use creamery_txn::Engine;
+
+use super::drop_extents::DropPlan;
+
+/// Items dropped in one handle at most. More makes fewer handles of a long deletion; less lets a small filesystem,
+/// whose metadata is a few megabytes, still promise the space.
+pub(crate) const DROP_EDITS_MAX: usize = 16;
+/// Hole items inserted in one handle at most.
+pub(crate) const HOLES_MAX: usize = 16;
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).expect("bounded by the constants of this file")
+}
+
+/// For carrying out `plan`.
+pub(crate) fn drop_units(plan: &DropPlan) -> u32 {
+    let (items, references) = plan.changes();
+    count(items + references.div_ceil(2))
+}
+
+/// For completing an extent whose packed csums are `csums` bytes: its file extent item, its reference, its csums
+/// and the inode item.
+pub(crate) fn complete_units(engine: &Engine, csums: usize) -> u32 {
+    let half_leaf = engine.node_size() as usize / 2;
+    3 + count(csums.div_ceil(half_leaf)) + u32::from(csums > 0)
+}

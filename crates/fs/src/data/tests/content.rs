@@ -1,0 +1,98 @@
+//! Whole new files.
+
+use creamery_base::Wait;
+use creamery_txn::Units;
+
+use super::support::{Kind, audit, fixture, items, new_file};
+use crate::data::{Content, Stretch, in_handle, read, write};
+use crate::inode::{InodeFlags, InodeItem};
+
+fn bytes(len: usize, salt: u8) -> Vec<u8> {
+    (0..len).map(|at| (at % 251) as u8 ^ salt | 1).collect()
+}
+
+#[test]
+fn a_new_file_has_the_items_that_its_content_needs() {
+    let small = bytes(100, 1);
+    let big = bytes(10_000, 2);
+    // Size, stretches, items with NO_HOLES, items without.
+    let rows: &[(u64, &[Stretch<'_>], &str, &str)] = &[
+        (0, &[], "", ""),
+        (100, &[(0, &small)], "0+1 inline 100", "0+1 inline 100"),
+        (300, &[(200, &small)], "0+1 inline 300", "0+1 inline 300"),
+        (2049, &[(1949, &small)], "0+1 a@0", "0+1 a@0"),
+        (10_000, &[(0, &big)], "0+3 a@0", "0+3 a@0"),
+        (50_000, &[], "", "0+13 hole"),
+        (50_000, &[(8192, &big)], "2+3 a@0", "0+2 hole, 2+3 a@0, 5+8 hole"),
+        (
+            50_000,
+            &[(5000, &small), (8000, &small), (40_000, &big)],
+            "1+1 a@0, 9+4 b@0",
+            "0+1 hole, 1+1 a@0, 2+7 hole, 9+4 b@0",
+        ),
+        (50_000, &[(0, &big), (10_000, &small), (10_100, &big)], "0+5 a@0", "0+5 a@0, 5+8 hole"),
+    ];
+    for kind in [Kind::DEFAULT, Kind::OLD] {
+        let Some(engine) = fixture(kind) else { return };
+        for (index, (size, stretches, with, without)) in rows.iter().enumerate() {
+            let inode = new_file(&engine, 300 + index as u64, InodeFlags::empty());
+            let mut item = inode.item.write();
+            let content =
+                Content::write(&engine, &inode.tree, item.flags, *size, stretches).expect("content");
+            assert_eq!(content.size(), *size);
+            let next = InodeItem { nlink: 1, ..item.clone() };
+            in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
+                let mut next = next.clone();
+                content.count(&mut next);
+                content.insert(handle, &inode.tree, inode.id)?;
+                inode.store(handle, &next)?;
+                *item = next;
+                Ok(())
+            })
+            .expect("a new file");
+            assert_eq!(items(&inode), if kind == Kind::DEFAULT { *with } else { *without }, "row {index}");
+            audit(&engine, &inode, &item);
+            let mut want = vec![0; usize::try_from(*size).expect("small")];
+            for (at, bytes) in *stretches {
+                let at = usize::try_from(*at).expect("small");
+                want[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            let mut out = vec![0xaa; want.len()];
+            read(&engine, &inode, &item, 0, &mut out, Wait::Yes).expect("a read");
+            assert!(out == want, "row {index}");
+        }
+    }
+}
+
+#[test]
+fn small_appends_grow_an_inline_file_into_a_regular_one() {
+    let Some(engine) = fixture(Kind::DEFAULT) else { return };
+    let inode = new_file(&engine, 400, InodeFlags::empty());
+    let mut item = inode.item.write();
+    let all = bytes(6000, 3);
+    let mut seen = Vec::new();
+    for part in all.chunks(500) {
+        let at = item.size;
+        write(&engine, &inode, &mut item, at, part).expect("a write");
+        audit(&engine, &inode, &item);
+        let now = items(&inode);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    assert_eq!(
+        seen,
+        [
+            "0+1 inline 500",
+            "0+1 inline 1000",
+            "0+1 inline 1500",
+            "0+1 inline 2000",
+            "0+1 a@0",
+            "0+2 a@0",
+            "0+1 a@0, 1+1 b@0"
+        ]
+    );
+    let mut out = vec![0; 7000];
+    assert_eq!(read(&engine, &inode, &item, 0, &mut out, Wait::Yes).expect("a read"), 6000);
+    assert!(out[..6000] == all);
+}

@@ -1,0 +1,103 @@
+//! Item bytes that nobody sane wrote.
+
+use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
+
+use super::support::{Kind, Random, SECTOR, fixture, new_file, put};
+use crate::data::file_extent::{Extent, FileExtent, encode_inline};
+use crate::data::{Want, extent_key, read, seek};
+use crate::inode::InodeFlags;
+
+fn regular() -> [u8; 53] {
+    Extent::whole(Generation::new(9), Logical::new(1 << 20), 2 * SECTOR).encode()
+}
+
+fn with(at: usize, value: u64) -> Vec<u8> {
+    let mut bytes = regular().to_vec();
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn every_broken_rule_is_found() {
+    let mut rows: Vec<(&str, u64, Vec<u8>)> = vec![
+        ("empty item", 0, vec![]),
+        ("short item", 0, regular()[..20].to_vec()),
+        ("cut item", 0, regular()[..52].to_vec()),
+        ("long item", 0, [&regular()[..], &[0]].concat()),
+        ("ragged key", 7, regular().to_vec()),
+        ("no bytes", 0, with(45, 0)),
+        ("ragged num_bytes", 0, with(45, 4097)),
+        ("file range wraps", u64::MAX - 4095, with(45, 8192)),
+        ("ragged disk_bytenr", 0, with(21, 4097)),
+        ("disk range wraps", 0, with(21, u64::MAX - 4095)),
+        ("no disk bytes", 0, with(29, 0)),
+        ("ragged offset", 0, with(37, 1)),
+        ("shows too much", 0, with(37, 4096)),
+        ("offset wraps", 0, with(37, u64::MAX - 4095)),
+        ("inline not at 0", 4096, encode_inline(Generation::new(1), b"abc")),
+    ];
+    let mut inline = encode_inline(Generation::new(1), b"abc");
+    inline[8] = 4;
+    rows.push(("inline length differs", 0, inline.clone()));
+    inline[16] = 1;
+    inline[8..16].fill(0x70);
+    rows.push(("inline unpacks to too much", 0, inline));
+    let mut packed = with(8, 1 << 40);
+    packed[16] = 1;
+    rows.push(("unpacks to too much", 0, packed));
+    let mut packed = regular().to_vec();
+    (packed[16], packed[20]) = (3, 2);
+    rows.push(("compressed prealloc", 0, packed));
+    let mut unknown = regular().to_vec();
+    unknown[20] = 3;
+    rows.push(("unknown type", 0, unknown));
+    for (what, offset, bytes) in rows {
+        let key = extent_key(ObjectId::new(257), offset);
+        let error = FileExtent::check(&key, &bytes, SECTOR).expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+    }
+    for at in [16, 17, 18] {
+        let mut bytes = regular();
+        bytes[at] = 9;
+        let error = FileExtent::check(&extent_key(ObjectId::new(257), 0), &bytes, SECTOR).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+    }
+}
+
+#[test]
+fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
+    let Some(engine) = fixture(Kind::DEFAULT) else { return };
+    let mut random = Random(1);
+    for round in 0..3000 {
+        let inode = new_file(&engine, 1000 + round, InodeFlags::empty());
+        let mut item = inode.item.write();
+        item.size = 64 * SECTOR;
+        for at in 0..3 {
+            let mut bytes = regular().to_vec();
+            for _ in 0..=random.below(4) {
+                // Mostly numbers that look almost right.
+                let field = [0, 8, 16, 20, 21, 29, 37, 45][usize::try_from(random.below(8)).expect("small")];
+                if field == 16 || field == 20 {
+                    bytes[field] = random.below(5) as u8;
+                } else {
+                    let value = match random.below(4) {
+                        0 => random.next(),
+                        1 => random.below(200) * SECTOR,
+                        2 => u64::MAX - random.below(9000),
+                        _ => 0,
+                    };
+                    bytes[field..field + 8].copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            bytes.truncate(random.below(60) as usize + 20);
+            put(&engine, &inode, at * random.below(5) * 2048, &bytes);
+        }
+        let mut out = vec![0; 70_000];
+        for offset in [0, 100, 8192, 200_000] {
+            let _ = read(&engine, &inode, &item, offset, &mut out, Wait::Yes);
+            let data = seek(&engine, &inode, &item, offset, Want::Data);
+            assert!(data.is_err() || data.is_ok_and(|found| found.is_none_or(|at| at >= offset)));
+            let _ = seek(&engine, &inode, &item, offset, Want::Hole);
+        }
+    }
+}

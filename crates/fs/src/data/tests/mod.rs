@@ -1,0 +1,7 @@
+//! Tests of the data room over an engine.
+
+mod content;
+mod drop_extents;
+mod hostile;
+mod model;
+mod support;

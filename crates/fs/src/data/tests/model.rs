@@ -1,0 +1,301 @@
+//! Random operations on a file, beside a plain vector of bytes with a note of which sectors have data.
+
+use std::path::Path;
+
+use creamery_base::Wait;
+use creamery_txn::{DataExtent, Engine};
+
+use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run};
+use crate::data::{Want, drop_all, read, seek, truncate, write};
+use crate::inode::{Inode, InodeFlags, InodeItem};
+
+/// What a file should be.
+#[derive(Clone, Default)]
+struct Model {
+    bytes: Vec<u8>,
+    /// Per sector: whether it is data.
+    data: Vec<bool>,
+}
+
+fn len(number: u64) -> usize {
+    usize::try_from(number).expect("small")
+}
+
+impl Model {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) {
+        let end = at + data.len() as u64;
+        self.truncate(self.size().max(end));
+        self.bytes[len(at)..len(end)].copy_from_slice(data);
+        self.data[len(at / SECTOR)..len(end.div_ceil(SECTOR))].fill(true);
+    }
+
+    fn truncate(&mut self, size: u64) {
+        self.bytes.resize(len(size), 0);
+        self.data.resize(len(size.div_ceil(SECTOR)), false);
+    }
+
+    fn seek(&self, at: u64, want: Want) -> Option<u64> {
+        if at >= self.size() {
+            return None;
+        }
+        let sectors = at / SECTOR..self.size().div_ceil(SECTOR);
+        let found = sectors.clone().find(|sector| self.data[len(*sector)] == (want == Want::Data));
+        match found {
+            Some(sector) => Some((sector * SECTOR).max(at)),
+            None => (want == Want::Hole).then_some(self.size()),
+        }
+    }
+
+    /// Compares what our own reading says.
+    fn compare(&self, engine: &Engine, inode: &Inode, item: &InodeItem, random: &mut Random) {
+        assert_eq!(item.size, self.size());
+        for whole in [true, false] {
+            let (at, count) = if whole {
+                (0, self.size() + 10)
+            } else {
+                (random.below(self.size() + 5000), random.below(90_000))
+            };
+            let mut out = vec![0xaa; len(count)];
+            let got = read(engine, inode, item, at, &mut out, Wait::Yes).expect("a read");
+            let (start, end) = (at.min(self.size()), (at + count).min(self.size()));
+            assert_eq!(got as u64, end - start);
+            assert!(out[..got] == self.bytes[len(start)..len(end)], "content differs in {at}+{count}");
+        }
+        for _ in 0..4 {
+            let at = random.below(self.size() + SECTOR);
+            for want in [Want::Data, Want::Hole] {
+                let found = seek(engine, inode, item, at, want).expect("a search");
+                assert_eq!(found, self.seek(at, want), "{want:?} at {at}");
+            }
+        }
+    }
+
+    /// Compares what the kernel sees in the file at `path`.
+    fn compare_mounted(&self, path: &Path) {
+        let seen = Self::of_mounted(path);
+        assert!(seen.bytes == self.bytes, "the kernel reads something else in {}", path.display());
+        assert_eq!(seen.data, self.data, "the kernel sees other holes in {}", path.display());
+    }
+
+    /// What the kernel sees in the file at `path`.
+    fn of_mounted(path: &Path) -> Self {
+        let file = std::fs::File::open(path).expect("the file");
+        let mut model = Self { bytes: std::fs::read(path).expect("a read"), data: Vec::new() };
+        model.truncate(model.size());
+        let mut at = 0;
+        while let Ok(start) = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(at)) {
+            at = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(start)).expect("the end is a hole");
+            model.data[len(start / SECTOR)..len(at.div_ceil(SECTOR))].fill(true);
+        }
+        model
+    }
+}
+
+/// Takes the free data space into pieces of `piece` bytes with as much between them, as long as the result lives.
+fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
+    let mut all = Vec::new();
+    if piece > 0 {
+        all.extend((0..400).map(|_| engine.allocate_data(piece, piece).expect("space")));
+        let mut odd = false;
+        all.sort_by_key(DataExtent::start);
+        all.retain(|_| {
+            odd = !odd;
+            odd
+        });
+    }
+    all
+}
+
+fn change(
+    engine: &Engine,
+    inode: &Inode,
+    item: &mut InodeItem,
+    model: &mut Model,
+    scale: u64,
+    random: &mut Random,
+) {
+    let size = item.size;
+    if random.below(10) < 6 {
+        let at = match random.below(4) {
+            0 => size,
+            1 => random.below(scale) / SECTOR * SECTOR,
+            _ => random.below(scale),
+        };
+        let count = match random.below(3) {
+            0 => random.below(200) + 1,
+            1 => random.below(scale) + 1,
+            _ => (random.below(scale / SECTOR + 1) + 1) * SECTOR,
+        };
+        let salt = random.next();
+        let data: Vec<u8> = (0..count).map(|index| ((index ^ salt) % 251) as u8 + 1).collect();
+        assert_eq!(write(engine, inode, item, at, &data).expect("room"), data.len());
+        model.write(at, &data);
+    } else {
+        let to = match random.below(3) {
+            0 => random.below(size + 1),
+            1 => random.below(scale * 2),
+            _ => random.below(scale) / SECTOR * SECTOR,
+        };
+        truncate(engine, inode, item, to).expect("room");
+        model.truncate(to);
+    }
+}
+
+/// One file's life; `keep` leaves it for the judges, else it goes at the end.
+fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: bool) -> Model {
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let mut model = Model::default();
+    let scale = [3000, 20_000, 400_000][len(seed % 3)];
+    let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
+    let mut inode = fixture.named(name);
+    inode.item.write().flags |= flags;
+    for _ in 0..4 {
+        let held = fragment(fixture, pieces);
+        let mut item = inode.item.write();
+        for _ in 0..15 {
+            change(fixture, &inode, &mut item, &mut model, scale, &mut random);
+            model.compare(fixture, &inode, &item, &mut random);
+            audit(fixture, &inode, &item);
+            if random.below(6) == 0 {
+                fixture.commit().expect("a commit");
+            }
+        }
+        drop((item, held));
+        fixture.reopen();
+        inode = fixture.named(name);
+        model.compare(fixture, &inode, &inode.item.read(), &mut random);
+    }
+    let mut item = inode.item.write();
+    if !keep {
+        drop_all(fixture, &inode, &mut item).expect("room");
+        audit(fixture, &inode, &item);
+        assert_eq!((item.size, item.nbytes), (0, 0));
+    }
+    model
+}
+
+fn lives(kind: Kind, seeds: std::ops::Range<u64>, flags: InodeFlags) {
+    for seed in seeds {
+        let Some(mut fixture) = fixture(kind) else { return };
+        let used = fixture.space().data_used;
+        drop(live(&mut fixture, seed, "f1", flags, false));
+        fixture.reopen();
+        assert_eq!(fixture.space().data_used, used, "all data space came back");
+    }
+}
+
+#[test]
+fn random_changes_read_back_as_a_vector_of_bytes() {
+    lives(Kind::DEFAULT, 0..9, InodeFlags::empty());
+}
+
+#[test]
+fn random_changes_without_no_holes_read_back_as_a_vector_of_bytes() {
+    lives(Kind::OLD, 9..18, InodeFlags::empty());
+}
+
+#[test]
+fn random_changes_without_checksums_read_back_as_a_vector_of_bytes() {
+    lives(Kind::DEFAULT, 18..21, InodeFlags::NODATASUM);
+}
+
+#[test]
+fn the_kernel_and_btrfs_check_agree_on_what_random_changes_left() {
+    for kind in [Kind::DEFAULT, Kind::OLD, Kind("--csum sha256"), Kind("--csum xxhash --nodesize 65536")] {
+        let Some(mut fixture) = fixture(kind) else { return };
+        let names = ["f0", "f1", "f2", "f3"];
+        let models: Vec<Model> = (100..)
+            .step_by(5)
+            .zip(names)
+            .map(|(seed, name)| live(&mut fixture, seed, name, InodeFlags::empty(), true))
+            .collect();
+        fixture.judge(|mounted| {
+            for (name, model) in names.iter().zip(&models) {
+                model.compare_mounted(&mounted.join(name));
+            }
+        });
+    }
+}
+
+/// Files as only the kernel makes them.
+fn make_with_kernel(fixture: &mut Fixture) -> bool {
+    let text: Vec<u8> = (0..300_001_u32).map(|index| (index / 100 % 251) as u8 | 1).collect();
+    for method in ["zlib", "lzo", "zstd"] {
+        let made = fixture.with_kernel(&format!("compress-force={method}"), |root| {
+            std::fs::write(root.join(method), &text).expect("room");
+            std::fs::write(root.join(format!("{method}-inline")), &text[..1900]).expect("room");
+        });
+        if !made {
+            return false;
+        }
+    }
+    fixture.with_kernel("max_inline=4095", |root| {
+        let path = |name: &str| root.join(name).to_str().expect("a plain name").to_owned();
+        std::fs::write(root.join("inline"), &text[..3000]).expect("room");
+        run("fallocate", &["-l", "300000", &path("prealloc")]);
+        run("fallocate", &["-n", "-l", "500000", &path("prealloc")]);
+        let file = std::fs::File::options().write(true).open(root.join("prealloc")).expect("the file");
+        std::os::unix::fs::FileExt::write_all_at(&file, &text[..70_000], 50_000).expect("room");
+        std::fs::write(root.join("punched"), &text).expect("room");
+        run("fallocate", &["-p", "-o", "40960", "-l", "81920", &path("punched")]);
+        run("sync", &[]);
+        std::fs::write(root.join("nocow"), b"").expect("room");
+        run("chattr", &["+C", &path("nocow")]);
+        std::fs::write(root.join("nocow"), &text).expect("room");
+        run("sync", &[]);
+        run("cp", &["--reflink=always", &path("punched"), &path("clone")]);
+        run("btrfs", &["subvolume", "snapshot", &path(""), &path("snapshot")]);
+    })
+}
+
+const MADE_WITH_KERNEL: [&str; 11] = [
+    "zlib",
+    "zlib-inline",
+    "lzo",
+    "lzo-inline",
+    "zstd",
+    "zstd-inline",
+    "inline",
+    "prealloc",
+    "punched",
+    "nocow",
+    "clone",
+];
+
+#[test]
+fn files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays() {
+    for kind in [Kind::DEFAULT, Kind::OLD] {
+        let Some(mut fixture) = fixture(kind) else { return };
+        if !has(&["btrfs", "fallocate", "chattr"]) || !make_with_kernel(&mut fixture) {
+            return;
+        }
+        let mut models = Vec::new();
+        fixture.with_kernel("ro", |root| {
+            models.extend(MADE_WITH_KERNEL.map(|name| Model::of_mounted(&root.join(name))));
+        });
+        let originals: Vec<Model> = models.to_vec();
+        for (number, (name, model)) in (0..).zip(MADE_WITH_KERNEL.iter().zip(&mut models)) {
+            println!("{name}");
+            let mut random = Random(number);
+            let inode = fixture.named(name);
+            let mut item = inode.item.write();
+            model.compare(&fixture, &inode, &item, &mut random);
+            for _ in 0..25 {
+                change(&fixture, &inode, &mut item, model, 300_000, &mut random);
+                model.compare(&fixture, &inode, &item, &mut random);
+                audit(&fixture, &inode, &item);
+            }
+        }
+        fixture.judge(|root| {
+            for ((name, model), original) in MADE_WITH_KERNEL.iter().zip(&models).zip(&originals) {
+                model.compare_mounted(&root.join(name));
+                original.compare_mounted(&root.join("snapshot").join(name));
+            }
+        });
+    }
+}

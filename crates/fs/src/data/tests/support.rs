@@ -1,0 +1,282 @@
+//! A filesystem to test on, and what must be true of any file in it.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use creamery_base::{InodeId, ObjectId, TreeId, Wait};
+use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
+use creamery_format::{Compression, Incompat, Key, KeyType};
+use creamery_txn::{Engine, Options, Units};
+use creamery_volume::{Mode, Volume};
+use parking_lot::Mutex;
+
+use crate::data::file_extent::FileExtent;
+use crate::data::map::Items;
+use crate::data::{extent_key, in_handle};
+use crate::inode::{Doomed, Inode, InodeFlags, InodeItem};
+use crate::keys;
+
+pub(super) const SECTOR: u64 = 4096;
+
+/// The splitmix64 sequence.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// What the filesystem under test is like: options of mkfs.btrfs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Kind(pub(super) &'static str);
+
+impl Kind {
+    pub(super) const DEFAULT: Self = Self("--nodesize 16384");
+    pub(super) const OLD: Self = Self("--nodesize 4096 -O ^no-holes");
+}
+
+/// Empty files that every filesystem under test has in its root directory.
+pub(super) const NAMED: u64 = 4;
+
+/// An open filesystem in memory.
+pub(super) struct Fixture {
+    pub(super) engine: Arc<Engine>,
+    device: Arc<MemoryDevice>,
+}
+
+impl std::ops::Deref for Fixture {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+/// Runs a program that must succeed; returns what it printed.
+pub(super) fn run(program: &str, args: &[&str]) -> String {
+    let out = Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let text = [&out.stdout[..], &out.stderr[..]].map(String::from_utf8_lossy).concat();
+    assert!(out.status.success(), "{program} {args:?}: {text}");
+    text
+}
+
+/// Whether the programs are there; says so when they are not, because the test is then skipped.
+pub(super) fn has(programs: &[&str]) -> bool {
+    let lacking = programs.iter().find(|name| Command::new(name).arg("--version").output().is_err());
+    if let Some(name) = lacking {
+        println!("skipped: this host has no {name}");
+    }
+    lacking.is_none()
+}
+
+/// A copy of a filesystem that mkfs.btrfs made, open for writing; none, saying so, where there is no mkfs.btrfs.
+pub(super) fn fixture(kind: Kind) -> Option<Fixture> {
+    static MADE: Mutex<Vec<(Kind, Arc<MemoryDevice>)>> = Mutex::new(Vec::new());
+    if !has(&["mkfs.btrfs"]) {
+        return None;
+    }
+    let mut made = MADE.lock();
+    let template = match made.iter().find(|(known, _)| *known == kind) {
+        Some((_, template)) => Arc::clone(template),
+        None => {
+            let template = Arc::new(make(kind));
+            made.push((kind, Arc::clone(&template)));
+            template
+        }
+    };
+    drop(made);
+    let device = Arc::new(MemoryDevice::copy_of(&*template).expect("a copy"));
+    Some(Fixture { engine: open(&device), device })
+}
+
+fn make(kind: Kind) -> MemoryDevice {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("root");
+    std::fs::create_dir(&root).expect("a directory");
+    for number in 0..NAMED {
+        std::fs::write(root.join(format!("f{number}")), b"").expect("an empty file");
+    }
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("room");
+    let mut args: Vec<&str> = vec!["-q", "--rootdir", root.to_str().expect("a plain name")];
+    args.extend(kind.0.split_whitespace());
+    args.push(image.to_str().expect("a plain name"));
+    run("mkfs.btrfs", &args);
+    let file = FileDevice::open(&image, Access::ReadOnly).expect("the image");
+    MemoryDevice::copy_of(&file).expect("a copy")
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Arc<Engine> {
+    let device: Arc<dyn BlockDevice> = Arc::clone(device) as _;
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("a filesystem");
+    Engine::open(volume, Options::default()).expect("writable")
+}
+
+impl Fixture {
+    /// Commits, closes and opens again.
+    pub(super) fn reopen(&mut self) {
+        self.engine.commit().expect("a commit");
+        self.engine = open(&self.device);
+    }
+
+    /// The inode of the file `name` in the root directory.
+    pub(super) fn named(&self, name: &str) -> Inode {
+        let tree = self.engine.tree(TreeId::FS).expect("the top level");
+        let is_it = |ino: &ObjectId| {
+            let reference = Key::new(*ino, KeyType::INODE_REF, 256);
+            let found = tree.get(&reference, Wait::Yes, |data| &data[10..] == name.as_bytes());
+            found.expect("a readable tree") == Some(true)
+        };
+        let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
+        let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
+        let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
+        Inode::new(InodeId::new(TreeId::FS, ino), tree, item, Arc::new(Doomed::default()))
+    }
+
+    /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
+    /// `look` with the mounted directory. Judges that the host lacks are named.
+    pub(super) fn judge(&self, look: impl FnOnce(&Path)) {
+        self.engine.commit().expect("a commit");
+        if !has(&["btrfs"]) {
+            return;
+        }
+        let (dir, image) = self.save();
+        let text = run("btrfs", &["check", "--check-data-csum", &image]);
+        assert!(text.contains("no error found"), "{text}");
+        mounted(dir.path(), &image, "ro", look);
+    }
+
+    /// Commits, has the kernel mount it with `options` for `work`, and goes on with what that left. False where the
+    /// host cannot.
+    pub(super) fn with_kernel(&mut self, options: &str, work: impl FnOnce(&Path)) -> bool {
+        self.engine.commit().expect("a commit");
+        let (dir, image) = self.save();
+        let done = mounted(dir.path(), &image, options, work);
+        let file = FileDevice::open(Path::new(&image), Access::ReadOnly).expect("the image");
+        self.device = Arc::new(MemoryDevice::copy_of(&file).expect("a copy"));
+        self.engine = open(&self.device);
+        done
+    }
+
+    /// Writes the image to a file.
+    fn save(&self) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let image = dir.path().join("image");
+        let mut file = std::fs::File::create(&image).expect("an image");
+        let mut chunk = vec![0; 1 << 20];
+        for at in (0..self.device.len()).step_by(1 << 20) {
+            self.device.read_at(at, &mut chunk).expect("a read");
+            if chunk.iter().any(|byte| *byte != 0) {
+                file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(&chunk)).expect("room");
+            }
+        }
+        file.set_len(self.device.len()).expect("room");
+        (dir, image.to_str().expect("a plain name").to_owned())
+    }
+}
+
+/// Mounts `image` below `dir` for `work`. False, saying so, where the host cannot.
+fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> bool {
+    let mounted = dir.join("mounted");
+    std::fs::create_dir(&mounted).expect("a directory");
+    let at = mounted.to_str().expect("a plain name");
+    let options = format!("loop,{options}");
+    let mount = Command::new("mount").args(["-o", &options, "-t", "btrfs", image, at]).output();
+    if !mount.is_ok_and(|out| out.status.success()) {
+        println!("skipped: this host cannot mount btrfs images");
+        return false;
+    }
+    let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mounted)));
+    run("umount", &[at]);
+    if let Err(panic) = worked {
+        std::panic::resume_unwind(panic);
+    }
+    true
+}
+
+/// A new, empty file without a name.
+pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
+    let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
+    let tree = engine.tree(TreeId::FS).expect("the top level");
+    let item = InodeItem { flags, ..InodeItem::default() };
+    in_handle(engine, Units::items(1), |handle| {
+        tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
+    })
+    .expect("a new inode");
+    Inode::new(id, tree, item, Arc::new(Doomed::default()))
+}
+
+/// Puts an item of any bytes into a file.
+pub(super) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
+    in_handle(engine, Units::items(1), |handle| {
+        inode.tree.upsert(handle, &extent_key(inode.id.ino, at), bytes)
+    })
+    .expect("an item");
+}
+
+/// The items of a file as text: `start+len` and what they show, extents by letters in order of appearance.
+pub(super) fn items(inode: &Inode) -> String {
+    let mut items =
+        Items::new(&inode.tree, inode.id.ino, (0, u64::MAX), SECTOR, Wait::Yes).expect("a readable tree");
+    let mut text = Vec::new();
+    let mut extents = Vec::new();
+    while let Some(item) = items.next().expect("a readable tree") {
+        let place = format!("{}+{}", item.start / SECTOR, (item.end - item.start) / SECTOR);
+        text.push(match item.extent {
+            FileExtent::Inline { ram_bytes, .. } => format!("{place} inline {ram_bytes}"),
+            FileExtent::Hole { .. } => format!("{place} hole"),
+            FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => {
+                let known = extents.iter().position(|start| *start == extent.disk_bytenr);
+                let index = known.unwrap_or_else(|| {
+                    extents.push(extent.disk_bytenr);
+                    extents.len() - 1
+                });
+                let letter = char::from(b'a' + u8::try_from(index % 26).expect("below 26"));
+                let prealloc = if matches!(item.extent, FileExtent::Prealloc(_)) { "~" } else { "" };
+                let packed = if extent.compression == Compression::None { "" } else { "z" };
+                format!("{place} {prealloc}{letter}{packed}@{}", extent.offset / SECTOR)
+            }
+        });
+    }
+    text.join(", ")
+}
+
+/// DATA-1 and the counts: no overlap, no gap without NO_HOLES, nbytes and size right, the stored item equal to the
+/// one in memory.
+pub(super) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
+    let sector = u64::from(engine.sector_size());
+    let mut items =
+        Items::new(&inode.tree, inode.id.ino, (0, u64::MAX), sector, Wait::Yes).expect("a readable tree");
+    let (mut nbytes, mut end, mut gap, mut count, mut inline) = (0, 0, false, 0, false);
+    while let Some(found) = items.next().expect("a readable tree") {
+        gap |= found.start > end;
+        end = found.end;
+        nbytes += found.extent.counted_bytes();
+        count += 1;
+        if let FileExtent::Inline { ram_bytes, .. } = found.extent {
+            inline = true;
+            assert_eq!(ram_bytes, item.size, "an inline file is all inline");
+        }
+    }
+    drop(items);
+    assert!(!inline || count == 1, "an inline extent is alone");
+    let preallocated = item.flags.contains(InodeFlags::PREALLOC);
+    assert!(preallocated || end <= item.size.next_multiple_of(sector), "nothing lies behind the end");
+    if !engine.incompat().contains(Incompat::NO_HOLES) {
+        assert!(!gap && end >= item.size.next_multiple_of(sector), "every hole is an item");
+    }
+    assert_eq!(nbytes, item.nbytes);
+    let stored = inode.tree.get(&keys::inode_item(inode.id.ino), Wait::Yes, InodeItem::decode);
+    assert_eq!(&stored.expect("a readable tree").expect("an inode").expect("a valid item"), item);
+}

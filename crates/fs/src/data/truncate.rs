@@ -1,0 +1,154 @@
+//! Changing a file's size.
+//!
+//! Shrinking drops items from the end of the file backwards. Each handle drops a bounded number and lowers the
+//! size to where it got, so that after a crash the file is one that was truncated less far: no item is left
+//! behind the end, and no orphan item is needed to find it again. The last handle writes the sector that the new
+//! end falls into with zeros behind it. When a full filesystem has no sector for that, the size changes all the
+//! same: growing looks at the tail before it trusts it (DATA-4).
+//!
+//! Growing makes no data: holes appear, as items where the filesystem wants them.
+
+use creamery_base::{ErrorKind, Result, Wait};
+use creamery_txn::{Engine, Handle, Units};
+
+use super::drop_extents::DropPlan;
+use super::file_extent::FILE_SIZE_MAX;
+use super::holes::HolePlan;
+use super::map::{Pieces, What};
+use super::{in_handle, inline, read, recount, reserve, store, write};
+use crate::inode::{Inode, InodeItem};
+
+/// Makes `size` the file's size; nothing changes when it is that already.
+/// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
+/// that fails on the way leaves a size between the old and the new one.
+pub(crate) fn truncate(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+    if size > FILE_SIZE_MAX {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    match size.cmp(&item.size) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => grow(engine, inode, item, size),
+        std::cmp::Ordering::Less => shrink(engine, inode, item, size),
+    }
+}
+
+fn grow(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+    let sector = u64::from(engine.sector_size());
+    if item.size > 0
+        && item.nbytes > 0
+        && size <= inline::len_max(engine, &inode.tree)
+        && inline::possible(&inode.tree, inode.id.ino, sector)?
+    {
+        let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
+        read(engine, inode, item, 0, &mut content, Wait::Yes)?;
+        return inline::rewrite(engine, inode, item, &content);
+    }
+    write::settle_tail(engine, inode, item)?;
+    let end = size.next_multiple_of(sector);
+    while item.size < size {
+        let from = item.size.next_multiple_of(sector);
+        let holes = HolePlan::new(engine, &inode.tree, inode.id.ino, from, end)?;
+        in_handle(engine, Units::items(holes.len() + 1), |handle| {
+            holes.insert(handle, &inode.tree, inode.id.ino)?;
+            let next = InodeItem { size: size.min(holes.stop), ..item.clone() };
+            store(handle, inode, item, next)
+        })?;
+    }
+    Ok(())
+}
+
+fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+    let sector = u64::from(engine.sector_size());
+    let keep = size.next_multiple_of(sector);
+    let tail = tail_of(inode, size, sector)?;
+    loop {
+        let plan = back_plan(engine, inode, keep)?;
+        let done = plan.start == keep;
+        let finish = done && tail == Tail::Nothing;
+        if !plan.is_empty() || finish {
+            in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
+                let size = if finish { size } else { item.size.min(plan.start) };
+                apply(handle, inode, item, &plan, size)
+            })?;
+        }
+        if done {
+            break;
+        }
+    }
+    if tail == Tail::Nothing {
+        return Ok(());
+    }
+    if tail == Tail::Inline && size <= inline::len_max(engine, &inode.tree) {
+        let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
+        read(engine, inode, item, 0, &mut content, Wait::Yes)?;
+        return inline::rewrite(engine, inode, item, &content);
+    }
+    match write::rewrite_last_sector(engine, inode, item, size) {
+        Err(error) if error.kind() == ErrorKind::NoSpace => in_handle(engine, Units::freeing(1), |handle| {
+            let next = InodeItem { size, ..item.clone() };
+            store(handle, inode, item, next)
+        }),
+        result => result,
+    }
+}
+
+/// What the new end of a file falls into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tail {
+    /// The boundary of a sector, or no data.
+    Nothing,
+    Inline,
+    Data,
+}
+
+fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
+    if size.is_multiple_of(sector) {
+        return Ok(Tail::Nothing);
+    }
+    let last = size - size % sector;
+    let mut pieces = Pieces::new(&inode.tree, inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
+    Ok(match pieces.next()?.map(|piece| piece.what) {
+        Some(What::Inline) => Tail::Inline,
+        Some(What::Data(_) | What::Compressed(_)) => Tail::Data,
+        Some(What::Hole | What::Prealloc) | None => Tail::Nothing,
+    })
+}
+
+fn back_plan(engine: &Engine, inode: &Inode, start: u64) -> Result<DropPlan> {
+    let sector = u64::from(engine.sector_size());
+    DropPlan::from_back(&inode.tree, inode.id.ino, start, reserve::DROP_EDITS_MAX, sector)
+}
+
+fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPlan, size: u64) -> Result<()> {
+    plan.apply(handle, &inode.tree, inode.id, None)?;
+    let mut next = item.clone();
+    next.nbytes = recount(item.nbytes, plan.bytes, 0);
+    next.size = size;
+    store(handle, inode, item, next)
+}
+
+/// Drops the data of an inode that is going away, but for what one handle can drop: that is returned, planned, for
+/// the handle that deletes the inode itself. Usually nothing else happens here.
+pub(crate) fn drop_most(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<DropPlan> {
+    loop {
+        let plan = back_plan(engine, inode, 0)?;
+        if plan.start == 0 {
+            return Ok(plan);
+        }
+        in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
+            let size = item.size.min(plan.start);
+            apply(handle, inode, item, &plan, size)
+        })?;
+    }
+}
+
+/// Drops all data of an inode that is going away.
+pub(crate) fn drop_all(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
+    let plan = drop_most(engine, inode, item)?;
+    if plan.is_empty() && item.size == 0 {
+        return Ok(());
+    }
+    in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
+        apply(handle, inode, item, &plan, 0)
+    })
+}

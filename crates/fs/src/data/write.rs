@@ -1,0 +1,217 @@
+//! Writing file data, always to new space.
+//!
+//! A write is widened to whole sectors: where it begins or ends inside one, the old bytes around it are read and
+//! written again with it. Data goes to the device first; a handle then exchanges the items (see `completion`). One
+//! allocation is one extent is one handle, so a write in an empty range costs one device write and three or four
+//! leaf changes. NODATACOW files are written to new space too; they keep their property of having no checksums.
+//!
+//! # Invariants
+//! - WRITE-1: a short count, or an error, leaves the file as if only the first part had been written.
+//! - WRITE-2: the sector that held the old end of the file is zero behind it before the file grows past it.
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_txn::Engine;
+
+use super::completion::{NewSize, OrderedExtent};
+use super::file_extent::FILE_SIZE_MAX;
+use super::holes::HolePlan;
+use super::map::{Pieces, What};
+use super::{inline, read, truncate};
+use crate::inode::{Inode, InodeItem};
+
+/// A write with ragged ends up to this long is put together in one buffer, a longer one is written in parts.
+const BOUNCE: u64 = 64 << 10;
+
+/// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
+/// Errors: no space; file too large; what reading can fail with, where a sector is written in part; aborted.
+pub(crate) fn write(
+    engine: &Engine,
+    inode: &Inode,
+    item: &mut InodeItem,
+    offset: u64,
+    data: &[u8],
+) -> Result<usize> {
+    if data.is_empty() {
+        return Ok(0);
+    }
+    let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+    let Some(end) = end else { return Err(ErrorKind::FileTooLarge.into()) };
+    let size = item.size.max(end);
+    let sector = u64::from(engine.sector_size());
+    if size <= inline::len_max(engine, &inode.tree) && inline::possible(&inode.tree, inode.id.ino, sector)? {
+        let mut content = vec![0; as_len(size)];
+        read(engine, inode, item, 0, &mut content, Wait::Yes)?;
+        content[as_len(offset)..as_len(end)].copy_from_slice(data);
+        inline::rewrite(engine, inode, item, &content)?;
+        return Ok(data.len());
+    }
+    let payload = Payload::new(engine, inode, item, offset, data)?;
+    let mut reached = payload.start;
+    match write_payload(engine, inode, item, &payload, &mut reached) {
+        Ok(()) => Ok(data.len()),
+        Err(error) if error.kind() == ErrorKind::NoSpace && reached > offset => {
+            Ok(as_len(reached.min(end) - offset))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn write_payload(
+    engine: &Engine,
+    inode: &Inode,
+    item: &mut InodeItem,
+    payload: &Payload<'_>,
+    reached: &mut u64,
+) -> Result<()> {
+    let sector = u64::from(engine.sector_size());
+    if payload.start >= item.size && payload.start > 0 {
+        settle_tail(engine, inode, item)?;
+    }
+    let mut holes = gap(engine, inode, item, payload.start)?;
+    if holes.stop < payload.start {
+        // More gaps than one handle fills: the file grows up to the write first.
+        truncate::truncate(engine, inode, item, payload.start)?;
+        holes = gap(engine, inode, item, payload.start)?;
+    }
+    let end = payload.end(sector);
+    while *reached < end {
+        let mut ordered = OrderedExtent::allocate(engine, item.flags, *reached, end - *reached)?;
+        payload.write(engine, &mut ordered, sector)?;
+        ordered.complete(engine, inode, item, &holes, NewSize::AtLeast(payload.data_end()), reached)?;
+        holes = HolePlan::nothing();
+    }
+    Ok(())
+}
+
+/// The holes between the end of the file and `start`.
+fn gap(engine: &Engine, inode: &Inode, item: &InodeItem, start: u64) -> Result<HolePlan> {
+    let sector = u64::from(engine.sector_size());
+    HolePlan::new(engine, &inode.tree, inode.id.ino, item.size.next_multiple_of(sector), start)
+}
+
+/// Whole sectors to be written: the caller's data and the old bytes around it.
+struct Payload<'a> {
+    /// Where the first sector begins.
+    start: u64,
+    head: Vec<u8>,
+    data: &'a [u8],
+    tail: Vec<u8>,
+}
+
+impl<'a> Payload<'a> {
+    fn new(engine: &Engine, inode: &Inode, item: &InodeItem, offset: u64, data: &'a [u8]) -> Result<Self> {
+        let sector = u64::from(engine.sector_size());
+        let end = offset + data.len() as u64;
+        let start = offset - offset % sector;
+        let old = |from: u64, to: u64| {
+            let mut bytes = vec![0; as_len(to - from)];
+            read(engine, inode, item, from, &mut bytes, Wait::Yes)?;
+            Ok::<_, Error>(bytes)
+        };
+        Ok(Self { start, head: old(start, offset)?, data, tail: old(end, end.next_multiple_of(sector))? })
+    }
+
+    fn data_start(&self) -> u64 {
+        self.start + self.head.len() as u64
+    }
+
+    fn data_end(&self) -> u64 {
+        self.data_start() + self.data.len() as u64
+    }
+
+    fn end(&self, sector: u64) -> u64 {
+        self.data_end().next_multiple_of(sector)
+    }
+
+    /// Copies the bytes of the file from `from` on into `out`.
+    fn fill(&self, from: u64, out: &mut [u8]) {
+        let to = from + out.len() as u64;
+        let mut at = self.start;
+        for part in [&self.head[..], self.data, &self.tail[..]] {
+            let end = at + part.len() as u64;
+            let (first, last) = (at.max(from), end.min(to));
+            if first < last {
+                out[as_len(first - from)..as_len(last - from)]
+                    .copy_from_slice(&part[as_len(first - at)..as_len(last - at)]);
+            }
+            at = end;
+        }
+    }
+
+    /// Writes the part that `ordered` is for.
+    fn write(&self, engine: &Engine, ordered: &mut OrderedExtent, sector: u64) -> Result<()> {
+        let (mut at, end) = (ordered.start(), ordered.end());
+        // The caller's own bytes that fill whole sectors.
+        let whole_start = self.data_start().next_multiple_of(sector).clamp(at, end);
+        let whole_end = (self.data_end() - self.data_end() % sector).clamp(whole_start, end);
+        let ragged = whole_start > at || whole_end < end;
+        let cuts = if ragged && end - at <= BOUNCE { [end, end, end] } else { [whole_start, whole_end, end] };
+        for (index, to) in cuts.into_iter().enumerate() {
+            if to == at {
+                continue;
+            }
+            if index == 1 {
+                let from = as_len(at - self.data_start());
+                ordered.write(engine, &self.data[from..from + as_len(to - at)])?;
+            } else {
+                let mut buffer = vec![0; as_len(to - at)];
+                self.fill(at, &mut buffer);
+                ordered.write(engine, &buffer)?;
+            }
+            at = to;
+        }
+        Ok(())
+    }
+}
+
+/// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
+/// behind the end of the file is zero.
+pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
+    let sector = u64::from(engine.sector_size());
+    if item.size == 0 {
+        return Ok(());
+    }
+    let last = (item.size - 1) / sector * sector;
+    let what = Pieces::new(&inode.tree, inode.id.ino, (last, last + sector), sector, Wait::Yes)?
+        .next()?
+        .map(|piece| piece.what);
+    let dirty = match what {
+        Some(What::Inline) => true,
+        Some(What::Data(_) | What::Compressed(_)) if item.size < last + sector => {
+            let behind = InodeItem { size: last + sector, ..item.clone() };
+            let mut bytes = vec![0; as_len(last + sector - item.size)];
+            read(engine, inode, &behind, item.size, &mut bytes, Wait::Yes)?;
+            bytes.iter().any(|byte| *byte != 0)
+        }
+        _ => false,
+    };
+    if dirty {
+        let size = item.size;
+        rewrite_last_sector(engine, inode, item, size)?;
+    }
+    Ok(())
+}
+
+/// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
+/// is not more than it was, the file's.
+pub(crate) fn rewrite_last_sector(
+    engine: &Engine,
+    inode: &Inode,
+    item: &mut InodeItem,
+    size: u64,
+) -> Result<()> {
+    assert!(size <= item.size && size > 0);
+    let sector = u64::from(engine.sector_size());
+    let last = (size - 1) / sector * sector;
+    let mut bytes = vec![0; as_len(sector)];
+    read(engine, inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
+    let mut ordered = OrderedExtent::allocate(engine, item.flags, last, sector)?;
+    ordered.write(engine, &bytes)?;
+    let holes = HolePlan::nothing();
+    ordered.complete(engine, inode, item, &holes, NewSize::Exactly(size), &mut 0)
+}
+
+/// A length that is bounded by a buffer's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a buffer")
+}

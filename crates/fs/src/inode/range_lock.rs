@@ -1,0 +1,212 @@
+//! Byte-range locks of one inode.
+//!
+//! Reads take a range shared; writes and truncation take it exclusive (truncation to the end of the 64-bit
+//! space). The table is a list of requests in the order of their arrival, held and waiting alike. A request is
+//! granted when no request *before it in the list* conflicts with it, so nobody is overtaken by a conflicting
+//! later one: a writer that waits for readers stops new readers of its range, and no others.
+//!
+//! The list is as long as there are operations under way on this one file, a handful; a scan of it costs less than
+//! any tree of intervals, and a range to the end of the file costs as much as a range of one byte. An idle table
+//! owns no memory.
+//!
+//! # Invariants
+//! - RANGE-1: two granted requests overlap only if both are shared.
+//! - RANGE-2: a request waits only for requests that came before it, so waiting is free of cycles within one table.
+//! - RANGE-3: with `Wait::No` the table is as it was when the answer is "would block".
+//!
+//! # Locking
+//! The table's mutex is innermost and held for a scan. A thread that holds a range of an inode asks for no second
+//! one of the same inode. Ranges are taken after the inode's item lock and before a transaction handle.
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{ErrorKind, Result, Wait};
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+
+/// The byte ranges of one inode that are in use.
+///
+/// ```
+/// use creamery_base::Wait;
+/// use creamery_fs::RangeLocks;
+/// let locks = RangeLocks::new();
+/// let read = locks.shared(0, 4096, Wait::Yes)?;
+/// assert!(locks.exclusive(4095, 4097, Wait::No).is_err());
+/// drop(read);
+/// assert!(locks.exclusive(4095, u64::MAX, Wait::No).is_ok());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Default)]
+pub struct RangeLocks {
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Table {
+    next_ticket: u64,
+    /// In order of arrival.
+    requests: SmallVec<[Request; 1]>,
+}
+
+#[derive(Clone, Copy)]
+struct Request {
+    ticket: u64,
+    start: u64,
+    end: u64,
+    exclusive: bool,
+}
+
+impl Request {
+    const fn conflicts(&self, other: &Self) -> bool {
+        (self.exclusive || other.exclusive) && self.start < other.end && other.start < self.end
+    }
+}
+
+impl Table {
+    /// Whether a request that came before `request` conflicts with it.
+    fn must_wait(&self, request: &Request) -> bool {
+        self.requests
+            .iter()
+            .take_while(|earlier| earlier.ticket < request.ticket)
+            .any(|earlier| earlier.conflicts(request))
+    }
+}
+
+impl RangeLocks {
+    /// A table with nothing in it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Locks `[start, end)` against writers.
+    pub fn shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
+        self.lock(start, end, false, wait)
+    }
+
+    /// Locks `[start, end)` against everybody.
+    pub fn exclusive(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
+        self.lock(start, end, true, wait)
+    }
+
+    fn lock(&self, start: u64, end: u64, exclusive: bool, wait: Wait) -> Result<RangeGuard<'_>> {
+        assert!(start <= end);
+        let mut table = self.table.lock();
+        let request = Request { ticket: table.next_ticket, start, end, exclusive };
+        if table.must_wait(&request) {
+            if wait == Wait::No {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            table.next_ticket += 1;
+            table.requests.push(request);
+            gate::passing(Reason::InodeLock, || {
+                while table.must_wait(&request) {
+                    self.changed.wait(&mut table);
+                }
+            });
+        } else {
+            table.next_ticket += 1;
+            table.requests.push(request);
+        }
+        Ok(RangeGuard { locks: self, ticket: request.ticket })
+    }
+}
+
+/// The witness that a range is locked; dropping it unlocks.
+///
+/// ```
+/// use creamery_base::Wait;
+/// let locks = creamery_fs::RangeLocks::new();
+/// let guard: creamery_fs::RangeGuard<'_> = locks.exclusive(0, 1, Wait::Yes)?;
+/// # drop(guard);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[must_use]
+pub struct RangeGuard<'a> {
+    locks: &'a RangeLocks,
+    ticket: u64,
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let mut table = self.locks.table.lock();
+        let at = table.requests.iter().position(|request| request.ticket == self.ticket);
+        table.requests.remove(at.expect("a granted request is in the table"));
+        let others = !table.requests.is_empty();
+        if !others {
+            table.requests = SmallVec::new();
+        }
+        drop(table);
+        if others {
+            self.locks.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn only_two_shared_ranges_may_overlap() {
+        let rows = [
+            ((0, 10, false), (5, 15, false), true),
+            ((0, 10, true), (5, 15, false), false),
+            ((0, 10, false), (5, 15, true), false),
+            ((0, 10, true), (10, 20, true), true),
+            ((10, u64::MAX, true), (0, 10, true), true),
+            ((10, u64::MAX, true), (1 << 60, 1 << 61, false), false),
+        ];
+        for (first, second, granted) in rows {
+            let locks = RangeLocks::new();
+            let held = locks.lock(first.0, first.1, first.2, Wait::Yes).expect("an empty table");
+            let waits = gate::waits_of_this_thread();
+            assert_eq!(
+                locks.lock(second.0, second.1, second.2, Wait::No).is_ok(),
+                granted,
+                "{first:?} {second:?}"
+            );
+            assert_eq!(gate::waits_of_this_thread(), waits);
+            drop(held);
+            assert!(locks.lock(second.0, second.1, second.2, Wait::No).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_waiting_writer_stops_later_readers_of_its_range_only() {
+        let locks = RangeLocks::new();
+        let reader = locks.shared(0, 100, Wait::Yes).expect("an empty table");
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| drop(locks.exclusive(50, 60, Wait::Yes)));
+            while locks.table.lock().requests.len() < 2 {
+                std::thread::yield_now();
+            }
+            assert!(locks.shared(55, 56, Wait::No).is_err());
+            assert!(locks.shared(0, 50, Wait::No).is_ok());
+            drop(reader);
+            writer.join().expect("the writer gets its range");
+        });
+        assert!(locks.table.lock().requests.is_empty());
+    }
+
+    #[test]
+    fn exclusive_ranges_exclude_under_contention() {
+        let locks = RangeLocks::new();
+        let inside = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (locks, inside) = (&locks, &inside);
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let guard = locks.exclusive(thread + round % 3, 10, Wait::Yes).expect("may wait");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(guard);
+                    }
+                });
+            }
+        });
+    }
+}

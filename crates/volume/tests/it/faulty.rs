@@ -1,0 +1,95 @@
+//! A device that notes what it is asked, in order, and fails where it is told to.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::{BlockDevice, Completion, DeviceId, MemoryDevice, Reply, Request};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    Write { offset: u64, len: u64 },
+    Flush,
+    Discard { offset: u64, len: u64 },
+}
+
+pub(crate) struct Faulty {
+    inner: Arc<MemoryDevice>,
+    events: Mutex<Vec<Event>>,
+    bad_reads: Mutex<Vec<Range<u64>>>,
+    bad_writes: Mutex<Vec<Range<u64>>>,
+    bad_flushes: Mutex<bool>,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: &Arc<MemoryDevice>) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Arc::clone(inner),
+            events: Mutex::default(),
+            bad_reads: Mutex::default(),
+            bad_writes: Mutex::default(),
+            bad_flushes: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn fail_reads(&self, range: Range<u64>) {
+        self.bad_reads.lock().unwrap().push(range);
+    }
+
+    pub(crate) fn fail_writes(&self, range: Range<u64>) {
+        self.bad_writes.lock().unwrap().push(range);
+    }
+
+    pub(crate) fn fail_flushes(&self) {
+        *self.bad_flushes.lock().unwrap() = true;
+    }
+
+    /// What happened since the last call.
+    pub(crate) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.events.lock().unwrap())
+    }
+
+    fn run(&self, request: &Request) -> Result<()> {
+        let hits = |ranges: &Mutex<Vec<Range<u64>>>, offset: u64, len: u64| {
+            ranges.lock().unwrap().iter().any(|range| offset < range.end && range.start < offset + len)
+        };
+        let note = |event| self.events.lock().unwrap().push(event);
+        let fails = match request {
+            Request::Read { offset, buffer } => hits(&self.bad_reads, *offset, buffer.len() as u64),
+            Request::Write { offset, data } => {
+                note(Event::Write { offset: *offset, len: data.len() as u64 });
+                hits(&self.bad_writes, *offset, data.len() as u64)
+            }
+            Request::Flush => {
+                note(Event::Flush);
+                *self.bad_flushes.lock().unwrap()
+            }
+            Request::Discard { offset, len } => {
+                note(Event::Discard { offset: *offset, len: *len });
+                false
+            }
+        };
+        if fails { Err(Error::new(ErrorKind::Io, request.to_string())) } else { Ok(()) }
+    }
+}
+
+impl BlockDevice for Faulty {
+    fn submit(&self, request: Request, done: Completion) {
+        match self.run(&request) {
+            Ok(()) => self.inner.submit(request, done),
+            Err(error) => done(Err::<Reply, _>(error)),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}

@@ -1,0 +1,9 @@
+//! The volume on devices in memory, with images that mkfs.btrfs made and with devices that fail.
+
+mod commit;
+mod damage;
+mod faulty;
+mod images;
+mod open;
+mod profiles;
+mod write;

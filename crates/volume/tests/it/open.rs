@@ -1,0 +1,283 @@
+//! What is opened, what is refused, and in what words.
+
+use std::sync::Arc;
+
+use creamery_base::ErrorKind;
+use creamery_codec::ChecksumType;
+use creamery_device::{BlockDevice, MemoryDevice};
+use creamery_format::SuperFlags;
+use creamery_volume::{Mode, Volume};
+
+use crate::images::*;
+
+const BOTH: [Mode; 2] = [Mode::ReadOnly, Mode::ReadWrite];
+
+#[test]
+fn every_checksum_and_node_size_opens_and_its_roots_are_read() {
+    let table = [
+        ("crc32c", ChecksumType::Crc32c, 4096),
+        ("xxhash", ChecksumType::Xxhash64, 16384),
+        ("sha256", ChecksumType::Sha256, 65536),
+        ("blake2", ChecksumType::Blake2b, 16384),
+    ];
+    for (name, checksum, node_size) in table {
+        for profile in ["single", "dup"] {
+            let node_size_text = node_size.to_string();
+            let options = ["--csum", name, "-n", &node_size_text, "-m", profile, "-L", "ice"];
+            let Some(device) = btrfs(&options) else { return };
+            let volume = mapped(&device, Mode::ReadWrite);
+            assert_eq!((volume.checksum_type(), volume.node_size()), (checksum, node_size));
+            assert_eq!(volume.superblock().label(), b"ice");
+            assert_eq!(volume.fsid(), volume.metadata_uuid());
+            assert_eq!(volume.notes(), [""; 0]);
+            assert_eq!(read(&volume, &root_root(&volume)).unwrap().len(), node_size as usize);
+            let copies = volume.map(root_root(&volume).logical, 4096).unwrap().copies();
+            assert_eq!(copies, if profile == "dup" { 2 } else { 1 });
+        }
+    }
+}
+
+#[test]
+fn mixed_block_groups_open() {
+    let Some(device) = btrfs(&["--mixed", "-O", "block-group-tree"]) else { return };
+    let volume = mapped(&device, Mode::ReadWrite);
+    assert_eq!(volume.node_size(), volume.sector_size());
+    read(&volume, &root_root(&volume)).unwrap();
+}
+
+#[test]
+fn a_damaged_first_superblock_is_passed_over_with_a_note() {
+    let Some(device) = btrfs(&[]) else { return };
+    damage(&*device, FIRST + 2000);
+    for mode in BOTH {
+        let volume = open(&device, mode).unwrap();
+        let note = &volume.notes()[0];
+        for part in ["65536", "checksum mismatch", "67108864", "generation"] {
+            assert!(note.contains(part), "{note}");
+        }
+        read(&volume, &chunk_root(&volume)).unwrap();
+    }
+}
+
+#[test]
+fn no_whole_superblock_is_one_clear_line() {
+    let Some(device) = btrfs(&[]) else { return };
+    damage(&*device, FIRST + 2000);
+    damage(&*device, SECOND + 2000);
+    for mode in BOTH {
+        let (kind, text) = refusal(&device, mode);
+        assert_eq!(kind, ErrorKind::Corrupt);
+        for part in ["no superblock copy is whole", "at 65536: ", "at 67108864: ", "checksum mismatch"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_second_superblock_is_only_noted() {
+    let Some(device) = btrfs(&[]) else { return };
+    damage(&*device, SECOND + 2000);
+    let volume = open(&device, Mode::ReadWrite).unwrap();
+    assert!(volume.notes()[0].contains("67108864 is damaged"), "{:?}", volume.notes());
+}
+
+#[test]
+fn a_whole_first_superblock_counts_also_beside_a_newer_one() {
+    let Some(device) = btrfs(&[]) else { return };
+    let generation = open(&device, Mode::ReadOnly).unwrap().generation();
+    edit_superblock(&device, &[SECOND], |raw| raw.generation = (generation.get() + 1).into());
+    let volume = open(&device, Mode::ReadWrite).unwrap();
+    assert_eq!(volume.generation(), generation);
+    assert!(volume.notes()[0].contains("newer than the first"), "{:?}", volume.notes());
+}
+
+#[test]
+fn of_damaged_and_older_copies_the_newest_whole_one_counts() {
+    let Some(device) = btrfs(&[]) else { return };
+    grow(&device, 257 << 30);
+    let third = 256 << 30;
+    let generation = open(&device, Mode::ReadOnly).unwrap().generation().get();
+    edit_superblock(&device, &[third], |raw| raw.generation = (generation + 1).into());
+    damage(&*device, FIRST + 2000);
+    assert_eq!(open(&device, Mode::ReadOnly).unwrap().generation().get(), generation + 1);
+    damage(&*device, third + 2000);
+    assert_eq!(open(&device, Mode::ReadOnly).unwrap().generation().get(), generation);
+}
+
+#[test]
+fn an_overwritten_first_superblock_is_shown_to_readers_only() {
+    let Some(device) = btrfs(&[]) else { return };
+    device.zero(FIRST, 4096).unwrap();
+    let volume = open(&device, Mode::ReadOnly).unwrap();
+    assert!(volume.notes()[0].contains("overwritten"), "{:?}", volume.notes());
+    let (kind, text) = refusal(&device, Mode::ReadWrite);
+    assert_eq!(kind, ErrorKind::Corrupt);
+    assert!(text.contains("67108864 is whole") && text.contains("super-recover"), "{text}");
+}
+
+#[test]
+fn another_filesystem_over_an_old_btrfs_is_never_taken_for_it() {
+    let Some(device) = btrfs(&[]) else { return };
+    device.zero(0, 1 << 20).unwrap();
+    device.write_at(0, b"XFSB").unwrap();
+    for mode in BOTH {
+        let (kind, text) = refusal(&device, mode);
+        assert_eq!(kind, ErrorKind::InvalidInput);
+        assert!(text.contains("XFS"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_btrfs_is_named() {
+    let ext4 = made_by("mkfs.ext4", &["-q"], &[64 << 20]).and_then(|mut made| made.pop());
+    let random = MemoryDevice::new(1 << 20);
+    let noise: Vec<u8> = (0..1_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 | 1).collect();
+    random.write_at(0, &noise).unwrap();
+    let short = |bytes: &[u8], len| {
+        let device = MemoryDevice::new(len);
+        device.write_at(0, bytes).unwrap();
+        Some(Arc::new(device))
+    };
+    let table = [
+        (ext4, "an ext2, ext3 or ext4 filesystem"),
+        (Some(Arc::new(random)), "no superblock magic, and nothing else that is known"),
+        (short(b"", 1 << 30), "zeros where the superblock would be"),
+        (short(b"", 0), "it is empty"),
+        (short(b"", 4096), "it has 4096 bytes, and a superblock ends at byte 69632"),
+        (short(b"\x1f\x8b\x08", 3), "gzip compressed data"),
+        (short(b"QFI\xfb", 1 << 20), "qcow2"),
+        (short(b"btrfs-stream\0", 100), "a Btrfs send stream"),
+    ];
+    for (device, words) in table {
+        let Some(device) = device else { continue };
+        for mode in BOTH {
+            let (kind, text) = refusal(&device, mode);
+            assert_eq!(kind, ErrorKind::InvalidInput, "{text}");
+            assert!(text.contains("no Btrfs filesystem") && text.contains(words), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_truncated_image_is_refused_with_both_sizes() {
+    let Some(device) = btrfs(&[]) else { return };
+    device.resize(200 << 20).unwrap();
+    for mode in BOTH {
+        let (kind, text) = refusal(&device, mode);
+        assert_eq!(kind, ErrorKind::Corrupt);
+        assert!(
+            text.contains("cut short") && text.contains("209715200") && text.contains("268435456"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_incompat_feature_is_refused_by_name() {
+    let Some(device) = btrfs(&[]) else { return };
+    for (bit, name) in [(1 << 13, "EXTENT_TREE_V2"), (1 << 12, "ZONED"), (1 << 50, "0x4000000000000")] {
+        edit_superblock(&device, &[FIRST], |raw| raw.incompat_flags = (0x361 | bit).into());
+        for mode in BOTH {
+            let (kind, text) = refusal(&device, mode);
+            assert_eq!(kind, ErrorKind::Unsupported);
+            assert!(text.contains("incompat") && text.contains(name), "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_forbids_only_writing_is_noted_for_readers() {
+    let Some(device) = btrfs(&[]) else { return };
+    let pristine = MemoryDevice::copy_of(&*device).unwrap();
+    type Edit = fn(&mut creamery_format::RawSuperblock);
+    let table: [(Edit, &str); 4] = [
+        (|raw| raw.compat_ro_flags = (3 | 1 << 60).into(), "0x1000000000000000"),
+        (|raw| raw.log_root = (1 << 20).into(), "a log to replay"),
+        (|raw| raw.flags = (1 | SuperFlags::SEEDING.bits()).into(), "SEEDING"),
+        (|raw| raw.flags = (1 | SuperFlags::CHANGING_FSID_V2.bits()).into(), "CHANGING_FSID_V2"),
+    ];
+    for (edit, name) in table {
+        device.write_at(FIRST, &bytes_at(&pristine, FIRST, 4096)).unwrap();
+        edit_superblock(&device, &[FIRST], edit);
+        let (kind, text) = refusal(&device, Mode::ReadWrite);
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert!(text.contains(name), "{text}");
+        let volume = open(&device, Mode::ReadOnly).unwrap();
+        assert!(volume.notes()[0].contains(name), "{:?}", volume.notes());
+    }
+}
+
+#[test]
+fn a_missing_device_is_named_and_wrong_sets_are_refused() {
+    let options = ["-q", "-m", "raid1", "-d", "raid1"];
+    let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
+    let Some(other) = btrfs(&[]) else { return };
+    let set = |devices: &[&Arc<MemoryDevice>], mode| {
+        let devices = devices.iter().map(|&device| Arc::clone(device) as Arc<dyn BlockDevice>).collect();
+        Volume::open(devices, mode).map(|_| ()).map_err(|error| (error.kind(), error.to_string()))
+    };
+    let table: [(&[&Arc<MemoryDevice>], Mode, ErrorKind, &str); 6] = [
+        (&[&pair[0]], Mode::ReadOnly, ErrorKind::NotFound, "device missing"),
+        (&[], Mode::ReadOnly, ErrorKind::InvalidInput, "no device given"),
+        (&[&pair[0], &pair[0]], Mode::ReadOnly, ErrorKind::InvalidInput, "are both device 1"),
+        (&[&pair[0], &other], Mode::ReadOnly, ErrorKind::InvalidInput, "of filesystem"),
+        (&[&other, &other], Mode::ReadOnly, ErrorKind::InvalidInput, "are both device 1"),
+        (&[&pair[0], &pair[1]], Mode::ReadWrite, ErrorKind::Unsupported, "filesystem of 2 devices"),
+    ];
+    for (devices, mode, kind, words) in table {
+        let (found, text) = set(devices, mode).unwrap_err();
+        assert_eq!(found, kind, "{text}");
+        assert!(text.contains(words), "{text}");
+    }
+    set(&[&pair[1], &pair[0]], Mode::ReadOnly).unwrap();
+    let generation = open(&other, Mode::ReadOnly).unwrap().generation().get();
+    edit_superblock(&pair[1], &[FIRST], |raw| raw.generation = (generation + 5).into());
+    assert!(set(&[&pair[0], &pair[1]], Mode::ReadOnly).unwrap_err().1.contains("missed writes"));
+}
+
+/// Whatever stands in a superblock whose checksum is right: no panic, no endless loop.
+#[test]
+fn hostile_superblocks_are_opened_or_refused() {
+    let Some(device) = btrfs(&[]) else { return };
+    let pristine = bytes_at(&*device, FIRST, 4096);
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let (mut opened, mut refused) = (0, 0);
+    for _ in 0..3000 {
+        let mut bytes = pristine.clone();
+        for _ in 0..1 + random() % 4 {
+            // The header's fields and the used part of the system chunk array; magic and checksum type stay.
+            let places = [72..196, 198..299, 811..940];
+            let place = places[(random() % 3) as usize].clone();
+            let at = place.start + (random() as usize) % place.len();
+            bytes[at] = match random() % 3 {
+                0 => 0,
+                1 => 0xff,
+                _ => random() as u8,
+            };
+        }
+        creamery_format::seal(&mut bytes, ChecksumType::Crc32c);
+        device.write_at(FIRST, &bytes).unwrap();
+        device.zero(SECOND, 4096).unwrap();
+        match open(&device, Mode::ReadOnly) {
+            Ok(volume) => {
+                opened += 1;
+                let _ = read(&volume, &chunk_root(&volume));
+                let _ = read(&volume, &root_root(&volume));
+                for chunk in volume.chunks() {
+                    let _ = volume.map(chunk.start, chunk.len);
+                }
+            }
+            Err(error) => {
+                refused += 1;
+                assert!(!error.to_string().contains('\n'), "{error}");
+            }
+        }
+    }
+    assert!(opened > 100 && refused > 100, "{opened} opened, {refused} refused");
+}

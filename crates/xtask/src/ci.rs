@@ -1,0 +1,49 @@
+//! What `.ci/run` calls: every rule, then every test with every judge.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::test::run_tests;
+use crate::workspace::{cargo, run};
+use crate::{licences, tidy};
+
+type Step = fn() -> Result<()>;
+
+/// Runs all steps, also after one failed, and names those that did.
+pub(crate) fn ci() -> Result<()> {
+    let steps: [(&str, Step); 6] = [
+        ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
+        ("tidy", tidy::tidy),
+        ("licences", licences::check),
+        ("clippy", clippy),
+        ("documentation", documentation),
+        ("tests", || run_tests(&[], &[("CREAMERY_REQUIRE_JUDGES", "1")])),
+    ];
+    let mut failed = Vec::new();
+    let mut told = Vec::new();
+    for (name, step) in steps {
+        println!("\n=== {name}");
+        let start = Instant::now();
+        let result = step();
+        let seconds = start.elapsed().as_secs_f64();
+        told.push(format!("  {name}: {} ({seconds:.0} s)", if result.is_ok() { "ok" } else { "FAILED" }));
+        if let Err(error) = result {
+            println!("xtask: {name}: {error:#}");
+            failed.push(name);
+        }
+    }
+    println!("\n=== summary\n{}", told.join("\n"));
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn clippy() -> Result<()> {
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+}
+
+fn documentation() -> Result<()> {
+    run(cargo(&["doc", "--workspace", "--no-deps", "--locked"]).env("RUSTDOCFLAGS", "-D warnings"))
+}

@@ -1,0 +1,96 @@
+//! All tests, after installing what they need; and a last line that counts what was skipped.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, bail};
+
+use crate::install::install_missing;
+use crate::workspace::{build_program, cargo};
+
+/// `cargo xtask test`.
+pub(crate) fn test(filters: &[&str]) -> Result<()> {
+    run_tests(filters, &[])
+}
+
+/// Installs, builds and runs with `variables` added to the environment.
+pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
+    install_missing().context("installing what the tests need")?;
+    build_program()?;
+    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--"]);
+    command.args(filters).envs(variables.iter().copied()).stdout(Stdio::piped());
+    let mut child = command.spawn().context("starting cargo test")?;
+    let output = child.stdout.take().context("reading what cargo test says")?;
+    let mut counts = Counts::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let mut out = std::io::stdout().lock();
+        out.write_all(&line)?;
+        out.write_all(b"\n")?;
+        counts.add(&String::from_utf8_lossy(&line));
+    }
+    let status = child.wait()?;
+    println!("{}", counts.summary());
+    if !status.success() || counts.failed > 0 {
+        bail!("tests failed");
+    }
+    if counts.passed == 0 {
+        bail!("no test ran");
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+    reasons: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Takes what a line of a test run tells.
+    fn add(&mut self, line: &str) {
+        if let Some((_, reason)) = line.split_once(" ... skipped: ") {
+            *self.reasons.entry(reason.to_owned()).or_default() += 1;
+        }
+        let Some(result) = line.strip_prefix("test result: ") else { return };
+        let words: Vec<&str> = result.split([' ', ';', '.']).filter(|word| !word.is_empty()).collect();
+        let number = |name: &str| {
+            let at = words.iter().position(|word| *word == name).unwrap_or(0);
+            words.get(at.wrapping_sub(1)).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0)
+        };
+        self.passed += number("passed");
+        self.failed += number("failed");
+        self.skipped += number("ignored");
+    }
+
+    fn summary(&self) -> String {
+        let mut text =
+            format!("tests: {} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped);
+        for (reason, count) in &self.reasons {
+            text.push_str(&format!("\n  {count} skipped: {reason}"));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counts;
+
+    #[test]
+    fn results_of_several_runs_are_added() {
+        let mut counts = Counts::default();
+        for line in [
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s",
+            "test image/default ... skipped: root missing (run as root)",
+            "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.10s",
+        ] {
+            counts.add(line);
+        }
+        let wanted = "tests: 15 passed, 2 failed, 2 skipped\n  1 skipped: root missing (run as root)";
+        assert_eq!(counts.summary(), wanted);
+    }
+}

@@ -1,0 +1,97 @@
+//! Documents that must be true: links lead somewhere, tables match their source, dependencies have a reason.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use toml::{Table, Value};
+
+use crate::coverage::{readme_is_fresh, sheets};
+use crate::workspace::{files, read, root};
+
+const ARCHITECTURE_LINES_MAX: usize = 300;
+const DEPENDENCIES: &str = "docs/adr/0004-dependencies.md";
+
+/// Complains about dead links, stale tables, claims without a test, and dependencies without a reason.
+pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
+    for path in files(".", &[".md"])? {
+        let text = read(&path)?;
+        let here = root().join(&path);
+        let folder = here.parent().unwrap_or(&here);
+        for target in dead_links(&text, folder) {
+            complaints.push(format!("{}: {target} does not exist", path.display()));
+        }
+    }
+    let lines = read("ARCHITECTURE.md")?.lines().count();
+    if lines > ARCHITECTURE_LINES_MAX {
+        complaints.push(format!("ARCHITECTURE.md: {lines} lines, at most {ARCHITECTURE_LINES_MAX}"));
+    }
+    if !readme_is_fresh()? {
+        complaints.push("README.md: the table is not what docs/coverage says: cargo xtask readme".to_owned());
+    }
+    claims(complaints)?;
+    dependencies(complaints)
+}
+
+/// Targets of links, and paths named in backticks, that lead nowhere.
+fn dead_links(text: &str, folder: &Path) -> Vec<String> {
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let links = links
+        .filter(|target| {
+            !target.contains("://") && !target.starts_with('#') && !target.starts_with("mailto:")
+        })
+        .map(|target| target.split('#').next().unwrap_or(target))
+        .filter(|target| !folder.join(target).exists());
+    let named = text.split('`').skip(1).step_by(2);
+    let named = named
+        .filter(|word| word.starts_with("crates/") || word.starts_with("docs/"))
+        .filter(|word| !word.contains(['*', '<', ' ', '{', '\n']) && !word.contains("NNNN"))
+        .filter(|word| !root().join(word).exists());
+    links.chain(named).map(str::to_owned).collect()
+}
+
+/// A row that claims something names a test that exists.
+fn claims(complaints: &mut Vec<String>) -> Result<()> {
+    let mut source = String::new();
+    for path in files("crates", &[".rs"])? {
+        source += &read(path)?;
+    }
+    for row in sheets()?.iter().flat_map(|sheet| &sheet.rows) {
+        let Some(test) = row.test.as_ref() else { continue };
+        let last = test.rsplit(['/', ':']).next().unwrap_or(test);
+        let there = source.contains(&format!("\"{test}\""))
+            || source.contains(&format!("\"{last}\""))
+            || source.contains(&format!("fn {last}("));
+        if !there {
+            complaints
+                .push(format!("docs/coverage: {} names the test {test}, which does not exist", row.name()));
+        }
+    }
+    Ok(())
+}
+
+/// Every third-party crate has a line with its reason.
+fn dependencies(complaints: &mut Vec<String>) -> Result<()> {
+    let manifest: Table = read("Cargo.toml")?.parse().context("reading Cargo.toml")?;
+    let reasons = read(DEPENDENCIES)?;
+    let declared = manifest.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let declared = declared.and_then(Value::as_table).context("workspace.dependencies in Cargo.toml")?;
+    for (name, value) in declared {
+        let ours = value.get("path").is_some();
+        if !ours && !reasons.contains(&format!("`{name}`")) {
+            complaints.push(format!("Cargo.toml: {name} has no line in {DEPENDENCIES}"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dead_links;
+    use crate::workspace::root;
+
+    #[test]
+    fn dead_links_are_found() {
+        let text = "[a](Cargo.toml) [b](none.md#part) [c](https://example.invalid) [d](#here) `crates/none` `crates/xtask` `docs/adr/NNNN-x.md`";
+        assert_eq!(dead_links(text, &root()), ["none.md", "crates/none"]);
+    }
+}

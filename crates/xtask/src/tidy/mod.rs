@@ -1,0 +1,30 @@
+//! Rules that a compiler does not know: arrows between crates, sizes, words, links, and tables that must be true.
+
+mod arrows;
+mod documents;
+mod sizes;
+mod words;
+
+use anyhow::{Result, bail};
+
+/// `cargo xtask tidy`.
+pub(crate) fn tidy() -> Result<()> {
+    let mut complaints = Vec::new();
+    arrows::check(&mut complaints)?;
+    sizes::check(&mut complaints)?;
+    words::check(&mut complaints)?;
+    documents::check(&mut complaints)?;
+    if complaints.is_empty() {
+        println!("tidy");
+        return Ok(());
+    }
+    for complaint in &complaints {
+        println!("{complaint}");
+    }
+    bail!("{} complaints", complaints.len())
+}
+
+/// `cargo xtask tidy --ratchet`.
+pub(crate) fn accept_debts() -> Result<()> {
+    sizes::write_ratchet()
+}

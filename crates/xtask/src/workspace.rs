@@ -1,0 +1,83 @@
+//! Where things are, and running cargo.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The root of the source tree.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    here.canonicalize().unwrap_or(here)
+}
+
+/// The folder of build results.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// A command of cargo's, started in the root.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(args).current_dir(root());
+    command
+}
+
+/// Runs a command to its end and insists that it succeeds.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{} {}", command.get_program().to_string_lossy(), words(command).join(" "));
+    let status = command.status().with_context(|| format!("starting {shown}"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status})");
+    }
+    Ok(())
+}
+
+fn words(command: &Command) -> Vec<String> {
+    command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Builds the program in release form.
+pub(crate) fn build_program() -> Result<()> {
+    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery"]))
+}
+
+/// `cargo metadata` of the whole workspace, dependencies included.
+pub(crate) fn metadata() -> Result<Value> {
+    let output = cargo(&["metadata", "--format-version", "1", "--locked"])
+        .output()
+        .context("starting cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("reading what cargo metadata says")
+}
+
+/// All files below `dir` (relative to the root) whose name ends in one of `endings`, in order, without build results.
+pub(crate) fn files(dir: &str, endings: &[&str]) -> Result<Vec<PathBuf>> {
+    let root = root();
+    let mut waiting = vec![root.join(dir)];
+    let mut found = Vec::new();
+    while let Some(dir) = waiting.pop() {
+        for entry in std::fs::read_dir(&dir).with_context(|| format!("listing {}", dir.display()))? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if kind.is_dir() && name != "target" && name != ".git" {
+                waiting.push(path);
+            } else if kind.is_file() && endings.iter().any(|ending| name.ends_with(ending)) {
+                found.push(path.strip_prefix(&root)?.to_owned());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The text of a file given relative to the root.
+pub(crate) fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = root().join(path);
+    std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
