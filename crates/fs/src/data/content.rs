@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!   Content::write  --->  engine.start(units + content.units)  --->  insert inode items
-//!   (no handle)                                                      content.insert, content.count
+//!   (no handle)                                                      and content.items, then
+//!                                                                    content.hand_over
 //! ```
 //!
 //! # Invariants
@@ -15,8 +16,8 @@
 //!   is less than asked for when the filesystem had room only in very many pieces, and
 //!   [`write`](super::write()) takes the rest once the inode exists.
 
-use creamery_base::{InodeId, Result};
-use creamery_format::Incompat;
+use creamery_base::{InodeId, ObjectId, Result};
+use creamery_format::{Incompat, Key};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
@@ -102,7 +103,7 @@ impl Content {
         self.size
     }
 
-    /// Metadata that [`insert`](Self::insert) takes.
+    /// Metadata that its items and the handing over take.
     pub(crate) fn units(&self, engine: &Engine) -> u32 {
         self.parts
             .iter()
@@ -127,34 +128,29 @@ impl Content {
             .sum();
     }
 
-    /// Inserts the items of the new inode `owner` and hands the space over.
-    /// Any error is one after the first change: the caller aborts.
-    pub(crate) fn insert(self, handle: &Handle<'_>, tree: &Tree, owner: InodeId) -> Result<()> {
-        let items: SmallVec<[(u64, Vec<u8>); 2]> = self
-            .parts
-            .iter()
-            .map(|part| match part {
-                Part::Inline(bytes) => (0, file_extent::encode_inline(handle.generation(), bytes)),
-                Part::Extent(ordered) => {
-                    let shown = ordered.end() - ordered.start();
-                    (ordered.start(), ordered.item(handle, shown).to_vec())
-                }
-                Part::Hole { start, end } => {
-                    (*start, file_extent::encode_hole(handle.generation(), end - start).to_vec())
-                }
-            })
-            .collect();
-        let items: SmallVec<[_; 2]> =
-            items.iter().map(|(at, bytes)| (extent_key(owner.ino, *at), &bytes[..])).collect();
-        if !items.is_empty() {
-            tree.insert_batch(handle, &items)?;
-        }
-        for part in self.parts {
-            if let Part::Extent(ordered) = part {
-                ordered.hand_over(handle, owner)?;
+    /// The items of the new inode `ino`, in order; they come right behind its other items.
+    pub(crate) fn items(&self, handle: &Handle<'_>, ino: ObjectId) -> SmallVec<[(Key, Vec<u8>); 2]> {
+        let running = handle.generation();
+        let encode = |part: &Part| match part {
+            Part::Inline(bytes) => (extent_key(ino, 0), file_extent::encode_inline(running, bytes)),
+            Part::Extent(ordered) => {
+                let shown = ordered.end() - ordered.start();
+                (extent_key(ino, ordered.start()), ordered.item(handle, shown).to_vec())
             }
-        }
-        Ok(())
+            Part::Hole { start, end } => {
+                (extent_key(ino, *start), file_extent::encode_hole(running, end - start).to_vec())
+            }
+        };
+        self.parts.iter().map(encode).collect()
+    }
+
+    /// Hands the space over to the transaction in which [`items`](Self::items) were inserted for `owner`.
+    /// Any error is one after the first change: the caller aborts.
+    pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<()> {
+        self.parts.into_iter().try_for_each(|part| match part {
+            Part::Extent(ordered) => ordered.hand_over(handle, owner).map(|_| ()),
+            Part::Inline(_) | Part::Hole { .. } => Ok(()),
+        })
     }
 }
 

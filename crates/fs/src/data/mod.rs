@@ -44,11 +44,9 @@ use creamery_txn::{Engine, Handle, Units};
 use crate::inode::{Inode, InodeItem};
 
 pub(crate) use content::{Content, Stretch};
-pub(crate) use drop_extents::DropPlan;
-pub(crate) use file_extent::FILE_SIZE_MAX;
 pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
-pub(crate) use truncate::{drop_all, drop_most, truncate};
+pub(crate) use truncate::{drop_all, truncate};
 pub(crate) use write::write;
 
 /// The key of the item at `offset` of a file.

@@ -127,28 +127,20 @@ fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPl
     store(handle, inode, item, next)
 }
 
-/// Drops the data of an inode that is going away, but for what one handle can drop: that is returned, planned, for
-/// the handle that deletes the inode itself. Usually nothing else happens here.
-pub(crate) fn drop_most(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<DropPlan> {
+/// Drops all data of an inode that is going away.
+pub(crate) fn drop_all(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
     loop {
         let plan = back_plan(engine, inode, 0)?;
-        if plan.start == 0 {
-            return Ok(plan);
+        let done = plan.start == 0;
+        if plan.is_empty() && done && item.size == 0 {
+            return Ok(());
         }
         in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
             let size = item.size.min(plan.start);
             apply(handle, inode, item, &plan, size)
         })?;
+        if done {
+            return Ok(());
+        }
     }
-}
-
-/// Drops all data of an inode that is going away.
-pub(crate) fn drop_all(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
-    let plan = drop_most(engine, inode, item)?;
-    if plan.is_empty() && item.size == 0 {
-        return Ok(());
-    }
-    in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
-        apply(handle, inode, item, &plan, 0)
-    })
 }

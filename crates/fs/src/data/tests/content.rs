@@ -44,7 +44,10 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
                 let mut next = next.clone();
                 content.count(&mut next);
-                content.insert(handle, &inode.tree, inode.id)?;
+                let items = content.items(handle, inode.id.ino);
+                let items: Vec<_> = items.iter().map(|(key, bytes)| (*key, &bytes[..])).collect();
+                inode.tree.insert_batch(handle, &items)?;
+                content.hand_over(handle, inode.id)?;
                 inode.store(handle, &next)?;
                 *item = next;
                 Ok(())

@@ -5,3 +5,4 @@ mod drop_extents;
 mod hostile;
 mod model;
 mod support;
+mod write;
