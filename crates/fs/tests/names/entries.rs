@@ -75,7 +75,12 @@ fn every_kind(bench: &Bench) -> Result<()> {
             let mode = if matches!(new_kind, NewKind::Symlink(_)) { 0o777 } else { 0o6750 };
             ensure!(seen.mode() & 0o7777 == mode, "{name}: mode 0{:o}", seen.mode());
             ensure!((seen.uid(), seen.gid(), seen.nlink()) == (12, 34, 1), "{name}");
-            ensure!((seen.atime(), seen.atime_nsec()) == (-5, 1), "{name}: {} {}", seen.atime(), seen.atime_nsec());
+            ensure!(
+                (seen.atime(), seen.atime_nsec()) == (-5, 1),
+                "{name}: {} {}",
+                seen.atime(),
+                seen.atime_nsec()
+            );
             ensure!((seen.mtime(), seen.mtime_nsec()) == (1_700_000_000, 999_999_999), "{name}");
             ensure!((seen.ctime(), seen.ctime_nsec()) == (3, 3), "{name}");
             ensure!(seen.created()? == std::time::UNIX_EPOCH + std::time::Duration::new(4, 4), "{name}");
@@ -87,7 +92,9 @@ fn every_kind(bench: &Bench) -> Result<()> {
         ensure!(std::fs::read_link(dir.join("long"))?.as_os_str().as_bytes() == long);
         let mut value = [0; 8];
         ensure!(rustix::fs::getxattr(dir.join("file"), "user.one", &mut value[..])? == 1 && value[0] == b'1');
-        ensure!(std::fs::metadata(dir)?.size() == 2 * rows.iter().map(|(name, _)| name.len() as u64).sum::<u64>());
+        ensure!(
+            std::fs::metadata(dir)?.size() == 2 * rows.iter().map(|(name, _)| name.len() as u64).sum::<u64>()
+        );
         Ok(())
     })?;
     fs.judge()
@@ -118,7 +125,11 @@ fn refusals(bench: &Bench) -> Result<()> {
         ("rmdir full", kind(fs.rmdir(top, b"dir")), ErrorKind::DirectoryNotEmpty),
         ("rmdir dot", kind(fs.rmdir(top, b".")), ErrorKind::InvalidInput),
         ("read link", kind(fs.read_link(file)), ErrorKind::InvalidInput),
-        ("list a file", kind(fs.read_dir(file, 0, Wait::Yes, &mut |_| ControlFlow::Continue(()))), ErrorKind::NotADirectory),
+        (
+            "list a file",
+            kind(fs.read_dir(file, 0, Wait::Yes, &mut |_| ControlFlow::Continue(()))),
+            ErrorKind::NotADirectory,
+        ),
     ];
     for (what, found, wanted) in rows {
         ensure!(found == Some(wanted), "{what}: {found:?}, wanted {wanted:?}");
@@ -296,7 +307,8 @@ fn threads(bench: &Bench) -> Result<()> {
     let top = fs.top();
     std::thread::scope(|scope| {
         let filesystem: &Filesystem = &fs;
-        let workers: Vec<_> = (0..4).map(|thread| scope.spawn(move || churn(filesystem, top, thread))).collect();
+        let workers: Vec<_> =
+            (0..4).map(|thread| scope.spawn(move || churn(filesystem, top, thread))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })?;
     // Per thread: its directory, and two names for every third file ("moved" is a second name of the first).

@@ -86,7 +86,11 @@ impl Fixture {
     }
 
     /// Commits, has `btrfs check` look and the kernel mount it for `work`, and goes on with what that left.
-    pub(crate) fn with_kernel<T>(&mut self, options: &str, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    pub(crate) fn with_kernel<T>(
+        &mut self,
+        options: &str,
+        work: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
         self.close_and_check()?;
         let mount = LoopMount::mount(&self.image, &self.mount, options)?;
         let result = work(mount.dir());
