@@ -23,6 +23,8 @@ pub(crate) struct GroupState {
     pub(crate) recorded_used: u64,
     /// What can be handed out.
     pub(crate) free: FreeSpace,
+    /// What can be handed out when nothing lives here.
+    pub(crate) capacity: u64,
     /// Bytes freed whose last commit still reaches them.
     pub(crate) pinned: u64,
     /// Where the last tree block went.
@@ -60,6 +62,8 @@ impl BlockGroup {
         let state = self.state.lock();
         state.used == 0
             && state.recorded_used == 0
+            // Space handed out whose extent items are still queued counts nowhere else.
+            && state.free.total() == state.capacity
             && state.pinned == 0
             && state.reservations == 0
             && state.nocow_writers == 0

@@ -134,7 +134,9 @@ impl Engine {
         }
         let group = BlockGroup::new(start, len, flags, 0);
         for (start, len) in free_extents(&chunk) {
-            group.state.lock().free.add(start, len);
+            let mut state = group.state.lock();
+            state.free.add(start, len);
+            state.capacity += len;
         }
         self.space.add_group(Arc::new(group));
         state.pending.push(Arc::new(chunk));
@@ -348,6 +350,7 @@ impl Engine {
                 let extents = free.extents()?;
                 let mut state = group.state.lock();
                 extents.iter().for_each(|&(start, len)| state.free.add(start, len));
+                state.capacity = state.free.total() + used;
             }
             self.space.add_group(Arc::new(group));
         }
