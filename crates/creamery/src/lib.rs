@@ -1,1 +1,83 @@
-//! Btrfs in userspace.
+//! Btrfs in userspace: filesystems in image files and on block devices, without root and without the kernel.
+//!
+//! What this library writes, Linux mounts and `btrfs check` accepts; what Linux writes, this library reads and
+//! writes. It is modelled on [`std::fs`], with a [`Filesystem`] in front of every path.
+//!
+//! # Make
+//! ```
+//! use creamery::Image;
+//! # let dir = tempfile::tempdir()?;
+//! # std::fs::create_dir(dir.path().join("rootfs"))?;
+//! # std::fs::write(dir.path().join("rootfs/hello"), "world")?;
+//! # std::env::set_current_dir(dir.path())?;
+//! // An empty filesystem of 256 MiB, and one filled from a directory.
+//! Image::make("empty.img").size(256 << 20).label("backup").run()?;
+//! Image::make("filled.img").rootdir("rootfs").run()?;
+//! # Ok::<(), creamery::Error>(())
+//! ```
+//!
+//! # Open, walk, read
+//! ```
+//! use creamery::Image;
+//! use std::io::Read;
+//! # let dir = tempfile::tempdir()?;
+//! # std::fs::create_dir(dir.path().join("rootfs"))?;
+//! # std::fs::write(dir.path().join("rootfs/hello"), "world")?;
+//! # let image = dir.path().join("disk.img");
+//! # Image::make(&image).rootdir(dir.path().join("rootfs")).run()?;
+//! let fs = Image::open(&image)?;
+//! for entry in fs.walk("/")? {
+//!     let entry = entry?;
+//!     println!("{} {}", entry.metadata()?.len(), entry.path().display());
+//! }
+//! assert_eq!(fs.read_to_string("/hello")?, "world");
+//! let mut first = [0; 3];
+//! fs.open("/hello")?.read_exact(&mut first)?;
+//! assert_eq!(&first, b"wor");
+//! # Ok::<(), creamery::Error>(())
+//! ```
+//!
+//! # Write
+//! ```
+//! use creamery::Image;
+//! use std::io::Write;
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("disk.img");
+//! # Image::make(&image).size(256 << 20).run()?;
+//! let fs = Image::options().write(true).open(&image)?;
+//! fs.create_dir_all("/etc/conf.d")?;
+//! fs.write("/etc/hostname", "dairy\n")?;
+//! fs.create("/etc/motd")?.write_all(b"welcome\n")?;
+//! fs.symlink("hostname", "/etc/name")?;
+//! fs.rename("/etc/motd", "/etc/issue")?;
+//! fs.close()?; // durable from here on
+//! # Ok::<(), creamery::Error>(())
+//! ```
+
+mod copy;
+mod copy_out;
+mod file;
+mod filesystem;
+mod image;
+pub mod inspect;
+mod metadata;
+mod path;
+mod read_dir;
+mod sink;
+mod walk;
+
+pub use copy::{CopyOptions, CopyProgress};
+pub use creamery_base::{Env, Error, ErrorKind, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid};
+pub use creamery_codec::ChecksumType;
+pub use creamery_mkfs::{
+    Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions, RootdirSubvolume,
+    SubvolumeKind, make_image,
+};
+pub use file::{File, OpenOptions};
+pub use filesystem::{Filesystem, Usage};
+pub use image::{Image, ImageOptions, Make};
+pub use metadata::{FileType, Metadata, Permissions};
+pub use read_dir::{DirEntry, ReadDir};
+pub use walk::{Walk, WalkEntry};
+
+pub(crate) use creamery_fs as fs;

@@ -1,7 +1,58 @@
 //! Files and names over the engine's trees: subvolumes, inodes, directories, extended attributes and file data.
+//!
+//! [`Filesystem`] is the face: every operation of a POSIX mount is one of its methods, named by [`InodeId`]
+//! (subvolume and inode number) and bytes of a name. An operation takes the inode locks it needs, starts one
+//! transaction handle, makes its few tree changes, and ends the handle; nothing is visible of an operation that
+//! returned an error, except that an error after the first change aborts the transaction (the engine then turns
+//! read-only and the last commit stands).
+//!
+//! # Invariants
+//! - FS-1: at the end of every operation the items of an inode, its names and its directory agree.
+//! - FS-2: an inode without a name has an orphan item until its other items are gone.
+//! - FS-3: an operation's changes belong to one transaction, so a crash shows all of them or none.
+//!
+//! # Locking
+//! Outer to inner: the subvolume's rename mutex, inode item locks in ascending [`InodeId`], byte ranges, the
+//! transaction handle, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
+//! node lock. A thread that holds a handle takes no inode lock; it may try one.
+//!
+//! [`InodeId`]: creamery_base::InodeId
 
+mod acl;
+mod attributes;
+mod create;
 mod data;
+mod dir_item;
+mod directory;
+mod filesystem;
+mod guards;
 mod inode;
+mod inode_ref;
+mod inode_table;
 mod keys;
+mod link;
+mod lookup;
+mod name;
+mod new_inode;
+mod open_file;
+mod operation;
+mod orphan;
+mod read_dir;
+mod rename;
+mod statfs;
+mod subvolume;
+mod subvolume_create;
+mod symlink;
+mod sync;
+mod unlink;
+mod xattr;
 
+pub use attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
+pub use filesystem::{Filesystem, FsOptions};
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
+pub use new_inode::{Inherit, NewInode, NewKind};
+pub use open_file::OpenFile;
+pub use read_dir::DirEntry;
+pub use rename::RenameMode;
+pub use statfs::FsStatistics;
+pub use xattr::XattrMode;

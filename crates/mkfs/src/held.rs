@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{BlockDevice, Completion, DeviceId, Reply, Request};
-use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
 /// See the [module](self).
 pub(crate) struct HeldSuperblocks {
@@ -67,11 +67,16 @@ impl HeldSuperblocks {
         }
     }
 
-    /// Changes every held copy.
-    pub(crate) fn edit(&self, mut edit: impl FnMut(&mut [u8])) {
-        for bytes in self.held().values_mut() {
-            edit(bytes);
+    /// Changes every held copy, and forgets those that lie beyond `total` bytes.
+    pub(crate) fn edit_superblocks(&self, total: u64, edit: impl Fn(&mut Superblock)) -> Result<()> {
+        let mut held = self.held();
+        held.retain(|at, _| at + LEN <= total);
+        for (at, bytes) in held.iter_mut() {
+            let mut superblock = Superblock::from_bytes(bytes, *at)?;
+            edit(&mut superblock);
+            *bytes = superblock.to_bytes(*at);
         }
+        Ok(())
     }
 
     /// Makes all that was written durable, then the superblocks. The first copy goes last: it alone decides whether

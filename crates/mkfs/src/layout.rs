@@ -157,7 +157,7 @@ fn dup_stripe(role: Role, total: u64) -> u64 {
 }
 
 /// The least device size, as mkfs.btrfs computes it: the first row, and room for what the profiles make of it.
-fn minimum(options: &MkfsOptions) -> u64 {
+pub(crate) fn minimum(options: &MkfsOptions) -> u64 {
     const FIRST_ROW: u64 = 21 * MIB;
     if options.features.mixed_groups {
         return match options.metadata_profile() {

@@ -1,21 +1,28 @@
-//! New filesystems.
+//! New filesystems, empty or filled from a directory.
 //!
-//! [`make_filesystem`] writes an empty one: it computes the place of the first chunks, builds the few blocks of
-//! every tree by hand, and writes the superblocks last.
+//! [`make_filesystem`] writes an empty one: it computes where the first chunks lie, builds the few blocks of every tree
+//! by hand, and writes the superblocks last. [`make_image`] is the whole job on a path: it creates the image file,
+//! fills the filesystem through the operations and transactions that a mount uses too, and leaves nothing that looks
+//! whole when it fails.
+//!
+//! Everything is deterministic: the same options, UUID, environment and source tree give the same bytes.
 
 mod bulk;
 mod features;
 mod held;
+mod image;
 mod layout;
 mod make;
 mod options;
 mod rootdir;
+mod shrink;
 mod signature;
 mod superblock;
 mod trees;
 
 pub use features::{Features, KnownFeature};
+pub use image::make_image;
 pub use make::{Made, make_filesystem};
 pub use options::{MkfsOptions, Profile};
-pub use rootdir::{NoProgress, Progress, RootdirSubvolume, SubvolumeKind};
+pub use rootdir::{CopyIn, NoProgress, Progress, RootdirOptions, RootdirSubvolume, SubvolumeKind, copy_in};
 pub use signature::find_signature;

@@ -39,8 +39,12 @@ fn words(command: &Command) -> Vec<String> {
     command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Builds the program in release form.
+/// Builds the program in release form, unless `CREAMERY_BIN` names another one to look at.
 pub(crate) fn build_program() -> Result<()> {
+    if let Some(other) = std::env::var_os("CREAMERY_BIN") {
+        println!("xtask: CREAMERY_BIN is set, looking at {}", other.to_string_lossy());
+        return Ok(());
+    }
     run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery"]))
 }
 

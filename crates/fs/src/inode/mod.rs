@@ -13,12 +13,11 @@
 //! `Inode::item` first (several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
-mod flags;
 mod item;
 mod range_lock;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
@@ -26,10 +25,11 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use flags::InodeFlags;
-pub use item::{FileType, InodeItem};
+pub use creamery_format::{FileType, InodeFlags};
+pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
+use crate::acl::Acl;
 use crate::keys;
 
 /// One live inode.
@@ -51,8 +51,35 @@ pub struct Inode {
     /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised with the write guard
     /// of [`Inode::item`] held, so relaxed loads and stores are enough.
     next_index: AtomicU64,
+    /// Bits of [`state`].
+    state: AtomicU8,
+    /// A directory's default ACL, once looked up.
+    default_acl: Mutex<Option<Option<Arc<Acl>>>>,
     /// Where the id goes when an object without links is dropped.
     doomed: Arc<Doomed>,
+}
+
+/// Bits that are set and cleared with the write guard of the item held, or before the object is shared.
+mod state {
+    /// The items are deleted: nothing may use the object any more.
+    pub(super) const GONE: u8 = 1;
+    /// Made without a name on purpose: may be given one.
+    pub(super) const LINKABLE: u8 = 2;
+    /// Has no extended attributes.
+    pub(super) const NO_XATTRS: u8 = 4;
+    /// Has, or may have, extended attributes.
+    pub(super) const XATTRS: u8 = 8;
+}
+
+/// What is known about the extended attributes of an inode without looking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum XattrsKnown {
+    /// There are none.
+    Absent,
+    /// There may be some.
+    Present,
+    /// Nobody has looked yet.
+    Unknown,
 }
 
 /// Inodes whose last user is gone and that have no name: their items are waiting to be deleted. Filled by
@@ -91,25 +118,39 @@ impl Inode {
             item: RwLock::new(item),
             ranges: RangeLocks::new(),
             next_index: AtomicU64::new(0),
+            state: AtomicU8::new(0),
+            default_acl: Mutex::new(None),
             doomed,
         }
     }
 
-    /// The inode item for reading.
+    /// The inode item for reading. [`ErrorKind::Stale`] when the inode was deleted meanwhile.
     pub fn read(&self, wait: Wait) -> Result<RwLockReadGuard<'_, InodeItem>> {
-        match (self.item.try_read(), wait) {
-            (Some(guard), _) => Ok(guard),
-            (None, Wait::No) => Err(ErrorKind::WouldBlock.into()),
-            (None, Wait::Yes) => Ok(gate::passing(Reason::InodeLock, || self.item.read())),
-        }
+        let guard = match (self.item.try_read(), wait) {
+            (Some(guard), _) => guard,
+            (None, Wait::No) => return Err(ErrorKind::WouldBlock.into()),
+            (None, Wait::Yes) => gate::passing(Reason::InodeLock, || self.item.read()),
+        };
+        self.check_alive().map(|()| guard)
     }
 
     /// The inode item for changing. A change waits anyway, so there is no `Wait` to pass.
-    pub fn write(&self) -> RwLockWriteGuard<'_, InodeItem> {
-        match self.item.try_write() {
+    pub fn write(&self) -> Result<RwLockWriteGuard<'_, InodeItem>> {
+        let guard = match self.item.try_write() {
             Some(guard) => guard,
             None => gate::passing(Reason::InodeLock, || self.item.write()),
-        }
+        };
+        self.check_alive().map(|()| guard)
+    }
+
+    /// The inode item for changing, if nobody has it.
+    pub(crate) fn try_write(&self) -> Result<Option<RwLockWriteGuard<'_, InodeItem>>> {
+        let Some(guard) = self.item.try_write() else { return Ok(None) };
+        self.check_alive().map(|()| Some(guard))
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        if self.has(state::GONE) { Err(ErrorKind::Stale.into()) } else { Ok(()) }
     }
 
     /// Writes `item`, which is what the write guard protects, over the INODE_ITEM in the tree. One leaf change.
@@ -139,11 +180,58 @@ impl Inode {
     pub(crate) fn set_next_index(&self, index: u64) {
         self.next_index.store(index, Ordering::Relaxed);
     }
+
+    fn has(&self, bit: u8) -> bool {
+        self.state.load(Ordering::Acquire) & bit != 0
+    }
+
+    /// Marks the object as one whose items are deleted.
+    pub(crate) fn set_gone(&self) {
+        self.state.fetch_or(state::GONE, Ordering::AcqRel);
+    }
+
+    /// Whether an inode without a name may be given one.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.has(state::LINKABLE)
+    }
+
+    /// Lets an inode that was made without a name be given one.
+    pub(crate) fn set_linkable(&self) {
+        self.state.fetch_or(state::LINKABLE, Ordering::AcqRel);
+    }
+
+    /// What is known about extended attributes.
+    pub(crate) fn xattrs_known(&self) -> XattrsKnown {
+        let state = self.state.load(Ordering::Acquire);
+        if state & state::XATTRS != 0 {
+            XattrsKnown::Present
+        } else if state & state::NO_XATTRS != 0 {
+            XattrsKnown::Absent
+        } else {
+            XattrsKnown::Unknown
+        }
+    }
+
+    /// Remembers whether there are extended attributes. Once "may have" it stays so.
+    pub(crate) fn set_xattrs_known(&self, present: bool) {
+        let bit = if present { state::XATTRS } else { state::NO_XATTRS };
+        self.state.fetch_or(bit, Ordering::AcqRel);
+    }
+
+    /// The default ACL, if it was looked up.
+    pub(crate) fn known_default_acl(&self) -> Option<Option<Arc<Acl>>> {
+        self.default_acl.lock().clone()
+    }
+
+    /// Remembers the default ACL.
+    pub(crate) fn set_known_default_acl(&self, acl: Option<Arc<Acl>>) {
+        *self.default_acl.lock() = Some(acl);
+    }
 }
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        if self.item.get_mut().nlink == 0 {
+        if self.item.get_mut().nlink == 0 && !self.has(state::GONE) {
             self.doomed.push(self.id);
         }
     }

@@ -1,12 +1,154 @@
 //! A filesystem filled from a directory of the host.
+//!
+//! There is no private packer: everything goes through the same operations and transactions that a mount uses. What
+//! makes it fast is what happens around them:
+//!
+//! ```text
+//!             jobs                    parts
+//!   walk -----------> readers (2-4) -----------\
+//!     \                                         +--> writer --> operations, transactions
+//!      \------------------ steps --------------/
+//! ```
+//!
+//! One thread lists directories (sorted, so the host's order does not matter), a few read files ahead into bounded
+//! memory, and one makes everything in order. Commits come when the engine's budget of dirty blocks is used up.
+//!
+//! # Memory
+//! Nothing grows with the tree but a table of files with several names while some are still to come; a directory's
+//! own names are held while the walk is in it.
 
 mod budget;
+mod copy_in;
+mod fill;
 mod listing;
 mod progress;
+mod queue;
 mod reader;
+mod size;
 mod source;
 mod subvolume;
 mod walk;
 
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use creamery_base::{Error, ErrorKind, Result, Timespec, TreeId};
+use creamery_fs::Filesystem;
+
+pub use copy_in::{CopyIn, copy_in};
 pub use progress::{NoProgress, Progress};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
+
+use fill::{Filler, Keep, Place, Rules};
+use queue::{FILES_AHEAD, Feeder, Step};
+use reader::{Job, Shared};
+pub(crate) use size::{Content, measure};
+use source::SourceDir;
+use subvolume::Subvolumes;
+
+/// Bytes of file data read ahead of the writer.
+const READ_AHEAD: u64 = 48 << 20;
+
+/// Where the files of a new filesystem come from, and what changes on the way.
+///
+/// ```
+/// use creamery_mkfs::RootdirOptions;
+/// let options = RootdirOptions { owner: Some((0, 0)), ..RootdirOptions::new("./rootfs") };
+/// assert!(options.clamp_times.is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct RootdirOptions {
+    /// The directory; it becomes the root.
+    pub source: PathBuf,
+    /// Every file belongs to them.
+    pub owner: Option<(u32, u32)>,
+    /// Access, change and birth times are this time, modification times at most this (`SOURCE_DATE_EPOCH`).
+    pub clamp_times: Option<Timespec>,
+    /// Directories that become subvolumes.
+    pub subvolumes: Vec<RootdirSubvolume>,
+    /// Cut the finished filesystem to what it needs.
+    pub shrink: bool,
+}
+
+impl RootdirOptions {
+    /// Everything in `source` as it is.
+    pub fn new(source: impl Into<PathBuf>) -> Self {
+        let source = source.into();
+        Self { source, owner: None, clamp_times: None, subvolumes: Vec::new(), shrink: false }
+    }
+
+    /// Checks what can be checked without touching the target.
+    pub(crate) fn check(&self) -> Result<()> {
+        let root = SourceDir::root(&self.source)?;
+        for path in Subvolumes::new(&self.subvolumes)?.paths() {
+            let shown = || String::from_utf8_lossy(path).into_owned();
+            let path = std::ffi::CString::new(path)
+                .map_err(|_| Error::invalid(format!("subvolume '{}': a zero byte in its path", shown())))?;
+            match root.is_dir(&path) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let context = format!("subvolume '{}' of the source", shown());
+                    return Err(Error::new(ErrorKind::NotADirectory, context));
+                }
+                Err(error) => return Err(error.context(format!("subvolume '{}' of the source", shown()))),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct CloseOnDrop<'a>(&'a Shared);
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.budget.close();
+    }
+}
+
+/// Copies everything that `options` names into the empty filesystem `fs`.
+pub(crate) fn fill(
+    fs: &Filesystem,
+    options: &RootdirOptions,
+    image: Option<(u64, u64)>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let root = SourceDir::root(&options.source)?;
+    let subvolumes = Subvolumes::new(&options.subvolumes)?;
+    let rules = Rules {
+        owner: options.owner,
+        clamp: options.clamp_times,
+        now: fs.engine().now(),
+        keep: Keep::Everything,
+    };
+    let place = Place::Onto(fs.root(TreeId::FS)?);
+    run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &subvolumes, image).run(root))
+}
+
+/// Starts the threads; `feed` is the walk.
+fn run(
+    fs: &Filesystem,
+    rules: Rules,
+    place: Place<'_>,
+    progress: &dyn Progress,
+    feed: impl FnOnce(SyncSender<Step>, SyncSender<Job>) + Send,
+) -> Result<()> {
+    let shared = Shared::new(READ_AHEAD, fs.engine().sector_size().into(), rules.keep == Keep::Everything);
+    let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4));
+    let (send_steps, steps) = sync_channel(FILES_AHEAD);
+    let (send_jobs, jobs) = sync_channel(FILES_AHEAD);
+    let jobs = Mutex::new(jobs);
+    std::thread::scope(|scope| {
+        let (shared, jobs) = (&shared, &jobs);
+        scope.spawn(move || feed(send_steps, send_jobs));
+        for _ in 0..readers {
+            scope.spawn(move || reader::run(jobs, shared));
+        }
+        // When the writer ends, for whatever reason, the others may be waiting: take away what they wait for.
+        let end = CloseOnDrop(shared);
+        let steps = steps;
+        let done = Filler::new(fs, shared, progress, rules, place).run(&steps);
+        drop((steps, end));
+        done
+    })
+}

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,8 +46,21 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     /// Blocks of the new filesystem: holes are widened inwards to them.
     pub(crate) sector_size: u64,
+    /// Whether names of one file stay names of one file.
+    pub(crate) links: bool,
     /// The lowest number that has looked at each file of several names: a later name needs no data.
     pub(crate) first_seen: Mutex<HashMap<LinkKey, u64>>,
+}
+
+impl Shared {
+    pub(crate) fn new(budget: u64, sector_size: u64, links: bool) -> Self {
+        Self { budget: Budget::new(budget), sector_size, links, first_seen: Mutex::default() }
+    }
+
+    /// All names of this file have been seen.
+    pub(crate) fn forget(&self, key: LinkKey) {
+        self.first_seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
 }
 
 enum Stop {
@@ -114,7 +127,7 @@ fn read_regular(job: &Job, shared: &Shared, seen: Meta) -> Result<(), Stop> {
     }
     meta.atime = seen.atime; // as it was before we opened it
     meta.xattrs = read_xattrs(&Handle::Open(file.as_fd()))?;
-    let wanted = meta.nlink < 2 || is_first(job, shared, &meta);
+    let wanted = !shared.links || meta.nlink < 2 || is_first(job, shared, &meta);
     let size = meta.size;
     send(job, Part::Meta(Box::new(meta)))?;
     if wanted && size > 0 {
@@ -162,9 +175,4 @@ fn send_data(job: &Job, shared: &Shared, file: &impl AsFd, start: u64, end: u64)
         at = stop;
     }
     Ok(())
-}
-
-/// The name as messages show it.
-pub(crate) fn shown(dir: &SourceDir, name: &CStr) -> String {
-    String::from_utf8_lossy(&join(&dir.path, name.to_bytes())).into_owned()
 }

@@ -332,7 +332,7 @@ fn unknown_option(bench: &Bench) -> Result<()> {
         (&["mkfs", "-m", "raid1"], "raid1"),
         (&["mkfs", "-U", "not-a-uuid"], "not-a-uuid"),
         (&["mkfs", "--mixed", "-n", "16384"], "mixed"),
-        (&["mkfs", "--owner", "someone"], "someone"),
+        (&["mkfs", "--rootdir", "/etc", "--owner", "someone"], "someone"),
         (&["no-such-command"], "no-such-command"),
     ] {
         expect_refusal(bench.creamery().run(args).arg(&image), &[word])?;

@@ -23,6 +23,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/read-only", &MOUNTED, read_only),
         Case::new("mount/subvolume", &MOUNTED, mount_subvolume),
         Case::new("mount/mapped-owners", &MOUNTED, mapped_owners),
+        Case::new("mount/allow-other", &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(), allow_other),
+        Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
     ]
 }
@@ -192,6 +194,41 @@ fn mapped_owners(bench: &Bench) -> Result<()> {
     let stat = mount.dir().metadata()?;
     ensure!((stat.uid(), stat.gid()) == (4321, 8765), "the root belongs to {}:{}", stat.uid(), stat.gid());
     mount.unmount()
+}
+
+fn allow_other(bench: &Bench) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    std::fs::set_permissions(bench.scratch.path(), std::fs::Permissions::from_mode(0o755))?;
+    for (options, code) in [("", 1), ("allow_other", 0)] {
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+        std::fs::write(mount.dir().join("file"), b"content")?;
+        let nobody =
+            Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", "cat"]);
+        let said = nobody.arg(mount.dir().join("file")).output()?;
+        ensure!(said.code == Some(code), "with {options:?}, another user's cat: {said}");
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+/// With `commit=1`, what was written is in the image soon, without fsync and without unmounting.
+fn commit_interval(bench: &Bench) -> Result<()> {
+    use std::time::{Duration, Instant};
+    let (image, copy) = (bench.scratch.file("disk.img"), bench.scratch.file("copy.img"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "commit=1")?;
+    std::fs::write(mount.dir().join("file"), b"content")?;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        Run::new("cp").arg("--sparse=always").arg(&image).arg(&copy).ok()?;
+        let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&copy, "/file")).output()?;
+        if said.stdout == b"content" {
+            return mount.unmount();
+        }
+        ensure!(Instant::now() < deadline, "not in the image after 20 s: {said}");
+    }
 }
 
 /// The name under which mount(8) and fstab find us.

@@ -54,13 +54,13 @@ fn keeps_owners(bench: &Bench) -> Result<()> {
 fn mounts(bench: &Bench) -> Result<()> {
     let (dir, _) = place(bench)?;
     let (image, point) = (dir.join("disk.img"), dir.join("mnt"));
-    as_nobody(&dir).args(["mkfs", "-b", "256M", "--owner", "65534:65534"]).arg(&image).ok()?;
     let nobody = |program: &str| {
         Run::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--", program])
             .within(&dir)
     };
-    nobody("mkdir").arg(&point).ok()?;
+    nobody("mkdir").arg(&point).arg(dir.join("empty")).ok()?;
+    as_nobody(&dir).args(["mkfs", "-b", "256M", "--rootdir"]).arg(dir.join("empty")).arg(&image).ok()?;
     as_nobody(&dir).arg("mount").arg(&image).arg(&point).ok()?;
     let script = "cd mnt && mkdir a && printf content > a/file && ln a/file a/link && cat a/link && stat -c %u:%g a/file";
     let said = nobody("sh").args(["-c", script]).output()?;

@@ -1,0 +1,445 @@
+//! The open filesystem: what `std::fs` does, inside an image.
+
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
+
+use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
+use crate::path::{Last, at, resolve, resolve_parent};
+use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Walk};
+
+/// Permission bits of new files and directories, before anybody says otherwise.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// An open filesystem.
+///
+/// It may be used from many threads at once. Paths begin at the root of the subvolume that was opened, whether they
+/// begin with a slash or not; symbolic links are followed inside the image. Changes are durable after
+/// [`sync`](Self::sync) or [`close`](Self::close), and after commits in between; dropping the object without closing
+/// it loses what came after the last one, but never leaves a damaged filesystem.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let fs = creamery::Image::options().write(true).open(&image)?;
+/// fs.create_dir("/notes")?;
+/// fs.write("/notes/today", "milk")?;
+/// fs.hard_link("/notes/today", "/today")?;
+/// assert_eq!(fs.read("/today")?, b"milk");
+/// assert_eq!(fs.metadata("/today")?.nlink(), 2);
+/// fs.remove_dir_all("/notes")?;
+/// fs.close()?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub struct Filesystem {
+    pub(crate) fs: Arc<fs::Filesystem>,
+    pub(crate) root: InodeId,
+}
+
+/// How full a filesystem is, in bytes.
+///
+/// ```no_run
+/// let usage = creamery::Image::open("disk.img")?.usage();
+/// println!("{} of {} bytes are free", usage.available, usage.total);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Size of the filesystem.
+    pub total: u64,
+    /// Not in use.
+    pub free: u64,
+    /// For file data.
+    pub available: u64,
+}
+
+impl Filesystem {
+    pub(crate) const fn new(fs: Arc<fs::Filesystem>, root: InodeId) -> Self {
+        Self { fs, root }
+    }
+
+    /// What opening has passed over: damaged superblock copies, and states that only reading may ignore. One sentence
+    /// each.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        self.fs.engine().volume().notes().to_vec()
+    }
+
+    /// The label.
+    #[must_use]
+    pub fn label(&self) -> Vec<u8> {
+        self.fs.engine().volume().superblock().label().to_vec()
+    }
+
+    /// How full it is.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let figures = self.fs.statfs();
+        let unit = u64::from(figures.block_size);
+        Usage {
+            total: figures.blocks * unit,
+            free: figures.blocks_free * unit,
+            available: figures.blocks_available * unit,
+        }
+    }
+
+    pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<InodeId> {
+        resolve(&self.fs, self.root, path, last)
+    }
+
+    pub(crate) fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
+        resolve_parent(&self.fs, self.root, path)
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// When there is none, or it is no regular file.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// Opens a file for writing; one that exists loses its content.
+    ///
+    /// # Errors
+    /// When its directory does not exist or something else has the name.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
+    }
+
+    /// The whole content of a file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let mut file = self.open(path.as_ref())?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|error| at(path.as_ref())(error.into()))?;
+        Ok(bytes)
+    }
+
+    /// The whole content of a file as text.
+    ///
+    /// # Errors
+    /// When it cannot be read or is no UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        String::from_utf8(self.read(path.as_ref())?)
+            .map_err(|error| Error::with_source(ErrorKind::InvalidInput, path.as_ref().display().to_string(), error))
+    }
+
+    /// Makes `content` the whole content of a file, which is created if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        let file = self.create(path.as_ref())?;
+        file.write_all_at(content.as_ref(), 0).map_err(at(path.as_ref()))
+    }
+
+    /// Whether the path leads to something.
+    #[must_use]
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.metadata(path).is_ok()
+    }
+
+    /// What is known about the file that the path leads to.
+    ///
+    /// # Errors
+    /// When it leads to nothing.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.stat(path.as_ref(), Last::Follow)
+    }
+
+    /// The same of a symbolic link itself.
+    ///
+    /// # Errors
+    /// When there is no such name.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        self.stat(path.as_ref(), Last::Keep)
+    }
+
+    fn stat(&self, path: &Path, last: Last) -> Result<Metadata> {
+        let id = self.resolve(path, last)?;
+        self.fs.stat(id, Wait::Yes).map(Metadata::new).map_err(at(path))
+    }
+
+    /// The entries of a directory, in the order in which they were made.
+    ///
+    /// # Errors
+    /// When it is no directory.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let id = self.resolve(path.as_ref(), Last::Follow)?;
+        ReadDir::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
+    }
+
+    /// A directory with all that is in it and below, parents before children. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        let id = self.resolve(path.as_ref(), Last::Follow)?;
+        Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        let target = self.fs.read_link(id).map_err(at(path.as_ref()))?;
+        Ok(std::ffi::OsString::from_vec(target).into())
+    }
+
+    fn make(&self, path: &Path, new: &NewInode<'_>) -> Result<InodeId> {
+        let (dir, name) = self.resolve_parent(path)?;
+        self.fs.create(dir, name, new).map(|made| made.id).map_err(at(path))
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// When its parent does not exist or the name is taken.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_dir_mode(path, Permissions::from_mode(DIRECTORY_MODE))
+    }
+
+    /// Makes a directory with these permissions.
+    ///
+    /// # Errors
+    /// When its parent does not exist or the name is taken.
+    pub fn create_dir_mode(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
+        self.make(path.as_ref(), &NewInode::directory(permissions.mode())).map(drop)
+    }
+
+    /// Makes a directory and those above it that do not exist. One that exists is no error.
+    ///
+    /// # Errors
+    /// When something on the way is no directory.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        match self.metadata(path) {
+            Ok(meta) if meta.is_dir() => return Ok(()),
+            Ok(_) => return Err(at(path)(ErrorKind::AlreadyExists.into())),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            Err(_) => {}
+        }
+        if let Some(parent) = path.parent() {
+            self.create_dir_all(parent)?;
+        }
+        match self.create_dir(path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.metadata(path)?.is_dir() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Makes a symbolic link at `link` that points to `target`.
+    ///
+    /// # Errors
+    /// When the name is taken or the target is longer than the filesystem's nodes allow.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
+        self.make(link.as_ref(), &NewInode { kind, ..NewInode::file(0o777) }).map(drop)
+    }
+
+    /// Gives a file another name.
+    ///
+    /// # Errors
+    /// When it is a directory, lies in another subvolume, or the name is taken.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let id = self.resolve(original.as_ref(), Last::Keep)?;
+        let (dir, name) = self.resolve_parent(link.as_ref())?;
+        self.fs.link(id, dir, name).map(drop).map_err(at(link.as_ref()))
+    }
+
+    /// Moves or renames; a file that has the new name goes.
+    ///
+    /// # Errors
+    /// As rename(2).
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from_dir, from_name) = self.resolve_parent(from.as_ref())?;
+        let (to_dir, to_name) = self.resolve_parent(to.as_ref())?;
+        self.fs.rename(from_dir, from_name, to_dir, to_name, RenameMode::Replace).map_err(at(from.as_ref()))
+    }
+
+    /// Removes a name that is no directory.
+    ///
+    /// # Errors
+    /// When there is none or it is a directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.resolve_parent(path.as_ref())?;
+        self.fs.unlink(dir, name).map_err(at(path.as_ref()))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// When it is none, or not empty.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.resolve_parent(path.as_ref())?;
+        self.fs.rmdir(dir, name).map_err(at(path.as_ref()))
+    }
+
+    /// Removes a directory with all that is in it. Symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// When something in it cannot be removed; what came before is gone then.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if self.symlink_metadata(path)?.is_symlink() {
+            return Err(at(path)(ErrorKind::NotADirectory.into()));
+        }
+        self.empty_dir(path)?;
+        self.remove_dir(path)
+    }
+
+    /// Removes what is in a directory, without recursion: a path may be deeper than a stack.
+    fn empty_dir(&self, path: &Path) -> Result<()> {
+        let mut levels = vec![(path.to_owned(), self.read_dir(path)?)];
+        while let Some((path, entries)) = levels.last_mut() {
+            match entries.next().transpose()? {
+                Some(entry) if entry.file_type().is_dir() => {
+                    let below = path.join(entry.file_name());
+                    let entries = self.read_dir(&below)?;
+                    levels.push((below, entries));
+                }
+                Some(entry) => self.remove_file(path.join(entry.file_name()))?,
+                None => {
+                    let (empty, _) = levels.pop().expect("the level at hand");
+                    if !levels.is_empty() {
+                        self.remove_dir(empty)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the content and the permissions of a file; returns how many bytes. Holes stay holes.
+    ///
+    /// # Errors
+    /// When one cannot be read or the other not be written.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let source = self.open(from.as_ref())?;
+        let meta = source.metadata()?;
+        let target = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(meta.permissions().mode())
+            .open(self, to.as_ref())?;
+        crate::copy::copy_data(&source, &target).map_err(at(to.as_ref()))?;
+        self.set_permissions(to, meta.permissions())?;
+        Ok(meta.len())
+    }
+
+    fn change(&self, path: &Path, last: Last, set: &SetAttributes) -> Result<()> {
+        let id = self.resolve(path, last)?;
+        self.fs.set_attributes(id, set).map(drop).map_err(at(path))
+    }
+
+    /// Changes permission bits.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
+        let set = SetAttributes { mode: Some(permissions.mode()), ..SetAttributes::default() };
+        self.change(path.as_ref(), Last::Follow, &set)
+    }
+
+    /// Changes owner and group of a file, or of a symbolic link itself.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let set = SetAttributes { uid, gid, ..SetAttributes::default() };
+        self.change(path.as_ref(), Last::Keep, &set)
+    }
+
+    /// Changes the times of last access and of the last change of the data, of a symbolic link itself.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn set_times(&self, path: impl AsRef<Path>, atime: Timespec, mtime: Timespec) -> Result<()> {
+        let set = SetAttributes {
+            atime: Some(Time::At(atime)),
+            mtime: Some(Time::At(mtime)),
+            ..SetAttributes::default()
+        };
+        self.change(path.as_ref(), Last::Keep, &set)
+    }
+
+    /// The names of a file's extended attributes.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<Vec<u8>>> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        self.fs.list_xattrs(id, Wait::Yes).map_err(at(path.as_ref()))
+    }
+
+    /// The value of an extended attribute.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoAttribute`] when there is none.
+    pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// When the name is of no known kind or the value too large.
+    pub fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        self.fs.set_xattr(id, name.as_ref(), value.as_ref(), XattrMode::Any).map_err(at(path.as_ref()))
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoAttribute`] when there is none.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        self.fs.remove_xattr(id, name.as_ref()).map_err(at(path.as_ref()))
+    }
+
+    /// Makes a subvolume.
+    ///
+    /// # Errors
+    /// When the name is taken.
+    pub fn create_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.resolve_parent(path.as_ref())?;
+        let new = NewInode::directory(DIRECTORY_MODE);
+        self.fs.create_subvolume(dir, name, &new).map(drop).map_err(at(path.as_ref()))
+    }
+
+    /// Makes every change so far durable.
+    ///
+    /// # Errors
+    /// When the device fails; the filesystem is read-only from then on.
+    pub fn sync(&self) -> Result<()> {
+        self.fs.sync()
+    }
+
+    /// Makes every change durable and lets go of the image.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn close(self) -> Result<()> {
+        if self.fs.engine().read_only().is_none() {
+            self.fs.sync()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn default_file_mode() -> u32 {
+        FILE_MODE
+    }
+}

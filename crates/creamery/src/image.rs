@@ -1,0 +1,203 @@
+//! Making and opening images.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use creamery_base::{Env, Result, SystemEnv, TreeId};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
+
+use crate::Filesystem;
+
+/// Where everything begins: makes and opens filesystems in image files and on block devices.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # std::env::set_current_dir(dir.path())?;
+/// use creamery::Image;
+/// Image::make("disk.img").size(256 << 20).run()?;
+/// assert!(Image::open("disk.img")?.read_dir("/")?.next().is_none());
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Image(());
+
+impl Image {
+    /// Begins to make a filesystem at `path`; [`Make::run`] does it.
+    pub fn make(path: impl Into<PathBuf>) -> Make {
+        Make { path: path.into(), options: MkfsOptions::default(), rootdir: None, env: Arc::new(SystemEnv) }
+    }
+
+    /// Opens for reading. Nothing is written, and other readers may have it open at the same time.
+    ///
+    /// # Errors
+    /// When there is no filesystem, it is damaged, or somebody is writing to it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
+        Self::options().open(path)
+    }
+
+    /// Opens in other ways.
+    #[must_use]
+    pub fn options() -> ImageOptions {
+        ImageOptions::default()
+    }
+}
+
+/// How an image is opened; begin with [`Image::options`].
+///
+/// ```no_run
+/// let fs = creamery::Image::options().write(true).subvolume("home").open("disk.img")?;
+/// fs.write("/note", "in the subvolume home")?;
+/// fs.close()?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct ImageOptions {
+    write: bool,
+    subvolume: Option<PathBuf>,
+    subvolume_id: Option<TreeId>,
+    env: Option<Arc<dyn Env>>,
+}
+
+impl ImageOptions {
+    /// Whether it will be written to; then nobody else can have it open.
+    #[must_use]
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// Paths begin in this subvolume, named from the top level; without it, in the default subvolume.
+    #[must_use]
+    pub fn subvolume(mut self, path: impl Into<PathBuf>) -> Self {
+        self.subvolume = Some(path.into());
+        self
+    }
+
+    /// The same by number; [`TreeId::FS`] is the top level.
+    #[must_use]
+    pub fn subvolume_id(mut self, id: TreeId) -> Self {
+        self.subvolume_id = Some(id);
+        self
+    }
+
+    /// Clock and randomness; those of the host when none are given.
+    #[must_use]
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.env = Some(env);
+        self
+    }
+
+    /// Opens the image file or block device at `path`.
+    ///
+    /// # Errors
+    /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or somebody else has
+    /// it open.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
+        let path = path.as_ref();
+        self.open_engine(path).map_err(|error| named(error, path))
+    }
+
+    fn open_engine(&self, path: &Path) -> Result<Filesystem> {
+        let (access, mode) = match self.write {
+            true => (Access::ReadWrite, Mode::ReadWrite),
+            false => (Access::ReadOnly, Mode::ReadOnly),
+        };
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
+        let volume = Volume::open(vec![device], mode)?;
+        let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
+        let options = Options { read_only: !self.write, env, ..Options::default() };
+        let engine = Engine::open(volume, options)?;
+        let fs = crate::fs::Filesystem::open(engine, crate::fs::FsOptions::default())?;
+        let subvolume = match (&self.subvolume, self.subvolume_id) {
+            (Some(path), _) => fs.resolve_subvolume(path.as_os_str().as_encoded_bytes())?,
+            (None, Some(id)) => id,
+            (None, None) => fs.default_subvolume(),
+        };
+        let root = fs.root(subvolume)?;
+        Ok(Filesystem::new(fs, root))
+    }
+}
+
+/// Puts the image's path in front of a message that does not say it yet.
+fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
+    let shown = path.display().to_string();
+    if error.to_string().contains(&shown) { error } else { error.context(shown) }
+}
+
+/// A filesystem about to be made; begin with [`Image::make`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # std::env::set_current_dir(dir.path())?;
+/// # std::fs::create_dir("rootfs")?;
+/// use creamery::{ChecksumType, Image};
+/// let made = Image::make("disk.img")
+///     .rootdir("rootfs")
+///     .label("system")
+///     .with(|options| options.checksum = ChecksumType::Xxhash64)
+///     .run()?;
+/// assert_eq!(made.checksum, ChecksumType::Xxhash64);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[must_use]
+pub struct Make {
+    path: PathBuf,
+    options: MkfsOptions,
+    rootdir: Option<RootdirOptions>,
+    env: Arc<dyn Env>,
+}
+
+impl Make {
+    /// The size of the filesystem. Without it, all of the device, or what the content needs.
+    pub fn size(mut self, bytes: u64) -> Self {
+        self.options.total_bytes = Some(bytes);
+        self
+    }
+
+    /// The label.
+    pub fn label(mut self, label: impl Into<Vec<u8>>) -> Self {
+        self.options.label = label.into();
+        self
+    }
+
+    /// Fills it with what is in this directory of the host.
+    pub fn rootdir(self, source: impl Into<PathBuf>) -> Self {
+        self.rootdir_with(RootdirOptions::new(source))
+    }
+
+    /// The same with owners, times or subvolumes changed on the way.
+    pub fn rootdir_with(mut self, rootdir: RootdirOptions) -> Self {
+        self.rootdir = Some(rootdir);
+        self
+    }
+
+    /// Overwrites another filesystem.
+    pub fn force(mut self, force: bool) -> Self {
+        self.options.force = force;
+        self
+    }
+
+    /// Changes any other option.
+    pub fn with(mut self, change: impl FnOnce(&mut MkfsOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Clock and randomness; those of the host when none are given. With a fixed one and a fixed UUID, equal sources
+    /// make equal images, byte for byte.
+    pub fn env(mut self, env: Arc<dyn Env>) -> Self {
+        self.env = env;
+        self
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// See [`make_image`]; a failure leaves nothing that looks like a whole filesystem.
+    pub fn run(self) -> Result<Made> {
+        make_image(&self.path, &self.options, self.rootdir.as_ref(), self.env, &NoProgress)
+    }
+}

@@ -1,0 +1,369 @@
+//! Attributes of an inode: what `stat` shows and what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Timespec, Wait};
+use creamery_txn::Units;
+
+use crate::acl::{self, Acl};
+use crate::data;
+use crate::filesystem::Filesystem;
+use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
+use crate::operation::{finish, or_end};
+use crate::xattr::{self, Change, XattrMode};
+
+const S_ISUID: u32 = 0o4000;
+pub(crate) const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o010;
+/// The mode bits that can be changed.
+pub(crate) const MODE_BITS: u32 = 0o7777;
+
+/// The largest file: 2^63 - 1 bytes.
+pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+
+/// The number of a device node.
+///
+/// ```
+/// use creamery_fs::DeviceNumber;
+/// let null = DeviceNumber { major: 1, minor: 3 };
+/// assert_eq!(DeviceNumber::decode(null.encode()), null);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DeviceNumber {
+    /// The driver (12 bits).
+    pub major: u32,
+    /// The driver's device (20 bits).
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// From the number in an inode item.
+    #[must_use]
+    pub const fn decode(stored: u64) -> Self {
+        Self { major: (stored >> 20 & 0xfff) as u32, minor: (stored & 0xf_ffff) as u32 }
+    }
+
+    /// The number in an inode item.
+    #[must_use]
+    pub const fn encode(self) -> u64 {
+        (self.major as u64 & 0xfff) << 20 | self.minor as u64 & 0xf_ffff
+    }
+}
+
+/// The four times of an inode.
+///
+/// ```
+/// use creamery_base::Timespec;
+/// use creamery_fs::Times;
+/// let then = Timespec { sec: -1, nsec: 5 };
+/// assert_eq!(Times::all(then).birth, then);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Last access.
+    pub access: Timespec,
+    /// Last change of the data.
+    pub modification: Timespec,
+    /// Last change of the inode.
+    pub change: Timespec,
+    /// Birth.
+    pub birth: Timespec,
+}
+
+impl Times {
+    /// All four the same.
+    #[must_use]
+    pub const fn all(time: Timespec) -> Self {
+        Self { access: time, modification: time, change: time, birth: time }
+    }
+}
+
+/// What is known about an inode without its data.
+///
+/// ```
+/// fn is_setuid(attributes: &creamery_fs::Attributes) -> bool {
+///     attributes.mode & 0o4000 != 0
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attributes {
+    /// The inode.
+    pub id: InodeId,
+    /// What it is.
+    pub kind: FileType,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Names; 1 for a directory.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Of a device node.
+    pub device: DeviceNumber,
+    /// Bytes in the file.
+    pub size: u64,
+    /// Bytes allocated for the file's data.
+    pub allocated: u64,
+    /// The times.
+    pub times: Times,
+    /// Flags.
+    pub flags: InodeFlags,
+    /// The transaction that made the inode; tells it from earlier filesystems' inodes with the same number.
+    pub generation: Generation,
+    /// Counts changes.
+    pub change_counter: u64,
+}
+
+impl Attributes {
+    pub(crate) fn new(id: InodeId, item: &InodeItem) -> Self {
+        Self {
+            id,
+            kind: item.kind(),
+            mode: item.mode,
+            nlink: item.nlink,
+            uid: item.uid,
+            gid: item.gid,
+            device: DeviceNumber::decode(item.rdev),
+            size: item.size,
+            allocated: item.nbytes,
+            times: Times {
+                access: item.atime,
+                modification: item.mtime,
+                change: item.ctime,
+                birth: item.otime,
+            },
+            flags: item.flags,
+            generation: item.generation,
+            change_counter: item.sequence,
+        }
+    }
+}
+
+/// A time to be set.
+///
+/// ```
+/// use creamery_base::Timespec;
+/// use creamery_fs::Time;
+/// assert_ne!(Time::Now, Time::At(Timespec::default()));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Time {
+    /// The time of the change.
+    Now,
+    /// This one.
+    At(Timespec),
+}
+
+/// Which attributes to change, and to what. The change time becomes now unless it is given.
+///
+/// ```
+/// use creamery_fs::SetAttributes;
+/// let chmod = SetAttributes { mode: Some(0o600), ..Default::default() };
+/// # assert!(chmod.uid.is_none());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttributes {
+    /// Permission bits (the type bits are ignored).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length of a file.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<Time>,
+    /// Last change of the data.
+    pub mtime: Option<Time>,
+    /// Last change of the inode.
+    pub ctime: Option<Time>,
+    /// Birth.
+    pub btime: Option<Time>,
+    /// Flags; those that describe the data as it is (such as `PREALLOC`) stay as they are.
+    pub flags: Option<InodeFlags>,
+    /// Take away set-user-id, and set-group-id where the group may execute, as a write by somebody else does.
+    pub kill_suid_sgid: bool,
+}
+
+/// The flags that can be set.
+const SETTABLE: InodeFlags = InodeFlags::NODATACOW
+    .union(InodeFlags::NOCOMPRESS)
+    .union(InodeFlags::COMPRESS)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC);
+
+/// Refuses a change of an inode that is marked as unchangeable.
+pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
+    if item.flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::READONLY)) {
+        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked immutable"));
+    }
+    Ok(())
+}
+
+/// Refuses a change other than appending of an inode that is marked as unchangeable or append-only.
+pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
+    check_not_immutable(item)?;
+    if item.flags.contains(InodeFlags::APPEND) {
+        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked append-only"));
+    }
+    Ok(())
+}
+
+/// Flags as they become when a caller asks for `wanted`.
+fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
+    let mut flags = item.flags - SETTABLE | wanted & SETTABLE;
+    if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
+        return Err(Error::invalid("the flags to compress and not to compress, both at once"));
+    }
+    let in_place = InodeFlags::NODATACOW;
+    if item.kind() == FileType::File && flags.contains(in_place) != item.flags.contains(in_place) {
+        // Data written so far has checksums, or has none: the flag cannot change under it.
+        if item.size != 0 {
+            return Err(Error::invalid("changing whether a file that is not empty is overwritten in place"));
+        }
+        flags.set(InodeFlags::NODATASUM, flags.contains(in_place));
+    }
+    Ok(flags)
+}
+
+impl SetAttributes {
+    /// The item with everything but the size changed.
+    fn changed(&self, item: &InodeItem, now: Timespec, running: Generation) -> Result<InodeItem> {
+        let mut item = item.clone();
+        let at = |time: Time| match time {
+            Time::Now => now,
+            Time::At(time) => time,
+        };
+        if let Some(flags) = self.flags {
+            item.flags = new_flags(&item, flags)?;
+        }
+        if let Some(mode) = self.mode {
+            item.mode = item.mode & !MODE_BITS | mode & MODE_BITS;
+        }
+        if self.kill_suid_sgid && !item.is_dir() {
+            item.mode &= !S_ISUID;
+            if item.mode & S_IXGRP != 0 {
+                item.mode &= !S_ISGID;
+            }
+        }
+        item.uid = self.uid.unwrap_or(item.uid);
+        item.gid = self.gid.unwrap_or(item.gid);
+        item.atime = self.atime.map_or(item.atime, at);
+        item.mtime = self.mtime.map_or(item.mtime, at);
+        item.otime = self.btime.map_or(item.otime, at);
+        item.ctime = self.ctime.map_or(now, at);
+        item.touch(running);
+        Ok(item)
+    }
+
+    fn is_only_size(&self) -> bool {
+        Self { size: None, ..*self } == Self::default()
+    }
+
+    fn check(&self, item: &InodeItem) -> Result<()> {
+        if self.flags.is_none() {
+            check_not_immutable(item)?;
+            if self.mode.is_some() || self.uid.is_some() || self.gid.is_some() || self.size.is_some() {
+                check_not_append_only(item)?;
+            }
+        }
+        for time in [self.atime, self.mtime, self.ctime, self.btime].into_iter().flatten() {
+            if let Time::At(time) = time
+                && time.nsec >= 1_000_000_000
+            {
+                return Err(Error::invalid("a time with more than 999,999,999 nanoseconds"));
+            }
+        }
+        match (self.size, item.kind()) {
+            (None, _) => Ok(()),
+            (Some(_), FileType::Directory) => Err(ErrorKind::IsADirectory.into()),
+            (Some(size), FileType::File) if size <= FILE_SIZE_MAX => Ok(()),
+            (Some(_), FileType::File) => Err(ErrorKind::FileTooLarge.into()),
+            (Some(_), _) => Err(Error::invalid("the size of something that is no file")),
+        }
+    }
+}
+
+impl Filesystem {
+    /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
+    pub fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<Attributes> {
+        let inode = self.inode_to_change(id)?;
+        let mut item = inode.write()?;
+        set.check(&item)?;
+        if let Some(size) = set.size {
+            let from = size.min(item.size);
+            let range = inode.ranges.exclusive(from, u64::MAX, Wait::Yes)?;
+            data::truncate(&self.engine, &inode, &mut item, size)?;
+            drop(range);
+            if set.is_only_size() {
+                return Ok(Attributes::new(id, &item));
+            }
+        }
+        let access = self.changed_access_acl(&inode, set)?;
+        let handle = self.engine.start(Units::items(2))?;
+        let (handle, changed) =
+            or_end(handle, |handle| set.changed(&item, self.engine.now(), handle.generation()))?;
+        let (handle, _) =
+            or_end(handle, |handle| match &access {
+                Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
+                    .apply(handle, &inode.tree, id.ino),
+                None => Ok(false),
+            })?;
+        let stored = inode.store(&handle, &changed);
+        finish(handle, stored)?;
+        *item = changed;
+        Ok(Attributes::new(id, &item))
+    }
+
+    /// The access ACL as a change of the mode makes it; none when the mode stays or there is no such list.
+    fn changed_access_acl(&self, inode: &Inode, set: &SetAttributes) -> Result<Option<Vec<u8>>> {
+        let Some(mode) = set.mode else { return Ok(None) };
+        let Some(value) = xattr::get_known(inode, acl::ACCESS, Wait::Yes)? else { return Ok(None) };
+        let Some(mut acl) = Acl::decode(&value)? else { return Ok(None) };
+        acl.set_permissions(mode);
+        Ok(Some(acl.encode()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_are_stored_as_the_kernel_does() {
+        assert_eq!(DeviceNumber { major: 5, minor: 300 }.encode(), 5_243_180);
+        assert_eq!(DeviceNumber { major: 259, minor: 70_000 }.encode(), 271_651_184);
+    }
+
+    #[test]
+    fn attributes_change_one_by_one() {
+        let now = Timespec { sec: 9, nsec: 9 };
+        let before = InodeItem { mode: 0o106_755, uid: 1, gid: 2, ..InodeItem::default() };
+        let change = |set: SetAttributes| set.changed(&before, now, Generation::new(7)).expect("valid");
+        assert_eq!(change(SetAttributes { mode: Some(0o140_644), ..Default::default() }).mode, 0o100_644);
+        assert_eq!(change(SetAttributes { kill_suid_sgid: true, ..Default::default() }).mode, 0o100_755);
+        let after = change(SetAttributes { uid: Some(5), atime: Some(Time::Now), ..Default::default() });
+        assert_eq!((after.uid, after.gid, after.atime, after.ctime), (5, 2, now, now));
+        assert_eq!((after.transid, after.sequence), (Generation::new(7), 1));
+        let old = Timespec { sec: -5_000_000_000, nsec: 1 };
+        let after = change(SetAttributes { ctime: Some(Time::At(old)), ..Default::default() });
+        assert_eq!((after.ctime, after.mtime), (old, before.mtime));
+    }
+
+    #[test]
+    fn overwriting_in_place_is_chosen_while_a_file_is_empty() {
+        let empty = InodeItem::default();
+        let flags = new_flags(&empty, InodeFlags::NODATACOW).expect("empty");
+        assert_eq!(flags, InodeFlags::NODATACOW | InodeFlags::NODATASUM);
+        let full = InodeItem { size: 1, flags: InodeFlags::PREALLOC, ..InodeItem::default() };
+        assert!(new_flags(&full, InodeFlags::NODATACOW).is_err());
+        assert_eq!(
+            new_flags(&full, InodeFlags::NODUMP).ok(),
+            Some(InodeFlags::PREALLOC | InodeFlags::NODUMP)
+        );
+        assert!(new_flags(&empty, InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS).is_err());
+    }
+}

@@ -1,0 +1,87 @@
+//! Making new inodes: with a name, and without one.
+//!
+//! A creation is four searches: the DIR_ITEM, the DIR_INDEX, the items of the inode (side by side at the tree's
+//! end), and the INODE_ITEM of the directory. The DIR_ITEM comes first: whether the name is taken shows when it is
+//! inserted, and then nothing has been changed yet.
+
+use std::sync::Arc;
+
+use creamery_base::{ErrorKind, InodeId, Result};
+use creamery_txn::Units;
+
+use crate::attributes::{Attributes, check_not_immutable};
+use crate::dir_item::Head;
+use crate::directory::{self, Target};
+use crate::filesystem::Filesystem;
+use crate::inode::InodeItem;
+use crate::name::Name;
+use crate::new_inode::{Draft, NewInode, NewKind};
+use crate::open_file::OpenFile;
+use crate::operation::{finish, or_end};
+
+/// Refuses making an entry in something that is no directory, is removed, or may not be changed.
+pub(crate) fn check_may_add(dir: &InodeItem) -> Result<()> {
+    if !dir.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    if dir.nlink == 0 {
+        return Err(ErrorKind::NotFound.into());
+    }
+    check_not_immutable(dir)
+}
+
+impl Filesystem {
+    /// Makes a new inode called `name` in `dir`.
+    pub fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
+        let name = Name::to_make(name)?;
+        let (subvolume, dir) = self.dir_to_change(dir)?;
+        if dir.id.ino == crate::keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        let mut dir_item = dir.write()?;
+        check_may_add(&dir_item)?;
+        let now = self.engine.now();
+        let mut draft = Draft::new(&dir, &dir_item, new, now)?;
+        let index = directory::next_index(&dir)?;
+        let handle = self.engine.start(Units::items(3 + draft.item_count()))?;
+        let running = handle.generation();
+        let (handle, (id, head)) = or_end(handle, |handle| {
+            let id = InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?);
+            let location = Target::Inode(id.ino).location();
+            let head = Head { location, transid: running, kind: draft.kind() };
+            directory::add_item(handle, &dir, name, &head)?;
+            Ok((id, head))
+        })?;
+        let size = dir_item.size.saturating_add(name.size_in_directory());
+        let changed = directory::touched(&dir_item, size, now, running);
+        let done = directory::add_index(&handle, &dir, index, name, &head)
+            .and_then(|()| draft.insert(&handle, &dir.tree, id.ino, Some((dir.id.ino, index, name))))
+            .and_then(|()| dir.store(&handle, &changed));
+        finish(handle, done)?;
+        *dir_item = changed;
+        dir.set_next_index(index + 1);
+        let attributes = Attributes::new(id, draft.item());
+        draft.publish(self, id, &dir.tree);
+        Ok(attributes)
+    }
+
+    /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given
+    /// a name before.
+    pub fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
+        if new.kind != NewKind::File {
+            return Err(creamery_base::Error::invalid("a file without a name that is no file"));
+        }
+        let (subvolume, dir) = self.dir_to_change(dir)?;
+        let dir_item = dir.write()?;
+        check_may_add(&dir_item)?;
+        let mut draft = Draft::new(&dir, &dir_item, new, self.engine.now())?;
+        let handle = self.engine.start(Units::items(1 + draft.item_count()))?;
+        let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
+        let done = draft.insert(&handle, &dir.tree, id.ino, None);
+        finish(handle, done)?;
+        let attributes = Attributes::new(id, draft.item());
+        let inode = draft.publish(self, id, &dir.tree);
+        inode.set_linkable();
+        Ok((attributes, Arc::new(OpenFile::new(inode))))
+    }
+}

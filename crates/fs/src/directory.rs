@@ -1,0 +1,233 @@
+//! The entries of a directory in its tree.
+//!
+//! Every name is there twice: in a DIR_ITEM, found by the hash of the name, and in a DIR_INDEX, whose number grows
+//! with every entry made and is the order in which the directory is read. The number is also in the inode's
+//! reference to its directory, so an entry that is found by name is found by number as well.
+//!
+//! # Invariants
+//! - DIR-1: a directory's size is twice the sum of the lengths of its names.
+//! - DIR-2: index numbers start at 2 and are never used again while the directory has a later one; a position in a
+//!   listing stays valid whatever is removed.
+//!
+//! # Locking
+//! Changes are made with the write guard of the directory's item held.
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_tree::Tree;
+use creamery_txn::Handle;
+
+use crate::dir_item::{self, HEADER_LEN, Head};
+use crate::inode::{Inode, InodeItem};
+use crate::keys;
+use crate::name::Name;
+
+/// The number of a directory's first entry: 0 and 1 stand for `.` and `..` in listings.
+pub(crate) const FIRST_INDEX: u64 = 2;
+
+/// What an entry stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// An inode of the same subvolume.
+    Inode(ObjectId),
+    /// The root directory of another subvolume.
+    Subvolume(TreeId),
+}
+
+impl Target {
+    /// By the key in the entry.
+    pub(crate) fn from_location(location: Key, dir: InodeId) -> Result<Self> {
+        match location.kind {
+            KeyType::INODE_ITEM => Ok(Self::Inode(location.objectid)),
+            KeyType::ROOT_ITEM => Ok(Self::Subvolume(TreeId::from(location.objectid))),
+            _ => Err(Error::new(ErrorKind::Corrupt, format!("directory {dir}: entry points to {location}"))),
+        }
+    }
+
+    /// The key for the entry.
+    pub(crate) const fn location(self) -> Key {
+        match self {
+            Self::Inode(ino) => keys::inode_item(ino),
+            Self::Subvolume(id) => keys::subvolume_location(id),
+        }
+    }
+}
+
+/// An entry looked up by its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub(crate) target: Target,
+    /// Whether the name has its DIR_ITEM for itself.
+    alone: bool,
+}
+
+/// The answer to a look-up by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) found: Option<Found>,
+    /// Bytes of the DIR_ITEM where the name is or would go; 0 = there is none yet.
+    item_len: usize,
+}
+
+impl Slot {
+    /// Refuses a name that finds no room beside others with the same hash.
+    pub(crate) fn check_room(&self, tree: &Tree, name: Name<'_>) -> Result<()> {
+        if self.item_len + HEADER_LEN + name.bytes().len() <= tree.max_item_size() {
+            Ok(())
+        } else {
+            Err(no_room())
+        }
+    }
+}
+
+fn no_room() -> Error {
+    Error::new(ErrorKind::NoSpace, "adding one more name with the same hash to a directory")
+}
+
+/// Looks `name` up in `dir`.
+pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Result<Slot> {
+    let key = keys::dir_item(dir.ino, name.bytes());
+    let slot = tree.get(&key, wait, |item| {
+        let found = match dir_item::find(item, name.bytes())? {
+            Some((entry, place)) => Some(Found {
+                target: Target::from_location(entry.location, dir)?,
+                alone: place.len() == item.len(),
+            }),
+            None => None,
+        };
+        Ok(Slot { found, item_len: item.len() })
+    })?;
+    slot.unwrap_or(Ok(Slot { found: None, item_len: 0 }))
+}
+
+/// Makes the DIR_ITEM entry. The first change of an operation: when it fails, nothing was changed.
+pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &Head) -> Result<()> {
+    let key = keys::dir_item(dir.id.ino, name.bytes());
+    let item = dir_item::single(head, name);
+    match dir.tree.insert(handle, &key, &item) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    if find(&dir.tree, dir.id, name, Wait::Yes)?.found.is_some() {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    match dir.tree.extend(handle, &key, &item) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(lost(dir.id, &key)),
+        Err(error) if error.kind() == ErrorKind::Range => Err(no_room()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes the DIR_INDEX entry.
+pub(crate) fn add_index(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    index: u64,
+    name: Name<'_>,
+    head: &Head,
+) -> Result<()> {
+    dir.tree.insert(handle, &keys::dir_index(dir.id.ino, index), &dir_item::single(head, name))
+}
+
+/// Removes both entries of `name`, which [`find`] found under the same guard.
+pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
+    let key = keys::dir_item(dir.id.ino, name.bytes());
+    let rest = dir.tree.get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
+    match rest.transpose()?.flatten() {
+        None => return Err(lost(dir.id, &key)),
+        Some(rest) if rest.is_empty() => {
+            dir.tree.remove(handle, &key)?;
+        }
+        Some(rest) => dir.tree.upsert(handle, &key, &rest)?,
+    }
+    remove_index(handle, dir, index)
+}
+
+/// Removes both entries of a name, given what [`find`] said about it under the same guard.
+pub(crate) fn remove_found(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    found: &Found,
+    index: u64,
+) -> Result<()> {
+    if !found.alone {
+        return remove(handle, dir, name, index);
+    }
+    let key = keys::dir_item(dir.id.ino, name.bytes());
+    if !dir.tree.remove(handle, &key)? {
+        return Err(lost(dir.id, &key));
+    }
+    remove_index(handle, dir, index)
+}
+
+fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
+    let key = keys::dir_index(dir.id.ino, index);
+    if dir.tree.remove(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
+}
+
+/// Makes both entries of `name` stand for something else.
+pub(crate) fn redirect(
+    handle: &Handle<'_>,
+    dir: &Inode,
+    name: Name<'_>,
+    index: u64,
+    head: &Head,
+) -> Result<()> {
+    for key in [keys::dir_item(dir.id.ino, name.bytes()), keys::dir_index(dir.id.ino, index)] {
+        let done = dir.tree.update(handle, &key, |item| head.redirect(item, name.bytes()))?;
+        if !done.transpose()?.unwrap_or(false) {
+            return Err(lost(dir.id, &key));
+        }
+    }
+    Ok(())
+}
+
+fn lost(dir: InodeId, key: &Key) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that its other items have"))
+}
+
+/// The number for the next entry of `dir`. The caller holds the write guard of its item.
+pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
+    let known = dir.next_index();
+    if known != 0 {
+        return Ok(known);
+    }
+    let last = keys::dir_index(dir.id.ino, u64::MAX);
+    let cursor = dir.tree.cursor_at_or_before(&last, Wait::Yes)?;
+    let next = match cursor.item() {
+        Some((key, _)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
+            key.offset.checked_add(1).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::TooManyLinks,
+                    format!("directory {}: its index numbers are used up", dir.id),
+                )
+            })?
+        }
+        _ => FIRST_INDEX,
+    };
+    drop(cursor);
+    let next = next.max(FIRST_INDEX);
+    dir.set_next_index(next);
+    Ok(next)
+}
+
+/// Whether a directory has no entries.
+pub(crate) fn is_empty(tree: &Tree, dir: ObjectId) -> Result<bool> {
+    let cursor = tree.cursor(&Key::new(dir, KeyType::DIR_ITEM, 0), Wait::Yes)?;
+    Ok(match cursor.item() {
+        Some((key, _)) => key.objectid != dir || key.kind > KeyType::DIR_INDEX,
+        None => true,
+    })
+}
+
+/// The item of a directory after an entry was added or removed.
+pub(crate) fn touched(item: &InodeItem, size: u64, now: Timespec, running: Generation) -> InodeItem {
+    let mut item = item.clone();
+    item.size = size;
+    item.mtime = now;
+    item.ctime = now;
+    item.touch(running);
+    item
+}

@@ -1,0 +1,60 @@
+//! Write guards of several inodes at once, taken in ascending [`InodeId`].
+//!
+//! An operation on names locks the directories first, because only they tell which inodes the names stand for.
+//! It then *tries* the inodes: trying cannot wait, so it needs no order. When that fails, it lets go of everything,
+//! locks all of them in order, and looks the names up once more.
+
+use creamery_base::{InodeId, Result};
+use parking_lot::RwLockWriteGuard;
+use smallvec::SmallVec;
+
+use crate::inode::{Inode, InodeItem};
+
+/// Inodes locked for one operation.
+pub(crate) struct Guards<'a> {
+    held: SmallVec<[(&'a Inode, RwLockWriteGuard<'a, InodeItem>); 4]>,
+}
+
+impl<'a> Guards<'a> {
+    /// Locks `inodes` in order; one that is named twice is locked once.
+    pub(crate) fn lock(inodes: &[&'a Inode]) -> Result<Self> {
+        let mut sorted: SmallVec<[&'a Inode; 4]> = SmallVec::from_slice(inodes);
+        sorted.sort_unstable_by_key(|inode| inode.id);
+        sorted.dedup_by_key(|inode| inode.id);
+        let mut held = SmallVec::new();
+        for inode in sorted {
+            held.push((inode, inode.write()?));
+        }
+        Ok(Self { held })
+    }
+
+    /// Adds one more without waiting; `false` when somebody else has it.
+    pub(crate) fn try_add(&mut self, inode: &'a Inode) -> Result<bool> {
+        if self.position(inode.id).is_some() {
+            return Ok(true);
+        }
+        match inode.try_write()? {
+            Some(guard) => {
+                self.held.push((inode, guard));
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn position(&self, id: InodeId) -> Option<usize> {
+        self.held.iter().position(|(inode, _)| inode.id == id)
+    }
+
+    /// The item of a locked inode.
+    pub(crate) fn item(&self, id: InodeId) -> &InodeItem {
+        let at = self.position(id).expect("the inode is one of those locked");
+        &self.held[at].1
+    }
+
+    /// The item of a locked inode, to be changed once the tree has been.
+    pub(crate) fn item_mut(&mut self, id: InodeId) -> &mut InodeItem {
+        let at = self.position(id).expect("the inode is one of those locked");
+        &mut self.held[at].1
+    }
+}

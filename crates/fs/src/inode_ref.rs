@@ -1,0 +1,297 @@
+//! From an inode to its names: INODE_REF and INODE_EXTREF items.
+//!
+//! An INODE_REF item holds all names that an inode has in one directory, packed one after the other. When one more
+//! name would not fit in a leaf, it goes into an INODE_EXTREF item, whose key is a hash of directory and name;
+//! those whose hashes collide are packed likewise. Each name carries its DIR_INDEX number.
+//!
+//! # Invariants
+//! - REF-1: a name of an inode is in exactly one of the two.
+//! - REF-2: every slice handed out lies inside the item; a length that does not fit is reported as damage.
+
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_format::{CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef};
+use creamery_tree::Tree;
+use creamery_txn::Handle;
+use zerocopy::IntoBytes;
+
+use crate::dir_item::ItemBytes;
+use crate::keys;
+use crate::name::Name;
+
+/// One name of an inode, found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    /// The number of its DIR_INDEX.
+    pub(crate) index: u64,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Ref,
+    Extref,
+}
+
+/// Where a name lies inside an item.
+struct Spot {
+    index: u64,
+    start: usize,
+    end: usize,
+}
+
+fn damaged(damage: CorruptKind) -> Error {
+    Error::with_source(ErrorKind::Corrupt, "inode reference", damage)
+}
+
+/// Finds (`parent`, `name`) in an item. An INODE_REF item has its parent in the key.
+fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<Option<Spot>> {
+    let mut start = 0;
+    match place {
+        Place::Ref => {
+            for found in InodeRefs::new(item) {
+                let found = found.map_err(damaged)?;
+                let end = start + RawInodeRef::LEN + found.name.len();
+                if found.name == name {
+                    return Ok(Some(Spot { index: found.index, start, end }));
+                }
+                start = end;
+            }
+        }
+        Place::Extref => {
+            for found in InodeExtrefs::new(item) {
+                let found = found.map_err(damaged)?;
+                let end = start + RawInodeExtref::LEN + found.name.len();
+                if found.parent == parent.get() && found.name == name {
+                    return Ok(Some(Spot { index: found.index, start, end }));
+                }
+                start = end;
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn key(place: Place, ino: ObjectId, parent: ObjectId, name: &[u8]) -> Key {
+    match place {
+        Place::Ref => keys::inode_ref(ino, parent),
+        Place::Extref => keys::inode_extref(ino, parent, name),
+    }
+}
+
+/// Finds the name `name` that `ino` has in `parent`.
+pub(crate) fn find(tree: &Tree, ino: ObjectId, parent: ObjectId, name: Name<'_>) -> Result<Option<Link>> {
+    for place in [Place::Ref, Place::Extref] {
+        let spot = tree.get(&key(place, ino, parent, name.bytes()), Wait::Yes, |item| {
+            find_in(item, place, parent, name.bytes())
+        })?;
+        if let Some(spot) = spot.transpose()?.flatten() {
+            return Ok(Some(Link { index: spot.index, place }));
+        }
+    }
+    Ok(None)
+}
+
+/// Like [`find`], for a name that a directory entry says is there.
+pub(crate) fn find_entry(tree: &Tree, id: InodeId, parent: ObjectId, name: Name<'_>) -> Result<Link> {
+    find(tree, id.ino, parent, name)?.ok_or_else(|| {
+        let text = format!("inode {id}: no reference to directory {parent} for one of its names");
+        Error::new(ErrorKind::Corrupt, text)
+    })
+}
+
+/// The bytes of an INODE_REF item with one name.
+pub(crate) fn single(index: u64, name: Name<'_>) -> ItemBytes {
+    let raw = RawInodeRef { index: index.into(), name_len: name.len_u16().into() };
+    let mut item = ItemBytes::from_slice(raw.as_bytes());
+    item.extend_from_slice(name.bytes());
+    item
+}
+
+fn single_extref(parent: ObjectId, index: u64, name: Name<'_>) -> ItemBytes {
+    let raw =
+        RawInodeExtref { parent: parent.get().into(), index: index.into(), name_len: name.len_u16().into() };
+    let mut item = ItemBytes::from_slice(raw.as_bytes());
+    item.extend_from_slice(name.bytes());
+    item
+}
+
+/// Whether names may go into INODE_EXTREF items (the filesystem's feature).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extrefs {
+    Yes,
+    No,
+}
+
+/// Adds a name. When it fails, nothing was changed.
+pub(crate) fn add(
+    handle: &Handle<'_>,
+    tree: &Tree,
+    ino: ObjectId,
+    parent: ObjectId,
+    (index, name): (u64, Name<'_>),
+    extrefs: Extrefs,
+) -> Result<()> {
+    let refused = match put(handle, tree, &keys::inode_ref(ino, parent), &single(index, name)) {
+        Err(error) if error.kind() == ErrorKind::Range => error,
+        other => return other,
+    };
+    if extrefs == Extrefs::No {
+        return Err(Error::with_source(ErrorKind::TooManyLinks, "adding a name to an inode", refused));
+    }
+    let key = keys::inode_extref(ino, parent, name.bytes());
+    match put(handle, tree, &key, &single_extref(parent, index, name)) {
+        Err(error) if error.kind() == ErrorKind::Range => {
+            Err(Error::with_source(ErrorKind::TooManyLinks, "adding a name to an inode", error))
+        }
+        other => other,
+    }
+}
+
+fn put(handle: &Handle<'_>, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
+    match tree.insert(handle, key, bytes) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        other => return other,
+    }
+    if tree.extend(handle, key, bytes)? {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorKind::Corrupt, format!("{key} is there and is not")))
+    }
+}
+
+/// The item without the name.
+fn cut(tree: &Tree, key: &Key, place: Place, parent: ObjectId, name: Name<'_>) -> Result<ItemBytes> {
+    let rest = tree.get(key, Wait::Yes, |item| -> Result<Option<ItemBytes>> {
+        let Some(spot) = find_in(item, place, parent, name.bytes())? else { return Ok(None) };
+        let mut rest = ItemBytes::from_slice(&item[..spot.start]);
+        rest.extend_from_slice(&item[spot.end..]);
+        Ok(Some(rest))
+    })?;
+    rest.transpose()?
+        .flatten()
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{key} lost a name that was found there")))
+}
+
+/// Removes a name that [`find`] found.
+pub(crate) fn remove(
+    handle: &Handle<'_>,
+    tree: &Tree,
+    ino: ObjectId,
+    parent: ObjectId,
+    name: Name<'_>,
+    link: Link,
+) -> Result<()> {
+    let key = key(link.place, ino, parent, name.bytes());
+    let rest = cut(tree, &key, link.place, parent, name)?;
+    if rest.is_empty() { tree.remove(handle, &key).map(|_| ()) } else { tree.upsert(handle, &key, &rest) }
+}
+
+/// A name as an inode's reference spells it: which directory, and what in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Spelling<'a> {
+    pub(crate) dir: ObjectId,
+    pub(crate) name: Name<'a>,
+}
+
+/// What [`respell`] left to do.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Respelled {
+    /// Nothing.
+    Whole,
+    /// The old spelling is still there.
+    OldRemains,
+}
+
+/// Gives a name that [`find`] found another spelling and number. When it fails, nothing was changed;
+/// [`Respelled::finish`] does the rest.
+pub(crate) fn respell(
+    handle: &Handle<'_>,
+    tree: &Tree,
+    ino: ObjectId,
+    (old, link): (Spelling<'_>, Link),
+    (new, index): (Spelling<'_>, u64),
+    extrefs: Extrefs,
+) -> Result<Respelled> {
+    if link.place == Place::Ref && old.dir == new.dir {
+        let key = keys::inode_ref(ino, old.dir);
+        let mut item = cut(tree, &key, Place::Ref, old.dir, old.name)?;
+        item.extend_from_slice(&single(index, new.name));
+        if item.len() <= tree.max_item_size() {
+            tree.upsert(handle, &key, &item)?;
+            return Ok(Respelled::Whole);
+        }
+    }
+    add(handle, tree, ino, new.dir, (index, new.name), extrefs)?;
+    Ok(Respelled::OldRemains)
+}
+
+impl Respelled {
+    /// Removes the old spelling if it is still there.
+    pub(crate) fn finish(
+        self,
+        handle: &Handle<'_>,
+        tree: &Tree,
+        ino: ObjectId,
+        old: Spelling<'_>,
+        link: Link,
+    ) -> Result<()> {
+        match self {
+            Self::Whole => Ok(()),
+            Self::OldRemains => remove(handle, tree, ino, old.dir, old.name, link),
+        }
+    }
+}
+
+/// The directory of an inode's first name.
+pub(crate) fn first_parent(tree: &Tree, id: InodeId, wait: Wait) -> Result<ObjectId> {
+    let cursor = tree.cursor(&Key::new(id.ino, KeyType::INODE_REF, 0), wait)?;
+    match cursor.item() {
+        Some((key, _)) if key.objectid == id.ino && key.kind == KeyType::INODE_REF => {
+            Ok(ObjectId::new(key.offset))
+        }
+        Some((key, item)) if key.objectid == id.ino && key.kind == KeyType::INODE_EXTREF => {
+            let first = InodeExtrefs::new(item).next();
+            let first = first.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{key} is empty")))?;
+            Ok(ObjectId::new(first.map_err(damaged)?.parent))
+        }
+        _ => Err(Error::new(ErrorKind::NotFound, format!("looking for a name of inode {id}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(bytes: &[u8]) -> Name<'_> {
+        Name::new(bytes).expect("a valid name")
+    }
+
+    #[test]
+    fn names_are_found_in_packed_references() {
+        let parent = ObjectId::new(256);
+        let mut item = single(2, name(b"a"));
+        item.extend_from_slice(&single(7, name(b"abc")));
+        let spot = find_in(&item, Place::Ref, parent, b"abc").expect("valid").expect("there");
+        assert_eq!((spot.index, spot.start, spot.end), (7, 11, 24));
+        assert!(find_in(&item, Place::Ref, parent, b"ab").expect("valid").is_none());
+        let mut item = single_extref(ObjectId::new(300), 4, name(b"x"));
+        item.extend_from_slice(&single_extref(parent, 5, name(b"x")));
+        assert_eq!(
+            find_in(&item, Place::Extref, parent, b"x").expect("valid").map(|spot| spot.index),
+            Some(5)
+        );
+    }
+
+    #[test]
+    fn a_reference_that_is_cut_short_is_damage() {
+        let parent = ObjectId::new(256);
+        for (place, item) in
+            [(Place::Ref, single(2, name(b"abcd"))), (Place::Extref, single_extref(parent, 2, name(b"abcd")))]
+        {
+            for cut in 1..item.len() {
+                assert!(find_in(&item[..cut], place, parent, b"abcd").is_err(), "{place:?} cut to {cut}");
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The table of live inodes: from an [`InodeId`] to its one object.
+//!
+//! The table keeps an object alive for a while after its last user let go, so that the next operation on it finds
+//! it. It holds about `capacity` objects: past that, an insertion looks at a few of the oldest entries and forgets
+//! those that nobody uses and nobody asked for since they were looked at last (the clock algorithm). Objects in
+//! use are never forgotten, so the table can outgrow its capacity by as many as are in use.
+//!
+//! An inode without a name is held weakly: it must go when its last user does, for then its items are deleted.
+//!
+//! # Invariants
+//! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it, and under the shard's lock.
+//! - TABLE-2: an item read from the tree becomes an object only if no object left the shard since before the read;
+//!   else the item may be older than what that object wrote, and it is read again.
+//!
+//! # Locking
+//! One mutex per shard, short: no I/O and no other lock under it but the list of doomed inodes.
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Weak};
+
+use creamery_base::InodeId;
+use parking_lot::Mutex;
+
+use crate::inode::Inode;
+
+const SHARDS: usize = 32;
+/// Old entries looked at per insertion into a full shard.
+const SWEEP_STEPS: usize = 8;
+
+/// The table.
+pub(crate) struct InodeTable {
+    shards: Vec<Mutex<Shard>>,
+    shard_capacity: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    map: HashMap<InodeId, Slot, BuildHasherDefault<IdHasher>>,
+    /// Keys of the map in the order of the clock's hand.
+    clock: VecDeque<InodeId>,
+    /// How many objects have left the shard.
+    removals: u64,
+}
+
+struct Slot {
+    object: Held,
+    asked_for: bool,
+}
+
+enum Held {
+    Strong(Arc<Inode>),
+    Weak(Weak<Inode>),
+}
+
+impl Held {
+    fn get(&self) -> Option<Arc<Inode>> {
+        match self {
+            Self::Strong(inode) => Some(Arc::clone(inode)),
+            Self::Weak(inode) => inode.upgrade(),
+        }
+    }
+
+    /// Whether nobody outside the table has the object.
+    fn is_idle(&self) -> bool {
+        match self {
+            Self::Strong(inode) => Arc::strong_count(inode) == 1,
+            Self::Weak(inode) => inode.strong_count() == 0,
+        }
+    }
+}
+
+/// Inode ids are small numbers without a structure that an attacker gains by choosing.
+#[derive(Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+fn shard_of(id: InodeId) -> usize {
+    let mut hasher = IdHasher::default();
+    hasher.write_u64(id.subvolume.get());
+    hasher.write_u64(id.ino.get());
+    (hasher.finish() >> 40) as usize % SHARDS
+}
+
+/// The answer of [`InodeTable::get`].
+pub(crate) enum Known {
+    /// The object.
+    Here(Arc<Inode>),
+    /// No object; the stamp goes with the item read next (TABLE-2).
+    Absent(Stamp),
+}
+
+/// Tells whether an object left a shard since.
+#[derive(Clone, Copy)]
+pub(crate) struct Stamp(u64);
+
+impl InodeTable {
+    /// A table for about `capacity` objects.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
+    }
+
+    /// The object of `id`, if there is one.
+    pub(crate) fn get(&self, id: InodeId) -> Known {
+        let mut shard = self.shards[shard_of(id)].lock();
+        let removals = shard.removals;
+        if let Some(slot) = shard.map.get_mut(&id)
+            && let Some(inode) = slot.object.get()
+        {
+            slot.asked_for = true;
+            return Known::Here(inode);
+        }
+        Known::Absent(Stamp(removals))
+    }
+
+    /// Makes `inode`, whose item was read after `stamp` was given, the object of its id, or returns the one that
+    /// somebody else made meanwhile. `None` when the item has to be read again.
+    pub(crate) fn publish_read(&self, inode: Inode, stamp: Stamp) -> Option<Arc<Inode>> {
+        let mut shard = self.shards[shard_of(inode.id)].lock();
+        if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
+            return Some(other);
+        }
+        if shard.removals != stamp.0 {
+            return None;
+        }
+        Some(self.put(&mut shard, inode))
+    }
+
+    /// Makes `inode`, whose item was just inserted into the tree, the object of its id.
+    pub(crate) fn publish_new(&self, inode: Inode) -> Arc<Inode> {
+        let mut shard = self.shards[shard_of(inode.id)].lock();
+        // Somebody who guessed the number may have read the item as soon as it was in the tree.
+        if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
+            inode.set_gone();
+            return other;
+        }
+        self.put(&mut shard, inode)
+    }
+
+    fn put(&self, shard: &mut Shard, inode: Inode) -> Arc<Inode> {
+        let id = inode.id;
+        let weak = inode.item.read().nlink == 0;
+        let inode = Arc::new(inode);
+        let object = if weak { Held::Weak(Arc::downgrade(&inode)) } else { Held::Strong(Arc::clone(&inode)) };
+        match shard.map.entry(id) {
+            MapEntry::Occupied(mut dead) => dead.get_mut().object = object,
+            MapEntry::Vacant(place) => {
+                place.insert(Slot { object, asked_for: false });
+                shard.clock.push_back(id);
+            }
+        }
+        if shard.map.len() > self.shard_capacity {
+            shard.sweep();
+        }
+        inode
+    }
+
+    /// Holds the object weakly from now on: its last name is gone. Returns whether the caller is its only user.
+    pub(crate) fn doom(&self, inode: &Arc<Inode>) -> bool {
+        let mut shard = self.shards[shard_of(inode.id)].lock();
+        let weak = Held::Weak(Arc::downgrade(inode));
+        let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
+        slot.object = weak;
+        Arc::strong_count(inode) == 1
+    }
+
+    /// Keeps the object again: it has a name (once more).
+    pub(crate) fn keep(&self, inode: &Arc<Inode>) {
+        let mut shard = self.shards[shard_of(inode.id)].lock();
+        let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
+        slot.object = Held::Strong(Arc::clone(inode));
+    }
+
+    /// Forgets an id whose object is gone.
+    pub(crate) fn forget_dead(&self, id: InodeId) {
+        let mut shard = self.shards[shard_of(id)].lock();
+        if shard.map.get(&id).is_some_and(|slot| slot.object.is_idle()) {
+            shard.map.remove(&id);
+            shard.removals += 1;
+        }
+    }
+
+    /// How many ids the table knows.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
+    }
+}
+
+impl Shard {
+    fn sweep(&mut self) {
+        for _ in 0..SWEEP_STEPS {
+            let Some(id) = self.clock.pop_front() else { return };
+            let MapEntry::Occupied(mut entry) = self.map.entry(id) else { continue };
+            let slot = entry.get_mut();
+            if slot.object.is_idle() && !slot.asked_for {
+                entry.remove();
+                self.removals += 1;
+                return;
+            }
+            slot.asked_for = false;
+            self.clock.push_back(id);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Giving an inode one more name.
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_format::LINK_MAX;
+use creamery_txn::Units;
+
+use crate::attributes::{Attributes, check_not_append_only};
+use crate::create::check_may_add;
+use crate::dir_item::Head;
+use crate::directory::{self, Target};
+use crate::filesystem::Filesystem;
+use crate::guards::Guards;
+use crate::inode::InodeItem;
+use crate::inode_ref;
+use crate::keys;
+use crate::name::Name;
+use crate::operation::{finish, or_end};
+
+fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
+    if target.is_dir() {
+        return Err(Error::new(ErrorKind::PermissionDenied, "a second name for a directory"));
+    }
+    check_not_append_only(target)?;
+    if target.nlink == 0 && !linkable {
+        return Err(ErrorKind::NotFound.into());
+    }
+    if target.nlink >= LINK_MAX {
+        return Err(ErrorKind::TooManyLinks.into());
+    }
+    Ok(())
+}
+
+impl Filesystem {
+    /// Gives the inode `target` the name `name` in `dir`.
+    pub fn link(&self, target: InodeId, dir: InodeId, name: &[u8]) -> Result<Attributes> {
+        let name = Name::to_make(name)?;
+        if target.subvolume != dir.subvolume {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        if dir.ino == keys::EMPTY_SUBVOLUME_DIR || target.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        let (_, dir) = self.dir_to_change(dir)?;
+        let target = self.inode(target, Wait::Yes)?;
+        let mut guards = Guards::lock(&[&dir, &target])?;
+        check_may_add(guards.item(dir.id))?;
+        check_may_link(guards.item(target.id), target.is_linkable())?;
+        let slot = directory::find(&dir.tree, dir.id, name, Wait::Yes)?;
+        if slot.found.is_some() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        slot.check_room(&dir.tree, name)?;
+        let index = directory::next_index(&dir)?;
+        let now = self.engine.now();
+        let handle = self.engine.start(Units::items(7))?;
+        let running = handle.generation();
+
+        let mut new_target = guards.item(target.id).clone();
+        let was_nameless = new_target.nlink == 0;
+        new_target.nlink += 1;
+        new_target.ctime = now;
+        new_target.touch(running);
+        let dir_item = guards.item(dir.id);
+        let size = dir_item.size.saturating_add(name.size_in_directory());
+        let new_dir = directory::touched(dir_item, size, now, running);
+        let head = Head {
+            location: Target::Inode(target.id.ino).location(),
+            transid: running,
+            kind: new_target.kind(),
+        };
+
+        // The reference first: it may be refused, and then nothing was changed.
+        let (handle, ()) = or_end(handle, |handle| {
+            inode_ref::add(handle, &dir.tree, target.id.ino, dir.id.ino, (index, name), self.extrefs)
+        })?;
+        let done = (|| {
+            directory::add_item(&handle, &dir, name, &head)?;
+            directory::add_index(&handle, &dir, index, name, &head)?;
+            if was_nameless {
+                dir.tree.remove(&handle, &keys::orphan(target.id.ino))?;
+            }
+            target.store(&handle, &new_target)?;
+            dir.store(&handle, &new_dir)
+        })();
+        finish(handle, done)?;
+        let attributes = Attributes::new(target.id, &new_target);
+        *guards.item_mut(target.id) = new_target;
+        *guards.item_mut(dir.id) = new_dir;
+        dir.set_next_index(index + 1);
+        if was_nameless {
+            self.table.keep(&target);
+        }
+        Ok(attributes)
+    }
+}

@@ -1,0 +1,57 @@
+//! Finding an inode by its directory and name.
+
+use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
+
+use crate::attributes::Attributes;
+use crate::directory;
+use crate::filesystem::Filesystem;
+use crate::inode_ref;
+use crate::keys;
+use crate::name::Name;
+
+impl Filesystem {
+    /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
+    pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
+        let inode = self.inode(dir, wait)?;
+        // Held until the entry was read: a rename takes an entry away before it puts the other one there.
+        let item = inode.read(wait)?;
+        if !item.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let target = match name {
+            b"." => return Ok(dir),
+            b".." => {
+                drop(item);
+                return self.parent(dir, wait);
+            }
+            _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
+            _ => {
+                directory::find(&inode.tree, dir, Name::new(name)?, wait)?
+                    .found
+                    .ok_or(ErrorKind::NotFound)?
+                    .target
+            }
+        };
+        self.resolve(dir, name, target, wait)
+    }
+
+    /// The attributes of an inode.
+    pub fn stat(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
+        let inode = self.inode(id, wait)?;
+        let item = inode.read(wait)?;
+        Ok(Attributes::new(id, &item))
+    }
+
+    /// The directory that `id` is in, or one of them; the root of the top level is its own parent.
+    pub fn parent(&self, id: InodeId, wait: Wait) -> Result<InodeId> {
+        if id.ino == ObjectId::FIRST_FREE {
+            return Ok(self.parent_of_subvolume(id.subvolume, wait)?.unwrap_or(id));
+        }
+        if id.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Ok(InodeId::new(id.subvolume, ObjectId::FIRST_FREE));
+        }
+        let subvolume = self.subvolume(id.subvolume, wait)?;
+        let parent = inode_ref::first_parent(&subvolume.tree, id, wait)?;
+        Ok(InodeId::new(id.subvolume, parent))
+    }
+}

@@ -1,0 +1,383 @@
+//! What a new inode is made from, and its items.
+//!
+//! All items of a new inode stand side by side at the end of the tree, since its number is the highest so far:
+//! INODE_ITEM, INODE_REF, XATTR_ITEMs in the order of their hashes, and the EXTENT_DATA of a symbolic link. They
+//! are inserted together, with one search.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec};
+use creamery_format::Key;
+use creamery_tree::Tree;
+use creamery_txn::Handle;
+use smallvec::SmallVec;
+
+use crate::acl::{self, Acl};
+use crate::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
+use crate::dir_item::{self, Head, ItemBytes};
+use crate::filesystem::Filesystem;
+use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
+use crate::inode_ref;
+use crate::keys;
+use crate::name::Name;
+use crate::symlink;
+use crate::xattr;
+
+/// What a new inode is to be.
+///
+/// ```
+/// use creamery_fs::NewKind;
+/// assert_ne!(NewKind::File, NewKind::Symlink(b"target"));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewKind<'a> {
+    /// An empty file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this.
+    Symlink(&'a [u8]),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+}
+
+impl NewKind<'_> {
+    /// The type of the inode.
+    #[must_use]
+    pub const fn file_type(&self) -> FileType {
+        match self {
+            Self::File => FileType::File,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+            Self::CharDevice(_) => FileType::CharDevice,
+            Self::BlockDevice(_) => FileType::BlockDevice,
+        }
+    }
+}
+
+/// What a new inode takes over from its directory.
+///
+/// ```
+/// assert_eq!(creamery_fs::Inherit::default(), creamery_fs::Inherit::FromDirectory);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Inherit {
+    /// What POSIX and Linux say: the group and set-group-id bit of a set-group-id directory, the default ACL,
+    /// compression and overwriting in place.
+    #[default]
+    FromDirectory,
+    /// Nothing but flags: mode, owner, group and attributes are exactly those given. For copies of what exists.
+    OnlyFlags,
+}
+
+/// What a new inode is made from.
+///
+/// ```
+/// use creamery_fs::{NewInode, NewKind};
+/// let directory = NewInode { kind: NewKind::Directory, mode: 0o777, umask: 0o022, ..NewInode::file(0) };
+/// # assert_eq!(directory.uid, 0);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct NewInode<'a> {
+    /// What it is.
+    pub kind: NewKind<'a>,
+    /// Permission bits; a symbolic link has all nine.
+    pub mode: u32,
+    /// Bits taken from the mode, unless a default ACL says what it is to be.
+    pub umask: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group, unless the directory says what it is to be.
+    pub gid: u32,
+    /// Times; now if none.
+    pub times: Option<Times>,
+    /// Extended attributes.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+    /// What the directory has a say in.
+    pub inherit: Inherit,
+}
+
+impl NewInode<'_> {
+    /// A file of root's with these permission bits.
+    #[must_use]
+    pub const fn file(mode: u32) -> Self {
+        Self {
+            kind: NewKind::File,
+            mode,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            times: None,
+            xattrs: &[],
+            inherit: Inherit::FromDirectory,
+        }
+    }
+
+    /// A directory of root's with these permission bits.
+    #[must_use]
+    pub const fn directory(mode: u32) -> Self {
+        Self { kind: NewKind::Directory, ..NewInode::file(mode) }
+    }
+}
+
+/// A new inode before it has a number and a transaction.
+pub(crate) struct Draft<'a> {
+    item: InodeItem,
+    target: Option<&'a [u8]>,
+    /// Attributes by the hash of their names, which is the order of their items.
+    xattrs: BTreeMap<u64, SmallVec<[Attribute; 1]>>,
+    default_acl: Option<Arc<Acl>>,
+}
+
+struct Attribute {
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<'a> Draft<'a> {
+    /// Works out what the inode will be in `dir`. The caller holds the guard of `dir_item`.
+    pub(crate) fn new(dir: &Inode, dir_item: &InodeItem, new: &NewInode<'a>, now: Timespec) -> Result<Self> {
+        let kind = new.kind.file_type();
+        let times = new.times.unwrap_or(Times::all(now));
+        let mut draft = Self {
+            item: InodeItem {
+                nlink: 1,
+                uid: new.uid,
+                gid: new.gid,
+                mode: kind.mode_bits() | new.mode & MODE_BITS,
+                flags: inherited_flags(dir_item.flags, kind),
+                atime: times.access,
+                mtime: times.modification,
+                ctime: times.change,
+                otime: times.birth,
+                ..InodeItem::default()
+            },
+            target: None,
+            xattrs: BTreeMap::new(),
+            default_acl: None,
+        };
+        match new.kind {
+            NewKind::CharDevice(device) | NewKind::BlockDevice(device) => draft.item.rdev = device.encode(),
+            NewKind::Symlink(target) => {
+                symlink::check_target(&dir.tree, target)?;
+                draft.item.mode = kind.mode_bits() | 0o777;
+                draft.item.size = target.len() as u64;
+                draft.item.nbytes = target.len() as u64;
+                draft.target = Some(target);
+            }
+            _ => {}
+        }
+        for (name, value) in new.xattrs {
+            draft.add_given(&dir.tree, name, value)?;
+        }
+        if new.inherit == Inherit::FromDirectory {
+            draft.inherit(dir, dir_item, new.umask)?;
+        } else if kind != FileType::Symlink {
+            draft.item.mode &= !(new.umask & 0o777);
+        }
+        draft.check_collisions(&dir.tree)?;
+        Ok(draft)
+    }
+
+    /// Refuses attributes that share an item, their names having the same hash, and find no room in it.
+    fn check_collisions(&self, tree: &Tree) -> Result<()> {
+        let len = |a: &Attribute| dir_item::HEADER_LEN + a.name.len() + a.value.len();
+        let longest = self.xattrs.values().map(|attributes| attributes.iter().map(len).sum::<usize>()).max();
+        if longest.is_some_and(|longest| longest > tree.max_item_size()) {
+            return Err(Error::new(ErrorKind::NoSpace, "attributes whose names have the same hash"));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        let hash = keys::xattr(ObjectId::default(), name).offset;
+        let attributes = self.xattrs.entry(hash).or_default();
+        attributes.retain(|attribute| attribute.name != name);
+        attributes.push(Attribute { name: name.to_vec(), value: value.to_vec() });
+    }
+
+    fn add_given(&mut self, tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
+        xattr::check_name(name)?;
+        xattr::check_size(tree, name, value)?;
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            let Some(acl) = Acl::decode(value)? else { return Ok(()) };
+            if name == acl::DEFAULT {
+                self.default_acl = Some(Arc::new(acl));
+            } else {
+                self.item.mode = self.item.mode & !0o777 | acl.permissions();
+                if acl.is_equivalent_to_mode() {
+                    return Ok(());
+                }
+            }
+        }
+        if name == xattr::COMPRESSION {
+            self.item.flags = xattr::compression_flags(&self.item, value)?;
+        }
+        self.add(name, value);
+        Ok(())
+    }
+
+    fn inherit(&mut self, dir: &Inode, dir_item: &InodeItem, umask: u32) -> Result<()> {
+        if dir_item.mode & S_ISGID != 0 {
+            self.item.gid = dir_item.gid;
+            if self.item.is_dir() {
+                self.item.mode |= S_ISGID;
+            }
+        }
+        if self.item.kind() == FileType::Symlink {
+            return Ok(());
+        }
+        match xattr::default_acl(dir)? {
+            None => self.item.mode &= !(umask & 0o777),
+            Some(default) => {
+                let inherited = default.for_new_inode(self.item.mode);
+                self.item.mode = self.item.mode & !0o777 | inherited.permissions;
+                if let Some(access) = inherited.access {
+                    self.add(acl::ACCESS, &access.encode());
+                }
+                if self.item.is_dir() {
+                    self.add(acl::DEFAULT, &default.encode());
+                    self.default_acl = Some(default);
+                }
+            }
+        }
+        let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
+        if dir_item.flags.intersects(compression)
+            && matches!(self.item.kind(), FileType::File | FileType::Directory)
+            && let Some(value) = xattr::get_known(dir, xattr::COMPRESSION, creamery_base::Wait::Yes)?
+        {
+            self.add(xattr::COMPRESSION, &value);
+        }
+        Ok(())
+    }
+
+    /// What it will be.
+    pub(crate) fn kind(&self) -> FileType {
+        self.item.kind()
+    }
+
+    /// Tree items that the inode takes.
+    pub(crate) fn item_count(&self) -> u32 {
+        2 + u32::from(self.target.is_some()) + u32::try_from(self.xattrs.len()).unwrap_or(u32::MAX / 2)
+    }
+
+    /// Inserts the items of inode `ino`: with a name, or as an inode without one (which has an orphan item).
+    pub(crate) fn insert(
+        &mut self,
+        handle: &Handle<'_>,
+        tree: &Tree,
+        ino: ObjectId,
+        name: Option<(ObjectId, u64, Name<'_>)>,
+    ) -> Result<()> {
+        let running = handle.generation();
+        self.item.generation = running;
+        self.item.transid = running;
+        self.item.nlink = u32::from(name.is_some());
+        let inode_item = self.item.encode();
+        let reference =
+            name.map(|(dir, index, name)| (keys::inode_ref(ino, dir), inode_ref::single(index, name)));
+        let xattrs = self.encode_xattrs(ino, running);
+        let extent =
+            self.target.map(|target| (keys::extent_data(ino, 0), symlink::inline_extent(running, target)));
+        let mut items: SmallVec<[(Key, &[u8]); 4]> = SmallVec::new();
+        items.push((keys::inode_item(ino), &inode_item));
+        items.extend(reference.iter().map(|(key, bytes)| (*key, &bytes[..])));
+        items.extend(xattrs.iter().map(|(key, bytes)| (*key, &bytes[..])));
+        items.extend(extent.iter().map(|(key, bytes)| (*key, &bytes[..])));
+        tree.insert_batch(handle, &items)?;
+        if name.is_none() {
+            tree.insert(handle, &keys::orphan(ino), &[])?;
+        }
+        Ok(())
+    }
+
+    fn encode_xattrs(&self, ino: ObjectId, running: Generation) -> Vec<(Key, ItemBytes)> {
+        let encode = |attributes: &SmallVec<[Attribute; 1]>| {
+            let mut item = ItemBytes::new();
+            for attribute in attributes {
+                dir_item::push(&mut item, &Head::xattr(running), &attribute.name, &attribute.value);
+            }
+            (keys::xattr(ino, &attributes[0].name), item)
+        };
+        self.xattrs.values().map(encode).collect()
+    }
+
+    /// The inode item as a subvolume's root directory.
+    pub(crate) fn root_dir_item(&mut self, running: Generation) -> &InodeItem {
+        self.item.generation = running;
+        self.item.transid = running;
+        &self.item
+    }
+
+    /// Inserts the attributes of an inode that is there already.
+    pub(crate) fn insert_xattrs(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
+        self.encode_xattrs(ino, self.item.generation)
+            .iter()
+            .try_for_each(|(key, item)| tree.insert(handle, key, item))
+    }
+
+    /// The object of the inode, once its items are in the tree.
+    pub(crate) fn publish(self, fs: &Filesystem, id: InodeId, tree: &Arc<Tree>) -> Arc<Inode> {
+        let inode = Inode::new(id, Arc::clone(tree), self.item, Arc::clone(&fs.doomed));
+        inode.set_xattrs_known(!self.xattrs.is_empty());
+        inode.set_known_default_acl(self.default_acl);
+        inode.set_next_index(crate::directory::FIRST_INDEX);
+        fs.table.publish_new(inode)
+    }
+
+    /// The inode item as it was inserted last.
+    pub(crate) const fn item(&self) -> &InodeItem {
+        &self.item
+    }
+}
+
+/// The flags that a new inode takes over from its directory.
+fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
+    let mut flags = InodeFlags::empty();
+    if !matches!(kind, FileType::File | FileType::Directory) {
+        return flags;
+    }
+    if dir.contains(InodeFlags::NOCOMPRESS) {
+        flags |= InodeFlags::NOCOMPRESS;
+    } else if dir.contains(InodeFlags::COMPRESS) {
+        flags |= InodeFlags::COMPRESS;
+    }
+    if dir.contains(InodeFlags::NODATACOW) {
+        flags |= InodeFlags::NODATACOW;
+        if kind == FileType::File {
+            flags |= InodeFlags::NODATASUM;
+        }
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_taken_over_from_the_directory() {
+        use FileType::{Directory, Fifo, File};
+        let both = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
+        let rows = [
+            (InodeFlags::NODATACOW, File, both),
+            (InodeFlags::NODATACOW, Directory, InodeFlags::NODATACOW),
+            (InodeFlags::COMPRESS, File, InodeFlags::COMPRESS),
+            (InodeFlags::NOCOMPRESS, Directory, InodeFlags::NOCOMPRESS),
+            (InodeFlags::IMMUTABLE | InodeFlags::SYNC, File, InodeFlags::empty()),
+            (InodeFlags::NODATACOW, Fifo, InodeFlags::empty()),
+        ];
+        for (dir, kind, expected) in rows {
+            assert_eq!(inherited_flags(dir, kind), expected, "{dir:?} {kind:?}");
+        }
+    }
+}

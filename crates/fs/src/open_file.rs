@@ -1,0 +1,116 @@
+//! Open files: reading and writing data through a handle object that keeps its inode alive.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+
+use crate::attributes::{Attributes, FILE_SIZE_MAX, check_not_immutable};
+use crate::data;
+use crate::filesystem::Filesystem;
+use crate::inode::{FileType, Inode, InodeItem};
+
+/// An open file. Its inode lives until the last one is closed, even without a name.
+///
+/// ```
+/// fn inode_number(file: &creamery_fs::OpenFile) -> u64 {
+///     file.id().ino.get()
+/// }
+/// ```
+pub struct OpenFile {
+    inode: Arc<Inode>,
+}
+
+impl OpenFile {
+    pub(crate) const fn new(inode: Arc<Inode>) -> Self {
+        Self { inode }
+    }
+
+    /// The inode.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.inode.id
+    }
+
+    /// The inode's object.
+    #[must_use]
+    pub const fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+
+    /// Its attributes, also when it has no name any more.
+    pub fn stat(&self, wait: Wait) -> Result<Attributes> {
+        Ok(Attributes::new(self.inode.id, &*self.inode.read(wait)?))
+    }
+}
+
+fn check_regular(item: &InodeItem) -> Result<()> {
+    match item.kind() {
+        FileType::File => Ok(()),
+        FileType::Directory => Err(ErrorKind::IsADirectory.into()),
+        _ => Err(Error::invalid("the data of something that is no file")),
+    }
+}
+
+impl Filesystem {
+    /// Opens an inode.
+    pub fn open_file(&self, id: InodeId) -> Result<Arc<OpenFile>> {
+        let inode = self.inode(id, Wait::Yes)?;
+        // Fails for an inode that was deleted between.
+        drop(inode.read(Wait::Yes)?);
+        Ok(Arc::new(OpenFile::new(inode)))
+    }
+
+    /// Closes a file: lets go of it, and deletes it if this was the last use of one that has no name. (Dropping the
+    /// object alone leaves that to the next operation that changes something.)
+    pub fn close(&self, file: Arc<OpenFile>) {
+        drop(file);
+        self.evict_some();
+    }
+
+    /// Reads from `offset` into `out`; returns how much there was before the end.
+    pub fn read_at(&self, file: &OpenFile, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
+        let inode = &file.inode;
+        let item = inode.read(wait)?;
+        check_regular(&item)?;
+        let range = inode.ranges.shared(offset, offset.saturating_add(out.len() as u64), wait)?;
+        let read = data::read(&self.engine, inode, &item, offset, out, wait)?;
+        drop(range);
+        Ok(read)
+    }
+
+    /// Writes `data` at `offset`, all of it.
+    pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
+        let inode = &file.inode;
+        self.subvolume(inode.id.subvolume, Wait::Yes)?.check_writable()?;
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
+        let end = end.ok_or(ErrorKind::FileTooLarge)?;
+        let mut item = inode.write()?;
+        check_regular(&item)?;
+        check_not_immutable(&item)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        // Growing over a gap changes what lies between the old end and the new data.
+        let range = inode.ranges.exclusive(offset.min(item.size), end, Wait::Yes)?;
+        data::write(&self.engine, inode, &mut item, offset, data)?;
+        drop(range);
+        Ok(data.len())
+    }
+
+    /// The first byte at or after `offset` that is data; [`ErrorKind::NotFound`] when only a hole follows.
+    pub fn seek_data(&self, file: &OpenFile, offset: u64) -> Result<u64> {
+        self.seek(file, offset, data::Want::Data)
+    }
+
+    /// The first byte at or after `offset` that lies in a hole; the end of the file is one.
+    pub fn seek_hole(&self, file: &OpenFile, offset: u64) -> Result<u64> {
+        self.seek(file, offset, data::Want::Hole)
+    }
+
+    fn seek(&self, file: &OpenFile, offset: u64, want: data::Want) -> Result<u64> {
+        let inode = &file.inode;
+        let item = inode.read(Wait::Yes)?;
+        check_regular(&item)?;
+        data::seek(&self.engine, inode, &item, offset, want)?.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+}

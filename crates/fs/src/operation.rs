@@ -1,0 +1,30 @@
+//! The end of an operation: ending its handle, or aborting the transaction where it failed.
+
+use creamery_base::Result;
+use creamery_txn::Handle;
+
+/// Ends `handle` after its first change was made: a failure from there on cannot be taken back, so it aborts.
+#[track_caller]
+pub(crate) fn finish<T>(handle: Handle<'_>, result: Result<T>) -> Result<T> {
+    match result {
+        Ok(value) => {
+            handle.end();
+            Ok(value)
+        }
+        Err(error) => Err(handle.abort(error)),
+    }
+}
+
+/// Makes the first change of an operation, one that leaves no trace if it fails: then the handle just ends.
+pub(crate) fn or_end<'e, T>(
+    handle: Handle<'e>,
+    first: impl FnOnce(&Handle<'e>) -> Result<T>,
+) -> Result<(Handle<'e>, T)> {
+    match first(&handle) {
+        Ok(value) => Ok((handle, value)),
+        Err(error) => {
+            handle.end();
+            Err(error)
+        }
+    }
+}

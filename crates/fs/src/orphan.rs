@@ -1,0 +1,280 @@
+//! Inodes without a name: kept while they are open, deleted after.
+//!
+//! When the last name of an inode goes and nobody has it open, its items go in the same transaction. If somebody
+//! has, or it is large, it gets an orphan item instead. The object's `Drop` notes its id (it does no I/O itself),
+//! and the next operation that changes anything deletes the items. A crash in between leaves the orphan item, and
+//! the subvolume's next first use deletes what it names.
+//!
+//! # Invariants
+//! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item.
+//! - ORPHAN-2: deleting takes a bounded number of items per handle, from the end of the inode backwards; the inode
+//!   item and the orphan item go last and together, so that a crash at any point leaves something to go on from.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_format::{FileExtent, Key, KeyType};
+use creamery_tree::Tree;
+use creamery_txn::{Handle, Units};
+
+use crate::data;
+use crate::filesystem::Filesystem;
+use crate::inode::{Doomed, FileType, Inode, InodeItem};
+use crate::inode_ref::{self, Link};
+use crate::keys;
+use crate::name::Name;
+
+/// Items of an inode that are deleted in one handle at most.
+const ITEMS_AT_ONCE: usize = 16;
+/// Orphans collected at a time when a subvolume is opened.
+const ORPHANS_AT_ONCE: usize = 256;
+/// Leaves that [`ITEMS_AT_ONCE`] neighbours lie in at most, reckoned with large attributes.
+const PURGE_UNITS: u32 = 6;
+/// Inodes deleted on behalf of others by one operation.
+const EVICTED_PER_OPERATION: usize = 8;
+
+/// What becomes of an inode that loses a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// It has others.
+    StillNamed,
+    /// It stays until its last user is gone.
+    Orphan,
+    /// Its items go now.
+    Purge,
+}
+
+/// An inode that loses a name in a directory.
+pub(crate) struct LosingName<'a> {
+    pub(crate) inode: &'a Arc<Inode>,
+    pub(crate) dir: ObjectId,
+    pub(crate) name: Name<'a>,
+    pub(crate) link: Link,
+    pub(crate) ending: Ending,
+}
+
+impl<'a> LosingName<'a> {
+    /// Decides what becomes of `inode`; the caller holds the guard of `item`. [`Filesystem::name_kept`] takes it
+    /// back.
+    pub(crate) fn plan(
+        fs: &Filesystem,
+        inode: &'a Arc<Inode>,
+        item: &InodeItem,
+        dir: ObjectId,
+        name: Name<'a>,
+    ) -> Result<Self> {
+        let link = inode_ref::find_entry(&inode.tree, inode.id, dir, name)?;
+        let last = item.is_dir() || item.nlink <= 1;
+        let ending = if !last {
+            Ending::StillNamed
+        } else if is_small(&inode.tree, inode.id.ino)? && fs.table.doom(inode) {
+            Ending::Purge
+        } else {
+            fs.table.doom(inode);
+            Ending::Orphan
+        };
+        Ok(Self { inode, dir, name, link, ending })
+    }
+
+    /// Tree changes that [`LosingName::apply`] makes.
+    pub(crate) const fn units(&self) -> u32 {
+        match self.ending {
+            Ending::StillNamed => 2,
+            Ending::Orphan => 3,
+            Ending::Purge => PURGE_UNITS,
+        }
+    }
+
+    /// Takes the reference away, and what goes with it. Returns the item as it is from now on.
+    pub(crate) fn apply(&self, handle: &Handle<'_>, item: &InodeItem, now: Timespec) -> Result<InodeItem> {
+        let Self { inode, dir, name, link, ending } = self;
+        let mut item = item.clone();
+        item.nlink = match ending {
+            Ending::StillNamed => item.nlink - 1,
+            Ending::Orphan | Ending::Purge => 0,
+        };
+        if item.is_dir() {
+            item.size = 0;
+        }
+        item.ctime = now;
+        item.touch(handle.generation());
+        if *ending == Ending::Purge {
+            purge(handle, &inode.tree, inode.id, &keys::first_of(inode.id.ino))?;
+            return Ok(item);
+        }
+        inode_ref::remove(handle, &inode.tree, inode.id.ino, *dir, *name, *link)?;
+        if *ending == Ending::Orphan {
+            inode.tree.insert(handle, &keys::orphan(inode.id.ino), &[])?;
+        }
+        inode.store(handle, &item)?;
+        Ok(item)
+    }
+
+    /// Marks the object once the operation succeeded and while its guard is still held.
+    pub(crate) fn done(&self) {
+        if self.ending == Ending::Purge {
+            self.inode.set_gone();
+        }
+    }
+}
+
+/// Whether an inode has so few items that one handle deletes them.
+fn is_small(tree: &Tree, ino: ObjectId) -> Result<bool> {
+    let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
+    for _ in 0..=ITEMS_AT_ONCE {
+        match cursor.item() {
+            Some((key, _)) if key.objectid == ino => cursor.advance()?,
+            _ => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+/// Removes the items of an inode from `first` on, and gives up the extents they refer to.
+fn purge(handle: &Handle<'_>, tree: &Tree, id: InodeId, first: &Key) -> Result<()> {
+    tree.remove_range(handle, first, &keys::last_of(id.ino), &mut |key, item| {
+        if key.kind == KeyType::EXTENT_DATA {
+            drop_reference(handle, id, key, item)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Gives up the extent that a file extent item refers to.
+fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> Result<()> {
+    let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"));
+    match FileExtent::parse(item).map_err(|damage| damaged(damage.to_string()))? {
+        FileExtent::Regular(extent) | FileExtent::Prealloc(extent) if !extent.is_hole() => handle
+            .drop_data_ref(
+                Logical::new(extent.disk_bytenr.get()),
+                extent.disk_num_bytes.get(),
+                id,
+                key.offset.wrapping_sub(extent.offset.get()),
+            ),
+        _ => Ok(()),
+    }
+}
+
+/// The key of the first of the last [`ITEMS_AT_ONCE`] items of an inode.
+fn last_stretch(tree: &Tree, ino: ObjectId) -> Result<Option<Key>> {
+    let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
+    let mut first = None;
+    for _ in 0..ITEMS_AT_ONCE {
+        match cursor.item() {
+            Some((key, _)) if key.objectid == ino => first = Some(key),
+            _ => break,
+        }
+        if !cursor.retreat()? {
+            break;
+        }
+    }
+    Ok(first)
+}
+
+impl Filesystem {
+    /// Deletes the items of inodes that lost their last user, a few of them. What fails stays an orphan, to be
+    /// deleted when the filesystem is opened again.
+    pub(crate) fn evict_some(&self) {
+        for _ in 0..EVICTED_PER_OPERATION {
+            let Some(id) = self.doomed.pop() else { return };
+            if self.evict(id).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Lets go of an inode and deletes what has neither a name nor a user any more. (Dropping the object alone
+    /// leaves that to the next operation that changes something.)
+    pub fn release(&self, inode: Arc<Inode>) {
+        drop(inode);
+        self.evict_some();
+    }
+
+    fn evict(&self, id: InodeId) -> Result<()> {
+        let subvolume = self.subvolume(id.subvolume, Wait::Yes)?;
+        self.table.forget_dead(id);
+        self.delete_orphan(id, &subvolume.tree)
+    }
+
+    /// Deletes the orphans that are there when `subvolume` is opened.
+    pub(crate) fn delete_orphans(&self, subvolume: TreeId, tree: &Arc<Tree>) -> Result<()> {
+        let mut from = 0;
+        loop {
+            let batch = orphans_from(tree, from)?;
+            let Some(last) = batch.last() else { return Ok(()) };
+            from = last.get().saturating_add(1);
+            for ino in batch {
+                let id = InodeId::new(subvolume, ino);
+                self.delete_orphan(id, tree)
+                    .map_err(|error| error.context(format!("deleting orphan {id}")))?;
+            }
+        }
+    }
+
+    fn delete_orphan(&self, id: InodeId, tree: &Arc<Tree>) -> Result<()> {
+        let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?;
+        match item.transpose()? {
+            // An orphan item also marks an unfinished truncation by old kernels: nothing is left to do for it.
+            Some(item) if item.nlink == 0 => self.delete_inode(id, tree, item),
+            _ => self.remove_orphan_item(id, tree),
+        }
+    }
+
+    fn remove_orphan_item(&self, id: InodeId, tree: &Tree) -> Result<()> {
+        if tree.get(&keys::orphan(id.ino), Wait::Yes, |_| ())?.is_none() {
+            return Ok(());
+        }
+        let handle = self.engine.start(Units::freeing(1))?;
+        let removed = tree.remove(&handle, &keys::orphan(id.ino));
+        crate::operation::finish(handle, removed)?;
+        Ok(())
+    }
+
+    /// Deletes an inode that has no name and no user.
+    fn delete_inode(&self, id: InodeId, tree: &Arc<Tree>, item: InodeItem) -> Result<()> {
+        let inode = Inode::new(id, Arc::clone(tree), item, Arc::new(Doomed::default()));
+        let mut item = inode.write()?;
+        if item.kind() == FileType::File {
+            data::drop_all(&self.engine, &inode, &mut item)?;
+        }
+        drop(item);
+        inode.set_gone();
+        while let Some(first) = last_stretch(tree, id.ino)? {
+            let last_step = first == keys::inode_item(id.ino);
+            let handle = self.engine.start(Units::freeing(PURGE_UNITS + 1))?;
+            let done = purge(&handle, tree, id, &first).and_then(|()| match last_step {
+                true => tree.remove(&handle, &keys::orphan(id.ino)).map(|_| ()),
+                false => Ok(()),
+            });
+            crate::operation::finish(handle, done)?;
+            if last_step {
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Corrupt, format!("inode {id}: has items before its inode item")))
+    }
+
+    /// Takes back what planning the loss of a last name did, when the operation then failed.
+    pub(crate) fn name_kept(&self, losing: &LosingName<'_>) {
+        if losing.ending != Ending::StillNamed {
+            self.table.keep(losing.inode);
+        }
+    }
+}
+
+fn orphans_from(tree: &Tree, from: u64) -> Result<Vec<ObjectId>> {
+    let mut found = Vec::new();
+    let mut cursor = tree.cursor(&Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, from), Wait::Yes)?;
+    while let Some((key, _)) = cursor.item() {
+        if key.objectid != ObjectId::ORPHAN
+            || key.kind != KeyType::ORPHAN_ITEM
+            || found.len() >= ORPHANS_AT_ONCE
+        {
+            break;
+        }
+        found.push(ObjectId::new(key.offset));
+        cursor.advance()?;
+    }
+    Ok(found)
+}

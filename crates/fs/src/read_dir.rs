@@ -1,0 +1,172 @@
+//! Listing a directory.
+//!
+//! Entries come in the order of their DIR_INDEX numbers. The position after an entry is its number plus one, so a
+//! listing can be interrupted and continued whatever was added or removed meanwhile: what was there all the time
+//! is reported once. Positions 0 and 1 stand for `.` and `..`.
+//!
+//! Entries are copied in batches and reported with no lock held, since the receiver may well ask for the attributes
+//! of what it is told about.
+
+use std::ops::ControlFlow;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_format::{Key, KeyType};
+use smallvec::SmallVec;
+
+use crate::dir_item;
+use crate::directory::{FIRST_INDEX, Target};
+use crate::filesystem::Filesystem;
+use crate::inode::{FileType, Inode};
+use crate::keys;
+
+/// Entries and bytes of names copied at a time.
+const BATCH_ENTRIES_MAX: usize = 256;
+const BATCH_BYTES_MAX: usize = 8192;
+
+/// One entry of a listing.
+///
+/// ```
+/// fn hidden(entry: &creamery_fs::DirEntry<'_>) -> bool {
+///     entry.name.starts_with(b".")
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// The inode it stands for.
+    pub id: InodeId,
+    /// What that is.
+    pub kind: FileType,
+    /// The position after this entry.
+    pub next_offset: u64,
+}
+
+#[derive(Default)]
+struct Batch {
+    names: Vec<u8>,
+    entries: SmallVec<[Record; 32]>,
+}
+
+struct Record {
+    index: u64,
+    target: Target,
+    kind: FileType,
+    name_end: usize,
+}
+
+impl Filesystem {
+    /// Reports the entries of `dir` from the position `offset` on, until `each` breaks or there are no more. An
+    /// entry at which `each` breaks counts as not taken: continue at the `next_offset` of the one before.
+    pub fn read_dir(
+        &self,
+        dir: InodeId,
+        offset: u64,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let inode = self.inode(dir, wait)?;
+        if !inode.read(wait)?.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let kind = FileType::Directory;
+        if offset == 0 && each(DirEntry { name: b".", id: dir, kind, next_offset: 1 }).is_break() {
+            return Ok(());
+        }
+        if offset <= 1 {
+            // A directory that was removed while open has no parent any more.
+            let id = match self.parent(dir, wait) {
+                Err(error) if error.kind() == ErrorKind::NotFound => dir,
+                other => other?,
+            };
+            if each(DirEntry { name: b"..", id, kind, next_offset: FIRST_INDEX }).is_break() {
+                return Ok(());
+            }
+        }
+        if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Ok(());
+        }
+        self.report_entries(&inode, offset.max(FIRST_INDEX), wait, each)
+    }
+
+    fn report_entries(
+        &self,
+        dir: &Inode,
+        mut at: u64,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut batch = Batch::default();
+        loop {
+            let more = batch.fill(dir, at, wait)?;
+            let mut start = 0;
+            for record in &batch.entries {
+                let name = &batch.names[start..record.name_end];
+                start = record.name_end;
+                let id = self.resolve(dir.id, name, record.target, wait)?;
+                let next_offset = record.index.saturating_add(1);
+                if each(DirEntry { name, id, kind: record.kind, next_offset }).is_break() {
+                    return Ok(());
+                }
+                at = next_offset;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The position after the last entry that a directory has now. A reader that stops there ends even if somebody
+    /// keeps renaming what it is told about.
+    pub fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
+        let inode = self.inode(dir, wait)?;
+        let item = inode.read(wait)?;
+        if !item.is_dir() {
+            return Err(ErrorKind::NotADirectory.into());
+        }
+        let cursor = inode.tree.cursor_at_or_before(&keys::dir_index(dir.ino, u64::MAX), wait)?;
+        Ok(match cursor.item() {
+            Some((key, _)) if key.objectid == dir.ino && key.kind == KeyType::DIR_INDEX => {
+                key.offset.saturating_add(1)
+            }
+            _ => FIRST_INDEX,
+        })
+    }
+}
+
+impl Batch {
+    /// Copies entries from number `from` on; tells whether there are more.
+    fn fill(&mut self, dir: &Inode, from: u64, wait: Wait) -> Result<bool> {
+        self.names.clear();
+        self.entries.clear();
+        let guard = dir.read(wait)?;
+        let mut cursor = dir.tree.cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), wait)?;
+        loop {
+            match cursor.item() {
+                Some((key, item)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
+                    self.push(dir.id, key.offset, item)?;
+                }
+                _ => break,
+            }
+            if self.entries.len() >= BATCH_ENTRIES_MAX || self.names.len() >= BATCH_BYTES_MAX {
+                return Ok(true);
+            }
+            cursor.advance()?;
+        }
+        drop(cursor);
+        drop(guard);
+        Ok(false)
+    }
+
+    fn push(&mut self, dir: InodeId, index: u64, item: &[u8]) -> Result<()> {
+        let damaged =
+            |what: &str| Error::new(ErrorKind::Corrupt, format!("directory {dir}: entry {index} {what}"));
+        let (entry, _) = dir_item::entries(item).next().ok_or_else(|| damaged("is empty"))??;
+        let kind = entry.file_type().filter(|kind| kind.mode_bits() != 0);
+        let kind = kind.ok_or_else(|| damaged("has an unknown type"))?;
+        self.names.extend_from_slice(entry.name);
+        let target = Target::from_location(entry.location, dir)?;
+        self.entries.push(Record { index, target, kind, name_end: self.names.len() });
+        Ok(())
+    }
+}

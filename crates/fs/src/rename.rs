@@ -1,0 +1,534 @@
+//! Moving names.
+//!
+//! An entry that replaces another takes over that one's place: both of its directory items are pointed to the moved
+//! inode and keep their number. Otherwise it gets a new number at the end of its directory. A whiteout takes over
+//! the place of the entry that moves away.
+//!
+//! # Invariants
+//! - RENAME-1: a directory never becomes its own ancestor. The chain of parents is looked at while the subvolume's
+//!   rename mutex is held, and every move from one directory to another holds it.
+//! - RENAME-2: the old name is gone and the new one is there in the same transaction (FS-3); a look-up in either
+//!   directory waits for both, since both are locked.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_format::{FileType, RootRef};
+use creamery_txn::{Handle, Units};
+use smallvec::SmallVec;
+
+use crate::attributes::{DeviceNumber, check_not_append_only};
+use crate::create::check_may_add;
+use crate::dir_item::Head;
+use crate::directory::{self, Found, Target};
+use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
+use crate::guards::Guards;
+use crate::inode::{Inode, InodeItem};
+use crate::inode_ref::{self, Link, Spelling};
+use crate::keys;
+use crate::name::Name;
+use crate::new_inode::{Draft, Inherit, NewInode, NewKind};
+use crate::operation::{finish, or_end};
+use crate::orphan::LosingName;
+use crate::subvolume::{Subvolume, encode_root_ref};
+use crate::unlink::check_may_remove;
+
+/// Directories between a directory and the root of its subvolume: more mean damage.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// What happens to what has the new name already.
+///
+/// ```
+/// assert_eq!(creamery_fs::RenameMode::default(), creamery_fs::RenameMode::Replace);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RenameMode {
+    /// It loses that name.
+    #[default]
+    Replace,
+    /// The rename fails.
+    NoReplace,
+    /// It gets the old name.
+    Exchange,
+    /// It loses that name; and the old name becomes a whiteout, a character device 0/0.
+    Whiteout,
+}
+
+/// Both ends of a rename.
+struct Ends<'a> {
+    from: &'a Arc<Inode>,
+    name: Name<'a>,
+    to: &'a Arc<Inode>,
+    new_name: Name<'a>,
+}
+
+impl Ends<'_> {
+    fn same_dir(&self) -> bool {
+        self.from.id == self.to.id
+    }
+
+    fn old(&self) -> Spelling<'_> {
+        Spelling { dir: self.from.id.ino, name: self.name }
+    }
+
+    fn new(&self) -> Spelling<'_> {
+        Spelling { dir: self.to.id.ino, name: self.new_name }
+    }
+}
+
+/// What is moved: an inode, or a subvolume (whose root directory stays as it is).
+enum Moved<'a> {
+    Inode(&'a Arc<Inode>, Link),
+    Subvolume(TreeId),
+}
+
+impl Moved<'_> {
+    fn target(&self) -> Target {
+        match self {
+            Self::Inode(inode, _) => Target::Inode(inode.id.ino),
+            Self::Subvolume(id) => Target::Subvolume(*id),
+        }
+    }
+}
+
+enum Round {
+    Done,
+    /// The inodes that could not be locked out of order.
+    Again(SmallVec<[Arc<Inode>; 2]>),
+}
+
+impl Filesystem {
+    /// Gives what is called `name` in `from` the name `new_name` in `to` instead.
+    pub fn rename(
+        &self,
+        from: InodeId,
+        name: &[u8],
+        to: InodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let (name, new_name) = (Name::new(name)?, Name::new(new_name)?);
+        if from.subvolume != to.subvolume {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        if from.ino == keys::EMPTY_SUBVOLUME_DIR || to.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        let (subvolume, from) = self.dir_to_change(from)?;
+        let to = self.inode(to, Wait::Yes)?;
+        let ends = Ends { from: &from, name, to: &to, new_name };
+        let mut known = SmallVec::new();
+        for _ in 0..LOOKUP_ROUNDS_MAX {
+            match self.rename_round(&subvolume, &ends, mode, &known)? {
+                Round::Again(inodes) => known = inodes,
+                Round::Done => {
+                    drop(known);
+                    self.evict_some();
+                    return Ok(());
+                }
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "renaming what keeps changing"))
+    }
+
+    fn rename_round(
+        &self,
+        subvolume: &Subvolume,
+        ends: &Ends<'_>,
+        mode: RenameMode,
+        known: &[Arc<Inode>],
+    ) -> Result<Round> {
+        let (source, target);
+        let still = (!ends.same_dir()).then(|| subvolume.rename.lock());
+        let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[&**ends.from, &**ends.to]);
+        inodes.extend(known.iter().map(|inode| &**inode));
+        let mut guards = match Guards::lock(&inodes) {
+            Err(error) if error.kind() == ErrorKind::Stale && !known.is_empty() => {
+                return Ok(Round::Again(SmallVec::new()));
+            }
+            other => other?,
+        };
+        check_may_remove(guards.item(ends.from.id))?;
+        check_may_add(guards.item(ends.to.id))?;
+        let tree = &ends.from.tree;
+        let found =
+            directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
+        let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
+        match (slot.found, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists.into()),
+            (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
+            // Two names of one inode: POSIX says to do nothing.
+            (Some(other), _) if other.target == found.target => return Ok(Round::Done),
+            (Some(_), _) => {}
+            (None, _) => slot.check_room(tree, ends.new_name)?,
+        }
+        source = self.renamed_inode(ends.from.id, found.target)?;
+        target = match slot.found {
+            Some(other) => Some(
+                self.renamed_inode(ends.to.id, other.target)?
+                    .ok_or_else(|| Error::unsupported("replacing or exchanging a subvolume"))?,
+            ),
+            None => None,
+        };
+        let mut all = true;
+        for inode in [&source, &target].into_iter().flatten() {
+            all = all && guards.try_add(inode)?;
+        }
+        if !all {
+            drop(guards);
+            return Ok(Round::Again([source, target].into_iter().flatten().collect()));
+        }
+        self.check_rename(ends, mode, &guards, source.as_ref(), target.as_ref())?;
+        let link =
+            |inode: &Arc<Inode>, old: Spelling<'_>| inode_ref::find_entry(tree, inode.id, old.dir, old.name);
+        let moved = match (&source, found.target) {
+            (Some(inode), _) => Moved::Inode(inode, link(inode, ends.old())?),
+            (None, Target::Subvolume(id)) => Moved::Subvolume(id),
+            (None, Target::Inode(_)) => unreachable!("an inode was looked up"),
+        };
+        match (&moved, &target, mode) {
+            (Moved::Inode(source, source_link), Some(target), RenameMode::Exchange) => {
+                let target_link = link(target, ends.new())?;
+                self.exchange(ends, &mut guards, (source, *source_link), (target, target_link))?;
+            }
+            (_, _, RenameMode::Exchange) => return Err(Error::unsupported("exchanging a subvolume")),
+            _ => self.move_name(subvolume, ends, mode, &mut guards, &moved, target.as_ref(), &found)?,
+        }
+        drop(guards);
+        drop(still);
+        if let Some(inode) = target {
+            let id = inode.id;
+            drop(inode);
+            self.table.forget_dead(id);
+        }
+        Ok(Round::Done)
+    }
+
+    /// The object of what an entry stands for; none for a subvolume.
+    fn renamed_inode(&self, dir: InodeId, target: Target) -> Result<Option<Arc<Inode>>> {
+        match target {
+            Target::Inode(ino) => self.inode(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
+            Target::Subvolume(_) => Ok(None),
+        }
+    }
+
+    fn check_rename(
+        &self,
+        ends: &Ends<'_>,
+        mode: RenameMode,
+        guards: &Guards<'_>,
+        source: Option<&Arc<Inode>>,
+        target: Option<&Arc<Inode>>,
+    ) -> Result<()> {
+        let is_dir = |inode: &Arc<Inode>| guards.item(inode.id).is_dir();
+        let source_is_dir = source.is_none_or(is_dir);
+        if let Some(source) = source {
+            check_not_append_only(guards.item(source.id))?;
+            if source_is_dir && !ends.same_dir() {
+                check_not_inside(ends.to, source.id)?;
+            }
+        }
+        let Some(target) = target else { return Ok(()) };
+        check_not_append_only(guards.item(target.id))?;
+        if mode == RenameMode::Exchange {
+            if is_dir(target) && !ends.same_dir() {
+                check_not_inside(ends.from, target.id)?;
+            }
+            return Ok(());
+        }
+        match (source_is_dir, is_dir(target)) {
+            (true, false) => Err(ErrorKind::NotADirectory.into()),
+            (false, true) => Err(ErrorKind::IsADirectory.into()),
+            (true, true) if !directory::is_empty(&target.tree, target.id.ino)? => {
+                Err(ErrorKind::DirectoryNotEmpty.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of one decision, each looked up under the guards"
+    )]
+    fn move_name(
+        &self,
+        subvolume: &Subvolume,
+        ends: &Ends<'_>,
+        mode: RenameMode,
+        guards: &mut Guards<'_>,
+        moved: &Moved<'_>,
+        target: Option<&Arc<Inode>>,
+        found: &Found,
+    ) -> Result<()> {
+        let now = self.engine.now();
+        let whiteout = match mode {
+            RenameMode::Whiteout => {
+                Some(self.draft_whiteout(subvolume, ends, guards.item(ends.from.id), now)?)
+            }
+            _ => None,
+        };
+        let old_index = self.index_of_moved(ends, moved)?;
+        let appended = target.is_none().then(|| directory::next_index(ends.to)).transpose()?;
+        let losing = match target {
+            Some(inode) => {
+                let item = guards.item(inode.id);
+                Some(LosingName::plan(self, inode, item, ends.to.id.ino, ends.new_name)?)
+            }
+            None => None,
+        };
+        let index = appended.or(losing.as_ref().map(|losing| losing.link.index)).expect("one or the other");
+        let mut step = MoveStep { fs: self, ends, moved, losing, index, old_index, now, whiteout };
+        let changed = match step.run(guards, found) {
+            Ok(changed) => changed,
+            Err(error) => {
+                if let Some(losing) = &step.losing {
+                    self.name_kept(losing);
+                }
+                return Err(error);
+            }
+        };
+        for (id, item) in changed {
+            *guards.item_mut(id) = item;
+        }
+        if let Some(appended) = appended {
+            ends.to.set_next_index(appended + 1);
+        }
+        if let Some(losing) = &step.losing {
+            losing.done();
+        }
+        if let Some((ino, draft)) = step.whiteout {
+            draft.publish(self, InodeId::new(ends.from.id.subvolume, ino), &ends.from.tree);
+        }
+        Ok(())
+    }
+
+    fn draft_whiteout(
+        &self,
+        subvolume: &Subvolume,
+        ends: &Ends<'_>,
+        dir_item: &InodeItem,
+        now: Timespec,
+    ) -> Result<(ObjectId, Draft<'static>)> {
+        let kind = NewKind::CharDevice(DeviceNumber { major: 0, minor: 0 });
+        let new = NewInode { kind, inherit: Inherit::OnlyFlags, ..NewInode::file(0) };
+        Ok((subvolume.allocate_ino()?, Draft::new(ends.from, dir_item, &new, now)?))
+    }
+
+    /// The number of the entry that moves.
+    fn index_of_moved(&self, ends: &Ends<'_>, moved: &Moved<'_>) -> Result<u64> {
+        match moved {
+            Moved::Inode(_, link) => Ok(link.index),
+            Moved::Subvolume(id) => self.index_of_subvolume(ends.from.id, ends.name, *id),
+        }
+    }
+
+    fn exchange(
+        &self,
+        ends: &Ends<'_>,
+        guards: &mut Guards<'_>,
+        (source, source_link): (&Arc<Inode>, Link),
+        (target, target_link): (&Arc<Inode>, Link),
+    ) -> Result<()> {
+        let now = self.engine.now();
+        let tree = &ends.from.tree;
+        let handle = self.engine.start(Units::items(14))?;
+        let running = handle.generation();
+        let head = |inode: &Arc<Inode>| Head {
+            location: Target::Inode(inode.id.ino).location(),
+            transid: running,
+            kind: guards.item(inode.id).kind(),
+        };
+        let (source_head, target_head) = (head(source), head(target));
+        let (handle, source_moved) = or_end(handle, |handle| {
+            let (old, new) = ((ends.old(), source_link), (ends.new(), target_link.index));
+            inode_ref::respell(handle, tree, source.id.ino, old, new, self.extrefs)
+        })?;
+        let mut changed: SmallVec<[(InodeId, InodeItem); 4]> = SmallVec::new();
+        let done = (|| {
+            let (old, new) = ((ends.new(), target_link), (ends.old(), source_link.index));
+            let target_moved = inode_ref::respell(&handle, tree, target.id.ino, old, new, self.extrefs)?;
+            source_moved.finish(&handle, tree, source.id.ino, ends.old(), source_link)?;
+            target_moved.finish(&handle, tree, target.id.ino, ends.new(), target_link)?;
+            directory::redirect(&handle, ends.from, ends.name, source_link.index, &target_head)?;
+            directory::redirect(&handle, ends.to, ends.new_name, target_link.index, &source_head)?;
+            for inode in [source, target] {
+                changed.push((inode.id, moved_item(guards.item(inode.id), now, running)));
+                inode.store(&handle, &changed.last().expect("just pushed").1)?;
+            }
+            let (less, more) = (ends.name.size_in_directory(), ends.new_name.size_in_directory());
+            debug_assert!(less > 0 && more > 0);
+            changed.extend(store_dirs(&handle, ends, guards, (0, 0), now)?);
+            Ok(())
+        })();
+        finish(handle, done)?;
+        for (id, item) in changed {
+            *guards.item_mut(id) = item;
+        }
+        Ok(())
+    }
+}
+
+/// A move that was decided on.
+struct MoveStep<'a> {
+    fs: &'a Filesystem,
+    ends: &'a Ends<'a>,
+    moved: &'a Moved<'a>,
+    losing: Option<LosingName<'a>>,
+    /// The number of the new entry.
+    index: u64,
+    /// The number of the old one.
+    old_index: u64,
+    now: Timespec,
+    whiteout: Option<(ObjectId, Draft<'static>)>,
+}
+
+impl MoveStep<'_> {
+    fn units(&self) -> Units {
+        let losing = self.losing.as_ref().map_or(0, LosingName::units);
+        let whiteout = self.whiteout.as_ref().map_or(0, |(_, draft)| draft.item_count());
+        Units::items(11 + losing + whiteout)
+    }
+
+    /// Makes the changes in the tree; returns the items that changed.
+    fn run(&mut self, guards: &Guards<'_>, found: &Found) -> Result<SmallVec<[(InodeId, InodeItem); 4]>> {
+        let Self { fs, ends, moved, .. } = *self;
+        let handle = fs.engine.start(self.units())?;
+        let tree = &ends.from.tree;
+        // The reference first: it may be refused, and then nothing was changed.
+        let (handle, respelled) = or_end(handle, |handle| match moved {
+            Moved::Inode(inode, link) => {
+                let (old, new) = ((ends.old(), *link), (ends.new(), self.index));
+                inode_ref::respell(handle, tree, inode.id.ino, old, new, fs.extrefs).map(Some)
+            }
+            Moved::Subvolume(_) => Ok(None),
+        })?;
+        let mut changed = SmallVec::new();
+        let done = (|| {
+            if let (Moved::Inode(inode, link), Some(respelled)) = (moved, respelled) {
+                respelled.finish(&handle, tree, inode.id.ino, ends.old(), *link)?;
+                let item = moved_item(guards.item(inode.id), self.now, handle.generation());
+                inode.store(&handle, &item)?;
+                changed.push((inode.id, item));
+            }
+            if let Some(losing) = &self.losing {
+                let item = losing.apply(&handle, guards.item(losing.inode.id), self.now)?;
+                changed.push((losing.inode.id, item));
+            }
+            self.change_entries(&handle, guards, found)?;
+            if let Moved::Subvolume(id) = moved {
+                fs.respell_subvolume(&handle, ends.to, self.index, ends.new_name, *id)?;
+            }
+            let more = if self.losing.is_some() { 0 } else { ends.new_name.size_in_directory() };
+            let less = if self.whiteout.is_some() { 0 } else { ends.name.size_in_directory() };
+            changed.extend(store_dirs(&handle, ends, guards, (less, more), self.now)?);
+            Ok(())
+        })();
+        finish(handle, done)?;
+        Ok(changed)
+    }
+
+    fn change_entries(&mut self, handle: &Handle<'_>, guards: &Guards<'_>, found: &Found) -> Result<()> {
+        let Ends { from, name, to, new_name } = *self.ends;
+        let kind = match self.moved {
+            Moved::Inode(inode, _) => guards.item(inode.id).kind(),
+            Moved::Subvolume(_) => FileType::Directory,
+        };
+        let head = Head { location: self.moved.target().location(), transid: handle.generation(), kind };
+        if self.losing.is_some() {
+            directory::redirect(handle, to, new_name, self.index, &head)?;
+        } else {
+            directory::add_item(handle, to, new_name, &head)?;
+            directory::add_index(handle, to, self.index, new_name, &head)?;
+        }
+        if let Some((ino, draft)) = &mut self.whiteout {
+            let head = Head { location: keys::inode_item(*ino), kind: FileType::CharDevice, ..head };
+            directory::redirect(handle, from, name, self.old_index, &head)?;
+            return draft.insert(handle, &from.tree, *ino, Some((from.id.ino, self.old_index, name)));
+        }
+        if self.ends.same_dir() {
+            // The new entry may have joined the item of the old one.
+            directory::remove(handle, from, name, self.old_index)
+        } else {
+            directory::remove_found(handle, from, name, found, self.old_index)
+        }
+    }
+}
+
+fn moved_item(item: &InodeItem, now: Timespec, running: Generation) -> InodeItem {
+    let mut item = item.clone();
+    item.ctime = now;
+    item.touch(running);
+    item
+}
+
+/// Stores both directories after their sizes changed: `from` lost and `to` gained this much.
+fn store_dirs(
+    handle: &Handle<'_>,
+    ends: &Ends<'_>,
+    guards: &Guards<'_>,
+    (less, more): (u64, u64),
+    now: Timespec,
+) -> Result<SmallVec<[(InodeId, InodeItem); 2]>> {
+    let mut changed = SmallVec::new();
+    let running = handle.generation();
+    let mut store = |dir: &Arc<Inode>, less: u64, more: u64| -> Result<()> {
+        let item = guards.item(dir.id);
+        let size = item.size.saturating_add(more).saturating_sub(less);
+        let item = directory::touched(item, size, now, running);
+        dir.store(handle, &item)?;
+        changed.push((dir.id, item));
+        Ok(())
+    };
+    if ends.same_dir() {
+        store(ends.from, less, more)?;
+    } else {
+        store(ends.from, less, 0)?;
+        store(ends.to, 0, more)?;
+    }
+    Ok(changed)
+}
+
+/// Refuses when `dir` is `ancestor` or lies below it. The caller holds the rename mutex.
+fn check_not_inside(dir: &Inode, ancestor: InodeId) -> Result<()> {
+    let mut at = dir.id;
+    for _ in 0..DEPTH_MAX {
+        if at == ancestor {
+            return Err(Error::invalid("moving a directory into itself"));
+        }
+        if at.ino == ObjectId::FIRST_FREE {
+            return Ok(());
+        }
+        at.ino = inode_ref::first_parent(&dir.tree, at, Wait::Yes)?;
+    }
+    Err(Error::new(ErrorKind::Corrupt, format!("directory {}: its parents do not lead to the root", dir.id)))
+}
+
+impl Filesystem {
+    fn index_of_subvolume(&self, dir: InodeId, name: Name<'_>, id: TreeId) -> Result<u64> {
+        let wanted = (dir.ino.get(), name.bytes());
+        let index = self.root_tree.get(&keys::root_ref(dir.subvolume, id), Wait::Yes, |item| {
+            RootRef::parse(item)
+                .ok()
+                .filter(|found| (found.dirid, found.name) == wanted)
+                .map(|found| found.sequence)
+        })?;
+        index
+            .flatten()
+            .ok_or_else(|| Error::unsupported("renaming the entry of a subvolume that is not there"))
+    }
+
+    /// Tells the root tree about the new entry of a subvolume.
+    fn respell_subvolume(
+        &self,
+        handle: &Handle<'_>,
+        dir: &Inode,
+        index: u64,
+        name: Name<'_>,
+        id: TreeId,
+    ) -> Result<()> {
+        let item = encode_root_ref(&RootRef { dirid: dir.id.ino.get(), sequence: index, name: name.bytes() });
+        let parent = dir.id.subvolume;
+        self.root_tree.upsert(handle, &keys::root_ref(parent, id), &item)?;
+        self.root_tree.upsert(handle, &keys::root_backref(id, parent), &item)
+    }
+}

@@ -1,0 +1,50 @@
+//! How full the filesystem is, as `statfs` tells it.
+
+use creamery_format::NAME_LEN_MAX;
+
+use crate::filesystem::Filesystem;
+
+/// Figures of a filesystem. Numbers of files are not among them: inodes are made as long as there is room.
+///
+/// ```
+/// fn percent_used(figures: &creamery_fs::FsStatistics) -> u64 {
+///     100 * (figures.blocks - figures.blocks_free) / figures.blocks.max(1)
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FsStatistics {
+    /// Bytes of a block in the figures below.
+    pub block_size: u32,
+    /// Blocks that there are.
+    pub blocks: u64,
+    /// Blocks that are not in use.
+    pub blocks_free: u64,
+    /// Blocks that data can be written to.
+    pub blocks_available: u64,
+    /// Bytes of the longest name.
+    pub name_len_max: u32,
+}
+
+impl Filesystem {
+    /// How full the filesystem is. A profile that keeps two copies counts for the space they take, as on Linux.
+    #[must_use]
+    pub fn statfs(&self) -> FsStatistics {
+        let space = self.engine.space();
+        let block_size = self.engine.sector_size();
+        let blocks = |bytes: u64| bytes / u64::from(block_size);
+        let copies = space.data_copies.max(1);
+        let metadata = space.metadata_total.saturating_mul(space.metadata_copies.max(1));
+        // All devices in terms of data: what metadata chunks take is gone for it.
+        let total = space.total.saturating_sub(metadata) / copies + space.metadata_used;
+        let in_groups = space.data_total.saturating_sub(space.data_used);
+        let available = in_groups + space.unallocated / copies;
+        let used = space.data_used + space.metadata_used;
+        FsStatistics {
+            block_size,
+            blocks: blocks(total),
+            blocks_free: blocks(total.saturating_sub(used)),
+            blocks_available: blocks(available.min(total)),
+            name_len_max: NAME_LEN_MAX as u32,
+        }
+    }
+}

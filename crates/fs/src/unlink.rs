@@ -1,0 +1,153 @@
+//! Taking names away.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_txn::Units;
+use smallvec::SmallVec;
+
+use crate::attributes::{check_not_append_only, check_not_immutable};
+use crate::directory::{self, Found, Target};
+use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
+use crate::guards::Guards;
+use crate::inode::{Inode, InodeItem};
+use crate::keys;
+use crate::name::Name;
+use crate::operation::finish;
+use crate::orphan::{Ending, LosingName};
+
+/// What a name must stand for to be removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Expect {
+    NoDirectory,
+    Directory,
+}
+
+enum Round {
+    Done,
+    /// The inode that could not be locked out of order.
+    Again(Option<Arc<Inode>>),
+}
+
+/// Refuses taking an entry away from something that is no directory or may not be changed.
+pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
+    if !dir.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    check_not_append_only(dir)
+}
+
+impl Filesystem {
+    /// Removes the name `name` of something that is no directory.
+    pub fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        self.remove_name(dir, Name::new(name)?, Expect::NoDirectory)
+    }
+
+    /// Removes the empty directory `name`.
+    pub fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        self.remove_name(dir, Name::new(name)?, Expect::Directory)
+    }
+
+    fn remove_name(&self, dir: InodeId, name: Name<'_>, expect: Expect) -> Result<()> {
+        if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let (_, dir) = self.dir_to_change(dir)?;
+        let mut known = None;
+        for _ in 0..LOOKUP_ROUNDS_MAX {
+            match self.remove_round(&dir, name, expect, known.as_ref())? {
+                Round::Again(inode) => known = inode,
+                Round::Done => {
+                    drop(known);
+                    self.evict_some();
+                    return Ok(());
+                }
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, "removing a name that keeps changing"))
+    }
+
+    fn remove_round(
+        &self,
+        dir: &Arc<Inode>,
+        name: Name<'_>,
+        expect: Expect,
+        known: Option<&Arc<Inode>>,
+    ) -> Result<Round> {
+        let target;
+        let inodes: SmallVec<[&Inode; 2]> =
+            std::iter::once(&**dir).chain(known.map(|inode| &**inode)).collect();
+        let mut guards = match Guards::lock(&inodes) {
+            Err(error) if error.kind() == ErrorKind::Stale && known.is_some() => {
+                return Ok(Round::Again(None));
+            }
+            other => other?,
+        };
+        check_may_remove(guards.item(dir.id))?;
+        let found = directory::find(&dir.tree, dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
+        target = self.inode(target_id(dir, &found, expect)?, Wait::Yes)?;
+        if !guards.try_add(&target)? {
+            drop(guards);
+            return Ok(Round::Again(Some(target)));
+        }
+        self.remove_locked(dir, &target, &mut guards, name, &found, expect)?;
+        drop(guards);
+        let id = target.id;
+        drop(target);
+        self.table.forget_dead(id);
+        Ok(Round::Done)
+    }
+
+    fn remove_locked(
+        &self,
+        dir: &Arc<Inode>,
+        target: &Arc<Inode>,
+        guards: &mut Guards<'_>,
+        name: Name<'_>,
+        found: &Found,
+        expect: Expect,
+    ) -> Result<()> {
+        let item = guards.item(target.id);
+        match (expect, item.is_dir()) {
+            (Expect::NoDirectory, true) => return Err(ErrorKind::IsADirectory.into()),
+            (Expect::Directory, false) => return Err(ErrorKind::NotADirectory.into()),
+            _ => {}
+        }
+        check_not_append_only(item)?;
+        check_not_immutable(item)?;
+        if expect == Expect::Directory && !directory::is_empty(&target.tree, target.id.ino)? {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        let losing = LosingName::plan(self, target, item, dir.id.ino, name)?;
+        let handle = match self.engine.start(Units::freeing(3 + losing.units())) {
+            Ok(handle) => handle,
+            Err(error) => {
+                self.name_kept(&losing);
+                return Err(error);
+            }
+        };
+        let now = self.engine.now();
+        let dir_item = guards.item(dir.id);
+        let size = dir_item.size.saturating_sub(name.size_in_directory());
+        let new_dir = directory::touched(dir_item, size, now, handle.generation());
+        let done = directory::remove_found(&handle, dir, name, found, losing.link.index)
+            .and_then(|()| losing.apply(&handle, guards.item(target.id), now))
+            .and_then(|new_item| dir.store(&handle, &new_dir).map(|()| new_item));
+        let new_item = finish(handle, done)?;
+        losing.done();
+        debug_assert_eq!(new_item.nlink == 0, losing.ending != Ending::StillNamed);
+        *guards.item_mut(target.id) = new_item;
+        *guards.item_mut(dir.id) = new_dir;
+        Ok(())
+    }
+}
+
+fn target_id(dir: &Inode, found: &Found, expect: Expect) -> Result<InodeId> {
+    match (found.target, expect) {
+        (Target::Inode(ino), _) => Ok(InodeId::new(dir.id.subvolume, ino)),
+        (Target::Subvolume(_), Expect::NoDirectory) => Err(ErrorKind::IsADirectory.into()),
+        (Target::Subvolume(id), Expect::Directory) => {
+            Err(Error::unsupported(format!("removing subvolume {id}")))
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Extended attributes.
+//!
+//! An attribute is an entry of an XATTR_ITEM, found by the hash of its name, packed like directory entries; the
+//! value stands behind the name. Name and value must fit in one leaf. Access control lists and the `btrfs.`
+//! properties are attributes whose setting changes more of the inode than its attributes.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_format::{Key, KeyType, NAME_LEN_MAX};
+use creamery_tree::Tree;
+use creamery_txn::{Handle, Units};
+
+use crate::acl::{self, Acl};
+use crate::dir_item::{self, HEADER_LEN, Head, ItemBytes};
+use crate::filesystem::Filesystem;
+use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
+use crate::keys;
+use crate::operation::{finish, or_end};
+
+/// Attribute name of the compression property.
+pub(crate) const COMPRESSION: &[u8] = b"btrfs.compression";
+
+/// Whether an attribute may, must not or must exist already.
+///
+/// ```
+/// use creamery_fs::XattrMode;
+/// assert_ne!(XattrMode::Create, XattrMode::Replace);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    /// Set it, whether it exists or not.
+    Any,
+    /// Fail if it exists.
+    Create,
+    /// Fail unless it exists.
+    Replace,
+}
+
+/// Refuses names that this filesystem has no meaning for.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_LEN_MAX {
+        return Err(Error::new(ErrorKind::Range, "an attribute name of more than 255 bytes"));
+    }
+    let in_space = |space: &[u8]| name.len() > space.len() && name.starts_with(space);
+    let known = in_space(b"user.")
+        || in_space(b"trusted.")
+        || in_space(b"security.")
+        || name == acl::ACCESS
+        || name == acl::DEFAULT
+        || name == COMPRESSION;
+    if known && !name.contains(&0) {
+        Ok(())
+    } else {
+        Err(Error::unsupported(format!("the extended attribute {:?}", String::from_utf8_lossy(name))))
+    }
+}
+
+/// Refuses a name and value that no leaf can hold.
+pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
+    let room = tree.max_item_size().min(usize::from(u16::MAX)).saturating_sub(HEADER_LEN);
+    if name.len() + value.len() <= room {
+        return Ok(());
+    }
+    let text = format!(
+        "an extended attribute of {} bytes, the most is {}",
+        value.len(),
+        room - name.len().min(room)
+    );
+    Err(Error::new(ErrorKind::NoSpace, text))
+}
+
+/// The value of an attribute.
+pub(crate) fn get(tree: &Tree, ino: ObjectId, name: &[u8], wait: Wait) -> Result<Option<Vec<u8>>> {
+    let value = tree.get(&keys::xattr(ino, name), wait, |item| {
+        dir_item::find(item, name).map(|entry| entry.map(|(entry, _)| entry.data.to_vec()))
+    })?;
+    Ok(value.transpose()?.flatten())
+}
+
+/// Whether the inode has any attribute at all; remembered, since most have none and Linux asks on every write.
+fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
+    match inode.xattrs_known() {
+        XattrsKnown::Absent => return Ok(false),
+        XattrsKnown::Present => return Ok(true),
+        XattrsKnown::Unknown => {}
+    }
+    let cursor = inode.tree.cursor(&Key::new(inode.id.ino, KeyType::XATTR_ITEM, 0), wait)?;
+    let present =
+        cursor.item().is_some_and(|(key, _)| key.objectid == inode.id.ino && key.kind == KeyType::XATTR_ITEM);
+    inode.set_xattrs_known(present);
+    Ok(present)
+}
+
+/// The value of an attribute, cheaply none for inodes without any. The caller holds the item's guard.
+pub(crate) fn get_known(inode: &Inode, name: &[u8], wait: Wait) -> Result<Option<Vec<u8>>> {
+    if has_any(inode, wait)? { get(&inode.tree, inode.id.ino, name, wait) } else { Ok(None) }
+}
+
+/// A directory's default ACL. The caller holds the item's guard.
+pub(crate) fn default_acl(dir: &Inode) -> Result<Option<Arc<Acl>>> {
+    if let Some(known) = dir.known_default_acl() {
+        return Ok(known);
+    }
+    let value = get_known(dir, acl::DEFAULT, Wait::Yes)?;
+    let acl = match value {
+        Some(value) => Acl::decode(&value)?.map(Arc::new),
+        None => None,
+    };
+    dir.set_known_default_acl(acl.clone());
+    Ok(acl)
+}
+
+/// A change of one attribute.
+pub(crate) struct Change<'a> {
+    pub(crate) name: &'a [u8],
+    /// None removes.
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) mode: XattrMode,
+}
+
+impl Change<'_> {
+    /// Makes the change; when it fails, nothing was changed. Returns whether the attribute was there before.
+    pub(crate) fn apply(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<bool> {
+        let key = keys::xattr(ino, self.name);
+        let old = tree.get(&key, Wait::Yes, |item| -> Result<(ItemBytes, bool)> {
+            Ok(match dir_item::without(item, self.name)? {
+                Some(rest) => (rest, true),
+                None => (ItemBytes::from_slice(item), false),
+            })
+        })?;
+        let (mut item, was_there) = old.transpose()?.unwrap_or_default();
+        match (self.mode, was_there) {
+            (XattrMode::Create, true) => return Err(ErrorKind::AlreadyExists.into()),
+            (XattrMode::Replace, false) => return Err(ErrorKind::NoAttribute.into()),
+            _ => {}
+        }
+        if let Some(value) = self.value {
+            dir_item::push(&mut item, &Head::xattr(handle.generation()), self.name, value);
+            if item.len() > tree.max_item_size() {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "adding an attribute beside others with the same hash",
+                ));
+            }
+            tree.upsert(handle, &key, &item)?;
+        } else if was_there {
+            if item.is_empty() {
+                tree.remove(handle, &key)?;
+            } else {
+                tree.upsert(handle, &key, &item)?;
+            }
+        }
+        Ok(was_there)
+    }
+}
+
+/// What setting an attribute means for the rest of the inode.
+enum Effect {
+    /// Nothing: store it as it is.
+    Plain,
+    /// Store this value instead, or nothing, and take over the permissions.
+    Access { stored: Option<Vec<u8>>, permissions: Option<u32> },
+    /// A new default ACL.
+    Default { acl: Option<Arc<Acl>> },
+    /// New flags.
+    Flags { flags: InodeFlags },
+}
+
+fn effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Effect> {
+    if name == acl::ACCESS || name == acl::DEFAULT {
+        return acl_effect(item, name, value);
+    }
+    if name == COMPRESSION {
+        return Ok(Effect::Flags { flags: compression_flags(item, value.unwrap_or_default())? });
+    }
+    Ok(Effect::Plain)
+}
+
+fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Effect> {
+    if item.kind() == FileType::Symlink {
+        return Err(Error::unsupported("access control lists of symbolic links"));
+    }
+    let acl = match value {
+        Some(value) => Acl::decode(value)?,
+        None => None,
+    };
+    if name == acl::DEFAULT {
+        if acl.is_some() && !item.is_dir() {
+            return Err(Error::new(ErrorKind::PermissionDenied, "a default access control list of a file"));
+        }
+        return Ok(Effect::Default { acl: acl.map(Arc::new) });
+    }
+    let permissions = acl.as_ref().map(Acl::permissions);
+    let stored = acl.filter(|acl| !acl.is_equivalent_to_mode()).map(|acl| acl.encode());
+    Ok(Effect::Access { stored, permissions })
+}
+
+pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
+    if !matches!(item.kind(), FileType::File | FileType::Directory) {
+        return Err(Error::invalid("the compression property of something that is no file and no directory"));
+    }
+    if item.flags.contains(InodeFlags::NODATACOW) && !value.is_empty() {
+        return Err(Error::invalid("the compression property of an inode that is overwritten in place"));
+    }
+    let mut flags = item.flags - InodeFlags::COMPRESS - InodeFlags::NOCOMPRESS;
+    let algorithm = value.split(|byte| *byte == b':').next().unwrap_or_default();
+    match algorithm {
+        b"" => {}
+        b"no" | b"none" => flags |= InodeFlags::NOCOMPRESS,
+        b"zlib" | b"lzo" | b"zstd" => flags |= InodeFlags::COMPRESS,
+        _ => return Err(Error::invalid("an unknown compression algorithm")),
+    }
+    Ok(flags)
+}
+
+impl Filesystem {
+    /// The value of an extended attribute.
+    pub fn get_xattr(&self, id: InodeId, name: &[u8], wait: Wait) -> Result<Vec<u8>> {
+        let inode = self.inode(id, wait)?;
+        let _item = inode.read(wait)?;
+        if id.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::NoAttribute.into());
+        }
+        get_known(&inode, name, wait)?.ok_or_else(|| ErrorKind::NoAttribute.into())
+    }
+
+    /// The names of all extended attributes, in the order of the tree.
+    pub fn list_xattrs(&self, id: InodeId, wait: Wait) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(id, wait)?;
+        let _item = inode.read(wait)?;
+        let mut names = Vec::new();
+        if id.ino == keys::EMPTY_SUBVOLUME_DIR || !has_any(&inode, wait)? {
+            return Ok(names);
+        }
+        let mut cursor = inode.tree.cursor(&Key::new(id.ino, KeyType::XATTR_ITEM, 0), wait)?;
+        while let Some((key, item)) = cursor.item() {
+            if key.objectid != id.ino || key.kind != KeyType::XATTR_ITEM {
+                break;
+            }
+            for entry in dir_item::entries(item) {
+                names.push(entry?.0.name.to_vec());
+            }
+            cursor.advance()?;
+        }
+        Ok(names)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, id: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.change_xattr(id, name, Some(value), mode)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
+        // Removing an access control list that is not there is no error on Linux.
+        let mode =
+            if name == acl::ACCESS || name == acl::DEFAULT { XattrMode::Any } else { XattrMode::Replace };
+        self.change_xattr(id, name, None, mode)
+    }
+
+    fn change_xattr(&self, id: InodeId, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+        check_name(name)?;
+        let inode = self.inode_to_change(id)?;
+        let mut item = inode.write()?;
+        crate::attributes::check_not_immutable(&item)?;
+        if value.is_none() && mode == XattrMode::Replace && !has_any(&inode, Wait::Yes)? {
+            return Err(ErrorKind::NoAttribute.into());
+        }
+        let effect = effect(&item, name, value)?;
+        let value = match &effect {
+            Effect::Access { stored, .. } => stored.as_deref(),
+            Effect::Default { acl: None } => None,
+            Effect::Flags { .. } if value == Some(b"") => None,
+            _ => value,
+        };
+        if let Some(value) = value {
+            check_size(&inode.tree, name, value)?;
+        }
+        let handle = self.engine.start(Units::items(2))?;
+        let mut changed = item.clone();
+        changed.ctime = self.engine.now();
+        changed.touch(handle.generation());
+        match &effect {
+            Effect::Access { permissions: Some(permissions), .. } => {
+                changed.mode = changed.mode & !0o777 | permissions;
+            }
+            Effect::Flags { flags } => changed.flags = *flags,
+            _ => {}
+        }
+        let change = Change { name, value, mode };
+        let (handle, _) = or_end(handle, |handle| change.apply(handle, &inode.tree, id.ino))?;
+        let stored = inode.store(&handle, &changed);
+        finish(handle, stored)?;
+        *item = changed;
+        if value.is_some() {
+            inode.set_xattrs_known(true);
+        }
+        if let Effect::Default { acl } = effect {
+            inode.set_known_default_acl(acl);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_attribute_names_with_a_meaning_pass() {
+        let rows: [(&[u8], bool); 10] = [
+            (b"user.a", true),
+            (b"user.", false),
+            (b"trusted.x", true),
+            (b"security.capability", true),
+            (b"system.posix_acl_access", true),
+            (b"system.other", false),
+            (b"btrfs.compression", true),
+            (b"btrfs.unknown", false),
+            (b"plain", false),
+            (b"user.a\0b", false),
+        ];
+        for (name, passes) in rows {
+            assert_eq!(check_name(name).is_ok(), passes, "{}", String::from_utf8_lossy(name));
+        }
+    }
+
+    #[test]
+    fn the_compression_property_sets_flags() {
+        let item = InodeItem::default();
+        let rows: [(&[u8], Option<InodeFlags>); 5] = [
+            (b"zstd", Some(InodeFlags::COMPRESS)),
+            (b"zlib:9", Some(InodeFlags::COMPRESS)),
+            (b"none", Some(InodeFlags::NOCOMPRESS)),
+            (b"", Some(InodeFlags::empty())),
+            (b"gzip", None),
+        ];
+        for (value, flags) in rows {
+            assert_eq!(compression_flags(&item, value).ok(), flags);
+        }
+    }
+}

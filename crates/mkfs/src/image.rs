@@ -1,0 +1,218 @@
+//! Makes an image: the target, the empty filesystem, its content, and the superblocks last.
+//!
+//! # What is left when it fails
+//! - A file that this made is removed.
+//! - What was there before stays as it was if the failure comes before the first write (options, sizes, a source that
+//!   cannot be opened, somebody else's filesystem). After that the target holds no superblock, whatever happens
+//!   ([`HeldSuperblocks`](crate::held)): never something that looks whole.
+
+use std::io::ErrorKind as Io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Env, Error, ErrorKind, Result};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_fs::{Filesystem, FsOptions};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
+
+use crate::held::HeldSuperblocks;
+use crate::layout::{Layout, minimum};
+use crate::rootdir::{Content, fill, measure};
+use crate::shrink::shrink;
+use crate::{Made, MkfsOptions, Progress, RootdirOptions, make_filesystem};
+
+/// Memory for clean and for dirty tree blocks while a filesystem is filled.
+const CLEAN_BYTES: u64 = 32 << 20;
+const DIRTY_BYTES: u64 = 48 << 20;
+/// Inodes kept after their last use: the writer comes back to directories only.
+const INODES: usize = 4096;
+
+/// Makes a filesystem at `path`, an image file or a block device, and fills it with what `rootdir` names.
+///
+/// A file that does not exist is created: of [`MkfsOptions::total_bytes`], or as large as the content needs.
+///
+/// ```
+/// use creamery_base::SystemEnv;
+/// use creamery_mkfs::{make_image, MkfsOptions, NoProgress, RootdirOptions};
+/// use std::sync::Arc;
+/// let dir = tempfile::tempdir()?;
+/// std::fs::create_dir(dir.path().join("rootfs"))?;
+/// std::fs::write(dir.path().join("rootfs/hello"), "world")?;
+/// let rootdir = RootdirOptions::new(dir.path().join("rootfs"));
+/// let image = dir.path().join("disk.img");
+/// let made = make_image(&image, &MkfsOptions::default(), Some(&rootdir), Arc::new(SystemEnv), &NoProgress)?;
+/// assert_eq!(image.metadata()?.len(), made.total_bytes);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`make_filesystem`], and what reading the source and writing the target can bring. The module's head says what
+/// is left.
+pub fn make_image(
+    path: &Path,
+    options: &MkfsOptions,
+    rootdir: Option<&RootdirOptions>,
+    env: Arc<dyn Env>,
+    progress: &dyn Progress,
+) -> Result<Made> {
+    let geometry = options.geometry()?;
+    let mut options = options.clone();
+    if let Some(rootdir) = rootdir {
+        rootdir.check()?;
+    }
+    let target = Target::look(path)?;
+    let wants_size = rootdir.is_some_and(|rootdir| rootdir.shrink)
+        || (options.total_bytes.is_none() && matches!(target, Target::Absent | Target::Empty));
+    if wants_size {
+        let room = options.total_bytes.or(target.len());
+        let need = match rootdir {
+            Some(rootdir) => {
+                let content = measure(&rootdir.source, geometry.sector_size, options.checksum.size())?;
+                progress.start(content.entries, content.data);
+                size_for(&content, &options)
+            }
+            None => {
+                let context = format!("{}: an empty filesystem needs a size", path.display());
+                return Err(Error::invalid(context));
+            }
+        };
+        options.total_bytes = Some(room.map_or(need, |room| room.min(need)));
+    }
+    if let Some(total) = options.total_bytes {
+        Layout::plan(total, &options).map_err(|error| error.context(path.display()))?;
+    }
+    let open = target.open(path, &options)?;
+    let made = build(&open, path, &options, rootdir, env, progress)
+        .map_err(|error| error.context(path.display()))?;
+    open.keep();
+    Ok(made)
+}
+
+/// How large a filesystem for `content` is made.
+fn size_for(content: &Content, options: &MkfsOptions) -> u64 {
+    let (data, metadata) = (options.data_profile().copies(), options.metadata_profile().copies());
+    content.filesystem_size(data, metadata).max(minimum(options))
+}
+
+fn build(
+    open: &Opened,
+    path: &Path,
+    options: &MkfsOptions,
+    rootdir: Option<&RootdirOptions>,
+    env: Arc<dyn Env>,
+    progress: &dyn Progress,
+) -> Result<Made> {
+    let Some(rootdir) = rootdir else {
+        let made = make_filesystem(&*open.device, options, &*env)?;
+        return Ok(made);
+    };
+    let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let held = Arc::new(HeldSuperblocks::new(Arc::clone(&open.device)));
+    let mut made = make_filesystem(&*held, options, &*env)?;
+    {
+        let device: Arc<dyn BlockDevice> = Arc::<HeldSuperblocks>::clone(&held);
+        let volume = Volume::open(vec![device], Mode::ReadWrite)?;
+        let engine_options = Options {
+            cache_bytes: CLEAN_BYTES,
+            dirty_bytes: DIRTY_BYTES,
+            env,
+            ..Options::default()
+        };
+        let engine = Engine::open(volume, engine_options)?;
+        let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES })?;
+        fill(&fs, rootdir, image, progress).map_err(no_space(options))?;
+        progress.finishing();
+        fs.sync().map_err(no_space(options))?;
+        if rootdir.shrink {
+            made.total_bytes = shrink(&fs, &held)?;
+        }
+    }
+    held.publish()?;
+    if rootdir.shrink && open.is_file {
+        open.device.resize(made.total_bytes)?;
+        open.device.flush()?;
+    }
+    Ok(made)
+}
+
+/// What to do about a filesystem that is full.
+fn no_space(options: &MkfsOptions) -> impl FnOnce(Error) -> Error + use<> {
+    let total = options.total_bytes;
+    move |error| match (error.kind(), total) {
+        (ErrorKind::NoSpace, Some(total)) => {
+            error.context(format!("the source does not fit into {total} bytes"))
+        }
+        _ => error,
+    }
+}
+
+/// What is at the path before.
+enum Target {
+    Absent,
+    /// A regular file without a byte.
+    Empty,
+    File(u64),
+    Device,
+}
+
+impl Target {
+    fn look(path: &Path) -> Result<Self> {
+        match std::fs::metadata(path) {
+            Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(Self::Empty),
+            Ok(meta) if meta.is_file() => Ok(Self::File(meta.len())),
+            // Opening it tells what is wrong with anything but a block device.
+            Ok(_) => Ok(Self::Device),
+            Err(error) if error.kind() == Io::NotFound => Ok(Self::Absent),
+            Err(error) => Err(Error::from(error).context(path.display())),
+        }
+    }
+
+    const fn len(&self) -> Option<u64> {
+        match self {
+            Self::File(len) => Some(*len),
+            Self::Absent | Self::Empty | Self::Device => None,
+        }
+    }
+
+    fn open<'p>(&self, path: &'p Path, options: &MkfsOptions) -> Result<Opened<'p>> {
+        let sector = u64::from(options.geometry()?.sector_size);
+        let wanted = options.total_bytes.map(|total| total / sector * sector);
+        if let (Self::Absent, Some(len)) = (self, wanted) {
+            let device = FileDevice::create(path, len)?;
+            return Ok(Opened { device: Arc::new(device), is_file: true, remove: Some(path) });
+        }
+        let device = FileDevice::open(path, Access::ReadWrite)?;
+        let is_file = !device.is_block_device();
+        if let Some(wanted) = wanted
+            && is_file
+            && device.len() < wanted
+        {
+            device.resize(wanted)?;
+        }
+        Ok(Opened { device: Arc::new(device), is_file, remove: None })
+    }
+}
+
+/// The open target; a file that was made is removed again unless it is kept.
+struct Opened<'p> {
+    device: Arc<dyn BlockDevice>,
+    is_file: bool,
+    remove: Option<&'p Path>,
+}
+
+impl Opened<'_> {
+    fn keep(mut self) {
+        self.remove = None;
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.remove {
+            // Nothing else can be done about a file that cannot be removed; it holds no superblock.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The same copy into a filesystem that is in use: `cp` from the host.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result};
+use creamery_fs::Filesystem;
+
+use super::fill::{Keep, Place, Rules};
+use super::queue::Feeder;
+use super::source::SourceDir;
+use super::subvolume::Subvolumes;
+use super::{Progress, run};
+
+/// What of the host goes where.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
+/// use creamery_mkfs::{copy_in, CopyIn, NoProgress};
+/// let root = fs.root(fs.default_subvolume())?;
+/// let copy = CopyIn { source: "/etc".as_ref(), dir: root, name: Some(b"etc"), archive: true, image: None };
+/// copy_in(fs, &copy, &NoProgress)
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CopyIn<'a> {
+    /// A file or directory of the host; a symbolic link stands for itself.
+    pub source: &'a Path,
+    /// The directory it goes to.
+    pub dir: InodeId,
+    /// Its name there; without one, the content of the source directory goes into `dir` itself.
+    pub name: Option<&'a [u8]>,
+    /// Keep owners, times, xattrs and hard links; otherwise only permission bits.
+    pub archive: bool,
+    /// Device and inode of the image file, which may lie in the source and cannot be copied into itself.
+    pub image: Option<(u64, u64)>,
+}
+
+/// Copies a file, or a directory with all that is in it. What has a name already is replaced, directories are merged.
+///
+/// # Errors
+/// The first thing that cannot be read or written; what came before stays.
+pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> Result<()> {
+    let (keep, owner) = match copy.archive {
+        true => (Keep::Everything, None),
+        false => (Keep::Permissions, Some((0, 0))),
+    };
+    let rules = Rules { owner, clamp: None, now: fs.engine().now(), keep };
+    let place = match copy.name {
+        Some(name) => Place::In(copy.dir, name),
+        None => Place::Onto(copy.dir),
+    };
+    let source = copy.source;
+    let meta = std::fs::symlink_metadata(source)
+        .map_err(|error| Error::from(error).context(source.display()))?;
+    let none = Subvolumes::default();
+    if meta.is_dir() {
+        let root = SourceDir::root(source)?;
+        return run(fs, rules, place, progress, |steps, jobs| {
+            Feeder::new(steps, jobs, &none, copy.image).run(root);
+        });
+    }
+    let no_name = || Error::new(ErrorKind::NotADirectory, source.display().to_string());
+    let to = copy.name.ok_or_else(no_name)?;
+    let name = source.file_name().ok_or_else(no_name)?;
+    let name = CString::new(name.as_bytes()).expect("a path of the host has no zero byte");
+    let parent = source.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = SourceDir::root(parent)?;
+    run(fs, rules, place, progress, |steps, jobs| {
+        Feeder::new(steps, jobs, &none, copy.image).run_file(dir, &name, to);
+    })
+}

@@ -1,0 +1,417 @@
+//! The one writer: takes the steps of the walk in order and makes each through the same operations that a mount
+//! would use. Since it is alone and the steps have a fixed order, equal trees make equal filesystems.
+//!
+//! # What is copied when
+//! A directory is made with its attributes when the walk enters it; its times are set again when the walk leaves it,
+//! because every name put into it changes them. A file is made, written, and given its times last. A file of several
+//! names is made at the first of them in the order of the walk; the others become links to it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
+use creamery_fs::{
+    DeviceNumber, Filesystem, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode,
+};
+use rustix::fs::FileType;
+
+use super::progress::Progress;
+use super::reader::{LinkKey, Part, Shared};
+use super::source::{Meta, join};
+use super::walk::Step;
+use crate::SubvolumeKind;
+
+/// What is changed on the way.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) owner: Option<(u32, u32)>,
+    /// Access, change and birth time, and the latest modification time.
+    pub(crate) clamp: Option<Timespec>,
+    pub(crate) now: Timespec,
+    pub(crate) keep: Keep,
+}
+
+/// How much of a source file is kept besides its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    /// All of it.
+    Everything,
+    /// Permission bits; times are now, names are files of their own.
+    Permissions,
+}
+
+/// Where the root of the walk goes.
+pub(crate) enum Place<'a> {
+    /// It is this directory, which exists.
+    Onto(InodeId),
+    /// It gets this name in this directory. What has the name already is written over, as with cp(1).
+    In(InodeId, &'a [u8]),
+}
+
+/// A directory that the walk is in.
+struct Open {
+    id: InodeId,
+    /// Times that the names put into it have changed.
+    restore: SetAttributes,
+    path: Vec<u8>,
+    /// Counts subvolumes: links do not reach from one into another.
+    subvolume: u32,
+}
+
+/// A subvolume that is finished when everything is in.
+struct Pending {
+    tree: TreeId,
+    kind: SubvolumeKind,
+}
+
+pub(crate) struct Filler<'a> {
+    fs: &'a Filesystem,
+    shared: &'a Shared,
+    progress: &'a dyn Progress,
+    rules: Rules,
+    place: Place<'a>,
+    open: Vec<Open>,
+    /// Files whose other names are still to come, and how many.
+    links: HashMap<LinkKey, (InodeId, u64)>,
+    pending: Vec<Pending>,
+    subvolume_count: u32,
+}
+
+impl<'a> Filler<'a> {
+    pub(crate) fn new(
+        fs: &'a Filesystem,
+        shared: &'a Shared,
+        progress: &'a dyn Progress,
+        rules: Rules,
+        place: Place<'a>,
+    ) -> Self {
+        Self {
+            fs,
+            shared,
+            progress,
+            rules,
+            place,
+            open: Vec::new(),
+            links: HashMap::new(),
+            pending: Vec::new(),
+            subvolume_count: 0,
+        }
+    }
+
+    /// Makes everything that the walk tells, to its end.
+    pub(crate) fn run(mut self, steps: &Receiver<Step>) -> Result<()> {
+        for step in steps {
+            self.step(step)?;
+        }
+        if !self.open.is_empty() {
+            return Err(Error::new(ErrorKind::Interrupted, "the walk over the source tree ended early"));
+        }
+        for Pending { tree, kind } in &self.pending {
+            if kind.is_default() {
+                self.fs.set_default_subvolume(*tree)?;
+            }
+            if kind.is_read_only() {
+                self.fs.set_subvolume_read_only(*tree, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Enter { number, name, path, meta, subvolume } => {
+                self.shared.budget.advance(number);
+                let done = self.enter(&name, &path, &meta, subvolume).map_err(writing(&path));
+                self.progress.entry(&path, 0);
+                done
+            }
+            Step::Leave { number } => {
+                self.shared.budget.advance(number);
+                let left = self.open.pop().expect("the walk leaves what it entered");
+                self.fs.set_attributes(left.id, &left.restore).map_err(writing(&left.path)).map(drop)
+            }
+            Step::File { number, name, parts } => {
+                self.shared.budget.advance(number);
+                let (dir, path) = match self.open.last() {
+                    Some(open) => ((open.id, open.subvolume), join(&open.path, &name)),
+                    None => (self.lone_place(), name.clone()),
+                };
+                let bytes = self.file(dir, &name, &parts, &path)?;
+                self.progress.entry(&path, bytes);
+                Ok(())
+            }
+            Step::Failed(error) => Err(error),
+        }
+    }
+
+    /// Where a walk that is one file puts it.
+    fn lone_place(&self) -> (InodeId, u32) {
+        let (Place::Onto(dir) | Place::In(dir, _)) = self.place;
+        (dir, 0)
+    }
+
+    fn times(&self, meta: &Meta) -> Times {
+        if self.rules.keep == Keep::Permissions {
+            return Times::all(self.rules.now);
+        }
+        match self.rules.clamp {
+            Some(epoch) => {
+                Times { access: epoch, modification: meta.mtime.min(epoch), change: epoch, birth: epoch }
+            }
+            None => Times {
+                access: meta.atime,
+                modification: meta.mtime,
+                change: self.rules.now,
+                birth: self.rules.now,
+            },
+        }
+    }
+
+    /// Sets the times that writing has moved.
+    fn restore(&self, meta: &Meta) -> SetAttributes {
+        let times = self.times(meta);
+        SetAttributes {
+            atime: Some(Time::At(times.access)),
+            mtime: Some(Time::At(times.modification)),
+            ctime: Some(Time::At(times.change)),
+            ..SetAttributes::default()
+        }
+    }
+
+    fn owner(&self, meta: &Meta) -> (u32, u32) {
+        self.rules.owner.unwrap_or((meta.uid, meta.gid))
+    }
+
+    /// Calls `make` with what becomes of `meta`.
+    fn with_new<R>(&self, meta: &Meta, kind: NewKind<'_>, make: impl FnOnce(&NewInode<'_>) -> R) -> R {
+        let (uid, gid) = self.owner(meta);
+        let xattrs: Vec<(&[u8], &[u8])> = match self.rules.keep {
+            Keep::Everything => meta.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
+            Keep::Permissions => Vec::new(),
+        };
+        make(&NewInode {
+            kind,
+            mode: meta.mode,
+            umask: 0,
+            uid,
+            gid,
+            times: Some(self.times(meta)),
+            xattrs: &xattrs,
+            inherit: Inherit::OnlyFlags,
+        })
+    }
+
+    fn enter(
+        &mut self,
+        name: &[u8],
+        path: &[u8],
+        meta: &Meta,
+        subvolume: Option<SubvolumeKind>,
+    ) -> Result<()> {
+        let (dir, name, mut number) = match (self.open.last(), &self.place) {
+            (Some(parent), _) => (parent.id, name, parent.subvolume),
+            (None, Place::In(dir, name)) => (*dir, *name, 0),
+            (None, Place::Onto(dir)) => return self.enter_existing(*dir, meta, Vec::new(), 0),
+        };
+        let made = self.with_new(meta, NewKind::Directory, |new| match subvolume {
+            Some(_) => self.fs.create_subvolume(dir, name, new),
+            None => self.fs.create(dir, name, new).map(|attributes| attributes.id),
+        });
+        let id = match made {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let id = self.fs.lookup(dir, name, Wait::Yes)?;
+                return self.enter_existing(id, meta, path.to_vec(), number);
+            }
+            made => made?,
+        };
+        if let Some(kind) = subvolume {
+            self.subvolume_count += 1;
+            number = self.subvolume_count;
+            self.pending.push(Pending { tree: id.subvolume, kind });
+        }
+        let restore = self.restore(meta);
+        self.open.push(Open { id, restore, path: path.to_vec(), subvolume: number });
+        Ok(())
+    }
+
+    /// A directory that is there already gets the attributes of its source.
+    fn enter_existing(&mut self, id: InodeId, meta: &Meta, path: Vec<u8>, subvolume: u32) -> Result<()> {
+        if self.fs.stat(id, Wait::Yes)?.kind != creamery_fs::FileType::Directory {
+            return Err(Error::new(ErrorKind::NotADirectory, "what has the name of a directory"));
+        }
+        if self.rules.keep == Keep::Permissions {
+            self.open.push(Open { id, restore: SetAttributes::default(), path, subvolume });
+            return Ok(());
+        }
+        let (uid, gid) = self.owner(meta);
+        let restore = self.restore(meta);
+        let set = SetAttributes {
+            mode: Some(meta.mode),
+            uid: Some(uid),
+            gid: Some(gid),
+            btime: Some(Time::At(self.times(meta).birth)),
+            ..restore
+        };
+        self.fs.set_attributes(id, &set)?;
+        for (name, value) in &meta.xattrs {
+            self.fs.set_xattr(id, name, value, XattrMode::Any)?;
+        }
+        // An ACL may have moved the mode, which the source says as well.
+        let restore = SetAttributes { mode: Some(meta.mode), ..restore };
+        self.open.push(Open { id, restore, path, subvolume });
+        Ok(())
+    }
+
+    /// Makes `name`, in place of what has the name: the first thing in a new filesystem, but not in a copy.
+    fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        match self.fs.create(dir, name, new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.fs.unlink(dir, name)?;
+                self.fs.create(dir, name, new).map(|attributes| attributes.id)
+            }
+            made => made.map(|attributes| attributes.id),
+        }
+    }
+
+    /// Makes what is no directory; returns the bytes of its data.
+    fn file(
+        &mut self,
+        (dir, subvolume): (InodeId, u32),
+        name: &[u8],
+        parts: &Receiver<Result<Part>>,
+        path: &[u8],
+    ) -> Result<u64> {
+        let meta = match next_part(parts)? {
+            Part::Meta(meta) => meta,
+            Part::Data { .. } | Part::End => unreachable!("a reader begins with what the file is"),
+        };
+        let key = (subvolume, meta.dev, meta.ino);
+        let has_links = meta.nlink > 1 && self.rules.keep == Keep::Everything;
+        if has_links
+            && let Some(original) = self.take_link(key)
+        {
+            self.discard(parts)?;
+            self.fs.link(original, dir, name).map_err(writing(path))?;
+            return Ok(0);
+        }
+        let kind = new_kind(&meta).map_err(writing(path))?;
+        let made = self
+            .with_new(&meta, kind, |new| self.create(dir, name, new))
+            .map_err(writing(path))?;
+        if has_links {
+            self.links.insert(key, (made, meta.nlink - 1));
+        }
+        if meta.kind == FileType::RegularFile {
+            return self.write(made, &meta, parts, path);
+        }
+        self.discard(parts)?;
+        Ok(0)
+    }
+
+    /// The file that this name is another one of. A file is forgotten with its last name.
+    fn take_link(&mut self, key: LinkKey) -> Option<InodeId> {
+        let Entry::Occupied(mut entry) = self.links.entry(key) else { return None };
+        let (id, left) = entry.get_mut();
+        let id = *id;
+        *left -= 1;
+        if *left == 0 {
+            entry.remove();
+            self.shared.forget(key);
+        }
+        Some(id)
+    }
+
+    fn write(
+        &self,
+        id: InodeId,
+        meta: &Meta,
+        parts: &Receiver<Result<Part>>,
+        path: &[u8],
+    ) -> Result<u64> {
+        let mut file = None;
+        let mut end = 0;
+        let mut written = 0;
+        loop {
+            match next_part(parts)? {
+                Part::Meta(_) => unreachable!("a reader says once what a file is"),
+                Part::End => break,
+                Part::Data { offset, bytes } => {
+                    let done = self.write_piece(&mut file, id, offset, &bytes);
+                    self.shared.budget.give_back(bytes.len() as u64);
+                    done.map_err(writing(path))?;
+                    end = offset + bytes.len() as u64;
+                    written += bytes.len() as u64;
+                }
+            }
+        }
+        if meta.size > 0 {
+            // A hole at the end has no data that would have made the file longer.
+            let size = (end < meta.size).then_some(meta.size);
+            let set = SetAttributes { size, ..self.restore(meta) };
+            self.fs.set_attributes(id, &set).map_err(writing(path))?;
+        }
+        Ok(written)
+    }
+
+    fn write_piece(
+        &self,
+        file: &mut Option<std::sync::Arc<creamery_fs::OpenFile>>,
+        id: InodeId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let file = match file {
+            Some(file) => file,
+            None => file.insert(self.fs.open_file(id)?),
+        };
+        let mut done = 0;
+        while done < bytes.len() {
+            let count = self.fs.write_at(file, offset + done as u64, &bytes[done..])?;
+            assert!(count > 0); // no space is an error, not a write of nothing
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Takes the rest of a file that is not needed.
+    fn discard(&self, parts: &Receiver<Result<Part>>) -> Result<()> {
+        loop {
+            match next_part(parts)? {
+                Part::Meta(_) => unreachable!("a reader says once what a file is"),
+                Part::Data { bytes, .. } => self.shared.budget.give_back(bytes.len() as u64),
+                Part::End => return Ok(()),
+            }
+        }
+    }
+}
+
+fn next_part(parts: &Receiver<Result<Part>>) -> Result<Part> {
+    parts.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Interrupted, "a reader of the source tree ended")))
+}
+
+fn new_kind(meta: &Meta) -> Result<NewKind<'_>> {
+    let device = || DeviceNumber { major: rustix::fs::major(meta.rdev), minor: rustix::fs::minor(meta.rdev) };
+    Ok(match meta.kind {
+        FileType::RegularFile => NewKind::File,
+        FileType::Symlink => NewKind::Symlink(&meta.target),
+        FileType::Fifo => NewKind::Fifo,
+        FileType::Socket => NewKind::Socket,
+        FileType::CharacterDevice => NewKind::CharDevice(device()),
+        FileType::BlockDevice => NewKind::BlockDevice(device()),
+        FileType::Directory | FileType::Unknown => {
+            return Err(Error::unsupported("a file of a kind that has no name"));
+        }
+    })
+}
+
+/// Says which file of the source could not be put into the image.
+fn writing(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
+    let path = path.to_vec();
+    move |error| {
+        let path = Path::new(std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { &path }));
+        error.context(format!("writing '{}'", path.display()))
+    }
+}

@@ -1,0 +1,134 @@
+//! The row between the walk, the readers and the writer.
+//!
+//! One thread walks and numbers what it finds. Files go to readers, which look at them in any order; the writer gets
+//! everything through one queue in the order of the numbers, files as the receiving end of what their reader sends.
+//!
+//! # Why it cannot stand still
+//! A file's job is queued before its step, so what the writer waits for is with a reader or before one; readers take
+//! jobs in order; and the one whose number is next always gets memory (BUDGET-1).
+
+use std::ffi::CStr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use creamery_base::{Error, Result};
+
+use super::reader::{Job, Part};
+use super::source::{Meta, SourceDir};
+use super::subvolume::Subvolumes;
+use super::walk::{Stop, Visitor, walk};
+use crate::SubvolumeKind;
+
+/// Files looked at ahead of the writer. Each may hold a directory open.
+pub(crate) const FILES_AHEAD: usize = 256;
+/// Parts that a reader may put ahead for one file; its bytes are bounded by the budget.
+const PARTS_AHEAD: usize = 4;
+
+/// What the writer is told, in order.
+pub(crate) enum Step {
+    /// A directory begins; its content follows, then its [`Step::Leave`].
+    Enter {
+        number: u64,
+        name: Vec<u8>,
+        path: Vec<u8>,
+        meta: Box<Meta>,
+        subvolume: Option<SubvolumeKind>,
+    },
+    /// The directory is complete.
+    Leave { number: u64 },
+    /// Anything else; what it is comes from a reader.
+    File { number: u64, name: Vec<u8>, parts: Receiver<Result<Part>> },
+    /// The walk ends here.
+    Failed(Error),
+}
+
+/// The walking end.
+pub(crate) struct Feeder<'a> {
+    pub(crate) steps: SyncSender<Step>,
+    pub(crate) jobs: SyncSender<Job>,
+    pub(crate) subvolumes: &'a Subvolumes,
+    /// The image itself may lie in the tree that it is made from.
+    pub(crate) image: Option<(u64, u64)>,
+    number: u64,
+    /// Subvolumes so far, and which one each level of the path belongs to.
+    subvolume_count: u32,
+    levels: Vec<u32>,
+}
+
+impl<'a> Feeder<'a> {
+    pub(crate) const fn new(
+        steps: SyncSender<Step>,
+        jobs: SyncSender<Job>,
+        subvolumes: &'a Subvolumes,
+        image: Option<(u64, u64)>,
+    ) -> Self {
+        Self { steps, jobs, subvolumes, image, number: 0, subvolume_count: 0, levels: Vec::new() }
+    }
+
+    /// Walks everything below `root`, whose own entry is the first step.
+    pub(crate) fn run(mut self, root: SourceDir) {
+        match walk(root, &mut self) {
+            Ok(()) | Err(Stop::Enough) => {}
+            // When nobody listens any more there is nobody to tell either.
+            Err(Stop::Failed(error)) => drop(self.steps.send(Step::Failed(error))),
+        }
+    }
+
+    /// The same for one file that is no directory, which gets the name `to`.
+    pub(crate) fn run_file(mut self, dir: SourceDir, name: &CStr, to: &[u8]) {
+        // Whoever hangs up has said why.
+        drop(self.queue_file(name, &Arc::new(dir), to, 0));
+    }
+
+    fn queue_file(&mut self, name: &CStr, dir: &Arc<SourceDir>, to: &[u8], subvolume: u32) -> Result<(), Stop> {
+        let number = self.next_number();
+        let (send, parts) = sync_channel(PARTS_AHEAD);
+        let job = Job {
+            number,
+            dir: Arc::clone(dir),
+            name: name.to_owned(),
+            subvolume,
+            image: self.image,
+            parts: send,
+        };
+        self.jobs.send(job).map_err(|_| Stop::Enough)?;
+        self.send(Step::File { number, name: to.to_vec(), parts })
+    }
+
+    fn next_number(&mut self) -> u64 {
+        let number = self.number;
+        self.number += 1;
+        number
+    }
+
+    fn send(&self, step: Step) -> Result<(), Stop> {
+        self.steps.send(step).map_err(|_| Stop::Enough)
+    }
+}
+
+impl Visitor for Feeder<'_> {
+    fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), Stop> {
+        let subvolume = self.subvolumes.kind_of(&dir.path);
+        let level = if subvolume.is_some() {
+            self.subvolume_count += 1;
+            self.subvolume_count
+        } else {
+            self.levels.last().copied().unwrap_or(0)
+        };
+        self.levels.push(level);
+        let number = self.next_number();
+        let (name, path, meta) = (name.to_vec(), dir.path.clone(), Box::new(meta));
+        self.send(Step::Enter { number, name, path, meta, subvolume })
+    }
+
+    fn leave(&mut self) -> Result<(), Stop> {
+        self.levels.pop();
+        let number = self.next_number();
+        self.send(Step::Leave { number })
+    }
+
+    fn file(&mut self, name: &CStr, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+        let subvolume = *self.levels.last().expect("files lie in the root or below");
+        self.queue_file(name, dir, name.to_bytes(), subvolume)
+    }
+}
