@@ -13,10 +13,12 @@
 //! # Invariants
 //! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out;
 //!   handles that free space may use the commit's share as far as `RESERVE_FOR_FREEING` of it.
+//!   Where block groups are mixed, data is handed out only as far as it leaves that much, and some handles.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_format::Incompat;
 
 use crate::engine::Engine;
 use crate::space::SpaceKind;
@@ -29,6 +31,9 @@ const BLOCKS_PER_COMMIT: u64 = 24;
 const BYTES_PER_HEAD: u64 = 256;
 /// Leaves per queued change: extent tree, free space tree, checksum tree.
 const LEAVES_PER_HEAD: u64 = 3;
+
+/// Units that data leaves over in mixed block groups, so that there is a handle to free it with.
+const UNITS_BESIDE_DATA: u64 = 48;
 
 /// How many leaves a handle may change at most.
 ///
@@ -79,6 +84,16 @@ impl Engine {
         let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
         let grown = heads.saturating_mul(BYTES_PER_HEAD) / (node / 2);
         (copied + grown + BLOCKS_PER_COMMIT) * node
+    }
+
+    /// How much data can be handed out without taking what metadata needs: that of mixed block groups.
+    pub(crate) fn data_limit(&self) -> u64 {
+        if !self.incompat().contains(Incompat::MIXED_GROUPS) {
+            return u64::MAX;
+        }
+        let beside = UNITS_BESIDE_DATA * BLOCKS_PER_UNIT * u64::from(self.node_size());
+        let kept = self.commit_need() + *self.space.promised.lock() + beside;
+        self.space.available(SpaceKind::Metadata).saturating_sub(kept)
     }
 
     /// Reserves metadata for `units`; allocates a chunk or commits when it has to.
