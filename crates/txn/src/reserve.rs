@@ -11,12 +11,13 @@
 //! trees, and a tree cannot be copied more than once as a whole.
 //!
 //! # Invariants
-//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out;
-//!   handles that free space may use the commit's share as far as `RESERVE_FOR_FREEING` of it.
+//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out. A
+//!   handle that frees space may use half of the need of a commit that has nothing else queued.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_format::Incompat;
 
 use crate::engine::Engine;
 use crate::space::SpaceKind;
@@ -27,8 +28,12 @@ const BLOCKS_PER_UNIT: u64 = 8;
 const BLOCKS_PER_COMMIT: u64 = 24;
 /// Bytes that one queued change adds to the extent tree and the free space tree at most.
 const BYTES_PER_HEAD: u64 = 256;
-/// Leaves per queued change: extent tree, free space tree, checksum tree.
-const LEAVES_PER_HEAD: u64 = 3;
+/// Leaves per queued change: in the extent tree, the free space tree and the checksum tree, and as many again for
+/// the changes that copying those queues.
+const LEAVES_PER_HEAD: u64 = 8;
+
+/// Room in mixed block groups that data leaves for the metadata of operations to come.
+const SPARE_UNITS: u64 = 64;
 
 /// How many leaves a handle may change at most.
 ///
@@ -81,12 +86,23 @@ impl Engine {
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
+    /// Bytes that data may take now. Where it shares block groups with metadata it has to leave the room that
+    /// handles, the commit and the freeing of files need.
+    pub(crate) fn data_headroom(&self) -> u64 {
+        if !self.incompat().contains(Incompat::MIXED_GROUPS) {
+            return u64::MAX;
+        }
+        let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
+        let taken = *self.space.promised.lock() + self.commit_need() + spare;
+        self.space.available(SpaceKind::Metadata).saturating_sub(taken)
+    }
+
     /// Reserves metadata for `units`; allocates a chunk or commits when it has to.
     pub(crate) fn promise(&self, units: Units) -> Result<Promise<'_>> {
         let need = u64::from(units.items) * BLOCKS_PER_UNIT * u64::from(self.node_size());
         let mut committed = false;
         loop {
-            if let Some(promise) = self.try_promise(need, units.freeing) {
+            if let Some(promise) = self.try_promise(need, units.freeing && committed) {
                 return Ok(promise);
             }
             if self.allocate_chunk(SpaceKind::Metadata)? || self.participants.reclaim()? {
@@ -101,9 +117,9 @@ impl Engine {
         }
     }
 
-    fn try_promise(&self, need: u64, freeing: bool) -> Option<Promise<'_>> {
+    fn try_promise(&self, need: u64, use_reserve: bool) -> Option<Promise<'_>> {
         let commit_need = self.commit_need();
-        let commit_share = if freeing { commit_need / 2 } else { commit_need };
+        let commit_share = if use_reserve { commit_need / 2 } else { commit_need };
         let available = self.space.available(SpaceKind::Metadata);
         let mut promised = self.space.promised.lock();
         if *promised + need + commit_share > available {
