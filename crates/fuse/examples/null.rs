@@ -1,8 +1,8 @@
-//! A server that does nothing as fast as it can: the baseline of the benchmarks. Whatever a filesystem adds to the
-//! time this one takes is its own; what this one takes is the kernel's and the transport's.
+//! A server that does nothing as fast as it can: the baseline of the benchmarks. Whatever a filesystem adds
+//! to the time this one takes is its own; what this one takes is the kernel's and the transport's.
 //!
-//! Names do not exist until they are made; making one answers at once with a fresh node that remembers nothing. Reads
-//! give zeros, writes are taken and forgotten. With `--exists` every name is a file already.
+//! Names do not exist until they are made; making one answers at once with a fresh node that remembers
+//! nothing. Reads give zeros, writes are taken and forgotten. With `--exists` every name is a file already.
 //!
 //!     null [--threads N] [--exists] DIR
 

@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //! - DISPATCH-1: every request that awaits an answer gets exactly one, also a malformed or unknown one.
-//! - DISPATCH-2: sizes asked for are cut to the reply buffer's, so no method sees a slice the kernel would not take.
+//! - DISPATCH-2: sizes asked for are cut to the reply buffer's, so no method sees a slice the kernel would
+//!   not take.
 //! - DISPATCH-3: `destroy` runs once, after the last request or on `DESTROY`, whichever comes first.
 
 use std::sync::{Arc, Once};

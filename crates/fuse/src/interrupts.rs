@@ -1,15 +1,15 @@
 //! `INTERRUPT`: telling a running operation that its caller got a signal.
 //!
-//! The kernel sends the number of the interrupted request, on any channel, at any time after it handed that request
-//! out. Three things can be true then: a worker runs it (its slot holds the number); a worker has read it and
-//! not filled its slot yet; it is answered already. The last two look alike, so a number that no slot holds is kept
-//! for a while in `late`.
+//! The kernel sends the number of the interrupted request, on any channel, at any time after it handed that
+//! request out. Three things can be true then: a worker runs it (its slot holds the number); a worker has
+//! read it and not filled its slot yet; it is answered already. The last two look alike, so a number that no
+//! slot holds is kept for a while in `late`.
 //!
 //! # Invariants
-//! - INT-1: a raised number belongs to one request. Slots hold numbers, not a flag, so an interrupt never hits the
-//!   next request of the same worker.
-//! - INT-2: an interrupt that arrives between read and [`Interrupts::begin`] is not lost: the raiser puts it into
-//!   `late` before it looks at the slots, the worker fills its slot before it looks at `late`.
+//! - INT-1: a raised number belongs to one request. Slots hold numbers, not a flag, so an interrupt never
+//!   hits the next request of the same worker.
+//! - INT-2: an interrupt that arrives between read and [`Interrupts::begin`] is not lost: the raiser puts it
+//!   into `late` before it looks at the slots, the worker fills its slot before it looks at `late`.
 //! - INT-3: `late` is bounded in length and age; with nothing in it a request pays one load.
 
 use std::collections::VecDeque;

@@ -9,8 +9,8 @@ pub(crate) const MAX_WRITE: u32 = 1 << 20;
 /// Extended attributes of 64 KiB, with name and header, must fit a request.
 const MAX_WRITE_MIN: u32 = 128 << 10;
 
-/// The proposals of both sides, before they are answered. [`Operations::init`](crate::Operations::init) may change
-/// ours.
+/// The proposals of both sides, before they are answered. [`Operations::init`](crate::Operations::init) may
+/// change ours.
 ///
 /// ```
 /// use creamery_fuse::{Negotiation, protocol::InitFlags};

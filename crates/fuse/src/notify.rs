@@ -1,17 +1,18 @@
 //! Telling the kernel unasked: an inode's pages or attributes, or a name, are not what it remembers.
 //!
-//! A filesystem that changes only by requests of its own mount never needs this. Changes from elsewhere do: the
-//! library working on the mounted image, a snapshot taken by a tool, a deleted subvolume.
+//! A filesystem that changes only by requests of its own mount never needs this. Changes from elsewhere do:
+//! the library working on the mounted image, a snapshot taken by a tool, a deleted subvolume.
 //!
 //! # Who may call
-//! The kernel may have to take the inode's lock, or wait for a page that is being read by a request *we* have to answer.
-//! So it must never be called
-//! - from a worker thread (asserted): with all workers in it nobody answers what the kernel waits for, and with the
-//!   directory's lock held by the very request that is being answered, not even a second worker helps;
+//! The kernel may have to take the inode's lock, or wait for a page that is being read by a request *we* have
+//! to answer. So it must never be called
+//! - from a worker thread (asserted): with all workers in it nobody answers what the kernel waits for, and
+//!   with the directory's lock held by the very request that is being answered, not even a second worker
+//!   helps;
 //! - under a lock of the filesystem that an operation takes.
 //!
-//! [`NotifyThread`] is the way out for both: it takes orders without waiting and carries them out in a thread of its
-//! own.
+//! [`NotifyThread`] is the way out for both: it takes orders without waiting and carries them out in a thread
+//! of its own.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl Notifier {
         Self { device }
     }
 
-    /// Drops the cached attributes of `node`, and its cached data from `offset` on for `len` bytes (0: to the end;
-    /// a negative offset: no data). Dirty pages are written back first, so this sends us `WRITE`s.
+    /// Drops the cached attributes of `node`, and its cached data from `offset` on for `len` bytes (0: to the
+    /// end; a negative offset: no data). Dirty pages are written back first, so this sends us `WRITE`s.
     pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> Result<()> {
         let body = wire::NotifyInvalInode { ino: node.get(), off: offset, len };
         self.send(NotifyCode::InvalInode, &body, &[])
@@ -57,8 +58,8 @@ impl Notifier {
         self.entry(parent, name, 0)
     }
 
-    /// Makes the kernel ask again for `name` at its next use, and does not touch what is mounted or open below it.
-    /// Needs `HAS_EXPIRE_ONLY`.
+    /// Makes the kernel ask again for `name` at its next use, and does not touch what is mounted or open
+    /// below it. Needs `HAS_EXPIRE_ONLY`.
     pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         self.entry(parent, name, EXPIRE_ONLY)
     }
@@ -68,7 +69,8 @@ impl Notifier {
         self.send(NotifyCode::InvalEntry, &body, &[name, &[0]])
     }
 
-    /// Says that `name`, which was `child`, is deleted: watchers see it, and the directory is unhashed at once.
+    /// Says that `name`, which was `child`, is deleted: watchers see it, and the directory is unhashed at
+    /// once.
     pub fn delete(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Result<()> {
         let body = wire::NotifyDelete {
             parent: parent.get(),
@@ -148,7 +150,8 @@ pub enum Notice {
     },
 }
 
-/// A thread that sends notices in the order in which they were given. Dropping it sends what is left and ends it.
+/// A thread that sends notices in the order in which they were given. Dropping it sends what is left and ends
+/// it.
 ///
 /// ```no_run
 /// # fn example(session: creamery_fuse::Session) {
@@ -205,8 +208,8 @@ impl NotifyThread {
 
 fn carry_out(notifier: &Notifier, receiver: &Receiver<Option<Notice>>) {
     while let Ok(Some(notice)) = receiver.recv() {
-        // An error means that the mount is gone, or that the name is too long to be remembered: nothing can be stale
-        // then; or that a directory is in use (ENOTEMPTY, EBUSY) and stays as it is.
+        // An error means that the mount is gone, or that the name is too long to be remembered: nothing can
+        // be stale then; or that a directory is in use (ENOTEMPTY, EBUSY) and stays as it is.
         let _ = match notice {
             Notice::Inode { node, offset, len } => notifier.inval_inode(node, offset, len),
             Notice::Entry { parent, name } => notifier.inval_entry(parent, &name),

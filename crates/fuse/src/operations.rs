@@ -1,14 +1,15 @@
 //! The trait that a filesystem implements: one method per operation.
 //!
-//! Answers are return values. What an operation does not implement answers `ENOSYS`, which is part of the protocol:
-//! the kernel remembers it, stops asking and falls back to something simpler where there is something (no `create`:
-//! `mknod` and `open`; no `open` or `opendir`: handle 0; no `statx`: `getattr`; no `copy_file_range`: read and
-//! write; no `flush`, `fsync`, `access`: success).
+//! Answers are return values. What an operation does not implement answers `ENOSYS`, which is part of the
+//! protocol: the kernel remembers it, stops asking and falls back to something simpler where there is
+//! something (no `create`: `mknod` and `open`; no `open` or `opendir`: handle 0; no `statx`: `getattr`; no
+//! `copy_file_range`: read and write; no `flush`, `fsync`, `access`: success).
 //!
-//! All methods run on worker threads, several at a time, also for the same inode (the kernel serialises what one
-//! directory or file needs only in part). They may block, but a blocked worker serves nobody else; and none may
-//! wait for something that needs another request of the same mount to be served, unless more workers than such
-//! waiters exist. A panic in any of them ends the process (see [`Session::run`](crate::Session::run)).
+//! All methods run on worker threads, several at a time, also for the same inode (the kernel serialises what
+//! one directory or file needs only in part). They may block, but a blocked worker serves nobody else; and
+//! none may wait for something that needs another request of the same mount to be served, unless more workers
+//! than such waiters exist. A panic in any of them ends the process (see
+//! [`Session::run`](crate::Session::run)).
 
 use crate::errno::{Errno, Result};
 use crate::negotiate::Negotiation;
@@ -47,8 +48,8 @@ type Context<'a> = &'a RequestContext<'a>;
 /// ```
 #[allow(unused_variables, reason = "the defaults ignore their arguments, whose names are documentation")]
 pub trait Operations: Send + Sync + 'static {
-    /// Called once, before anything else, on the thread that mounts. May change what is asked of the kernel. An
-    /// error ends the mount.
+    /// Called once, before anything else, on the thread that mounts. May change what is asked of the kernel.
+    /// An error ends the mount.
     fn init(&self, negotiation: &mut Negotiation) -> Result<()> {
         Ok(())
     }
@@ -91,8 +92,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Changes attributes, and answers all of them as they are then. Permission was checked by the kernel if the
-    /// mount has `default_permissions`.
+    /// Changes attributes, and answers all of them as they are then. Permission was checked by the kernel if
+    /// the mount has `default_permissions`.
     fn setattr(&self, ctx: Context<'_>, node: NodeId, changes: &SetAttr) -> Result<AttrReply> {
         Err(Errno::ENOSYS)
     }
@@ -166,14 +167,14 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// The last descriptor and mapping of an open file are gone. The answer reaches nobody, and close(2) does not
-    /// wait for it.
+    /// The last descriptor and mapping of an open file are gone. The answer reaches nobody, and close(2) does
+    /// not wait for it.
     fn release(&self, ctx: Context<'_>, node: NodeId, release: &ReleaseRequest) -> Result<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// A descriptor of an open file is being closed; its error is close(2)'s. Comes once per close, so more often
-    /// than `release`.
+    /// A descriptor of an open file is being closed; its error is close(2)'s. Comes once per close, so more
+    /// often than `release`.
     fn flush(&self, ctx: Context<'_>, node: NodeId, handle: FileHandle, lock_owner: u64) -> Result<()> {
         Err(Errno::ENOSYS)
     }
@@ -215,8 +216,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Entries after cookie `offset` (0: from the start) until the sink is full; none at the end. "." and ".."
-    /// are the filesystem's to give.
+    /// Entries after cookie `offset` (0: from the start) until the sink is full; none at the end. "." and
+    /// ".." are the filesystem's to give.
     fn readdir(
         &self,
         ctx: Context<'_>,
@@ -275,8 +276,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes a file without a name in the filesystem of `parent` and opens it. Its link count is 0; `link` may
-    /// give it a name.
+    /// Makes a file without a name in the filesystem of `parent` and opens it. Its link count is 0; `link`
+    /// may give it a name.
     fn tmpfile(
         &self,
         ctx: Context<'_>,
@@ -290,9 +291,9 @@ pub trait Operations: Send + Sync + 'static {
     /// A control. `input` and `output` have the size that the number itself tells. Answer `ENOTTY` to those
     /// not known.
     ///
-    /// Inode flags (chattr(1)) come this way, too, but from the kernel itself: on a handle it opens for the purpose,
-    /// with 4 bytes for `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS` whatever their numbers say; and before it sends the
-    /// latter it wants `FS_IOC_FSGETXATTR` answered.
+    /// Inode flags (chattr(1)) come this way, too, but from the kernel itself: on a handle it opens for the
+    /// purpose, with 4 bytes for `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS` whatever their numbers say; and
+    /// before it sends the latter it wants `FS_IOC_FSGETXATTR` answered.
     fn ioctl(
         &self,
         ctx: Context<'_>,
@@ -341,7 +342,7 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Anything else, and a chance to see requests go by; called before each of the methods above but `forget`
-    /// and `init`. Does nothing.
+    /// Anything else, and a chance to see requests go by; called before each of the methods above but
+    /// `forget` and `init`. Does nothing.
     fn observe(&self, request: &Request<'_>) {}
 }

@@ -1,8 +1,8 @@
 //! A session: one mount from `INIT` to the last request.
 //!
-//! [`Session::mount`] mounts and answers `INIT` on the calling thread, so when it returns the filesystem is there:
-//! a program that forks first can mount in the child, tell its parent over a pipe, and then [`run`](Session::run).
-//! No thread exists before `run`, and nothing has to be inherited across the fork.
+//! [`Session::mount`] mounts and answers `INIT` on the calling thread, so when it returns the filesystem is
+//! there: a program that forks first can mount in the child, tell its parent over a pipe, and then
+//! [`run`](Session::run). No thread exists before `run`, and nothing has to be inherited across the fork.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -91,8 +91,9 @@ impl Session {
         Notifier::new(Arc::clone(&self.device))
     }
 
-    /// Serves requests with `workers` threads, the calling one among them, until the filesystem is unmounted; then
-    /// calls [`Operations::destroy`] and returns.
+    /// Serves requests with `workers` threads, the calling one among them, until the filesystem is unmounted;
+    /// then calls [`Operations::destroy`] and returns. One worker is the fastest for one client, as nobody
+    /// else is ever woken; several are needed as soon as operations can block, or interrupts are to arrive.
     ///
     /// # Panics
     /// When an operation panics, the message is printed, the mount detached and the process aborted.
@@ -109,9 +110,7 @@ impl Session {
             detach: &detach,
         };
         let result = transport.serve(&server);
-        if result.is_ok() {
-            self.mount.mark_gone();
-        }
+        self.mount.clean_up();
         server.destroy();
         result
     }
@@ -141,8 +140,8 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts; [`run`](Session::run) returns soon after. Success if it is unmounted already. Not to be called
-    /// by an operation: unmounting can wait for requests.
+    /// Unmounts; [`run`](Session::run) returns soon after. Success if it is unmounted already. Not to be
+    /// called by an operation: unmounting can wait for requests.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         self.mount.unmount(how)
     }

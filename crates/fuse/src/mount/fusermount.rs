@@ -1,6 +1,6 @@
-//! Through `fusermount3`: it checks what a user may do, mounts, and sends the descriptor of `/dev/fuse` back over the
-//! socket whose number it finds in `_FUSE_COMMFD`. We make that socket its standard input, so nothing leaks into
-//! other children.
+//! Through `fusermount3`: it checks what a user may do, mounts, and sends the descriptor of `/dev/fuse` back
+//! over the socket whose number it finds in `_FUSE_COMMFD`. We make that socket its standard input, so
+//! nothing leaks into other children.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;

@@ -1,16 +1,17 @@
-//! Mounting and unmounting: by mount(2) where we may, else through `fusermount3`, which is installed setuid for just
-//! that and hands us the descriptor of `/dev/fuse` over a socket.
+//! Mounting and unmounting: by mount(2) where we may, else through `fusermount3`, which is installed setuid
+//! for just that and hands us the descriptor of `/dev/fuse` over a socket.
 //!
 //! # Invariants
-//! - MOUNT-1: the mount point is resolved once, before mounting; unmounting uses the resolved path, so it never
-//!   follows a link that was put there later.
+//! - MOUNT-1: the mount point is resolved once, before mounting; unmounting uses the resolved path, so it
+//!   never follows a link that was put there later.
 //! - MOUNT-2: what was mounted one way is unmounted the same way.
-//! - MOUNT-3: at most one successful unmount: a mount that is known to be gone is left alone, as another
-//!   filesystem may be mounted there by now.
+//! - MOUNT-3: at most one successful unmount, and at a session's end only of what still is there by its
+//!   device number: another filesystem may be mounted at that place by now.
 
 mod direct;
 mod fusermount;
 mod options;
+mod table;
 
 pub use options::MountOptions;
 
@@ -51,6 +52,8 @@ enum Method {
 pub(crate) struct Mount {
     point: PathBuf,
     method: Method,
+    /// As the mount table shows it, if it does.
+    device: Option<String>,
     gone: AtomicBool,
 }
 
@@ -62,11 +65,12 @@ impl Mount {
 
     /// A mount somebody else made, or will make.
     pub(crate) fn foreign() -> Self {
-        Self { point: PathBuf::new(), method: Method::Foreign, gone: AtomicBool::new(false) }
+        Self { point: PathBuf::new(), method: Method::Foreign, device: None, gone: AtomicBool::new(false) }
     }
 
     fn at(point: PathBuf, method: Method) -> Self {
-        Self { point, method, gone: AtomicBool::new(false) }
+        let device = table::device_at(&point);
+        Self { point, method, device, gone: AtomicBool::new(false) }
     }
 
     pub(crate) fn point(&self) -> &Path {
@@ -77,8 +81,17 @@ impl Mount {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The kernel said so.
-    pub(crate) fn mark_gone(&self) {
+    /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
+    pub(crate) fn clean_up(&self) {
+        let left = self.device.is_some() && table::device_at(&self.point) == self.device;
+        if left {
+            // Nothing better can be done about a mount that refuses this, too.
+            let _ = self.unmount(Unmount::Lazy);
+        }
+        self.mark_gone();
+    }
+
+    fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
@@ -103,7 +116,7 @@ impl Mount {
 
 fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device)> {
     let point = std::fs::canonicalize(point)?;
-    if rustix::process::geteuid().is_root() {
+    if rustix::process::geteuid().is_root() && !options.through_helper {
         match direct::mount(&point, options) {
             Ok(device) => return Ok((Mount::at(point, Method::Direct), device)),
             // Root of a namespace that may not mount.

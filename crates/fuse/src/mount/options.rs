@@ -18,11 +18,14 @@ pub struct MountOptions {
     pub source: String,
     /// The type is shown as `fuse.` and this (`subtype=`); empty for plain `fuse`.
     pub subtype: String,
-    /// Users other than the mounter may enter; needs `user_allow_other` in `/etc/fuse.conf` unless root mounts.
+    /// Users other than the mounter may enter; needs `user_allow_other` in `/etc/fuse.conf` unless root
+    /// mounts.
     pub allow_other: bool,
-    /// The kernel checks permissions by mode and owner. On from the start; without it every operation must check
-    /// by itself.
+    /// The kernel checks permissions by mode and owner. On from the start; without it every operation must
+    /// check by itself.
     pub default_permissions: bool,
+    /// Mount through `fusermount3` even as root.
+    pub through_helper: bool,
     /// Flags of mount(2). `nosuid` and `nodev` are on from the start, as for `fusermount3`.
     pub(super) flags: MountFlags,
 }
@@ -58,6 +61,7 @@ impl MountOptions {
             subtype: subtype.to_owned(),
             allow_other: false,
             default_permissions: true,
+            through_helper: false,
             flags: MountFlags::NOSUID | MountFlags::NODEV,
         }
     }

@@ -15,8 +15,8 @@ use crate::types::{
     ReleaseRequest, SeekTo, SetAttr, SetTime, SetXattrRequest, WriteRequest,
 };
 
-/// Decodes one request. `body` is what follows the header; a transport that gets the fixed structure apart from
-/// the rest gives them as `body` and `rest`. `negotiated` decides about layouts that depend on `INIT`.
+/// Decodes one request. `body` is what follows the header; a transport that gets the fixed structure apart
+/// from the rest gives them as `body` and `rest`. `negotiated` decides about layouts that depend on `INIT`.
 pub fn decode<'a>(
     header: &wire::InHeader,
     body: &'a [u8],
@@ -63,14 +63,7 @@ fn operation<'a>(
             let raw: wire::GetattrIn = r.structure()?;
             Operation::Getattr { handle: handle_if(raw.getattr_flags & GETATTR_FH != 0, raw.fh) }
         }
-        Opcode::Statx => {
-            let raw: wire::StatxIn = r.structure()?;
-            Operation::Statx {
-                handle: handle_if(raw.getattr_flags & GETATTR_FH != 0, raw.fh),
-                flags: raw.sx_flags,
-                mask: StatxMask::from_bits_retain(raw.sx_mask),
-            }
-        }
+        Opcode::Statx => statx(&r.structure()?),
         Opcode::Setattr => Operation::Setattr { changes: setattr(&r.structure()?)? },
         Opcode::Readlink => Operation::Readlink,
         Opcode::Symlink => Operation::Symlink { name: r.name()?, target: r.string()? },
@@ -80,8 +73,8 @@ fn operation<'a>(
         Opcode::Rmdir => Operation::Rmdir { name: r.name()? },
         Opcode::Rename | Opcode::Rename2 => rename(opcode, r)?,
         Opcode::Link => {
-            let raw: wire::LinkIn = r.structure()?;
-            Operation::Link { node: NodeId::new(raw.oldnodeid), new_name: r.name()? }
+            let node = NodeId::new(r.structure::<wire::LinkIn>()?.oldnodeid);
+            Operation::Link { node, new_name: r.name()? }
         }
         Opcode::Open => Operation::Open { open: open(r)? },
         Opcode::Opendir => Operation::Opendir { open: open(r)? },
@@ -123,6 +116,14 @@ fn operation<'a>(
 
 fn handle_if(valid: bool, raw: u64) -> Option<FileHandle> {
     valid.then_some(FileHandle::new(raw))
+}
+
+fn statx<'a>(raw: &wire::StatxIn) -> Operation<'a> {
+    Operation::Statx {
+        handle: handle_if(raw.getattr_flags & GETATTR_FH != 0, raw.fh),
+        flags: raw.sx_flags,
+        mask: StatxMask::from_bits_retain(raw.sx_mask),
+    }
 }
 
 /// `offset` and `offset + len` must be positions a file can have.

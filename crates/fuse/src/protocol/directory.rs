@@ -17,8 +17,8 @@ use crate::types::Entry;
 pub struct DirectoryEntry<'a> {
     /// Inode number, as in [`Attr::ino`](crate::Attr::ino).
     pub ino: u64,
-    /// The cookie with which reading continues *after* this entry. Any number but 0, stable while the directory
-    /// is open, and better as long as the filesystem lives; below 2^63, or seekdir(3) fails on it.
+    /// The cookie with which reading continues *after* this entry. Any number but 0, stable while the
+    /// directory is open, and better as long as the filesystem lives; below 2^63, or seekdir(3) fails on it.
     pub offset: u64,
     /// File type (`DT_REG`, ...), 0 if unknown.
     pub kind: u32,

@@ -1,5 +1,5 @@
-//! Flag words of the protocol. Bits we do not name are kept where the kernel may add some, and refused where an
-//! unknown bit would change what the request means.
+//! Flag words of the protocol. Bits we do not name are kept where the kernel may add some, and refused where
+//! an unknown bit would change what the request means.
 
 use bitflags::bitflags;
 

@@ -6,7 +6,8 @@
 //! - WIRE-2: [`decode`] reads nothing outside the bytes it is given, allocates nothing and never panics,
 //!   whatever they hold. A request that does not parse is [`Malformed`], and answered with an error.
 //! - WIRE-3: a [`Request`] borrows names and data from the request buffer; it is valid until the next read.
-//! - WIRE-4: requests the kernel awaits no answer for ([`Opcode::has_reply`]) never get one, not even an error.
+//! - WIRE-4: requests the kernel awaits no answer for ([`Opcode::has_reply`]) never get one, not even an
+//!   error.
 
 mod decode;
 mod directory;

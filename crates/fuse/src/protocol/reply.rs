@@ -43,7 +43,8 @@ impl Fixed {
     }
 }
 
-/// Seconds and nanoseconds of a lifetime. More than a century is for ever, and spares the kernel's arithmetic.
+/// Seconds and nanoseconds of a lifetime. More than a century is for ever, and spares the kernel's
+/// arithmetic.
 fn lifetime(valid: Duration) -> (u64, u32) {
     (valid.as_secs().min(u64::from(u32::MAX)), valid.subsec_nanos())
 }

@@ -1,7 +1,7 @@
 //! Where values and lists of names are put: counts everything, keeps what fits.
 
-/// Takes the bytes of an extended attribute, of a list of names or of a symlink's target. The caller of the system
-/// call may have asked for the size only, or given too small a buffer; the sink sorts that out.
+/// Takes the bytes of an extended attribute, of a list of names or of a symlink's target. The caller of the
+/// system call may have asked for the size only, or given too small a buffer; the sink sorts that out.
 ///
 /// ```
 /// use creamery_fuse::protocol::ByteSink;

@@ -1,8 +1,8 @@
 //! The structures of the wire, each declared once with its size.
 //!
-//! Facts taken from the UAPI header `linux/fuse.h` (ABI 7.45) under its BSD-2-Clause alternative (NOTICE of that
-//! header: Copyright (C) 2001-2007 Miklos Szeredi). Everything is in the host's byte order, padded to 8 bytes;
-//! padding is spelled out, so that no byte of a reply is uninitialised.
+//! Facts taken from the UAPI header `linux/fuse.h` (ABI 7.45) under its BSD-2-Clause alternative (NOTICE of
+//! that header: Copyright (C) 2001-2007 Miklos Szeredi). Everything is in the host's byte order, padded to 8
+//! bytes; padding is spelled out, so that no byte of a reply is uninitialised.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -12,7 +12,8 @@ macro_rules! wire {
             $(#[$doc])*
             #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
             #[repr(C)]
-            pub struct $name { $($(#[$field_doc])* #[allow(missing_docs, reason = "named as in the ABI")] pub $field: $type,)* }
+            #[allow(missing_docs, reason = "fields are named as in the ABI")]
+            pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
             const _: () = assert!(size_of::<$name>() == $size);
         )*
     };

@@ -1,15 +1,17 @@
-//! Threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the answer.
+//! Threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the
+//! answer.
 //!
 //! # Invariants
-//! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size fits,
-//!   or the kernel would refuse the read.
+//! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
+//!   fits, or the kernel would refuse the read.
 //! - CLASSIC-2: the request is read so that the data of a `WRITE` starts at a page.
 //! - CLASSIC-3: a thread ends when the kernel says that the connection is gone; nothing else ends one, but a
 //!   failure nobody expects, which ends all.
 //!
-//! A panic of an operation is a bug in the middle of work on somebody's filesystem; going on would mean answering from
-//! a state nobody vouches for, and keeping silent would leave the caller hanging. So: the panic's message is printed
-//! (by the panic hook), the mount is detached, and the process aborts; the kernel then fails what is pending.
+//! A panic of an operation is a bug in the middle of work on somebody's filesystem; going on would mean
+//! answering from a state nobody vouches for, and keeping silent would leave the caller hanging. So: the
+//! panic's message is printed (by the panic hook), the mount is detached, and the process aborts; the kernel
+//! then fails what is pending.
 
 use std::io::IoSlice;
 use std::thread;

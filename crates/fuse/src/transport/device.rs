@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-/// One channel to the kernel: a connection may have several, and a reply must go out on the one its request came in.
+/// One channel to the kernel: a connection may have several, and a reply must go out on the one its request
+/// came in.
 #[derive(Debug)]
 pub(crate) struct Device {
     fd: OwnedFd,
@@ -21,13 +22,13 @@ impl Device {
         rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(Self::from)
     }
 
-    /// A further channel of the same connection. Without access to `/dev/fuse` (the mount helper opened it for
-    /// us) the same channel again, which costs contention but nothing else.
+    /// A further channel of the same connection. Without access to `/dev/fuse` (the mount helper opened it
+    /// for us) the same channel again, which costs contention but nothing else.
     pub(crate) fn another(&self) -> Result<Self, Errno> {
         if let Ok(fresh) = Self::open() {
             let ours = u32::try_from(self.fd.as_raw_fd()).expect("an open descriptor is not negative");
-            // SAFETY: the control reads one u32 through the pointer that `Setter` makes, which lives across the
-            // call, and changes no memory of this process.
+            // SAFETY: the control reads one u32 through the pointer that `Setter` makes, which lives across
+            // the call, and changes no memory of this process.
             let cloned =
                 unsafe { rustix::ioctl::ioctl(&fresh.fd, rustix::ioctl::Setter::<CLONE, u32>::new(ours)) };
             if cloned.is_ok() {

@@ -1,6 +1,6 @@
-//! How requests reach the handler and answers the kernel. One way so far: [`classic`], threads that read and write
-//! `/dev/fuse`. A second one over `io_uring` can stand beside it: it, too, hands a header, a body in two pieces and
-//! a reply buffer to the handler and gets an [`Answer`](crate::dispatch::Answer) back.
+//! How requests reach the handler and answers the kernel. One way so far: [`classic`], threads that read and
+//! write `/dev/fuse`. A second one over `io_uring` can stand beside it: it, too, hands a header, a body in
+//! two pieces and a reply buffer to the handler and gets an [`Answer`](crate::dispatch::Answer) back.
 
 mod buffer;
 pub(crate) mod classic;

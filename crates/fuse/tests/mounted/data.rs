@@ -81,9 +81,8 @@ fn mapped_files_read_and_write() {
     let bytes = unsafe { std::slice::from_raw_parts_mut(map.cast::<u8>(), len) };
     assert_eq!(bytes, data);
     bytes[50_000..50_004].copy_from_slice(b"mmap");
-    // Written back before the last unmapping, which would do it under the lock of this process' address space,
-    // that the server's threads need, too.
-    // SAFETY: the mapping is still there.
+    // Written back before the last unmapping, which would do it under the lock of this process' address
+    // space, that the server's threads need, too. SAFETY: the mapping is still there.
     unsafe { rustix::mm::msync(map, len, MsyncFlags::SYNC).unwrap() };
     let mut state = mount.fs.lock();
     let mut seen = [0; 4];

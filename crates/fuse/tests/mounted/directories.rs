@@ -84,8 +84,8 @@ fn forgets_arrive_when_caches_are_dropped() {
     let before = mount.fs.references();
     assert!(before >= 500);
     fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
-    // Forgets have no answer: their arrival is seen at the counters only, and a request of ours queues behind them
-    // as little as before them.
+    // Forgets have no answer: their arrival is seen at the counters only, and a request of ours queues behind
+    // them as little as before them.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while mount.fs.references() > before - 500 && std::time::Instant::now() < deadline {
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();

@@ -72,16 +72,25 @@ impl Mounted {
         self.dir.join(name)
     }
 
+    /// Waits for the server, which something else has ended.
+    pub fn join(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.join().expect("run does not panic").expect("run ends well");
+        }
+    }
+
     /// Unmounts and waits for the server.
     pub fn finish(&mut self) {
-        if let Some(server) = self.server.take() {
-            if self.unmounter.unmount(Unmount::WhenIdle).is_err() {
-                self.unmounter.unmount(Unmount::Lazy).expect("a lazy unmount does not fail");
-            }
-            server.join().expect("run does not panic").expect("run ends well");
-            assert_eq!(self.fs.counters.destroyed.load(Ordering::SeqCst), 1);
-            std::fs::remove_dir(&self.dir).expect("the mount point is a plain directory again");
+        if self.dir.as_os_str().is_empty() {
+            return;
         }
+        if self.unmounter.unmount(Unmount::WhenIdle).is_err() {
+            self.unmounter.unmount(Unmount::Lazy).expect("a lazy unmount does not fail");
+        }
+        self.join();
+        assert_eq!(self.fs.counters.destroyed.load(Ordering::SeqCst), 1);
+        std::fs::remove_dir(&self.dir).expect("the mount point is a plain directory again");
+        self.dir = PathBuf::new();
     }
 }
 

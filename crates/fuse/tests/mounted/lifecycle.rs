@@ -13,7 +13,7 @@ use creamery_fuse::{
     RequestContext, Result, Session, Unmount,
 };
 
-use crate::harness::{Mounted, can_mount, scratch};
+use crate::harness::{Mounted, can_mount, scratch, skip};
 use crate::memory::Memory;
 
 fn mounted_at(dir: &std::path::Path) -> Option<String> {
@@ -62,6 +62,57 @@ fn a_busy_mount_refuses_to_go_but_goes_lazily() {
     file.sync_all().unwrap();
     drop(file);
     mount.finish();
+}
+
+#[test]
+fn an_unmount_by_somebody_else_ends_the_session() {
+    let Some(mut mount) = Mounted::new("an_unmount_by_somebody_else_ends_the_session") else { return };
+    rustix::mount::unmount(&mount.dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    mount.join();
+    assert!(mount.unmounter.is_gone(), "whatever is mounted there next is not ours");
+    mount.finish();
+}
+
+#[test]
+fn a_dead_mount_is_cleared_away() {
+    let Some(mut mount) = Mounted::new("a_dead_mount_is_cleared_away") else { return };
+    let file = File::create(mount.path("open")).unwrap();
+    // Closes the connection, then finds that the mount is in use and leaves it.
+    let forced = rustix::mount::unmount(&mount.dir, rustix::mount::UnmountFlags::FORCE);
+    assert_eq!(forced, Err(rustix::io::Errno::BUSY));
+    mount.join();
+    assert!(mounted_at(&mount.dir).is_none());
+    assert!(file.sync_all().is_err());
+    mount.finish();
+}
+
+#[test]
+fn the_helper_mounts_and_unmounts_for_root_too() {
+    let test = "the_helper_mounts_and_unmounts_for_root_too";
+    if !can_mount(test) {
+        return;
+    }
+    if Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status().is_err() {
+        return skip(test, "fusermount3 is not installed (package fuse3)");
+    }
+    let dir = scratch(test);
+    let mut options = MountOptions::new("an image, with \\ and comma", "creamery-test");
+    options.through_helper = true;
+    options.parse("ro,noexec").unwrap();
+    let session = Session::mount(Arc::new(Memory::new()), &dir, &options).unwrap();
+    let line = mounted_at(&dir).unwrap();
+    let shown = "an\\040image,\\040with\\040\\134\\040and\\040comma ";
+    assert!(line.starts_with(shown) && line.contains(" fuse.creamery-test ro,nosuid,nodev,noexec"), "{line}");
+    let unmounter = session.unmounter();
+    let server = std::thread::spawn(move || session.run(2));
+    let root = File::open(&dir).unwrap();
+    let error = unmounter.unmount(Unmount::WhenIdle).unwrap_err();
+    assert_eq!(error.kind(), creamery_base::ErrorKind::Busy, "{error}");
+    unmounter.unmount(Unmount::Lazy).unwrap();
+    assert!(mounted_at(&dir).is_none());
+    drop(root);
+    server.join().unwrap().unwrap();
+    fs::remove_dir(dir).unwrap();
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The crate against the kernel: a filesystem in memory, mounted through `/dev/fuse` and used through system calls.
-//! Where mounting is not possible the tests say so by name.
+//! The crate against the kernel: a filesystem in memory, mounted through `/dev/fuse` and used through system
+//! calls. Where mounting is not possible the tests say so by name.
 #![allow(unreachable_pub, reason = "a test program has no callers")]
 #![allow(unsafe_code, reason = "mapping a file is unsafe by nature")]
 

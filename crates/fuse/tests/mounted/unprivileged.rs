@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{scratch, skip};
 
-/// Runs in a mount namespace of its own, where `/dev/fuse` is open to all whatever the machine's administrator
-/// thinks. Arguments: a scratch directory, the mount point in it, the server.
+/// Runs in a mount namespace of its own, where `/dev/fuse` is open to all whatever the machine's
+/// administrator thinks. Arguments: a scratch directory, the mount point in it, the server.
 const SCRIPT: &str = r#"
     mknod -m 666 "$1/fuse" c 10 229
     mount --bind "$1/fuse" /dev/fuse

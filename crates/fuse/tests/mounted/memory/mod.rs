@@ -1,7 +1,8 @@
 //! A filesystem in memory, complete enough to be lived in: what the tests mount.
 //!
-//! One lock around everything; the transport is what is tested here. Nodes count their references, so that a test
-//! can see whether `FORGET` and `RELEASE` come as they should: a node without name, reference and handle is gone.
+//! One lock around everything; the transport is what is tested here. Nodes count their references, so that a
+//! test can see whether `FORGET` and `RELEASE` come as they should: a node without name, reference and handle
+//! is gone.
 
 mod data;
 mod operations;
