@@ -23,7 +23,7 @@ pub(crate) struct GroupState {
     pub(crate) recorded_used: u64,
     /// What can be handed out.
     pub(crate) free: FreeSpace,
-    /// What can be handed out when nothing lives here.
+    /// What could be handed out if nothing lived here: all but the superblock copies.
     pub(crate) capacity: u64,
     /// Bytes freed whose last commit still reaches them.
     pub(crate) pinned: u64,
@@ -42,8 +42,17 @@ pub(crate) struct GroupState {
 }
 
 impl BlockGroup {
-    pub(crate) fn new(start: Logical, len: u64, flags: BlockGroupFlags, used: u64) -> Self {
-        let state = GroupState { used, recorded_used: used, ..GroupState::default() };
+    /// A group of which `used` bytes are in extents and `free` are free.
+    pub(crate) fn new(
+        start: Logical,
+        len: u64,
+        flags: BlockGroupFlags,
+        used: u64,
+        free: &[(u64, u64)],
+    ) -> Self {
+        let mut state = GroupState { used, recorded_used: used, ..GroupState::default() };
+        free.iter().for_each(|&(start, len)| state.free.add(start, len));
+        state.capacity = used + state.free.total();
         Self { start, len, flags, state: RankedMutex::new(state) }
     }
 
@@ -60,7 +69,9 @@ impl BlockGroup {
     /// Whether nothing lives here and nothing is on its way, so that the group can be given back.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.used == 0
+        // What was handed out in this transaction is not counted as used yet, but it is not free either.
+        state.free.total() == state.capacity
+            && state.used == 0
             && state.recorded_used == 0
             // Space handed out whose extent items are still queued counts nowhere else.
             && state.free.total() == state.capacity
@@ -79,11 +90,22 @@ mod tests {
 
     #[test]
     fn a_read_only_group_offers_nothing() {
-        let group = BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0);
-        group.state.lock().free.add(1 << 20, 1 << 20);
+        let free = [(1 << 20, 1 << 20)];
+        let group = BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free);
         assert_eq!(group.available(), 1 << 20);
         group.state.lock().read_only = 1;
         assert_eq!(group.available(), 0);
         assert!(!group.is_idle());
+    }
+
+    #[test]
+    fn a_group_from_which_something_was_handed_out_is_not_idle() {
+        let free = [(1 << 20, 1 << 20)];
+        let group = BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free);
+        assert!(group.is_idle());
+        let (at, len) = group.state.lock().free.allocate_best(4096, 4096).expect("room");
+        assert!(!group.is_idle());
+        group.state.lock().free.add(at, len);
+        assert!(group.is_idle());
     }
 }

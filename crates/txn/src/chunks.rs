@@ -25,6 +25,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::block_group::BlockGroup;
 use crate::device_space::DeviceSpace;
 use crate::engine::Engine;
+use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
 use crate::space::SpaceKind;
 
@@ -132,13 +133,7 @@ impl Engine {
             let taken = state.devices[0].take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
-        let group = BlockGroup::new(start, len, flags, 0);
-        for (start, len) in free_extents(&chunk) {
-            let mut state = group.state.lock();
-            state.free.add(start, len);
-            state.capacity += len;
-        }
-        self.space.add_group(Arc::new(group));
+        self.space.add_group(Arc::new(BlockGroup::new(start, len, flags, 0, &free_extents(&chunk))));
         state.pending.push(Arc::new(chunk));
         Ok(true)
     }
@@ -345,14 +340,13 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
-            let group = BlockGroup::new(chunk.start, chunk.len, flags, used);
-            if with_free_space && let Some(free) = self.group_free_space(&group) {
-                let extents = free.extents()?;
-                let mut state = group.state.lock();
-                extents.iter().for_each(|&(start, len)| state.free.add(start, len));
-                state.capacity = state.free.total() + used;
-            }
-            self.space.add_group(Arc::new(group));
+            let free = match &self.free_space_tree {
+                Some(tree) if with_free_space => {
+                    GroupFreeSpace::new(tree, chunk.start, chunk.len, self.sector_size()).extents()?
+                }
+                _ => Vec::new(),
+            };
+            self.space.add_group(Arc::new(BlockGroup::new(chunk.start, chunk.len, flags, used, &free)));
         }
         Ok(())
     }

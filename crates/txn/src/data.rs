@@ -68,8 +68,8 @@ impl Engine {
         loop {
             let found = {
                 let _running = self.join();
-                let len = len.min(self.data_limit() / sector * sector);
-                if len < min.max(sector) { None } else { self.space.allocate_data(len, min.max(sector)) }
+                let most = self.data_headroom() / sector * sector;
+                if most < min.max(sector) { None } else { self.space.allocate_data(len.min(most), min.max(sector)) }
             };
             if let Some((group, start, len)) = found {
                 return Ok(DataExtent { group, start, len, completed: false });

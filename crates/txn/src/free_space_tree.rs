@@ -32,7 +32,7 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    fn parse(group: &BlockGroup, data: &[u8]) -> Result<Self> {
+    fn parse(group: GroupRange, data: &[u8]) -> Result<Self> {
         let bytes: [u8; 8] = data.try_into().map_err(|_| damaged(group, "info item has a wrong size"))?;
         let (extents, flags) = bytes.split_at(4);
         Ok(Self {
@@ -53,12 +53,12 @@ impl Info {
     }
 }
 
-fn damaged(group: &BlockGroup, what: &str) -> Error {
+fn damaged(group: GroupRange, what: &str) -> Error {
     let message = format!("free space tree of block group {}: {what}", group.start);
     Error::new(ErrorKind::Corrupt, message)
 }
 
-fn info_key(group: &BlockGroup) -> Key {
+fn info_key(group: GroupRange) -> Key {
     Key::new(ObjectId::new(group.start.get()), KeyType::FREE_SPACE_INFO, group.len)
 }
 
@@ -69,19 +69,36 @@ fn extent_key(start: u64, len: u64) -> Key {
 /// The free space of one group in the tree, with what changing it needs.
 pub(crate) struct GroupFreeSpace<'a> {
     tree: &'a Tree,
-    group: &'a BlockGroup,
+    group: GroupRange,
     sector: u64,
+}
+
+/// Where a group lies.
+#[derive(Clone, Copy)]
+struct GroupRange {
+    start: Logical,
+    len: u64,
+}
+
+impl GroupRange {
+    fn end(self) -> Logical {
+        self.start + self.len
+    }
 }
 
 impl Engine {
     /// The free space tree's view of `group`; none when the filesystem has no such tree.
-    pub(crate) fn group_free_space<'a>(&'a self, group: &'a BlockGroup) -> Option<GroupFreeSpace<'a>> {
+    pub(crate) fn group_free_space(&self, group: &BlockGroup) -> Option<GroupFreeSpace<'_>> {
         let tree = self.free_space_tree.as_deref()?;
-        Some(GroupFreeSpace { tree, group, sector: u64::from(self.sector_size()) })
+        Some(GroupFreeSpace::new(tree, group.start, group.len, self.sector_size()))
     }
 }
 
-impl GroupFreeSpace<'_> {
+impl<'a> GroupFreeSpace<'a> {
+    pub(crate) fn new(tree: &'a Tree, start: Logical, len: u64, sector_size: u32) -> Self {
+        Self { tree, group: GroupRange { start, len }, sector: u64::from(sector_size) }
+    }
+
     fn info(&self) -> Result<Info> {
         match self.tree.get(&info_key(self.group), Wait::Yes, |data| Info::parse(self.group, data))? {
             Some(info) => info,

@@ -11,9 +11,8 @@
 //! trees, and a tree cannot be copied more than once as a whole.
 //!
 //! # Invariants
-//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out;
-//!   handles that free space may use the commit's share as far as `RESERVE_FOR_FREEING` of it.
-//!   Where block groups are mixed, data is handed out only as far as it leaves that much, and some handles.
+//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out. A
+//!   handle that frees space may use half of the need of a commit that has nothing else queued.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
 use creamery_base::gate::{self, Reason};
@@ -29,8 +28,12 @@ const BLOCKS_PER_UNIT: u64 = 8;
 const BLOCKS_PER_COMMIT: u64 = 24;
 /// Bytes that one queued change adds to the extent tree and the free space tree at most.
 const BYTES_PER_HEAD: u64 = 256;
-/// Leaves per queued change: extent tree, free space tree, checksum tree.
-const LEAVES_PER_HEAD: u64 = 3;
+/// Leaves per queued change: in the extent tree, the free space tree and the checksum tree, and as many again for
+/// the changes that copying those queues.
+const LEAVES_PER_HEAD: u64 = 8;
+
+/// Room in mixed block groups that data leaves for the metadata of operations to come.
+const SPARE_UNITS: u64 = 64;
 
 /// Units that data leaves over in mixed block groups, so that there is a handle to free it with.
 const UNITS_BESIDE_DATA: u64 = 48;
@@ -86,14 +89,15 @@ impl Engine {
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
-    /// How much data can be handed out without taking what metadata needs: that of mixed block groups.
-    pub(crate) fn data_limit(&self) -> u64 {
+    /// Bytes that data may take now. Where it shares block groups with metadata it has to leave the room that
+    /// handles, the commit and the freeing of files need.
+    pub(crate) fn data_headroom(&self) -> u64 {
         if !self.incompat().contains(Incompat::MIXED_GROUPS) {
             return u64::MAX;
         }
-        let beside = UNITS_BESIDE_DATA * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let kept = self.commit_need() + *self.space.promised.lock() + beside;
-        self.space.available(SpaceKind::Metadata).saturating_sub(kept)
+        let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
+        let taken = *self.space.promised.lock() + self.commit_need() + spare;
+        self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
     /// Reserves metadata for `units`; allocates a chunk or commits when it has to.
@@ -101,7 +105,7 @@ impl Engine {
         let need = u64::from(units.items) * BLOCKS_PER_UNIT * u64::from(self.node_size());
         let mut committed = false;
         loop {
-            if let Some(promise) = self.try_promise(need, units.freeing) {
+            if let Some(promise) = self.try_promise(need, units.freeing && committed) {
                 return Ok(promise);
             }
             if self.allocate_chunk(SpaceKind::Metadata)? || self.participants.reclaim()? {
@@ -116,9 +120,9 @@ impl Engine {
         }
     }
 
-    fn try_promise(&self, need: u64, freeing: bool) -> Option<Promise<'_>> {
+    fn try_promise(&self, need: u64, use_reserve: bool) -> Option<Promise<'_>> {
         let commit_need = self.commit_need();
-        let commit_share = if freeing { commit_need / 2 } else { commit_need };
+        let commit_share = if use_reserve { commit_need / 2 } else { commit_need };
         let available = self.space.available(SpaceKind::Metadata);
         let mut promised = self.space.promised.lock();
         if *promised + need + commit_share > available {
