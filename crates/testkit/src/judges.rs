@@ -128,7 +128,7 @@ pub fn btrfs_check(image: &Path) -> Result<()> {
     let said = format!("{}{}", finished.stdout_text(), finished.stderr_text());
     let complaint = said.lines().find(|line| {
         let line = line.to_ascii_lowercase();
-        ["error:", "warning:", "mismatch"].iter().any(|word| line.contains(word))
+        ["error:", "warning:", "mismatch", "verify failed"].iter().any(|word| line.contains(word))
     });
     if finished.code != Some(0) || !said.contains("no error found") || complaint.is_some() {
         bail!("btrfs check does not accept {}: {finished}", image.display());
