@@ -1,5 +1,6 @@
 //! Making and opening images.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,7 +118,8 @@ impl ImageOptions {
             (None, None) => fs.default_subvolume(),
         };
         let root = fs.root(subvolume)?;
-        Ok(Filesystem::new(fs, root))
+        let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        Ok(Filesystem::new(fs, root, image))
     }
 }
 

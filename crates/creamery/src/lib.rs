@@ -66,12 +66,12 @@ mod read_dir;
 mod sink;
 mod walk;
 
-pub use copy::{CopyOptions, CopyProgress};
+pub use copy::CopyOptions;
 pub use creamery_base::{Env, Error, ErrorKind, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid};
 pub use creamery_codec::ChecksumType;
 pub use creamery_mkfs::{
-    Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions, RootdirSubvolume,
-    SubvolumeKind, make_image,
+    Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
+    RootdirSubvolume, SubvolumeKind, make_image,
 };
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};

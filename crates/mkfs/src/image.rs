@@ -114,12 +114,8 @@ fn build(
     {
         let device: Arc<dyn BlockDevice> = Arc::<HeldSuperblocks>::clone(&held);
         let volume = Volume::open(vec![device], Mode::ReadWrite)?;
-        let engine_options = Options {
-            cache_bytes: CLEAN_BYTES,
-            dirty_bytes: DIRTY_BYTES,
-            env,
-            ..Options::default()
-        };
+        let engine_options =
+            Options { cache_bytes: CLEAN_BYTES, dirty_bytes: DIRTY_BYTES, env, ..Options::default() };
         let engine = Engine::open(volume, engine_options)?;
         let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES })?;
         fill(&fs, rootdir, image, progress).map_err(no_space(options))?;

@@ -35,9 +35,6 @@ const LEAVES_PER_HEAD: u64 = 8;
 /// Room in mixed block groups that data leaves for the metadata of operations to come.
 const SPARE_UNITS: u64 = 64;
 
-/// Units that data leaves over in mixed block groups, so that there is a handle to free it with.
-const UNITS_BESIDE_DATA: u64 = 48;
-
 /// How many leaves a handle may change at most.
 ///
 /// ```

@@ -19,9 +19,9 @@ use creamery_fs::{
 use rustix::fs::FileType;
 
 use super::progress::Progress;
+use super::queue::Step;
 use super::reader::{LinkKey, Part, Shared};
 use super::source::{Meta, join};
-use super::walk::Step;
 use crate::SubvolumeKind;
 
 /// What is changed on the way.
@@ -290,17 +290,13 @@ impl<'a> Filler<'a> {
         };
         let key = (subvolume, meta.dev, meta.ino);
         let has_links = meta.nlink > 1 && self.rules.keep == Keep::Everything;
-        if has_links
-            && let Some(original) = self.take_link(key)
-        {
+        if has_links && let Some(original) = self.take_link(key) {
             self.discard(parts)?;
             self.fs.link(original, dir, name).map_err(writing(path))?;
             return Ok(0);
         }
         let kind = new_kind(&meta).map_err(writing(path))?;
-        let made = self
-            .with_new(&meta, kind, |new| self.create(dir, name, new))
-            .map_err(writing(path))?;
+        let made = self.with_new(&meta, kind, |new| self.create(dir, name, new)).map_err(writing(path))?;
         if has_links {
             self.links.insert(key, (made, meta.nlink - 1));
         }
@@ -324,13 +320,7 @@ impl<'a> Filler<'a> {
         Some(id)
     }
 
-    fn write(
-        &self,
-        id: InodeId,
-        meta: &Meta,
-        parts: &Receiver<Result<Part>>,
-        path: &[u8],
-    ) -> Result<u64> {
+    fn write(&self, id: InodeId, meta: &Meta, parts: &Receiver<Result<Part>>, path: &[u8]) -> Result<u64> {
         let mut file = None;
         let mut end = 0;
         let mut written = 0;
@@ -389,7 +379,9 @@ impl<'a> Filler<'a> {
 }
 
 fn next_part(parts: &Receiver<Result<Part>>) -> Result<Part> {
-    parts.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Interrupted, "a reader of the source tree ended")))
+    parts
+        .recv()
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Interrupted, "a reader of the source tree ended")))
 }
 
 fn new_kind(meta: &Meta) -> Result<NewKind<'_>> {

@@ -27,13 +27,7 @@ const PARTS_AHEAD: usize = 4;
 /// What the writer is told, in order.
 pub(crate) enum Step {
     /// A directory begins; its content follows, then its [`Step::Leave`].
-    Enter {
-        number: u64,
-        name: Vec<u8>,
-        path: Vec<u8>,
-        meta: Box<Meta>,
-        subvolume: Option<SubvolumeKind>,
-    },
+    Enter { number: u64, name: Vec<u8>, path: Vec<u8>, meta: Box<Meta>, subvolume: Option<SubvolumeKind> },
     /// The directory is complete.
     Leave { number: u64 },
     /// Anything else; what it is comes from a reader.
@@ -80,7 +74,13 @@ impl<'a> Feeder<'a> {
         drop(self.queue_file(name, &Arc::new(dir), to, 0));
     }
 
-    fn queue_file(&mut self, name: &CStr, dir: &Arc<SourceDir>, to: &[u8], subvolume: u32) -> Result<(), Stop> {
+    fn queue_file(
+        &mut self,
+        name: &CStr,
+        dir: &Arc<SourceDir>,
+        to: &[u8],
+        subvolume: u32,
+    ) -> Result<(), Stop> {
         let number = self.next_number();
         let (send, parts) = sync_channel(PARTS_AHEAD);
         let job = Job {
