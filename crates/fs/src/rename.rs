@@ -139,7 +139,7 @@ impl Filesystem {
         known: &[Arc<Inode>],
     ) -> Result<Round> {
         let (source, target);
-        let still = (!ends.same_dir()).then(|| subvolume.rename.lock());
+        let still = (!ends.same_dir()).then(|| subvolume.hold_still());
         let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[&**ends.from, &**ends.to]);
         inodes.extend(known.iter().map(|inode| &**inode));
         let mut guards = match Guards::lock(&inodes) {
