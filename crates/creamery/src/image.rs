@@ -16,10 +16,10 @@ use crate::Filesystem;
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
-/// # std::env::set_current_dir(dir.path())?;
+/// # let image = dir.path().join("disk.img");
 /// use creamery::Image;
-/// Image::make("disk.img").size(256 << 20).run()?;
-/// assert!(Image::open("disk.img")?.read_dir("/")?.next().is_none());
+/// Image::make(&image).size(256 << 20).run()?;
+/// assert!(Image::open(&image)?.read_dir("/")?.next().is_none());
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Debug)]
@@ -133,11 +133,11 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
-/// # std::env::set_current_dir(dir.path())?;
-/// # std::fs::create_dir("rootfs")?;
+/// # let (image, rootfs) = (dir.path().join("disk.img"), dir.path().join("rootfs"));
+/// # std::fs::create_dir(&rootfs)?;
 /// use creamery::{ChecksumType, Image};
-/// let made = Image::make("disk.img")
-///     .rootdir("rootfs")
+/// let made = Image::make(image)
+///     .rootdir(rootfs)
 ///     .label("system")
 ///     .with(|options| options.checksum = ChecksumType::Xxhash64)
 ///     .run()?;

@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
+use creamery::Error;
+
+use crate::failure::Failure;
 
 /// Mount an image.
 ///
@@ -98,6 +101,28 @@ pub(crate) fn parse_helper(args: impl IntoIterator<Item = OsString>) -> Result<H
         verbose: args.verbose,
     };
     Ok(HelperCall { mount, sloppy: args.sloppy, fake: args.fake })
+}
+
+fn not_yet(command: &'static str) -> Failure {
+    Failure::new(command, Error::unsupported("mounting in this build"))
+}
+
+/// `creamery mount`.
+pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
+    let _ = args;
+    Err(not_yet("mount"))
+}
+
+/// `creamery umount`.
+pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
+    let _ = args;
+    Err(not_yet("umount"))
+}
+
+/// `mount.fuse.creamery`.
+pub(crate) fn helper(call: &HelperCall) -> Result<(), Failure> {
+    let _ = (call.sloppy, call.fake);
+    run(&call.mount)
 }
 
 #[cfg(test)]
