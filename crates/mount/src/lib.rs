@@ -19,7 +19,9 @@ mod handles;
 mod nodes;
 mod options;
 mod serve;
+mod unmount;
 
 pub use adapter::Adapter;
 pub use options::{Options, Owner};
 pub use serve::{Mounted, mount};
+pub use unmount::{How, unmount};
