@@ -15,6 +15,7 @@
 
 mod adapter;
 mod attributes;
+mod flags;
 mod handles;
 mod nodes;
 mod options;

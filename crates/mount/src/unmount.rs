@@ -35,10 +35,12 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
     let point = resolve(dir);
     let table = std::fs::read("/proc/self/mountinfo")
         .map_err(|error| Error::from(error).context("reading the mount table"))?;
-    let (kind, source) = find(&table, point.as_os_str().as_bytes())
-        .ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{}: nothing is mounted there", dir.display())))?;
+    let (kind, source) = find(&table, point.as_os_str().as_bytes()).ok_or_else(|| {
+        Error::new(ErrorKind::InvalidInput, format!("{}: nothing is mounted there", dir.display()))
+    })?;
     if kind != KIND {
-        let message = format!("{}: a {} is mounted there, not an image of ours", dir.display(), kind.escape_ascii());
+        let message =
+            format!("{}: a {} is mounted there, not an image of ours", dir.display(), kind.escape_ascii());
         return Err(Error::invalid(message));
     }
     detach(&point, how).map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
