@@ -238,6 +238,10 @@ impl Filesystem {
         }
         match (source_is_dir, is_dir(target)) {
             (true, false) => Err(ErrorKind::NotADirectory.into()),
+            // What lies above the source is full of it; that comes first on Linux.
+            (false, true) if check_not_inside(ends.from, target.id).is_err() => {
+                Err(ErrorKind::DirectoryNotEmpty.into())
+            }
             (false, true) => Err(ErrorKind::IsADirectory.into()),
             (true, true) if !directory::is_empty(&target.tree, target.id.ino)? => {
                 Err(ErrorKind::DirectoryNotEmpty.into())

@@ -92,6 +92,16 @@ impl Fixture {
         work: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
         self.close_and_check()?;
+        self.kernel_goes_on(options, work)
+    }
+
+    /// Has the kernel mount what the last commit left, for `work`, and goes on with what that left.
+    pub(crate) fn kernel_goes_on<T>(
+        &mut self,
+        options: &str,
+        work: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
+        self.fs = None;
         let mount = LoopMount::mount(&self.image, &self.mount, options)?;
         let result = work(mount.dir());
         mount.unmount().context("unmounting")?;
