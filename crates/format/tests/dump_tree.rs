@@ -4,7 +4,10 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 
+use creamery_base::Logical;
+use creamery_codec::checksum_blocks;
 use creamery_format::{BlockRef, KeyType};
 
 use common::{Image, Scratch, can_mount, has_progs};
@@ -107,7 +110,27 @@ fn images_of_mkfs_print_equally() {
     .into_iter()
     .enumerate()
     {
-        compare(&scratch.mkfs(&format!("{i}.img"), "256M", options));
+        let image = scratch.mkfs(&format!("{i}.img"), "256M", options);
+        compare(&image);
+        compare_data_sums(&image);
+    }
+}
+
+/// Every checksum item holds what we compute from the data.
+fn compare_data_sums(image: &Image) {
+    let sector = image.superblock.sector_size() as usize;
+    let kind = image.superblock.checksum_type();
+    for (_, bytes) in image.blocks() {
+        let block = BlockRef::new(&bytes);
+        for slot in (0..block.count()).filter(|slot| block.key(*slot).kind == KeyType::EXTENT_CSUM) {
+            let sums = if block.is_leaf() { block.data(slot) } else { continue };
+            let mut data = vec![0; sums.len() / kind.size() * sector];
+            let at = image.physical(Logical::new(block.key(slot).offset));
+            image.file.read_exact_at(&mut data, at).expect("the image is long enough");
+            let mut ours = Vec::new();
+            checksum_blocks(kind, &data, sector, &mut ours);
+            assert_eq!(ours, sums, "{kind}");
+        }
     }
 }
 

@@ -197,12 +197,6 @@ impl InodeTable {
             shard.removals += 1;
         }
     }
-
-    /// How many ids the table knows.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
-    }
 }
 
 impl Shard {

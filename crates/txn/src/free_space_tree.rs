@@ -7,6 +7,8 @@
 //! items would take more room than its bitmaps, and back when they would take clearly less (section "free space
 //! tree" of the on-disk format documentation).
 //!
+//! Superblock copies that lie in a group count as free here; whoever hands out space leaves them out.
+//!
 //! The tree changes when delayed refs run, never when space is handed out or unpinned; between two commits it
 //! therefore says what the last commit says.
 //!
@@ -121,14 +123,10 @@ impl<'a> GroupFreeSpace<'a> {
         bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES) / ITEM_LEN as u64
     }
 
-    /// Records a new group, free but for `holes` of it (superblock copies).
-    pub(crate) fn create(&self, host: &dyn CowHost, free: &[(u64, u64)]) -> Result<()> {
-        let extents = u32::try_from(free.len()).expect("a group has few superblock copies");
-        self.set_info(host, Info { extents, flags: 0 })?;
-        for &(start, len) in free {
-            self.tree.insert(host, &extent_key(start, len), &[])?;
-        }
-        Ok(())
+    /// Records a new group, all of it free.
+    pub(crate) fn create(&self, host: &dyn CowHost) -> Result<()> {
+        self.set_info(host, Info { extents: 1, flags: 0 })?;
+        self.tree.insert(host, &extent_key(self.group.start.get(), self.group.len), &[])
     }
 
     /// Removes all items of a group.

@@ -46,11 +46,13 @@ fn threads_and_commits_do_not_disturb_each_other() {
     let scratch = Scratch::new("threads").expect("a scratch folder");
     let image = scratch.file("image");
     std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
-    let made = Command::new("mkfs.btrfs").args(["-q", "-n", "4096"]).arg(&image).status().expect("mkfs.btrfs");
+    let made =
+        Command::new("mkfs.btrfs").args(["-q", "-n", "4096"]).arg(&image).status().expect("mkfs.btrfs");
     assert!(made.success());
     let device = FileDevice::open(&image, Access::ReadWrite).expect("the image opens");
     let volume = Volume::open(vec![Arc::new(device)], Mode::ReadWrite).expect("a filesystem");
-    let engine = Engine::open(volume, Options { cache_bytes: 1 << 20, ..Options::default() }).expect("writable");
+    let engine =
+        Engine::open(volume, Options { cache_bytes: 1 << 20, ..Options::default() }).expect("writable");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| {
@@ -81,8 +83,10 @@ fn threads_and_commits_do_not_disturb_each_other() {
     }
     let handle = engine.start(Units::freeing(64)).expect("room");
     let all = Key::new(ObjectId::new(1_000_000), KeyType::new(0), 0);
-    tree.remove_range(&handle, &all, &Key::new(ObjectId::new(1 << 24), KeyType::new(0), 0), &mut |_, _| Ok(()))
-        .expect("room");
+    tree.remove_range(&handle, &all, &Key::new(ObjectId::new(1 << 24), KeyType::new(0), 0), &mut |_, _| {
+        Ok(())
+    })
+    .expect("room");
     handle.end();
     engine.commit().expect("a commit");
     drop(tree);

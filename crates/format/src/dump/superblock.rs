@@ -12,7 +12,7 @@ use crate::features::{COMPAT_RO_NAMES, INCOMPAT_NAMES, Incompat, Names, SUPER_FL
 use crate::items::chunk::{RawChunk, RawStripe};
 use crate::items::split;
 use crate::key::{Key, KeyType, RawKey};
-use crate::superblock::{LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock};
+use crate::superblock::{MAGIC, RawRootBackup, RawSuperblock};
 
 const CSUM_FIELD: usize = 32;
 
@@ -38,9 +38,12 @@ pub fn superblock(
         writeln!(w, "sys_chunk_array[2048]:")?;
         sys_chunks(w, raw)?;
         writeln!(w, "backup_roots[4]:")?;
+        // With several extent trees, their place is taken by the block group tree.
+        let many = raw.incompat_flags.get() & Incompat::EXTENT_TREE_V2.bits() != 0;
+        let extent_name = if many { "backup_block_group_root:\t" } else { "backup_extent_root:\t" };
         for (i, backup) in raw.super_roots.iter().enumerate() {
             writeln!(w, "\tbackup {i}:")?;
-            backup_root(w, backup)?;
+            backup_root(w, backup, extent_name)?;
             w.write_char('\n')?;
         }
     }
@@ -83,7 +86,7 @@ fn identity(w: &mut dyn fmt::Write, raw: &RawSuperblock) -> fmt::Result {
     writeln!(w, "magic\t\t\t{} {}", Dotted(&raw.magic), matches(raw.magic == MAGIC))?;
     writeln!(w, "fsid\t\t\t{}", Uuid::from_bytes(raw.fsid))?;
     writeln!(w, "metadata_uuid\t\t{}", Uuid::from_bytes(raw.metadata_uuid))?;
-    let label = raw.label[..LABEL_LEN_MAX].split(|&byte| byte == 0).next().unwrap_or_default();
+    let label = raw.label.split(|&byte| byte == 0).next().unwrap_or_default();
     writeln!(w, "label\t\t\t{}", Dotted(label))
 }
 
@@ -169,11 +172,11 @@ fn sys_chunks(w: &mut dyn fmt::Write, raw: &RawSuperblock) -> fmt::Result {
     Ok(())
 }
 
-fn backup_root(w: &mut dyn fmt::Write, backup: &RawRootBackup) -> fmt::Result {
+fn backup_root(w: &mut dyn fmt::Write, backup: &RawRootBackup, extent_name: &str) -> fmt::Result {
     for (name, root, generation, level) in [
         ("backup_tree_root:\t", backup.tree_root, backup.tree_root_gen, backup.tree_root_level),
         ("backup_chunk_root:\t", backup.chunk_root, backup.chunk_root_gen, backup.chunk_root_level),
-        ("backup_extent_root:\t", backup.extent_root, backup.extent_root_gen, backup.extent_root_level),
+        (extent_name, backup.extent_root, backup.extent_root_gen, backup.extent_root_level),
         ("backup_fs_root:\t\t", backup.fs_root, backup.fs_root_gen, backup.fs_root_level),
         ("backup_dev_root:\t", backup.dev_root, backup.dev_root_gen, backup.dev_root_level),
         ("csum_root:\t", backup.csum_root, backup.csum_root_gen, backup.csum_root_level),

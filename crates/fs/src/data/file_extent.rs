@@ -98,15 +98,6 @@ impl FileExtent<'_> {
             Self::Hole { num_bytes } => *num_bytes,
         }
     }
-
-    /// What the item adds to the inode's nbytes.
-    pub(crate) const fn counted_bytes(&self) -> u64 {
-        match self {
-            Self::Inline { ram_bytes, .. } => *ram_bytes,
-            Self::Regular(extent) | Self::Prealloc(extent) => extent.num_bytes,
-            Self::Hole { .. } => 0,
-        }
-    }
 }
 
 fn check_inline<'a>(
