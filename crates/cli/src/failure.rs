@@ -32,7 +32,10 @@ impl Failure {
         if is_broken_pipe(&self.error) {
             return ExitCode::from(1);
         }
-        let mut line = format!("{}: {}", self.command, self.error);
+        let error = self.error.to_string();
+        // The words of this kind add nothing to a sentence that says what is wrong.
+        let error = error.strip_suffix(": invalid argument").unwrap_or(&error);
+        let mut line = format!("{}: {error}", self.command);
         if let Some(advice) = &self.advice {
             line = format!("{line}; {advice}");
         }
@@ -79,6 +82,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         (_, ErrorKind::NotFound) => "check the path",
         (_, ErrorKind::NameTooLong) => "names have at most 255 bytes",
         (_, ErrorKind::NoSpace) => "remove something, or use a larger image",
+        ("mkfs", ErrorKind::IsADirectory) => "name an image file or a block device",
         (_, ErrorKind::NotADirectory | ErrorKind::IsADirectory) => "check the path",
         (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",
         _ => return None,

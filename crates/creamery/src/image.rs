@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Result, SystemEnv, TreeId};
+use creamery_base::{Env, Error, ErrorKind, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
 use creamery_txn::{Engine, Options};
@@ -106,6 +106,9 @@ impl ImageOptions {
             true => (Access::ReadWrite, Mode::ReadWrite),
             false => (Access::ReadOnly, Mode::ReadOnly),
         };
+        if path.is_dir() {
+            return Err(Error::new(ErrorKind::IsADirectory, format!("opening {} as an image", path.display())));
+        }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
         let volume = Volume::open(vec![device], mode)?;
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
