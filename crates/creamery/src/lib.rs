@@ -9,10 +9,11 @@
 //! # let dir = tempfile::tempdir()?;
 //! # std::fs::create_dir(dir.path().join("rootfs"))?;
 //! # std::fs::write(dir.path().join("rootfs/hello"), "world")?;
-//! # std::env::set_current_dir(dir.path())?;
+//! # let (empty, filled, rootfs) =
+//! #     (dir.path().join("empty.img"), dir.path().join("filled.img"), dir.path().join("rootfs"));
 //! // An empty filesystem of 256 MiB, and one filled from a directory.
-//! Image::make("empty.img").size(256 << 20).label("backup").run()?;
-//! Image::make("filled.img").rootdir("rootfs").run()?;
+//! Image::make(empty).size(256 << 20).label("backup").run()?;
+//! Image::make(filled).rootdir(rootfs).run()?;
 //! # Ok::<(), creamery::Error>(())
 //! ```
 //!

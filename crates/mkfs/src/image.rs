@@ -71,7 +71,7 @@ pub fn make_image(
             Some(rootdir) => {
                 let content = measure(&rootdir.source, geometry.sector_size, options.checksum.size())?;
                 progress.start(content.entries, content.data);
-                size_for(&content, &options)
+                size_for(&content, &options, geometry.node_size)
             }
             None => {
                 let context = format!("{}: an empty filesystem needs a size", path.display());
@@ -81,19 +81,24 @@ pub fn make_image(
         options.total_bytes = Some(room.map_or(need, |room| room.min(need)));
     }
     if let Some(total) = options.total_bytes {
-        Layout::plan(total, &options).map_err(|error| error.context(path.display()))?;
+        Layout::plan(total, &options).map_err(named(path))?;
     }
     let open = target.open(path, &options)?;
-    let made = build(&open, path, &options, rootdir, env, progress)
-        .map_err(|error| error.context(path.display()))?;
+    let made = build(&open, path, &options, rootdir, env, progress).map_err(named(path))?;
     open.keep();
     Ok(made)
 }
 
+/// Puts the target's path in front of a message that does not say it yet.
+fn named(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
+    let shown = path.display().to_string();
+    move |error| if error.to_string().contains(&shown) { error } else { error.context(shown) }
+}
+
 /// How large a filesystem for `content` is made.
-fn size_for(content: &Content, options: &MkfsOptions) -> u64 {
+fn size_for(content: &Content, options: &MkfsOptions, node_size: u32) -> u64 {
     let (data, metadata) = (options.data_profile().copies(), options.metadata_profile().copies());
-    content.filesystem_size(data, metadata).max(minimum(options))
+    content.filesystem_size(node_size, data, metadata).max(minimum(options))
 }
 
 fn build(
@@ -158,6 +163,9 @@ impl Target {
         match std::fs::metadata(path) {
             Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(Self::Empty),
             Ok(meta) if meta.is_file() => Ok(Self::File(meta.len())),
+            Ok(meta) if meta.is_dir() => {
+                Err(Error::new(ErrorKind::IsADirectory, format!("making a filesystem at {}", path.display())))
+            }
             // Opening it tells what is wrong with anything but a block device.
             Ok(_) => Ok(Self::Device),
             Err(error) if error.kind() == Io::NotFound => Ok(Self::Absent),

@@ -9,16 +9,17 @@ use creamery_fs::{
     Attributes, Filesystem, Inherit, NewInode, NewKind, OpenFile, RenameMode, SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed, RenameFlags,
-    StatxMask, WriteFlags,
+    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
+    RenameFlags, StatxMask, WriteFlags,
 };
 use creamery_fuse::{
-    AttrReply, Entry, Errno, FileHandle, Negotiation, NewInode as NewNode, NodeId, OpenRequest, Opened,
-    Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, SetAttr, SetXattrRequest, Statfs,
-    StatxReply, WriteRequest,
+    AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
+    OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, SetAttr,
+    SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
 
 use crate::attributes::{from_device, from_set_attr, to_attr};
+use crate::flags;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::Owner;
@@ -114,6 +115,14 @@ impl Adapter {
         self.fs.set_attributes(id, &set)?;
         Ok(())
     }
+}
+
+/// Answers an ioctl with a word at the front of `len` bytes.
+fn put_word(output: &mut [u8], word: u32, len: usize) -> Result<IoctlReply> {
+    let out = output.get_mut(..len).ok_or(Errno::EINVAL)?;
+    out.fill(0);
+    out[..4].copy_from_slice(&word.to_le_bytes());
+    Ok(IoctlReply { result: 0, len })
 }
 
 fn missing_is_end(error: Error) -> Errno {
@@ -461,6 +470,30 @@ impl Operations for Adapter {
         let (attributes, file) = self.fs.tmpfile(self.nodes.inode(parent), &new)?;
         self.nodes.keep(Arc::clone(file.inode()));
         Ok((self.entry(&attributes)?, self.opened(file)))
+    }
+
+    fn ioctl(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        ioctl: &IoctlRequest,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<IoctlReply> {
+        let id = self.nodes.inode(node);
+        let now = self.fs.stat(id, Wait::Yes)?.flags;
+        let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
+        let changed = match ioctl.command {
+            flags::GET_FLAGS => return put_word(output, flags::to_flags_word(now), 4),
+            flags::GET_XFLAGS => return put_word(output, flags::to_xflags_word(now), flags::FSXATTR_LEN),
+            flags::SET_FLAGS => flags::from_flags_word(now, word.ok_or(Errno::EINVAL)?),
+            flags::SET_XFLAGS => flags::from_xflags_word(now, word.ok_or(Errno::EINVAL)?),
+            _ => return Err(Errno::ENOTTY),
+        };
+        let set =
+            SetAttributes { flags: Some(changed.ok_or(Errno::EOPNOTSUPP)?), ..SetAttributes::default() };
+        self.fs.set_attributes(id, &set)?;
+        Ok(IoctlReply::default())
     }
 
     fn lseek(

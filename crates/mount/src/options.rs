@@ -88,9 +88,7 @@ impl Options {
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let number = || {
-            value.parse::<u64>().map_err(|_| {
-                Error::invalid(format!("mount option {word}: want a number"))
-            })
+            value.parse::<u64>().map_err(|_| Error::invalid(format!("mount option {word}: want a number")))
         };
         let id = || number().and_then(|id| u32::try_from(id).map_err(|_| Error::invalid(word)));
         match name {

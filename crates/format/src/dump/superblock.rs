@@ -41,7 +41,9 @@ pub fn superblock(
         // With several extent trees, their place is taken by the block group tree.
         let many = raw.incompat_flags.get() & Incompat::EXTENT_TREE_V2.bits() != 0;
         let extent_name = if many { "backup_block_group_root:\t" } else { "backup_extent_root:\t" };
-        for (i, backup) in raw.super_roots.iter().enumerate() {
+        // Slots that no transaction has used yet are passed over.
+        let used = |backup: &RawRootBackup| backup.tree_root.get() != 0 || backup.tree_root_gen.get() != 0;
+        for (i, backup) in raw.super_roots.iter().enumerate().filter(|(_, backup)| used(backup)) {
             writeln!(w, "\tbackup {i}:")?;
             backup_root(w, backup, extent_name)?;
             w.write_char('\n')?;

@@ -123,14 +123,15 @@ pub(crate) fn measure(source: &Path, sector_size: u32, checksum_len: usize) -> R
 impl Content {
     /// A size with room for it all: trees are not packed densely, and what a transaction replaces stays until its end.
     /// Data that small files keep in their items is counted twice, which hardly matters in a sparse file.
-    pub(crate) fn filesystem_size(&self, data_copies: u64, metadata_copies: u64) -> u64 {
-        const SPARE: u64 = 64 << 20;
+    pub(crate) fn filesystem_size(&self, node_size: u32, data_copies: u64, metadata_copies: u64) -> u64 {
         const UNIT: u64 = 1 << 20;
+        // An operation reserves for the worst case, in whole tree blocks.
+        let spare = (u64::from(node_size) * 8192).max(64 << 20);
         let data = self.data.saturating_mul(data_copies);
         let metadata = self.metadata.saturating_mul(2).saturating_mul(metadata_copies);
         // Space is set aside in chunks of up to a tenth of the whole, in each of up to three kinds.
         let both = data.saturating_add(metadata);
-        let size = both.saturating_add(both / 3).saturating_add(SPARE);
+        let size = both.saturating_add(both / 3).saturating_add(spare);
         size.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX)
     }
 }
