@@ -107,7 +107,10 @@ impl ImageOptions {
             false => (Access::ReadOnly, Mode::ReadOnly),
         };
         if path.is_dir() {
-            return Err(Error::new(ErrorKind::IsADirectory, format!("opening {} as an image", path.display())));
+            return Err(Error::new(
+                ErrorKind::IsADirectory,
+                format!("opening {} as an image", path.display()),
+            ));
         }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
         let volume = Volume::open(vec![device], mode)?;

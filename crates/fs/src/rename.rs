@@ -139,7 +139,7 @@ impl Filesystem {
         known: &[Arc<Inode>],
     ) -> Result<Round> {
         let (source, target);
-        let still = (!ends.same_dir()).then(|| subvolume.rename.lock());
+        let still = (!ends.same_dir()).then(|| subvolume.hold_still());
         let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[&**ends.from, &**ends.to]);
         inodes.extend(known.iter().map(|inode| &**inode));
         let mut guards = match Guards::lock(&inodes) {
@@ -179,21 +179,7 @@ impl Filesystem {
             return Ok(Round::Again([source, target].into_iter().flatten().collect()));
         }
         self.check_rename(ends, mode, &guards, source.as_ref(), target.as_ref())?;
-        let link =
-            |inode: &Arc<Inode>, old: Spelling<'_>| inode_ref::find_entry(tree, inode.id, old.dir, old.name);
-        let moved = match (&source, found.target) {
-            (Some(inode), _) => Moved::Inode(inode, link(inode, ends.present())?),
-            (None, Target::Subvolume(id)) => Moved::Subvolume(id),
-            (None, Target::Inode(_)) => unreachable!("an inode was looked up"),
-        };
-        match (&moved, &target, mode) {
-            (Moved::Inode(source, source_link), Some(target), RenameMode::Exchange) => {
-                let target_link = link(target, ends.wanted())?;
-                self.exchange(ends, &mut guards, (source, *source_link), (target, target_link))?;
-            }
-            (_, _, RenameMode::Exchange) => return Err(Error::unsupported("exchanging a subvolume")),
-            _ => self.move_name(subvolume, ends, mode, &mut guards, &moved, target.as_ref(), &found)?,
-        }
+        self.carry_out(subvolume, ends, mode, &mut guards, &found, (source.as_ref(), target.as_ref()))?;
         drop(guards);
         drop(still);
         if let Some(inode) = target {
@@ -202,6 +188,33 @@ impl Filesystem {
             self.table.forget_dead(id);
         }
         Ok(Round::Done)
+    }
+
+    fn carry_out(
+        &self,
+        subvolume: &Subvolume,
+        ends: &Ends<'_>,
+        mode: RenameMode,
+        guards: &mut Guards<'_>,
+        found: &Found,
+        (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
+    ) -> Result<()> {
+        let link = |inode: &Arc<Inode>, old: Spelling<'_>| {
+            inode_ref::find_entry(&inode.tree, inode.id, old.dir, old.name)
+        };
+        let moved = match (source, found.target) {
+            (Some(inode), _) => Moved::Inode(inode, link(inode, ends.present())?),
+            (None, Target::Subvolume(id)) => Moved::Subvolume(id),
+            (None, Target::Inode(_)) => unreachable!("an inode was looked up"),
+        };
+        match (&moved, target, mode) {
+            (Moved::Inode(source, source_link), Some(target), RenameMode::Exchange) => {
+                let target_link = link(target, ends.wanted())?;
+                self.exchange(ends, guards, (source, *source_link), (target, target_link))
+            }
+            (_, _, RenameMode::Exchange) => Err(Error::unsupported("exchanging a subvolume")),
+            _ => self.move_name(subvolume, ends, mode, guards, &moved, target, found),
+        }
     }
 
     /// The object of what an entry stands for; none for a subvolume.

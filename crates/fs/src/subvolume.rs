@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
@@ -39,8 +40,7 @@ pub(crate) struct Subvolume {
     pub(crate) tree: Arc<Tree>,
     next_ino: AtomicU64,
     read_only: AtomicBool,
-    /// Held while a directory moves to another one.
-    pub(crate) rename: Mutex<()>,
+    rename: Mutex<()>,
 }
 
 /// The subvolumes in use.
@@ -49,6 +49,11 @@ pub(crate) struct Subvolumes {
     open: RwLock<BTreeMap<TreeId, Arc<Subvolume>>>,
     loading: Mutex<()>,
     creating: Mutex<()>,
+}
+
+/// Locks a mutex that is held for long: a wait for it is counted.
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.try_lock().unwrap_or_else(|| gate::passing(Reason::InodeLock, || mutex.lock()))
 }
 
 impl Subvolumes {
@@ -67,7 +72,7 @@ impl Subvolumes {
 
     /// Held from choosing the id of a new subvolume until its root item is in the root tree.
     pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
-        self.creating.lock()
+        lock(&self.creating)
     }
 
     pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
@@ -91,6 +96,11 @@ impl Subvolume {
             return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {}", self.tree.id())));
         }
         Ok(())
+    }
+
+    /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.
+    pub(crate) fn hold_still(&self) -> MutexGuard<'_, ()> {
+        lock(&self.rename)
     }
 
     /// A number for a new inode.
@@ -221,7 +231,7 @@ impl Filesystem {
         if !id.is_subvolume() {
             return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is no subvolume")));
         }
-        let loading = self.subvolumes.loading.lock();
+        let loading = lock(&self.subvolumes.loading);
         if let Some(subvolume) = self.subvolumes.get(id) {
             return Ok(subvolume);
         }

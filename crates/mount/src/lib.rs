@@ -18,11 +18,13 @@ mod attributes;
 mod flags;
 mod handles;
 mod nodes;
+mod open;
 mod options;
 mod serve;
 mod unmount;
 
 pub use adapter::Adapter;
+pub use open::open;
 pub use options::{Options, Owner};
-pub use serve::{Mounted, mount};
+pub use serve::{Mounted, Unmounter, mount};
 pub use unmount::{How, unmount};

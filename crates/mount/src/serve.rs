@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use creamery_base::{InodeId, Result, TreeId};
 use creamery_fs::Filesystem;
-use creamery_fuse::{Session, Unmounter};
+use creamery_fuse::{Session, Unmount};
 use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
@@ -52,7 +52,7 @@ impl Mounted {
     /// Unmounts from another thread.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
-        self.session.unmounter()
+        Unmounter { inner: self.session.unmounter() }
     }
 
     /// Answers requests until the filesystem is unmounted, then makes everything durable.
@@ -65,6 +65,28 @@ impl Mounted {
         let synced = if fs.engine().read_only().is_none() { fs.sync() } else { Ok(()) };
         let closed = fs.engine().volume().close();
         served.and(synced).and(closed)
+    }
+}
+
+/// Ends a mount that another thread serves.
+///
+/// ```no_run
+/// # fn example(mounted: creamery_mount::Mounted) -> creamery_base::Result<()> {
+/// let unmounter = mounted.unmounter();
+/// std::thread::spawn(move || unmounter.unmount());
+/// mounted.serve()
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    inner: creamery_fuse::Unmounter,
+}
+
+impl Unmounter {
+    /// Takes the mount out of sight; serving ends when its last user has left.
+    /// Errors: what the system said.
+    pub fn unmount(&self) -> Result<()> {
+        self.inner.unmount(Unmount::Lazy)
     }
 }
 

@@ -129,7 +129,7 @@ impl Progress for Bar {
     fn entry(&self, path: &[u8], bytes: u64) {
         self.0.inc(bytes);
         // Showing a name costs more than copying a small file: now and then is enough.
-        if bytes > 0 || path.len() % 16 == 0 {
+        if bytes > 0 || path.len().is_multiple_of(16) {
             self.0.set_message(path.escape_ascii().to_string());
         }
     }

@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("attributes/extended_attributes_with_one_hash", kernel, xattr_collisions),
         Case::new("attributes/extended_attributes_refuse_what_linux_refuses", &[BtrfsProgs], xattr_refusals),
         Case::new("attributes/the_kernels_extended_attributes_are_read_and_changed", kernel, kernel_xattrs),
+        Case::new("attributes/figures_of_the_filesystem_are_about_the_kernels", kernel, figures),
         Case::new("attributes/flags_are_taken_over_by_new_inodes", kernel, inherited),
     ]
 }
@@ -94,6 +95,8 @@ fn marked(bench: &Bench) -> Result<()> {
     fs.judge()
 }
 
+type Step<'a> = &'a dyn Fn() -> creamery_base::Result<()>;
+
 fn times(bench: &Bench) -> Result<()> {
     let fs = Fixture::new(bench, &[])?;
     let top = fs.top();
@@ -106,7 +109,7 @@ fn times(bench: &Bench) -> Result<()> {
     };
     let dir = fs.dir(top, "dir")?;
     let file = fs.file(top, "file")?;
-    let steps: [(&str, &dyn Fn() -> creamery_base::Result<()>, bool, bool); 5] = [
+    let steps: [(&str, Step<'_>, bool, bool); 5] = [
         ("link", &|| fs.link(file, top, b"second").map(drop), true, true),
         ("unlink", &|| fs.unlink(top, b"second"), true, true),
         ("rename", &|| fs.rename(top, b"file", top, b"third", Default::default()), true, true),
@@ -249,4 +252,44 @@ fn inherited(bench: &Bench) -> Result<()> {
         Ok(())
     })?;
     fs.judge()
+}
+
+fn figures(bench: &Bench) -> Result<()> {
+    for profile in ["single", "dup"] {
+        let mut fs = Fixture::new(bench, &["-m", "dup", "-d", profile])?;
+        let file = fs.open_file(fs.file(fs.top(), "file")?)?;
+        fs.write_at(&file, 0, &vec![b'd'; 30 << 20])?;
+        fs.close(file);
+        fs.sync()?;
+        let ours = fs.statfs();
+        let theirs = fs.with_kernel("ro", |dir| Ok(rustix::fs::statvfs(dir)?))?;
+        // Linux keeps some megabytes back for its own use, and leaves out what is too little for another chunk.
+        let near = |mine: u64, theirs: u64| mine.abs_diff(theirs) * u64::from(ours.block_size) <= 40 << 20;
+        ensure!(
+            near(ours.blocks, theirs.f_blocks),
+            "{profile}: {ours:?}, {} {} {}",
+            theirs.f_blocks,
+            theirs.f_bfree,
+            theirs.f_bavail
+        );
+        ensure!(
+            near(ours.blocks_free, theirs.f_bfree),
+            "{profile}: {ours:?}, {} {} {}",
+            theirs.f_blocks,
+            theirs.f_bfree,
+            theirs.f_bavail
+        );
+        ensure!(
+            near(ours.blocks_available, theirs.f_bavail),
+            "{profile}: {ours:?}, {} {} {}",
+            theirs.f_blocks,
+            theirs.f_bfree,
+            theirs.f_bavail
+        );
+        ensure!(
+            u64::from(ours.block_size) == theirs.f_bsize && u64::from(ours.name_len_max) == theirs.f_namemax
+        );
+        fs.judge()?;
+    }
+    Ok(())
 }

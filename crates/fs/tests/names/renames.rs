@@ -346,7 +346,7 @@ fn matches(ours: ErrorKind, kernels: Errno) -> bool {
 }
 
 fn random(bench: &Bench, seed: u64) -> Result<()> {
-    let mkfs = if seed % 2 == 0 { &["--nodesize", "4096"][..] } else { &[] };
+    let mkfs = if seed.is_multiple_of(2) { &["--nodesize", "4096"][..] } else { &[] };
     let mut fs = Fixture::new(bench, mkfs)?;
     let other = bench.scratch.file("kernels");
     make_image(&other, mkfs)?;
