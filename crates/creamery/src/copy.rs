@@ -333,10 +333,10 @@ impl Sink for ImageSink<'_> {
         match self.to.link(*id, *parent, name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.to.unlink(*parent, name)?;
-                self.to.link(*id, *parent, name)?;
+                self.to.link(*id, *parent, name)?
             }
-            outcome => drop(outcome?),
-        }
+            outcome => outcome?,
+        };
         *left -= 1;
         if *left == 0 {
             self.links.remove(&key);

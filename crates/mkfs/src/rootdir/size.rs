@@ -1,6 +1,6 @@
 //! How large a filesystem a source tree needs: a first walk that looks at sizes only.
 //!
-//! The answer depends on nothing but what is in the tree (not on how the host stores it), because the place of every
+//! It is a guess: who takes it tries again with more when it was too low. It depends on nothing but what is in the tree (not on how the host stores it), because the place of every
 //! chunk follows from it, and equal trees shall make equal images.
 
 use std::collections::HashSet;
@@ -45,8 +45,8 @@ struct Sizer {
 impl Sizer {
     fn entry(&mut self, name_len: usize, meta: &Meta) {
         self.content.entries += 1;
-        // The name is in three places; xattrs have a head each.
-        self.content.metadata += ENTRY_BYTES + 3 * name_len as u64 + meta.target.len() as u64;
+        // The name is in three places. Xattrs of files are not looked at: that would cost as much as all the rest.
+        self.content.metadata += ENTRY_BYTES + 3 * name_len as u64;
         for (name, value) in &meta.xattrs {
             self.content.metadata += (30 + 25) + name.len() as u64 + value.len() as u64;
         }
@@ -87,20 +87,15 @@ impl Visitor for Sizer {
         Ok(())
     }
 
-    fn file(&mut self, name: &CStr, dir: &Arc<SourceDir>) -> Result<(), Stop> {
-        let of_file = || -> Result<Meta> {
-            let mut meta = dir.stat(name)?;
-            meta.xattrs = dir.special_xattrs(name)?;
-            if meta.kind == FileType::Symlink {
-                meta.target = dir.read_link(name)?;
-            }
-            Ok(meta)
-        };
-        let path = || join(&dir.path, name.to_bytes());
-        let meta = of_file().map_err(|error| at_path(&path())(error))?;
+    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+        let in_path = |error| at_path(&join(&dir.path, name.to_bytes()))(error);
+        let meta = dir.stat(name).map_err(in_path)?;
         self.entry(name.to_bytes().len(), &meta);
-        if meta.kind == FileType::RegularFile {
-            self.regular(name, dir, &meta).map_err(|error| at_path(&path())(error))?;
+        match meta.kind {
+            FileType::RegularFile => self.regular(name, dir, &meta).map_err(in_path)?,
+            // The target of a link is its size.
+            FileType::Symlink => self.content.metadata += meta.size,
+            _ => {}
         }
         Ok(())
     }
