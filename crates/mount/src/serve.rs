@@ -40,7 +40,9 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
     let subvolume = match (&options.subvol, options.subvolid) {
-        (Some(path), _) => fs.resolve_subvolume(path.as_bytes())?,
+        (Some(path), _) => fs
+            .resolve_subvolume(path.as_bytes())
+            .map_err(|error| error.context(format_args!("subvolume {path}")))?,
         (None, Some(0)) => TreeId::FS,
         (None, Some(id)) => TreeId::new(id),
         (None, None) => fs.default_subvolume(),
