@@ -54,7 +54,7 @@ pub(crate) enum Command {
 #[command(verbatim_doc_comment)]
 pub(crate) struct MkfsArgs {
     /// Image file or block device.
-    #[arg(value_name = "IMAGE|DEVICE", required_unless_present = "list_features")]
+    #[arg(value_name = "IMAGE|DEVICE")]
     pub(crate) target: Option<PathBuf>,
 
     /// Name of the filesystem, at most 255 bytes.

@@ -12,13 +12,20 @@ pub(crate) struct Failure {
     command: &'static str,
     error: Error,
     advice: Option<String>,
+    status: u8,
 }
 
 impl Failure {
     /// A failure of `command`, with the usual advice for its kind.
     pub(crate) fn new(command: &'static str, error: Error) -> Self {
         let advice = usual_advice(command, error.kind()).map(str::to_owned);
-        Self { command, error, advice }
+        Self { command, error, advice, status: 1 }
+    }
+
+    /// A command line that clap lets pass but that makes no sense; the exit status is 2.
+    pub(crate) fn usage(command: &'static str, what: &str) -> Self {
+        let advice = Some(format!("see `creamery {command} --help`"));
+        Self { command, error: Error::invalid(what), advice, status: 2 }
     }
 
     /// With this advice instead.
@@ -27,10 +34,10 @@ impl Failure {
         self
     }
 
-    /// Prints the line; the exit status is 1. A reader that went away (`| head`) is no failure worth a word.
+    /// Prints the line; gives the exit status. A reader that went away (`| head`) is no failure worth a word.
     pub(crate) fn report(&self) -> ExitCode {
         if is_broken_pipe(&self.error) {
-            return ExitCode::from(1);
+            return ExitCode::from(self.status);
         }
         let error = self.error.to_string();
         // The words of this kind add nothing to a sentence that says what is wrong.
@@ -40,7 +47,7 @@ impl Failure {
             line = format!("{line}; {advice}");
         }
         complain(&line);
-        ExitCode::from(1)
+        ExitCode::from(self.status)
     }
 }
 

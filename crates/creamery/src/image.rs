@@ -119,11 +119,14 @@ impl ImageOptions {
         let engine = Engine::open(volume, options)?;
         let fs = crate::fs::Filesystem::open(engine, crate::fs::FsOptions::default())?;
         let subvolume = match (&self.subvolume, self.subvolume_id) {
-            (Some(path), _) => fs.resolve_subvolume(path.as_os_str().as_encoded_bytes())?,
+            (Some(path), _) => fs
+                .resolve_subvolume(path.as_os_str().as_encoded_bytes())
+                .map_err(|error| error.context(format!("subvolume '{}'", path.display())))?,
             (None, Some(id)) => id,
             (None, None) => fs.default_subvolume(),
         };
-        let root = fs.root(subvolume)?;
+        let root =
+            fs.root(subvolume).map_err(|error| error.context(format!("subvolume number {subvolume}")))?;
         let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         Ok(Filesystem::new(fs, root, image))
     }

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,9 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     if args.list_features || args.features.iter().any(|list| list == "list-all") {
         return list_features().map_err(told);
     }
-    let target = args.target.as_ref().expect("clap wants a target");
+    let Some(target) = &args.target else {
+        return Err(Failure::usage("mkfs", "the argument <IMAGE|DEVICE> is missing"));
+    };
     let epoch = source_date_epoch().map_err(told)?;
     let mut options = options(args).map_err(told)?;
     // With a fixed time everything random follows from the UUID.
@@ -42,7 +45,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
         bar.0.finish_and_clear();
     }
     let made = made.map_err(told)?;
-    print(args, &made).map_err(told)
+    if args.quiet { Ok(()) } else { print(target, args.json, &made).map_err(told) }
 }
 
 fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
@@ -184,11 +187,7 @@ fn names(features: Features) -> Vec<&'static str> {
     known.map(|row| row.name).filter(|name| has(name)).collect()
 }
 
-fn print(args: &MkfsArgs, made: &Made) -> Result<(), Error> {
-    if args.quiet {
-        return Ok(());
-    }
-    let target = args.target.as_ref().expect("clap wants a target");
+fn print(target: &Path, as_json: bool, made: &Made) -> Result<(), Error> {
     let json = MadeJson {
         image: target.display().to_string(),
         label: text_of(&made.label).0,
@@ -203,7 +202,7 @@ fn print(args: &MkfsArgs, made: &Made) -> Result<(), Error> {
     };
     let mut out = Output::new();
     let mut print = || -> std::io::Result<()> {
-        if args.json {
+        if as_json {
             serde_json::to_writer_pretty(&mut out, &json)?;
             return writeln!(out);
         }
