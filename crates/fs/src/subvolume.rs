@@ -201,6 +201,7 @@ impl Filesystem {
                 .then_some(())
                 .ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
         });
+        handle.add_incompat(Incompat::DEFAULT_SUBVOL);
         finish(handle, done)?;
         self.subvolumes.default.store(subvolume.get(), Ordering::Release);
         Ok(())
