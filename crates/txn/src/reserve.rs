@@ -82,12 +82,14 @@ impl Drop for Promise<'_> {
 
 impl Engine {
     /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
-    fn commit_need(&self, more: u64) -> u64 {
+    pub(crate) fn commit_need(&self, more: u64) -> u64 {
         let node = u64::from(self.node_size());
         let heads = self.refs.len() as u64 + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
         let trees = self.commit_tree_blocks();
         let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
-        let grown = heads.saturating_mul(BYTES_PER_HEAD) / (node / 2);
+        // Each copy is a change of the extent tree, too. Leaves that were full split at their first insertion.
+        let changes = heads.saturating_add(copied);
+        let grown = copied.saturating_add(changes.saturating_mul(BYTES_PER_HEAD) / (node / 2));
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
