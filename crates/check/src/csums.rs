@@ -1,0 +1,107 @@
+//! The checksum tree: which data has sums, that none has two, and, on request, that the data has its sums.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::{Error, Logical, TreeId};
+use creamery_format::KeyType;
+
+use crate::options::Progress;
+use crate::problem::Problem;
+use crate::ranges::Ranges;
+use crate::reader::Reader;
+use crate::report::Place;
+use crate::walk::{Leaf, Meta, Sequence};
+
+/// Bytes of data that are read at once.
+const READ_BYTES: u64 = 1 << 20;
+
+/// What a leaf of the checksum tree has: ranges of data, each with its slot's place in case it is wrong.
+pub(crate) struct SumsOfLeaf {
+    ranges: Vec<(u64, u64, usize)>,
+    keys: Vec<creamery_format::Key>,
+    failed: Option<Error>,
+}
+
+/// Digests leaves of the checksum tree, reading the data when told to.
+pub(crate) struct SumsContext<'a> {
+    pub(crate) reader: &'a Reader<'a>,
+    pub(crate) read_data: bool,
+    pub(crate) progress: &'a dyn Progress,
+    pub(crate) verified: &'a AtomicU64,
+}
+
+impl SumsContext<'_> {
+    pub(crate) fn digest(&self, leaf: &Leaf<'_>) -> SumsOfLeaf {
+        let mut found = SumsOfLeaf { ranges: Vec::new(), keys: Vec::new(), failed: None };
+        let size = self.reader.checksum.size() as u64;
+        for slot in 0..leaf.block.count() {
+            let (key, data) = (leaf.block.key(slot), leaf.block.data(slot));
+            if key.kind != KeyType::EXTENT_CSUM {
+                continue;
+            }
+            let sums = data.len() as u64;
+            let end = (sums / size)
+                .checked_mul(self.reader.sector_size)
+                .and_then(|len| key.offset.checked_add(len));
+            let whole = sums.is_multiple_of(size) && key.offset.is_multiple_of(self.reader.sector_size);
+            let Some(end) = end.filter(|_| whole && sums > 0) else {
+                let message = format!("{sums} bytes of sums, want a multiple of {size}");
+                self.reader.sink.add(Problem::ChecksumItem, leaf.place(slot), message);
+                continue;
+            };
+            found.ranges.push((key.offset, end, slot));
+            found.keys.push(key);
+            if self.read_data && found.failed.is_none() {
+                found.failed = self.verify(key.offset, end, data).err();
+            }
+        }
+        found
+    }
+
+    fn verify(&self, start: u64, end: u64, sums: &[u8]) -> Result<(), Error> {
+        let (size, sector) = (self.reader.checksum.size(), self.reader.sector_size);
+        let mut buffer = Vec::new();
+        let mut at = start;
+        while at < end {
+            let len = (end - at).min(READ_BYTES);
+            let from = usize::try_from((at - start) / sector).unwrap_or(usize::MAX) * size;
+            buffer.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
+            self.reader.verify_data(Logical::new(at), &sums[from..], &mut buffer)?;
+            at += len;
+            let done = self.verified.fetch_add(len, Ordering::Relaxed) + len;
+            self.progress.data_bytes(done);
+        }
+        Ok(())
+    }
+}
+
+/// Puts the ranges together and compares them with the data extents.
+pub(crate) struct SumsSequence<'a> {
+    pub(crate) reader: &'a Reader<'a>,
+    /// All data extents; none when the extent tree could not be read whole.
+    pub(crate) data: Option<&'a Ranges>,
+    pub(crate) ranges: Ranges,
+    pub(crate) bytes: u64,
+    pub(crate) end: u64,
+    pub(crate) failed: Option<Error>,
+}
+
+impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
+    fn leaf(&mut self, meta: &Meta, found: SumsOfLeaf) {
+        for ((start, end, slot), key) in found.ranges.into_iter().zip(found.keys) {
+            let place = || Place::slot(TreeId::CSUM, meta.logical, slot, key);
+            if start < self.end {
+                let message = format!("begins at {start}, the one before ends at {}", self.end);
+                self.reader.sink.add(Problem::ChecksumOverlap, place(), message);
+            }
+            self.end = self.end.max(end);
+            self.bytes = self.bytes.saturating_add(end - start);
+            if let Some(gap) = self.data.and_then(|data| data.first_gap(start, end)) {
+                let message = format!("[{}, {}) of [{start}, {end})", gap.0, gap.1);
+                self.reader.sink.add(Problem::ChecksumStale, place(), message);
+            }
+            self.ranges.push(start, end);
+        }
+        self.failed = self.failed.take().or(found.failed);
+    }
+}

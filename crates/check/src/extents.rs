@@ -1,0 +1,254 @@
+//! The extent tree: what is in use, by whom, and how much of each block group.
+//!
+//! Extents are met in order of their addresses, each followed by its references and, where one begins, by a block
+//! group. So overlap, reference counts and used bytes are judged in passing; who refers to what goes to
+//! [`References`], tree blocks go to a table that later walks look things up in, and the ranges in use are kept,
+//! merged, for free space and checksums.
+
+use creamery_base::{Logical, TreeId};
+use creamery_format::{
+    BlockGroupFlags, BlockRef, ExtentFlags, ExtentItem, ExtentRef, Key, KeyType, RawBlockGroupItem,
+};
+use zerocopy::FromBytes;
+
+use crate::chunks::ChunkTable;
+use crate::problem::Problem;
+use crate::ranges::Ranges;
+use crate::references::{Reference, References};
+use crate::report::{Place, Sink};
+use crate::walk::{Meta, Sequence, TreeBlock, TreeBlocks};
+
+/// A block group as its item says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockGroup {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    pub(crate) used: u64,
+    pub(crate) flags: BlockGroupFlags,
+    pub(crate) tree: TreeId,
+}
+
+/// What the extent tree says, once it was walked.
+#[derive(Default)]
+pub(crate) struct Extents {
+    pub(crate) tree_blocks: TreeBlocks,
+    pub(crate) groups: Vec<BlockGroup>,
+    /// Everything in use.
+    pub(crate) used: Ranges,
+    pub(crate) data: Ranges,
+    pub(crate) data_extents: u64,
+    pub(crate) data_bytes: u64,
+}
+
+/// The extent whose references are being met.
+struct Open {
+    bytenr: u64,
+    len: u64,
+    is_tree: bool,
+    want: u64,
+    listed: u64,
+    roots: Vec<u64>,
+    place: Place,
+}
+
+/// Walks the leaves of the extent tree.
+pub(crate) struct ExtentSequence<'a> {
+    sink: &'a Sink,
+    references: &'a References,
+    chunks: &'a mut ChunkTable,
+    node_size: u64,
+    generation: u64,
+    /// On the second walk only references are of interest.
+    references_only: bool,
+    open: Option<Open>,
+    /// Where the last extent ended.
+    end: u64,
+    found: Extents,
+}
+
+impl<'a> ExtentSequence<'a> {
+    pub(crate) fn new(
+        sink: &'a Sink,
+        references: &'a References,
+        chunks: &'a mut ChunkTable,
+        node_size: u64,
+        generation: u64,
+        references_only: bool,
+    ) -> Self {
+        let (open, end, found) = (None, 0, Extents::default());
+        Self { sink, references, chunks, node_size, generation, references_only, open, end, found }
+    }
+
+    pub(crate) fn finish(mut self) -> Extents {
+        self.close(true);
+        self.found
+    }
+
+    fn say(&self, problem: Problem, place: Place, message: String) {
+        if !self.references_only {
+            self.sink.add(problem, place, message);
+        }
+    }
+
+    /// The references of the open extent have all been met, unless a hole follows.
+    fn close(&mut self, whole: bool) {
+        let Some(open) = self.open.take() else { return };
+        if whole && open.want != open.listed {
+            let message = format!("found {}, want {}", open.want, open.listed);
+            self.say(Problem::ExtentRefCount, open.place, message);
+        }
+        if !open.is_tree || self.references_only {
+            return;
+        }
+        let Some(block) = self.found.tree_blocks.blocks.get_mut(&open.bytenr) else { return };
+        block.refs = u32::try_from(open.listed).unwrap_or(u32::MAX);
+        match open.roots[..] {
+            [] => {}
+            [one] => block.owner = one,
+            _ => drop(self.found.tree_blocks.owners.insert(open.bytenr, open.roots)),
+        }
+    }
+
+    fn add_reference(&mut self, found: &ExtentRef) {
+        let Some(open) = &mut self.open else { return };
+        let count = u64::from(found.count());
+        if matches!(found, ExtentRef::Owner { .. }) {
+            return; // says who made it, not who uses it
+        }
+        open.listed = open.listed.saturating_add(count);
+        if let ExtentRef::TreeBlock { root } = found
+            && open.is_tree
+        {
+            open.roots.push(root.get());
+        }
+        let len = if open.is_tree { 0 } else { open.len };
+        self.references.record(Reference::new(Logical::new(open.bytenr), len, found), count);
+    }
+
+    fn extent(&mut self, key: Key, data: &[u8], place: Place) {
+        self.close(true);
+        let Ok(item) = ExtentItem::parse(key.kind, data) else { return };
+        let bytenr = key.objectid.get();
+        let flags = item.head.flags();
+        let is_tree = flags.contains(ExtentFlags::TREE_BLOCK);
+        let skinny = key.kind == KeyType::METADATA_ITEM;
+        let len = if skinny { self.node_size } else { key.offset };
+        if !self.references_only {
+            self.judge(bytenr, len, is_tree, item.head.generation.get(), &place);
+            self.keep(bytenr, len, &item, skinny.then_some(key.offset));
+        }
+        self.references.extent(bytenr);
+        self.end = self.end.max(bytenr.saturating_add(len));
+        let want = item.head.refs.get();
+        self.open = Some(Open { bytenr, len, is_tree, want, listed: 0, roots: Vec::new(), place });
+        for found in item.refs().flatten() {
+            self.add_reference(&found);
+        }
+    }
+
+    fn judge(&mut self, bytenr: u64, len: u64, is_tree: bool, generation: u64, place: &Place) {
+        if bytenr < self.end {
+            let message = format!("[{bytenr}, {}), the one before ends at {}", bytenr + len, self.end);
+            self.say(Problem::ExtentOverlap, place.clone(), message);
+        }
+        if is_tree && len != self.node_size {
+            self.say(
+                Problem::ExtentLength,
+                place.clone(),
+                format!("found {len}, want {}", self.node_size),
+            );
+        }
+        if generation > self.generation.saturating_add(1) {
+            let message = format!("found {generation}, want at most {}", self.generation);
+            self.say(Problem::ExtentGeneration, place.clone(), message);
+        }
+        match self.chunks.use_range(bytenr, len) {
+            None => {
+                let message = format!("[{bytenr}, {})", bytenr.saturating_add(len));
+                self.say(Problem::ExtentOutside, place.clone(), message);
+            }
+            Some(flags) => {
+                let metadata = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
+                let fits = match is_tree {
+                    true => flags.intersects(metadata),
+                    false => flags.contains(BlockGroupFlags::DATA),
+                };
+                if !fits {
+                    let what = if is_tree { "tree block" } else { "data" };
+                    self.say(Problem::ExtentKind, place.clone(), format!("{what} in a chunk for {flags}"));
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, bytenr: u64, len: u64, item: &ExtentItem<'_>, skinny_level: Option<u64>) {
+        let end = bytenr.saturating_add(len);
+        self.found.used.push(bytenr, end);
+        let flags = item.head.flags();
+        if !flags.contains(ExtentFlags::TREE_BLOCK) {
+            self.found.data.push(bytenr, end);
+            self.found.data_extents += 1;
+            self.found.data_bytes = self.found.data_bytes.saturating_add(len);
+            return;
+        }
+        let level = match (skinny_level, item.tree_block) {
+            (Some(level), _) => u8::try_from(level).unwrap_or(u8::MAX),
+            (None, Some(info)) => info.level,
+            (None, None) => u8::MAX,
+        };
+        let full_backref = flags.contains(ExtentFlags::FULL_BACKREF);
+        let block = TreeBlock { full_backref, level, refs: 0, owner: 0 };
+        self.found.tree_blocks.blocks.insert(bytenr, block);
+    }
+
+    fn keyed(&mut self, key: Key, data: &[u8], place: Place) {
+        let bytenr = key.objectid.get();
+        if self.open.as_ref().is_none_or(|open| open.bytenr != bytenr) {
+            return self.say(Problem::ReferenceOrphan, place, String::new());
+        }
+        let Ok(Some(found)) = ExtentRef::parse_keyed(key.kind, key.offset, data) else { return };
+        // Two references with one hash lie at neighbouring offsets.
+        let want = found.key_offset();
+        if key.offset.wrapping_sub(want) > 16 {
+            self.say(Problem::ReferenceHash, place, format!("found {}, want {want}", key.offset));
+        }
+        self.add_reference(&found);
+    }
+}
+
+/// The block group in an item, if it is one.
+pub(crate) fn block_group(key: Key, data: &[u8], tree: TreeId) -> Option<BlockGroup> {
+    if key.kind != KeyType::BLOCK_GROUP_ITEM {
+        return None;
+    }
+    let item = RawBlockGroupItem::ref_from_bytes(data).ok()?;
+    let (start, len) = (key.objectid.get(), key.offset);
+    Some(BlockGroup { start, len, used: item.used.get(), flags: item.flags(), tree })
+}
+
+impl Sequence<Vec<u8>> for ExtentSequence<'_> {
+    fn leaf(&mut self, meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            let (key, data) = (leaf.key(slot), leaf.data(slot));
+            let place = || Place::slot(TreeId::EXTENT, meta.logical, slot, key);
+            match key.kind {
+                KeyType::EXTENT_ITEM | KeyType::METADATA_ITEM => self.extent(key, data, place()),
+                KeyType::TREE_BLOCK_REF
+                | KeyType::SHARED_BLOCK_REF
+                | KeyType::EXTENT_DATA_REF
+                | KeyType::SHARED_DATA_REF => self.keyed(key, data, place()),
+                _ => self.found.groups.extend(block_group(key, data, TreeId::EXTENT)),
+            }
+        }
+    }
+
+    fn hole(&mut self) {
+        self.close(false);
+    }
+}
+
+/// Keeps the bytes of leaves, for those that are read in order by one thread.
+pub(crate) fn bytes_of(leaf: &crate::walk::Leaf<'_>) -> Vec<u8> {
+    leaf.block.bytes().to_vec()
+}

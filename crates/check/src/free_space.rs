@@ -1,0 +1,171 @@
+//! The free space tree: in each block group, what is listed as free is what no extent takes.
+//!
+//! A group lists its free space as extents or as bitmaps, one bit for a sector; which of the two stands in its
+//! info item. What lies over a superblock copy is never handed out; whether it is listed as free is up to the writer,
+//! and Linux lists it.
+//!
+//! mkfs.btrfs leaves info items of block groups behind that it used for itself and removed; they mean nothing.
+
+use std::collections::HashMap;
+
+use creamery_base::TreeId;
+use creamery_format::{BlockRef, Key, KeyType, RawFreeSpaceInfo};
+use zerocopy::FromBytes;
+
+use crate::chunks::ChunkTable;
+use crate::extents::BlockGroup;
+use crate::problem::Problem;
+use crate::ranges::Ranges;
+use crate::report::{Place, Sink};
+use crate::walk::{Meta, Sequence};
+
+/// The group whose free space is being met.
+struct Open {
+    group: Option<BlockGroup>,
+    key: Key,
+    bitmaps: bool,
+    want_count: u32,
+    free: Vec<(u64, u64)>,
+    /// Of extents; of bitmaps the runs count.
+    extents: u64,
+    torn: bool,
+}
+
+/// Walks the leaves of the free space tree.
+pub(crate) struct FreeSpaceSequence<'a> {
+    sink: &'a Sink,
+    used: &'a Ranges,
+    chunks: &'a ChunkTable,
+    sector_size: u64,
+    groups: HashMap<u64, BlockGroup>,
+    open: Option<Open>,
+}
+
+impl<'a> FreeSpaceSequence<'a> {
+    pub(crate) fn new(
+        sink: &'a Sink,
+        used: &'a Ranges,
+        chunks: &'a ChunkTable,
+        groups: &[BlockGroup],
+        sector_size: u64,
+    ) -> Self {
+        let groups = groups.iter().map(|group| (group.start, *group)).collect();
+        Self { sink, used, chunks, sector_size, groups, open: None }
+    }
+
+    pub(crate) fn finish(mut self, complete: bool) {
+        self.close();
+        if !complete {
+            return;
+        }
+        let mut left: Vec<_> = self.groups.into_values().collect();
+        left.sort_by_key(|group| group.start);
+        for group in left {
+            let key = Key::new(group.start.into(), KeyType::FREE_SPACE_INFO, group.len);
+            self.sink.add(Problem::FreeSpaceInfoMissing, Place::key(TreeId::FREE_SPACE, key), "");
+        }
+    }
+
+    fn info(&mut self, key: Key, data: &[u8]) {
+        self.close();
+        let Ok(info) = RawFreeSpaceInfo::ref_from_bytes(data) else { return };
+        let group = self.groups.remove(&key.objectid.get());
+        if let Some(group) = group.filter(|group| group.len != key.offset) {
+            let message = format!("found {}, want {}", key.offset, group.len);
+            self.sink.add(Problem::FreeSpaceInfoWrong, Place::key(TreeId::FREE_SPACE, key), message);
+        }
+        self.open = Some(Open {
+            group,
+            key,
+            bitmaps: info.uses_bitmaps(),
+            want_count: info.extent_count.get(),
+            free: Vec::new(),
+            extents: 0,
+            torn: false,
+        });
+    }
+
+    fn free(&mut self, key: Key, bitmap: Option<&[u8]>, place: Place) {
+        let (start, end) = (key.objectid.get(), key.objectid.get().saturating_add(key.offset));
+        let fits = self.open.as_ref().is_some_and(|open| {
+            let (from, to) = (open.key.objectid.get(), open.key.objectid.get() + open.key.offset);
+            open.bitmaps == bitmap.is_some() && start >= from && end <= to
+        });
+        let Some(open) = self.open.as_mut().filter(|_| fits) else {
+            return self.sink.add(Problem::FreeSpaceForm, place, "");
+        };
+        let Some(bits) = bitmap else {
+            open.extents += 1;
+            open.free.push((start, end));
+            return;
+        };
+        let sectors = key.offset / self.sector_size;
+        if sectors.div_ceil(8) != bits.len() as u64 {
+            let message = format!("bitmap of {} bytes, want {}", bits.len(), sectors.div_ceil(8));
+            return self.sink.add(Problem::FreeSpaceForm, place, message);
+        }
+        for sector in 0..sectors {
+            let byte = usize::try_from(sector / 8).unwrap_or(usize::MAX);
+            if bits.get(byte).is_some_and(|bits| bits >> (sector % 8) & 1 == 1) {
+                let from = start + sector * self.sector_size;
+                match open.free.last_mut() {
+                    Some(last) if last.1 == from => last.1 = from + self.sector_size,
+                    _ => open.free.push((from, from + self.sector_size)),
+                }
+            }
+        }
+    }
+
+    /// The open group's list is whole.
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let (Some(group), false) = (open.group, open.torn) else { return };
+        let place = Place::key(TreeId::FREE_SPACE, open.key);
+        let count = if open.bitmaps { open.free.len() as u64 } else { open.extents };
+        if count != u64::from(open.want_count) {
+            let message = format!("found {}, want {count}", open.want_count);
+            self.sink.add(Problem::FreeSpaceCount, place.clone(), message);
+        }
+        let (start, end) = (group.start, group.start.saturating_add(group.len));
+        let listed = Ranges::from_unsorted(open.free);
+        let taken: Vec<_> =
+            self.used.within(start, end).chain(self.chunks.superblock_ranges(start)).collect();
+        let taken = Ranges::from_unsorted(taken);
+        for (from, to) in taken.gaps(start, end) {
+            if let Some(gap) = listed.first_gap(from, to) {
+                let message = format!("[{}, {})", gap.0, gap.1);
+                self.sink.add(Problem::FreeSpaceMissing, place.clone(), message);
+                break;
+            }
+        }
+        for (from, to) in listed.iter() {
+            let doubly = self.used.within(from, to).next();
+            if let Some((from, to)) = doubly {
+                self.sink.add(Problem::FreeSpaceUsed, place.clone(), format!("[{from}, {to})"));
+                break;
+            }
+        }
+    }
+}
+
+impl Sequence<Vec<u8>> for FreeSpaceSequence<'_> {
+    fn leaf(&mut self, meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            let (key, data) = (leaf.key(slot), leaf.data(slot));
+            let place = || Place::slot(TreeId::FREE_SPACE, meta.logical, slot, key);
+            match key.kind {
+                KeyType::FREE_SPACE_INFO => self.info(key, data),
+                KeyType::FREE_SPACE_EXTENT => self.free(key, None, place()),
+                KeyType::FREE_SPACE_BITMAP => self.free(key, Some(data), place()),
+                _ => {}
+            }
+        }
+    }
+
+    fn hole(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.torn = true;
+        }
+    }
+}

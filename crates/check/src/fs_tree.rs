@@ -1,0 +1,295 @@
+//! Subvolumes: from leaves to summaries, and what a whole subvolume's summary has to be.
+
+use std::collections::HashMap;
+
+use creamery_base::{Logical, ObjectId};
+use creamery_format::{
+    Compression, DirEntries, Expected, ExtentRef, FileExtent, InodeExtrefs, InodeRefs, Key, KeyType,
+    RawInodeItem,
+};
+use zerocopy::FromBytes;
+
+use crate::hash;
+use crate::inode_group::{Group, GroupRules, Piece, orphan_hash, type_hash};
+use crate::problem::Problem;
+use crate::ranges::Ranges;
+use crate::references::{Reference, References};
+use crate::report::Sink;
+use crate::summary::Summary;
+use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
+
+/// What digesting a leaf needs.
+pub(crate) struct LeafContext<'a> {
+    pub(crate) rules: GroupRules,
+    pub(crate) sink: &'a Sink,
+    pub(crate) references: &'a References,
+    /// Data that has checksums; none when that cannot be known.
+    pub(crate) sums: Option<&'a Ranges>,
+}
+
+/// One name of an inode: the same from the directory and from the inode.
+pub(crate) fn link_hash(dir: u64, index: u64, name: &[u8], ino: u64) -> u64 {
+    hash::numbers(4, &[dir, index, ino, hash::name(name)])
+}
+
+/// The summary of one leaf.
+pub(crate) fn digest(context: &LeafContext<'_>, leaf: &Leaf<'_>) -> Summary {
+    let mut sum = Summary::default();
+    let mut links = Links::default();
+    let mut group: Option<Group> = None;
+    for slot in 0..leaf.block.count() {
+        let key = leaf.block.key(slot);
+        if key.objectid == ObjectId::ORPHAN && key.kind == KeyType::ORPHAN_ITEM {
+            links.orphans = links.orphans.wrapping_sub(orphan_hash(key.offset));
+        }
+        let ino = key.objectid.get();
+        let mut current = match group.take() {
+            Some(group) if group.ino == ino => group,
+            Some(done) => {
+                sum = sum.join(Summary::of(done), &context.rules, context.sink);
+                Group::new(ino)
+            }
+            None => Group::new(ino),
+        };
+        item(context, leaf, slot, key, &mut current, &mut links);
+        group = Some(current);
+    }
+    if let Some(last) = group {
+        sum = sum.join(Summary::of(last), &context.rules, context.sink);
+    }
+    sum.links = sum.links.wrapping_add(links.links);
+    sum.types = sum.types.wrapping_add(links.types);
+    sum.orphans = sum.orphans.wrapping_add(links.orphans);
+    sum
+}
+
+#[derive(Default)]
+struct Links {
+    links: u64,
+    types: u64,
+    orphans: u64,
+}
+
+/// One item of an inode. Its lengths were judged with the block.
+fn item(
+    context: &LeafContext<'_>,
+    leaf: &Leaf<'_>,
+    slot: usize,
+    key: Key,
+    group: &mut Group,
+    links: &mut Links,
+) {
+    let data = leaf.block.data(slot);
+    let ino = key.objectid.get();
+    match key.kind {
+        KeyType::INODE_ITEM => {
+            if let Ok(raw) = RawInodeItem::ref_from_bytes(data) {
+                group.set_inode(raw);
+            }
+        }
+        KeyType::INODE_REF => {
+            for name in InodeRefs::new(data).flatten() {
+                add_name(group, links, key.offset, name.index, name.name);
+            }
+        }
+        KeyType::INODE_EXTREF => {
+            for name in InodeExtrefs::new(data).flatten() {
+                let want = creamery_codec::extref_hash(name.parent, name.name);
+                if want != key.offset {
+                    context.sink.add(Problem::ExtrefHash, leaf.place(slot), format!("want {want}"));
+                }
+                add_name(group, links, name.parent, name.index, name.name);
+            }
+        }
+        KeyType::DIR_ITEM | KeyType::DIR_INDEX => {
+            let by_index = key.kind == KeyType::DIR_INDEX;
+            for entry in DirEntries::new(data).flatten() {
+                let to = entry.location;
+                let row = [to.objectid.get(), to.kind.get().into(), entry.kind.into()];
+                let hashed = hash::numbers(hash::name(entry.name), &row);
+                group.add_entry(hashed, entry.name.len(), by_index);
+                if by_index && to.kind == KeyType::INODE_ITEM {
+                    let child = to.objectid.get();
+                    links.links =
+                        links.links.wrapping_add(link_hash(ino, key.offset, entry.name, child));
+                    links.types = links.types.wrapping_add(type_hash(child, entry.kind));
+                }
+            }
+        }
+        KeyType::EXTENT_DATA => {
+            if let Some(piece) = file_extent(context, leaf, slot, key) {
+                group.add_piece(&piece);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn add_name(group: &mut Group, links: &mut Links, parent: u64, index: u64, name: &[u8]) {
+    group.add_name(parent);
+    // A root directory is its own parent and has no entry.
+    if parent != group.ino {
+        links.links = links.links.wrapping_sub(link_hash(parent, index, name, group.ino));
+    }
+}
+
+fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) -> Option<Piece> {
+    let (extent, written) = match FileExtent::parse(leaf.block.data(slot)).ok()? {
+        FileExtent::Inline(head, data) => {
+            let bytes = head.ram_bytes.get();
+            let sector = context.rules.sector_size;
+            if bytes > sector.max(4096) || data.is_empty() && bytes > 0 {
+                let message = format!("{bytes} bytes in {}", data.len());
+                context.sink.add(Problem::FileInline, leaf.place(slot), message);
+            }
+            let end = key.offset.checked_add(bytes)?.checked_next_multiple_of(sector)?;
+            return Some(Piece { start: key.offset, end, bytes, without_sums: None, with_sums: None });
+        }
+        FileExtent::Regular(extent) => (extent, true),
+        FileExtent::Prealloc(extent) => (extent, false),
+    };
+    let bytes = extent.num_bytes.get();
+    let end = key.offset.checked_add(bytes)?;
+    let mut piece = Piece { start: key.offset, end, bytes: 0, without_sums: None, with_sums: None };
+    if extent.is_hole() {
+        return Some(piece);
+    }
+    piece.bytes = bytes;
+    if leaf.first {
+        find_data(context.references, leaf, slot);
+    }
+    if let Some(sums) = context.sums.filter(|_| written) {
+        let disk = extent.disk_bytenr.get();
+        let (start, len) = match Compression::from_disk(extent.compression) {
+            Some(Compression::None) => (disk.checked_add(extent.offset.get())?, bytes),
+            _ => (disk, extent.disk_num_bytes.get()),
+        };
+        let end = start.checked_add(len)?;
+        let found = sums.covered(start, end);
+        piece.with_sums = (found > 0).then_some(start);
+        piece.without_sums = sums.first_gap(start, end).map(|gap| gap.0);
+    }
+    Some(piece)
+}
+
+/// Takes note of the data extent that an item refers to.
+pub(crate) fn find_data(references: &References, leaf: &Leaf<'_>, slot: usize) {
+    let key = leaf.block.key(slot);
+    if key.kind != KeyType::EXTENT_DATA {
+        return;
+    }
+    let Ok(FileExtent::Regular(extent) | FileExtent::Prealloc(extent)) =
+        FileExtent::parse(leaf.block.data(slot))
+    else {
+        return;
+    };
+    if extent.is_hole() {
+        return;
+    }
+    let to = match leaf.full_backref {
+        true => ExtentRef::SharedData { parent: leaf.block.logical(), count: 1 },
+        false => ExtentRef::ExtentData {
+            root: leaf.block.owner(),
+            objectid: key.objectid.get(),
+            offset: key.offset.wrapping_sub(extent.offset.get()),
+            count: 1,
+        },
+    };
+    let bytenr = Logical::new(extent.disk_bytenr.get());
+    references.find(Reference::new(bytenr, extent.disk_num_bytes.get(), &to));
+}
+
+/// Takes note of all data extents that a leaf refers to.
+pub(crate) fn find_all_data(references: &References, leaf: &Leaf<'_>) {
+    if leaf.first {
+        (0..leaf.block.count()).for_each(|slot| find_data(references, leaf, slot));
+    }
+}
+
+/// Summaries of subtrees that several trees share.
+#[derive(Default)]
+pub(crate) struct Memory {
+    kept: HashMap<u64, (Meta, Box<Summary>)>,
+}
+
+/// Puts the summaries of a subvolume's leaves together.
+pub(crate) struct SubvolumeSequence<'a> {
+    pub(crate) rules: GroupRules,
+    pub(crate) sink: &'a Sink,
+    pub(crate) tables: &'a TreeBlocks,
+    pub(crate) memory: &'a mut Memory,
+    /// From the root down, what has been put together so far; the last is of the node being walked.
+    stack: Vec<Summary>,
+}
+
+impl<'a> SubvolumeSequence<'a> {
+    pub(crate) fn new(
+        rules: GroupRules,
+        sink: &'a Sink,
+        tables: &'a TreeBlocks,
+        memory: &'a mut Memory,
+    ) -> Self {
+        Self { rules, sink, tables, memory, stack: vec![Summary::default()] }
+    }
+
+    fn add(&mut self, next: Summary) {
+        let top = self.stack.last_mut().expect("the stack has the whole tree at its bottom");
+        *top = std::mem::take(top).join(next, &self.rules, self.sink);
+    }
+
+    fn keep(&mut self, meta: &Meta, summary: &Summary) {
+        if !meta.first || self.tables.shared(meta.logical) {
+            self.memory.kept.insert(meta.logical.get(), (*meta, Box::new(*summary)));
+        }
+    }
+
+    /// The summary of the whole tree.
+    pub(crate) fn finish(mut self) -> Summary {
+        let whole = self.stack.pop().unwrap_or_default();
+        whole.finish(&self.rules, self.sink)
+    }
+}
+
+impl Sequence<Summary> for SubvolumeSequence<'_> {
+    fn leaf(&mut self, meta: &Meta, digest: Summary) {
+        self.keep(meta, &digest);
+        self.add(digest);
+    }
+
+    fn begin(&mut self, _meta: &Meta) {
+        self.stack.push(Summary::default());
+    }
+
+    fn end(&mut self, meta: &Meta) {
+        let done = self.stack.pop().unwrap_or_default();
+        self.keep(meta, &done);
+        self.add(done);
+    }
+
+    fn again(&mut self, want: &Expected, upper: Option<Key>) -> Again {
+        match self.memory.kept.get(&want.logical.get()) {
+            // One that does not fit this parent is read once more, which says what is wrong with it.
+            Some((meta, summary)) if meta.fits(want, upper) => {
+                let summary = **summary;
+                self.add(summary);
+                Again::Known
+            }
+            _ => Again::Walk,
+        }
+    }
+
+    fn hole(&mut self) {
+        self.add(Summary::hole());
+    }
+}
+
+/// A sequence that wants nothing of the leaves: for walks that are about references or blocks alone.
+pub(crate) struct Nothing;
+
+impl Sequence<()> for Nothing {
+    fn leaf(&mut self, _meta: &Meta, (): ()) {}
+
+    fn again(&mut self, _want: &Expected, _upper: Option<Key>) -> Again {
+        Again::Known
+    }
+}

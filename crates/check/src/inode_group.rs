@@ -1,0 +1,300 @@
+//! What is known of one inode from the items that lie together under its number.
+//!
+//! An inode's own items, its names, attributes and extents have keys that begin with its number, so they are
+//! neighbours; a directory's entries lie under the directory. Everything about one inode can be judged from one pass over these, without any table. A
+//! group may reach over several leaves, and leaves may be digested out of order: [`Group::join`] puts two
+//! neighbouring parts together.
+
+use creamery_base::{ObjectId, TreeId};
+use creamery_format::{FileType, InodeFlags, Key, KeyType, RawInodeItem};
+
+use crate::hash;
+use crate::problem::Problem;
+use crate::report::{Place, Sink};
+
+/// What all groups of a tree are judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupRules {
+    pub(crate) tree: TreeId,
+    pub(crate) generation: u64,
+    pub(crate) sector_size: u64,
+    pub(crate) no_holes: bool,
+    /// Whether files of this tree have to have checksums.
+    pub(crate) checksums: bool,
+}
+
+/// The part of an inode item that is judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InodeFacts {
+    size: u64,
+    nbytes: u64,
+    links: u32,
+    mode: u32,
+    flags: InodeFlags,
+    generation: u64,
+    transid: u64,
+}
+
+impl From<&RawInodeItem> for InodeFacts {
+    fn from(raw: &RawInodeItem) -> Self {
+        Self {
+            size: raw.size.get(),
+            nbytes: raw.nbytes.get(),
+            links: raw.nlink.get(),
+            mode: raw.mode.get(),
+            flags: raw.flags(),
+            generation: raw.generation.get(),
+            transid: raw.transid.get(),
+        }
+    }
+}
+
+/// Extents of a file, in order: a part of them.
+#[derive(Clone, Copy, Default, Debug)]
+struct Extents {
+    count: u64,
+    /// File offset of the first, and the end of the last.
+    start: u64,
+    end: u64,
+    bytes: u64,
+    /// The first place where one begins before the last has ended.
+    overlap: Option<u64>,
+    /// The first place that none describes, between two.
+    gap: Option<u64>,
+    without_sums: Option<u64>,
+    with_sums: Option<u64>,
+}
+
+impl Extents {
+    fn join(self, next: Self) -> Self {
+        if self.count == 0 || next.count == 0 {
+            return if self.count == 0 { next } else { self };
+        }
+        let overlap = (next.start < self.end).then_some(next.start);
+        let gap = (next.start > self.end).then_some(self.end);
+        Self {
+            count: self.count + next.count,
+            start: self.start,
+            end: self.end.max(next.end),
+            bytes: self.bytes.wrapping_add(next.bytes),
+            overlap: self.overlap.or(overlap).or(next.overlap),
+            gap: self.gap.or(gap).or(next.gap),
+            without_sums: self.without_sums.or(next.without_sums),
+            with_sums: self.with_sums.or(next.with_sums),
+        }
+    }
+}
+
+/// The items under one inode number, or neighbouring ones of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) ino: u64,
+    inode: Option<InodeFacts>,
+    /// Names that the inode has, by its refs.
+    names: u32,
+    /// Of these, the root directory's name in itself.
+    own_names: u32,
+    entries: u64,
+    indexes: u64,
+    name_bytes: u64,
+    /// Entries by name minus entries by index.
+    entry_sum: u64,
+    extents: Extents,
+    /// Items that belong here may be missing, since a neighbouring leaf cannot be read.
+    pub(crate) torn: bool,
+}
+
+/// One piece of a file, as its item says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) bytes: u64,
+    pub(crate) without_sums: Option<u64>,
+    pub(crate) with_sums: Option<u64>,
+}
+
+impl Group {
+    pub(crate) const fn new(ino: u64) -> Self {
+        let extents = Extents {
+            count: 0,
+            start: 0,
+            end: 0,
+            bytes: 0,
+            overlap: None,
+            gap: None,
+            without_sums: None,
+            with_sums: None,
+        };
+        Self {
+            ino,
+            inode: None,
+            names: 0,
+            own_names: 0,
+            entries: 0,
+            indexes: 0,
+            name_bytes: 0,
+            entry_sum: 0,
+            extents,
+            torn: false,
+        }
+    }
+
+    pub(crate) fn set_inode(&mut self, raw: &RawInodeItem) {
+        self.inode = Some(InodeFacts::from(raw));
+    }
+
+    pub(crate) fn add_name(&mut self, parent: u64) {
+        self.names = self.names.saturating_add(1);
+        self.own_names += u32::from(parent == self.ino);
+    }
+
+    pub(crate) fn add_entry(&mut self, entry_hash: u64, name_len: usize, by_index: bool) {
+        self.name_bytes = self.name_bytes.wrapping_add(name_len as u64);
+        if by_index {
+            self.indexes += 1;
+            self.entry_sum = self.entry_sum.wrapping_sub(entry_hash);
+        } else {
+            self.entries += 1;
+            self.entry_sum = self.entry_sum.wrapping_add(entry_hash);
+        }
+    }
+
+    pub(crate) fn add_piece(&mut self, piece: &Piece) {
+        let next = Extents {
+            count: 1,
+            start: piece.start,
+            end: piece.end,
+            bytes: piece.bytes,
+            overlap: None,
+            gap: None,
+            without_sums: piece.without_sums,
+            with_sums: piece.with_sums,
+        };
+        self.extents = self.extents.join(next);
+    }
+
+    /// This part and the one after it, of the same inode.
+    pub(crate) fn join(self, next: Self) -> Self {
+        Self {
+            ino: self.ino,
+            inode: self.inode.or(next.inode),
+            names: self.names.saturating_add(next.names),
+            own_names: self.own_names.saturating_add(next.own_names),
+            entries: self.entries + next.entries,
+            indexes: self.indexes + next.indexes,
+            name_bytes: self.name_bytes.wrapping_add(next.name_bytes),
+            entry_sum: self.entry_sum.wrapping_add(next.entry_sum),
+            extents: self.extents.join(next.extents),
+            torn: self.torn || next.torn,
+        }
+    }
+
+    /// Whether the number is one that inodes have.
+    pub(crate) const fn is_inode(&self) -> bool {
+        self.ino >= ObjectId::FIRST_FREE.get() && self.ino <= ObjectId::LAST_FREE.get()
+    }
+
+    pub(crate) const fn has_inode(&self) -> bool {
+        self.inode.is_some()
+    }
+
+    /// Its share of the sum over types: what its names' directory entries have to say.
+    pub(crate) fn type_share(&self) -> u64 {
+        let Some(inode) = &self.inode else { return 0 };
+        let kind = FileType::from_mode(inode.mode).unwrap_or(FileType::Unknown);
+        let names = u64::from(self.names.saturating_sub(self.own_names));
+        type_hash(self.ino, kind.to_disk()).wrapping_mul(names)
+    }
+
+    /// Its share of the sum over orphans.
+    pub(crate) fn orphan_share(&self) -> u64 {
+        match &self.inode {
+            Some(inode) if inode.links == 0 => orphan_hash(self.ino),
+            _ => 0,
+        }
+    }
+
+    /// Judges a whole group.
+    pub(crate) fn judge(&self, rules: &GroupRules, sink: &Sink) {
+        if self.torn || !self.is_inode() {
+            return;
+        }
+        let key = Key::new(ObjectId::new(self.ino), KeyType::INODE_ITEM, 0);
+        let say = |problem, message: String| sink.add(problem, Place::key(rules.tree, key), message);
+        let Some(inode) = &self.inode else {
+            return say(Problem::InodeMissing, String::new());
+        };
+        let newest = rules.generation.saturating_add(1);
+        if inode.generation > newest || inode.transid > newest {
+            let (born, changed) = (inode.generation, inode.transid);
+            let message = format!("generation {born} and transid {changed}, want at most {newest}");
+            say(Problem::InodeGeneration, message);
+        }
+        if inode.links != self.names {
+            say(Problem::InodeLinks, format!("found {}, want {}", inode.links, self.names));
+        }
+        match FileType::from_mode(inode.mode) {
+            Some(FileType::Directory) => self.judge_directory(inode, &say),
+            Some(FileType::File | FileType::Symlink) => self.judge_file(inode, rules, &say),
+            _ if self.extents.count > 0 => {
+                say(Problem::InodeItems, format!("file extents with mode 0o{:o}", inode.mode));
+            }
+            _ => {}
+        }
+        let directory = FileType::from_mode(inode.mode) == Some(FileType::Directory);
+        if !directory && self.entries + self.indexes > 0 {
+            say(Problem::InodeItems, format!("directory entries with mode 0o{:o}", inode.mode));
+        }
+    }
+
+    fn judge_directory(&self, inode: &InodeFacts, say: &dyn Fn(Problem, String)) {
+        if self.extents.count > 0 {
+            say(Problem::InodeItems, "file extents of a directory".to_owned());
+        }
+        if self.entry_sum != 0 || self.entries != self.indexes {
+            let message = format!("{} by name, {} by index", self.entries, self.indexes);
+            say(Problem::DirectoryIndexes, message);
+        }
+        if inode.size != self.name_bytes {
+            say(Problem::DirectorySize, format!("found {}, want {}", inode.size, self.name_bytes));
+        }
+    }
+
+    fn judge_file(&self, inode: &InodeFacts, rules: &GroupRules, say: &dyn Fn(Problem, String)) {
+        let extents = &self.extents;
+        if inode.nbytes != extents.bytes {
+            say(Problem::InodeBytes, format!("found {}, want {}", inode.nbytes, extents.bytes));
+        }
+        if let Some(at) = extents.overlap {
+            say(Problem::FileExtentOverlap, format!("at file offset {at}"));
+        }
+        if !rules.no_holes && inode.links > 0 {
+            let first = (extents.start > 0 && extents.count > 0).then_some(0);
+            let last = (extents.end < inode.size).then_some(extents.end);
+            let hole = first.or(extents.gap).or(last).filter(|hole| *hole < inode.size);
+            if let Some(at) = hole {
+                say(Problem::FileHole, format!("at file offset {at} of {}", inode.size));
+            }
+        }
+        if !rules.checksums {
+            return;
+        }
+        let unsummed = inode.flags.contains(InodeFlags::NODATASUM);
+        match (unsummed, extents.with_sums, extents.without_sums) {
+            (true, Some(at), _) => say(Problem::ChecksumUnwanted, format!("at logical {at}")),
+            (false, _, Some(at)) => say(Problem::ChecksumMissing, format!("at logical {at}")),
+            _ => {}
+        }
+    }
+}
+
+/// A directory entry that calls inode `ino` a `kind`.
+pub(crate) fn type_hash(ino: u64, kind: u8) -> u64 {
+    hash::numbers(2, &[ino, kind.into()])
+}
+
+/// An inode that is an orphan.
+pub(crate) fn orphan_hash(ino: u64) -> u64 {
+    hash::numbers(3, &[ino])
+}

@@ -1,0 +1,167 @@
+//! Explains why a subvolume's names do not add up: lists entries and refs, a share of the inodes at a time.
+//!
+//! Only damaged subvolumes come here. The share is chosen such that the list fits in memory; the subvolume is walked
+//! once for each share.
+
+use std::collections::BTreeMap;
+
+use creamery_base::{ObjectId, Result};
+use creamery_format::{
+    DirEntries, FileType, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeItem,
+};
+use zerocopy::FromBytes;
+
+use crate::hash;
+use crate::problem::Problem;
+use crate::reader::Reader;
+use crate::references::References;
+use crate::report::Place;
+use crate::walk::{Again, Leaf, Meta, Root, Sequence, Walker};
+
+/// About what an inode with one name costs.
+const INODE_BYTES: u64 = 400;
+
+/// Something that a leaf says of an inode.
+enum Note {
+    Inode { kind: Option<FileType>, links: u32 },
+    Ref { dir: u64, index: u64, name: Box<[u8]> },
+    Entry { dir: u64, index: u64, kind: u8, name: Box<[u8]> },
+    Orphan,
+}
+
+#[derive(Default)]
+struct Inode {
+    item: Option<(Option<FileType>, u32)>,
+    refs: Vec<(u64, u64, Box<[u8]>)>,
+    entries: Vec<(u64, u64, Box<[u8]>, u8)>,
+    orphan: bool,
+}
+
+#[derive(Default)]
+struct Inodes(BTreeMap<u64, Inode>);
+
+impl Sequence<Vec<(u64, Note)>> for Inodes {
+    fn leaf(&mut self, _meta: &Meta, notes: Vec<(u64, Note)>) {
+        for (ino, note) in notes {
+            let inode = self.0.entry(ino).or_default();
+            match note {
+                Note::Inode { kind, links } => inode.item = Some((kind, links)),
+                Note::Ref { dir, index, name } => inode.refs.push((dir, index, name)),
+                Note::Entry { dir, index, kind, name } => inode.entries.push((dir, index, name, kind)),
+                Note::Orphan => inode.orphan = true,
+            }
+        }
+    }
+
+    fn again(&mut self, _want: &creamery_format::Expected, _upper: Option<Key>) -> Again {
+        Again::Twice
+    }
+}
+
+/// Lists what is wrong with the names of a subvolume that has `inodes` inodes.
+pub(crate) fn explain(reader: &Reader<'_>, root: &Root, inodes: u64, memory_limit: u64) -> Result<()> {
+    let shares = (inodes.saturating_mul(INODE_BYTES) / memory_limit.max(1)).saturating_add(1).min(4096);
+    for share in 0..shares {
+        let mine = |ino: u64| shares == 1 || hash::numbers(5, &[ino]) >> 1 % shares == share;
+        let references = References::new();
+        let mut walker = Walker::new(reader, &references, 1);
+        walker.stop_counting();
+        let mut found = Inodes::default();
+        walker.walk(root, &|leaf: &Leaf<'_>| notes(leaf, &mine), &mut found)?;
+        for (ino, inode) in found.0 {
+            inode.judge(reader, root, ino);
+        }
+    }
+    Ok(())
+}
+
+fn notes(leaf: &Leaf<'_>, mine: &dyn Fn(u64) -> bool) -> Vec<(u64, Note)> {
+    let mut notes = Vec::new();
+    for slot in 0..leaf.block.count() {
+        let (key, data) = (leaf.block.key(slot), leaf.block.data(slot));
+        let ino = key.objectid.get();
+        match key.kind {
+            KeyType::ORPHAN_ITEM if key.objectid == ObjectId::ORPHAN && mine(key.offset) => {
+                notes.push((key.offset, Note::Orphan));
+            }
+            KeyType::INODE_ITEM if mine(ino) => {
+                if let Ok(raw) = RawInodeItem::ref_from_bytes(data) {
+                    let kind = FileType::from_mode(raw.mode.get());
+                    notes.push((ino, Note::Inode { kind, links: raw.nlink.get() }));
+                }
+            }
+            KeyType::INODE_REF if mine(ino) && key.offset != ino => {
+                let names = InodeRefs::new(data).flatten();
+                notes.extend(names.map(|it| (ino, ref_note(key.offset, it.index, it.name))));
+            }
+            KeyType::INODE_EXTREF if mine(ino) => {
+                let names = InodeExtrefs::new(data).flatten();
+                notes.extend(names.map(|it| (ino, ref_note(it.parent, it.index, it.name))));
+            }
+            KeyType::DIR_INDEX => {
+                for entry in DirEntries::new(data).flatten() {
+                    let child = entry.location.objectid.get();
+                    if entry.location.kind == KeyType::INODE_ITEM && mine(child) {
+                        let (index, kind, name) = (key.offset, entry.kind, entry.name.into());
+                        notes.push((child, Note::Entry { dir: ino, index, kind, name }));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    notes
+}
+
+fn ref_note(dir: u64, index: u64, name: &[u8]) -> Note {
+    Note::Ref { dir, index, name: name.into() }
+}
+
+impl Inode {
+    fn judge(self, reader: &Reader<'_>, root: &Root, ino: u64) {
+        let key = |objectid: u64, kind, offset| {
+            Place::key(root.tree, Key::new(ObjectId::new(objectid), kind, offset))
+        };
+        let sink = reader.sink;
+        match self.item {
+            Some((_, 0)) if !self.orphan => {
+                sink.add(Problem::InodeUnlinked, key(ino, KeyType::INODE_ITEM, 0), "");
+            }
+            None if self.orphan => {
+                let place = key(ObjectId::ORPHAN.get(), KeyType::ORPHAN_ITEM, ino);
+                sink.add(Problem::OrphanStale, place, "");
+            }
+            _ => {}
+        }
+        for (dir, index, name, kind) in &self.entries {
+            let place = || key(*dir, KeyType::DIR_INDEX, *index);
+            let shown = String::from_utf8_lossy(name);
+            let has_ref =
+                self.refs.iter().any(|it| (it.0, it.1, &it.2) == (*dir, *index, name));
+            match self.item {
+                None => {
+                    let message = format!("'{shown}' names inode {ino}");
+                    sink.add(Problem::EntryWithoutInode, place(), message);
+                    continue;
+                }
+                Some((Some(want), _)) if want.to_disk() != *kind => {
+                    let message =
+                        format!("'{shown}' of inode {ino}, found {kind}, want {}", want.to_disk());
+                    sink.add(Problem::EntryType, place(), message);
+                }
+                Some(_) => {}
+            }
+            if !has_ref {
+                sink.add(Problem::EntryWithoutRef, place(), format!("'{shown}' names inode {ino}"));
+            }
+        }
+        for (dir, index, name) in &self.refs {
+            let has_entry = self.entries.iter().any(|it| (it.0, it.1, &it.2) == (*dir, *index, name));
+            if !has_entry {
+                let shown = String::from_utf8_lossy(name);
+                let message = format!("'{shown}' with index {index}");
+                sink.add(Problem::RefWithoutEntry, key(ino, KeyType::INODE_REF, *dir), message);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Reading and judging single tree blocks and runs of data, copy by copy.
+//!
+//! The volume's own reading hides a bad copy when another is good, as it should. A verifier wants to tell, so it
+//! asks the volume only where the copies lie and looks at them itself.
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Uuid};
+use creamery_codec::{ChecksumType, checksum};
+use creamery_format::{CorruptKind, Corruption, Expected, Key, verify_block};
+use creamery_volume::{Mirror, Volume};
+
+use crate::problem::Problem;
+use crate::report::{Place, Sink};
+
+/// Reads blocks of one volume and reports what is wrong with them.
+pub(crate) struct Reader<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) sink: &'a Sink,
+    pub(crate) generation: Generation,
+    pub(crate) fsid: Uuid,
+    pub(crate) checksum: ChecksumType,
+    pub(crate) node_size: u64,
+    pub(crate) sector_size: u64,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(volume: &'a Volume, sink: &'a Sink) -> Self {
+        Self {
+            volume,
+            sink,
+            generation: volume.generation(),
+            fsid: volume.metadata_uuid(),
+            checksum: volume.checksum_type(),
+            node_size: volume.node_size().into(),
+            sector_size: volume.sector_size().into(),
+        }
+    }
+
+    /// The block that `want` describes, whose keys are all below `upper`; none when there is no good copy, which
+    /// is reported.
+    ///
+    /// # Errors
+    /// The volume cannot read this kind of chunk at all.
+    pub(crate) fn block(&self, want: &Expected, upper: Option<Key>) -> Result<Option<Vec<u8>>> {
+        let place = Place { tree: want.owner.map(|tree| tree.get()), ..Place::default() };
+        let place = Place { block: Some(want.logical.get()), level: want.level, ..place };
+        if !want.logical.is_aligned(self.sector_size) {
+            let message = format!("address not aligned, want a multiple of {}", self.sector_size);
+            self.sink.add(Problem::BlockAddress, place, message);
+            return Ok(None);
+        }
+        let mirrors = match self.volume.map(want.logical, self.node_size) {
+            Ok(mirrors) => mirrors,
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+            Err(error) => {
+                self.sink.add(Problem::BlockAddress, place, error.to_string());
+                return Ok(None);
+            }
+        };
+        let mut block = vec![0; usize::try_from(self.node_size).expect("a node fits in memory")];
+        let mut bad = Vec::new();
+        for mirror in mirrors.mirrors() {
+            let judged = self.read_pieces(mirror, &mut block).map_err(BlockFault::Read);
+            let judged = judged.and_then(|()| judge(&block, want, upper));
+            match judged {
+                Ok(()) => {
+                    self.report_bad_copies(&place, &bad);
+                    return Ok(Some(block));
+                }
+                Err(fault) => bad.push((mirror.first().map(|piece| piece.at.to_string()), fault)),
+            }
+        }
+        self.report_bad(place, &bad);
+        Ok(None)
+    }
+
+    fn report_bad_copies(&self, place: &Place, bad: &[(Option<String>, BlockFault)]) {
+        for (at, fault) in bad {
+            let message = format!("{}: {}", at.as_deref().unwrap_or("no device"), fault.message());
+            self.sink.add(Problem::BlockCopy, place.clone(), message);
+        }
+    }
+
+    /// All copies are bad: one finding, named after what the first one has.
+    fn report_bad(&self, place: Place, bad: &[(Option<String>, BlockFault)]) {
+        let Some((_, first)) = bad.first() else { return };
+        let place = match first {
+            BlockFault::Corrupt(corruption) => Place::from(corruption.site()),
+            _ => place,
+        };
+        let mut message = first.message();
+        for (at, fault) in &bad[1..] {
+            let other = fault.message();
+            if other != first.message() {
+                let at = at.as_deref().unwrap_or("no device");
+                message = format!("{message}; the copy at {at}: {other}");
+            }
+        }
+        self.sink.add(first.problem(), place, message);
+    }
+
+    fn read_pieces(&self, pieces: &Mirror, out: &mut [u8]) -> Result<()> {
+        let mut rest = out;
+        for piece in pieces {
+            let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(rest.len());
+            let (part, after) = rest.split_at_mut(len);
+            let Some(device) = self.volume.device(piece.at.dev) else {
+                return Err(Error::new(ErrorKind::NotFound, format!("device {}", piece.at.dev)));
+            };
+            device.read_at(piece.at.offset, part)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Reads `out`, whole sectors that begin at `at`, and compares each with its sum in `sums`. Reports sectors
+    /// without a good copy, and good ones whose other copies, tried before, are bad.
+    ///
+    /// # Errors
+    /// The volume cannot read this kind of chunk at all.
+    pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Result<()> {
+        let mirrors = match self.volume.map(at, out.len() as u64) {
+            Ok(mirrors) => mirrors,
+            Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
+            // A checksum item without extent is reported where those are compared.
+            Err(_) => return Ok(()),
+        };
+        let size = self.checksum.size();
+        let sector = usize::try_from(self.sector_size).expect("a sector fits in memory");
+        let mut good = vec![false; out.len() / sector];
+        let mut failed_before: Vec<(usize, String)> = Vec::new();
+        for mirror in mirrors.mirrors() {
+            let outcome = self.read_pieces(mirror, out);
+            let name = mirror.first().map(|piece| piece.at.to_string()).unwrap_or_default();
+            for (number, bytes) in out.chunks_exact(sector).enumerate() {
+                if good[number] {
+                    continue;
+                }
+                let want = &sums[number * size..(number + 1) * size];
+                good[number] =
+                    outcome.is_ok() && checksum(self.checksum, bytes).as_bytes(self.checksum) == want;
+                if !good[number] {
+                    let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
+                    failed_before.push((number, format!("copy at {name}: {why}")));
+                }
+            }
+            if good.iter().all(|good| *good) {
+                break;
+            }
+        }
+        for (number, why) in failed_before {
+            let logical = at.get().saturating_add(number as u64 * self.sector_size);
+            let problem = if good[number] { Problem::DataCopy } else { Problem::DataChecksum };
+            self.sink.add(problem, Place::default(), format!("logical {logical}: {why}"));
+        }
+        Ok(())
+    }
+}
+
+/// What one copy of a block had.
+enum BlockFault {
+    Read(Error),
+    Corrupt(Corruption),
+    Upper { found: Key, want: Key },
+}
+
+fn judge(block: &[u8], want: &Expected, upper: Option<Key>) -> Result<(), BlockFault> {
+    verify_block(block, want).map_err(BlockFault::Corrupt)?;
+    let last = creamery_format::BlockRef::new(block).last_key();
+    match (last, upper) {
+        (Some(found), Some(want)) if found >= want => Err(BlockFault::Upper { found, want }),
+        _ => Ok(()),
+    }
+}
+
+impl BlockFault {
+    fn message(&self) -> String {
+        match self {
+            Self::Read(error) => error.to_string(),
+            Self::Corrupt(corruption) => corruption.kind().to_string(),
+            Self::Upper { found, want } => format!("last key, found {found}, want below {want}"),
+        }
+    }
+
+    fn problem(&self) -> Problem {
+        match self {
+            Self::Read(_) => Problem::BlockUnreadable,
+            Self::Upper { .. } => Problem::BlockUpperKey,
+            Self::Corrupt(corruption) => problem_of(corruption),
+        }
+    }
+}
+
+fn problem_of(corruption: &Corruption) -> Problem {
+    match corruption.kind() {
+        CorruptKind::BlockLength { .. } => Problem::BlockUnreadable,
+        CorruptKind::Checksum { .. } => Problem::BlockChecksum,
+        CorruptKind::Fsid { .. } | CorruptKind::Address { .. } => Problem::BlockIdentity,
+        CorruptKind::WrongGeneration { .. } => Problem::BlockGeneration,
+        CorruptKind::Level { .. } | CorruptKind::LevelMax { .. } => Problem::BlockLevel,
+        CorruptKind::Owner { .. } => Problem::BlockOwner,
+        CorruptKind::FirstKey { .. } => Problem::BlockFirstKey,
+        CorruptKind::KeyOrder { .. } => Problem::BlockKeyOrder,
+        CorruptKind::Empty | CorruptKind::Count { .. } => Problem::BlockCount,
+        CorruptKind::ItemEnd { .. } | CorruptKind::ItemGap { .. } | CorruptKind::ItemOverlap { .. } => {
+            Problem::BlockItemBounds
+        }
+        CorruptKind::ChildNull | CorruptKind::ChildAlignment { .. } => Problem::BlockPointer,
+        _ => Problem::BlockItem,
+    }
+}

@@ -1,0 +1,181 @@
+//! References: what the extent tree records against what the trees contain.
+//!
+//! There may be hundreds of millions, of metadata and of data. They are not listed: each is hashed, the hash times
+//! its count is added to one of [`BUCKETS`] sums when it is recorded and subtracted when it is found, and the sums
+//! are zero when both sides have the same. Only when a sum is not zero are the references of such buckets listed,
+//! on a second walk ([`References::collect`]), which is slow and happens on damaged filesystems alone.
+//!
+//! What refers to a block or extent follows Btrfs' rule: if the referring block's own extent item has the flag
+//! `FULL_BACKREF`, the reference names that block (shared), otherwise it names the tree in that block's header.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use creamery_base::{Logical, TreeId};
+use creamery_format::ExtentRef;
+
+use crate::hash;
+use crate::problem::Problem;
+use crate::report::{Place, Sink};
+
+/// Sums that references are spread over, so that a disagreement names a small part of them.
+const BUCKETS: usize = 1 << 14;
+/// About what an entry of the list costs.
+const ENTRY_BYTES: u64 = 160;
+
+/// One kind of reference to one extent, without its count.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Reference {
+    bytenr: u64,
+    /// Length of a data extent, 0 for tree blocks.
+    len: u64,
+    kind: u8,
+    row: [u64; 3],
+}
+
+impl Reference {
+    pub(crate) fn new(bytenr: Logical, len: u64, to: &ExtentRef) -> Self {
+        let row = match *to {
+            ExtentRef::TreeBlock { root } | ExtentRef::Owner { root } => [root.get(), 0, 0],
+            ExtentRef::SharedBlock { parent } | ExtentRef::SharedData { parent, .. } => [parent.get(), 0, 0],
+            ExtentRef::ExtentData { root, objectid, offset, .. } => [root.get(), objectid, offset],
+        };
+        Self { bytenr: bytenr.get(), len, kind: to.kind().get(), row }
+    }
+
+    fn hash(&self) -> u64 {
+        let [a, b, c] = self.row;
+        hash::numbers(self.kind.into(), &[self.bytenr, self.len, a, b, c])
+    }
+
+    fn bucket(&self) -> usize {
+        (hash::numbers(0, &[self.bytenr]) >> 8) as usize % BUCKETS
+    }
+
+    fn describe(&self) -> String {
+        let [a, b, c] = self.row;
+        let by = match self.kind {
+            176 => format!("by tree {}", a.cast_signed()),
+            182 => format!("by tree block {a}"),
+            178 => format!("by tree {} inode {b} offset {}", a.cast_signed(), c.cast_signed()),
+            184 => format!("by leaf {a}"),
+            other => format!("of kind {other}"),
+        };
+        match self.len {
+            0 => format!("tree block {} {by}", self.bytenr),
+            len => format!("data extent {} of {len} bytes {by}", self.bytenr),
+        }
+    }
+}
+
+/// What is listed on a second walk.
+struct Listed {
+    buckets: HashSet<usize>,
+    /// Recorded count, found count.
+    counts: HashMap<Reference, (u64, u64)>,
+    extents: HashSet<u64>,
+}
+
+/// Both sides of all references.
+pub(crate) struct References {
+    sums: Vec<AtomicU64>,
+    /// How many went into the sums, to judge how much a bucket has.
+    total: AtomicU64,
+    listed: Option<Mutex<Listed>>,
+}
+
+impl References {
+    pub(crate) fn new() -> Self {
+        let sums = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
+        Self { sums, total: AtomicU64::new(0), listed: None }
+    }
+
+    /// The extent tree has `count` references of this kind.
+    pub(crate) fn record(&self, reference: Reference, count: u64) {
+        match &self.listed {
+            None => {
+                self.total.fetch_add(1, Ordering::Relaxed);
+                self.add(&reference, count);
+            }
+            Some(listed) => note(listed, reference, (count, 0)),
+        }
+    }
+
+    /// One such reference exists.
+    pub(crate) fn find(&self, reference: Reference) {
+        match &self.listed {
+            None => self.add(&reference, 1_u64.wrapping_neg()),
+            Some(listed) => note(listed, reference, (0, 1)),
+        }
+    }
+
+    /// The extent at `bytenr` has an item.
+    pub(crate) fn extent(&self, bytenr: u64) {
+        if let Some(listed) = &self.listed {
+            let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+            let bucket = (hash::numbers(0, &[bytenr]) >> 8) as usize % BUCKETS;
+            if listed.buckets.contains(&bucket) {
+                listed.extents.insert(bytenr);
+            }
+        }
+    }
+
+    fn add(&self, reference: &Reference, count: u64) {
+        let share = reference.hash().wrapping_mul(count);
+        self.sums[reference.bucket()].fetch_add(share, Ordering::Relaxed);
+    }
+
+    /// What has to be walked again: none when both sides agree. The second value is how many disagreeing buckets
+    /// had to be left out for want of memory.
+    pub(crate) fn collect(&self, memory_limit: u64) -> Option<(Self, usize)> {
+        let wrong = (0..BUCKETS).filter(|&bucket| self.sums[bucket].load(Ordering::Relaxed) != 0);
+        let mut buckets: Vec<usize> = wrong.collect();
+        if buckets.is_empty() {
+            return None;
+        }
+        let per_bucket = self.total.load(Ordering::Relaxed) / BUCKETS as u64 + 1;
+        let room = usize::try_from(memory_limit / (per_bucket * ENTRY_BYTES)).unwrap_or(usize::MAX).max(1);
+        let left_out = buckets.len().saturating_sub(room);
+        buckets.truncate(room);
+        let listed = Listed {
+            buckets: buckets.into_iter().collect(),
+            counts: HashMap::new(),
+            extents: HashSet::new(),
+        };
+        let second = Self { sums: Vec::new(), total: AtomicU64::new(0), listed: Some(Mutex::new(listed)) };
+        Some((second, left_out))
+    }
+
+    /// Reports what the second walk listed. When the trees could not be read whole, a reference that was not found
+    /// proves nothing and is passed over.
+    pub(crate) fn report(self, sink: &Sink, complete: bool, extents_complete: bool) {
+        let Some(listed) = self.listed else { return };
+        let listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let differing: BTreeMap<_, _> =
+            listed.counts.into_iter().filter(|(_, (recorded, found))| recorded != found).collect();
+        for (reference, (recorded, found)) in differing {
+            let has_item = listed.extents.contains(&reference.bytenr);
+            let problem = match (recorded, found) {
+                (0, _) if !has_item => Problem::ExtentMissing,
+                (0, _) => Problem::ReferenceMissing,
+                (_, 0) => Problem::ReferenceStale,
+                _ => Problem::ReferenceCount,
+            };
+            if (found < recorded && !complete) || (recorded < found && !extents_complete) {
+                continue;
+            }
+            let message = format!("{}, found {recorded}, want {found}", reference.describe());
+            sink.add(problem, Place::tree(TreeId::EXTENT), message);
+        }
+    }
+}
+
+fn note(listed: &Mutex<Listed>, reference: Reference, (recorded, found): (u64, u64)) {
+    let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+    if listed.buckets.contains(&reference.bucket()) {
+        let counts = listed.counts.entry(reference).or_default();
+        counts.0 = counts.0.saturating_add(recorded);
+        counts.1 = counts.1.saturating_add(found);
+    }
+}

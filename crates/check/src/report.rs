@@ -1,0 +1,252 @@
+//! What a check found, and what it looked at.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
+use creamery_format::{BlockSite, Key};
+use serde::Serialize;
+
+use crate::problem::{Problem, Severity};
+
+/// One thing that is wrong.
+///
+/// ```
+/// use creamery_check::{Finding, Problem};
+/// let finding = Finding::new(Problem::ExtentOverlap, Default::default(), "extent 4096, found 1, want 0");
+/// assert_eq!(finding.to_string(), "error 401: extents overlap: extent 4096, found 1, want 0");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// The permanent number.
+    pub number: u16,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is, in the same words each time.
+    pub title: &'static str,
+    /// Where.
+    pub place: Place,
+    /// What exactly, with what was found and what was expected.
+    pub message: String,
+}
+
+/// Where something is wrong, as far as it lies in one place.
+///
+/// ```
+/// assert!(creamery_check::Place::default().tree.is_none());
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Place {
+    /// The tree; ids near 2^64 are the negative ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree: Option<u64>,
+    /// The tree block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<u64>,
+    /// Its level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<u8>,
+    /// The item or key pointer in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u64>,
+    /// Its key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+impl Place {
+    /// A whole tree.
+    pub(crate) fn tree(tree: TreeId) -> Self {
+        Self { tree: Some(tree.get()), ..Self::default() }
+    }
+
+    /// An item, by its key.
+    pub(crate) fn key(tree: TreeId, key: Key) -> Self {
+        Self { key: Some(key.to_string()), ..Self::tree(tree) }
+    }
+
+    /// A slot of a leaf.
+    pub(crate) fn slot(tree: TreeId, block: Logical, slot: usize, key: Key) -> Self {
+        Self { block: Some(block.get()), level: Some(0), slot: Some(slot as u64), ..Self::key(tree, key) }
+    }
+
+    /// A tree block.
+    pub(crate) fn block(tree: TreeId, block: Logical, level: Option<u8>) -> Self {
+        Self { block: Some(block.get()), level, ..Self::tree(tree) }
+    }
+}
+
+impl From<&BlockSite> for Place {
+    fn from(site: &BlockSite) -> Self {
+        Self {
+            tree: site.tree.map(TreeId::get),
+            block: Some(site.logical.get()),
+            level: site.level,
+            slot: site.slot.map(|slot| slot as u64),
+            key: site.key.map(|key| key.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        let mut word = |f: &mut fmt::Formatter<'_>, name: &str, value: &dyn fmt::Display| {
+            let outcome = write!(f, "{between}{name}={value}");
+            between = " ";
+            outcome
+        };
+        if let Some(tree) = self.tree {
+            word(f, "tree", &tree.cast_signed())?;
+        }
+        if let Some(block) = self.block {
+            word(f, "block", &block)?;
+        }
+        if let Some(level) = self.level.filter(|level| *level > 0) {
+            word(f, "level", &level)?;
+        }
+        if let Some(slot) = self.slot {
+            word(f, "slot", &slot)?;
+        }
+        if let Some(key) = &self.key {
+            word(f, "key", key)?;
+        }
+        Ok(())
+    }
+}
+
+impl Finding {
+    /// A finding at a place.
+    #[must_use]
+    pub fn new(problem: Problem, place: Place, message: impl Into<String>) -> Self {
+        let (number, severity, title) = (problem.number(), problem.severity(), problem.title());
+        Self { number, severity, title, place, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.severity, self.number, self.title)?;
+        if self.place != Place::default() {
+            write!(f, ": {}", self.place)?;
+        }
+        if !self.message.is_empty() {
+            write!(f, ": {}", self.message)?;
+        }
+        Ok(())
+    }
+}
+
+/// How much a check looked at.
+///
+/// ```
+/// assert_eq!(creamery_check::Counts::default().tree_blocks, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Trees, without log trees.
+    pub trees: u64,
+    /// Tree blocks, each counted once.
+    pub tree_blocks: u64,
+    /// Inodes; those that snapshots share are counted once.
+    pub inodes: u64,
+    /// Extents of data.
+    pub data_extents: u64,
+    /// Bytes that they have.
+    pub data_bytes: u64,
+    /// Bytes that have checksums.
+    pub checksummed_bytes: u64,
+    /// Bytes of data that were read and compared with their checksums.
+    pub verified_bytes: u64,
+    /// Findings that are errors, listed or not.
+    pub errors: u64,
+    /// Findings that are warnings, listed or not.
+    pub warnings: u64,
+}
+
+/// The outcome of a check.
+///
+/// ```
+/// let report = creamery_check::Report::default();
+/// assert!(report.is_clean());
+/// assert_eq!(report.exit_status(), 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Report {
+    /// What is wrong, by number; at most [`CheckOptions::findings_limit`](crate::CheckOptions::findings_limit).
+    pub findings: Vec<Finding>,
+    /// What was looked at.
+    pub counts: Counts,
+}
+
+impl Report {
+    /// Whether there are no errors; warnings do not count.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.counts.errors == 0
+    }
+
+    /// The exit status of fsck(8): 0 for a clean filesystem, 4 for errors that are left uncorrected.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        if self.is_clean() { 0 } else { 4 }
+    }
+}
+
+/// The exit status of fsck(8) for the outcome of opening and checking: 0 clean, 4 damaged, 8 could not be checked.
+///
+/// ```
+/// use creamery_base::{Error, ErrorKind};
+/// assert_eq!(creamery_check::exit_status(&Err(Error::from(ErrorKind::Unsupported))), 8);
+/// ```
+#[must_use]
+pub fn exit_status(outcome: &Result<Report, Error>) -> u8 {
+    match outcome {
+        Ok(report) => report.exit_status(),
+        Err(error) if error.kind() == ErrorKind::Corrupt => 4,
+        Err(_) => 8,
+    }
+}
+
+/// Collects findings from several threads; keeps the first ones and counts the rest.
+pub(crate) struct Sink {
+    limit: usize,
+    kept: Mutex<Vec<Finding>>,
+    errors: AtomicU64,
+    warnings: AtomicU64,
+}
+
+impl Sink {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            kept: Mutex::new(Vec::new()),
+            errors: AtomicU64::new(0),
+            warnings: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn add(&self, problem: Problem, place: Place, message: impl Into<String>) {
+        match problem.severity() {
+            Severity::Error => &self.errors,
+            Severity::Warning => &self.warnings,
+        }
+        .fetch_add(1, Ordering::Relaxed);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < self.limit {
+            kept.push(Finding::new(problem, place, message));
+        }
+    }
+
+    /// Everything, in an order that does not depend on the threads.
+    pub(crate) fn into_report(self, counts: Counts) -> Report {
+        let mut findings = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        findings.sort_by(|a, b| {
+            let order = |it: &Finding| (it.number, it.place.tree, it.place.block, it.place.slot);
+            order(a).cmp(&order(b)).then_with(|| a.message.cmp(&b.message))
+        });
+        let (errors, warnings) = (self.errors.into_inner(), self.warnings.into_inner());
+        Report { findings, counts: Counts { errors, warnings, ..counts } }
+    }
+}

@@ -1,0 +1,260 @@
+//! The root tree: where the other trees begin, how subvolumes hang together, and the UUID tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use creamery_base::{ObjectId, Result, TreeId, Uuid};
+use creamery_format::{
+    BlockRef, DirEntries, Expected, Key, KeyType, RawRootItem, RootRef, uuid_key, uuid_subvolumes,
+};
+
+use crate::problem::Problem;
+use crate::reader::Reader;
+use crate::report::{Place, Sink};
+use crate::walk::{Meta, Root, Sequence};
+
+/// A root ref or backref: directory, index, name.
+type NameOfRoot = (u64, u64, Vec<u8>);
+
+/// What the root tree says.
+#[derive(Default)]
+pub(crate) struct Roots {
+    pub(crate) items: Vec<(Key, RawRootItem)>,
+    refs: BTreeMap<(u64, u64), NameOfRoot>,
+    backrefs: BTreeMap<(u64, u64), NameOfRoot>,
+    /// The tree that the entry "default" names.
+    default: Option<u64>,
+}
+
+impl Sequence<Vec<u8>> for Roots {
+    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            let (key, data) = (leaf.key(slot), leaf.data(slot));
+            match key.kind {
+                KeyType::ROOT_ITEM => {
+                    if let Ok(item) = RawRootItem::from_item(data) {
+                        self.items.push((key, item));
+                    }
+                }
+                KeyType::ROOT_REF | KeyType::ROOT_BACKREF => {
+                    let Ok(found) = RootRef::parse(data) else { continue };
+                    let name = (found.dirid, found.sequence, found.name.to_vec());
+                    if key.kind == KeyType::ROOT_REF {
+                        self.refs.insert((key.objectid.get(), key.offset), name);
+                    } else {
+                        self.backrefs.insert((key.offset, key.objectid.get()), name);
+                    }
+                }
+                KeyType::DIR_ITEM if key.objectid == ObjectId::ROOT_TREE_DIR => {
+                    let default = DirEntries::new(data).flatten().find(|entry| entry.name == b"default");
+                    self.default = self.default.or(default.map(|entry| entry.location.objectid.get()));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Roots {
+    /// Where the trees of all root items begin.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = (Root, &RawRootItem)> {
+        self.items.iter().map(|(key, item)| {
+            let progress = Key::from(item.drop_progress);
+            let dropping = item.refs.get() == 0 && progress.objectid.get() != 0;
+            let root = Root {
+                tree: TreeId::from(key.objectid),
+                logical: item.root(),
+                level: item.level,
+                generation: item.root_generation(),
+                dropped: dropping.then_some((progress, item.drop_level)),
+            };
+            (root, item)
+        })
+    }
+
+    pub(crate) fn find(&self, tree: TreeId) -> Option<Root> {
+        self.roots().map(|(root, _)| root).find(|root| root.tree == tree)
+    }
+
+    /// Generations are possible, and the trees that must exist do.
+    pub(crate) fn judge_items(&self, required: &[TreeId], complete: bool, reader: &Reader<'_>) {
+        let newest = reader.generation;
+        for (key, item) in &self.items {
+            if item.root_generation() > newest {
+                let message = format!("found {}, want at most {newest}", item.root_generation());
+                reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
+            }
+        }
+        for tree in required.iter().filter(|tree| complete && self.find(**tree).is_none()) {
+            let key = Key::new(tree.objectid(), KeyType::ROOT_ITEM, 0);
+            reader.sink.add(Problem::TreeMissing, Place::key(TreeId::ROOT, key), "");
+        }
+    }
+
+    fn ids(&self) -> BTreeSet<u64> {
+        self.items.iter().map(|(key, _)| key.objectid.get()).collect()
+    }
+
+    /// Every subvolume hangs in a directory, and both directions say the same.
+    pub(crate) fn judge_refs(&self, reader: &Reader<'_>) -> Result<()> {
+        let sink = reader.sink;
+        let ids = self.ids();
+        for (&(parent, child), name) in &self.refs {
+            let place = Place::key(TreeId::ROOT, Key::new(parent.into(), KeyType::ROOT_REF, child));
+            if self.backrefs.get(&(parent, child)) != Some(name) {
+                sink.add(Problem::RootBackrefMissing, place.clone(), show(name));
+            }
+            if !ids.contains(&parent) || !ids.contains(&child) {
+                sink.add(Problem::RootRefTree, place.clone(), show(name));
+                continue;
+            }
+            let Some(root) = self.find(TreeId::new(parent)).filter(|root| root.dropped.is_none()) else {
+                continue;
+            };
+            if !has_entries(reader, &root, child, name)? {
+                sink.add(Problem::RootRefEntry, place, show(name));
+            }
+        }
+        for (&(parent, child), name) in &self.backrefs {
+            if self.refs.get(&(parent, child)) != Some(name) {
+                let key = Key::new(child.into(), KeyType::ROOT_BACKREF, parent);
+                sink.add(Problem::RootRefMissing, Place::key(TreeId::ROOT, key), show(name));
+            }
+        }
+        let with_parent: BTreeSet<u64> = self.backrefs.keys().map(|pair| pair.1).collect();
+        for (key, item) in &self.items {
+            let tree = TreeId::from(key.objectid);
+            let hangs = tree == TreeId::FS || with_parent.contains(&tree.get());
+            if tree.is_subvolume() && item.refs.get() > 0 && !hangs {
+                sink.add(Problem::SubvolumeUnreferenced, Place::key(TreeId::ROOT, *key), "");
+            }
+        }
+        if let Some(default) = self.default.filter(|default| !ids.contains(default)) {
+            sink.add(Problem::DefaultSubvolume, Place::tree(TreeId::ROOT), format!("tree {default}"));
+        }
+        Ok(())
+    }
+
+    /// The UUID tree has every subvolume, and no other.
+    pub(crate) fn judge_uuids(&self, listed: &UuidTree, sink: &Sink) {
+        let mut known = BTreeSet::new();
+        for (key, item) in &self.items {
+            let tree = TreeId::from(key.objectid);
+            if !tree.is_subvolume() {
+                continue;
+            }
+            for (kind, uuid) in
+                [(KeyType::UUID_SUBVOL, item.uuid), (KeyType::UUID_RECEIVED_SUBVOL, item.received_uuid)]
+            {
+                if uuid == [0; 16] {
+                    continue;
+                }
+                let entry = (uuid_key(Uuid::from_bytes(uuid), kind), tree.get());
+                if item.refs.get() > 0 && !listed.0.contains(&entry) {
+                    let message = format!("tree {tree} as {}", Uuid::from_bytes(uuid));
+                    sink.add(Problem::UuidMissing, Place::key(TreeId::UUID, entry.0), message);
+                }
+                known.insert(entry);
+            }
+        }
+        for (key, id) in listed.0.difference(&known) {
+            sink.add(Problem::UuidStale, Place::key(TreeId::UUID, *key), format!("tree {id}"));
+        }
+    }
+}
+
+fn show((dir, index, name): &NameOfRoot) -> String {
+    format!("'{}' in directory {dir} with index {index}", String::from_utf8_lossy(name))
+}
+
+/// The pairs of UUID key and tree in the UUID tree.
+#[derive(Default)]
+pub(crate) struct UuidTree(BTreeSet<(Key, u64)>);
+
+impl Sequence<Vec<u8>> for UuidTree {
+    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            let key = leaf.key(slot);
+            if matches!(key.kind, KeyType::UUID_SUBVOL | KeyType::UUID_RECEIVED_SUBVOL) {
+                self.0.extend(uuid_subvolumes(leaf.data(slot)).map(|id| (key, id)));
+            }
+        }
+    }
+}
+
+/// Whether the directory has the subvolume under its name and under its index.
+fn has_entries(reader: &Reader<'_>, root: &Root, child: u64, name: &NameOfRoot) -> Result<bool> {
+    let (dir, index, name) = name;
+    let hash = u64::from(creamery_codec::name_hash(name));
+    for (kind, offset) in [(KeyType::DIR_INDEX, *index), (KeyType::DIR_ITEM, hash)] {
+        let key = Key::new(ObjectId::new(*dir), kind, offset);
+        let Some(data) = lookup(reader, root, key)? else { return Ok(false) };
+        let same = DirEntries::new(&data).flatten().any(|entry| {
+            entry.name == &name[..]
+                && entry.location.kind == KeyType::ROOT_ITEM
+                && entry.location.objectid.get() == child
+        });
+        if !same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The data of one item of a tree. A block on the way that is damaged counts as "not there": the walk has said so.
+pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Option<Vec<u8>>> {
+    let quiet = Sink::new(0);
+    let reader = Reader { sink: &quiet, ..Reader::new(reader.volume, &quiet) };
+    let mut want = Expected {
+        logical: root.logical,
+        level: Some(root.level),
+        generation: Some(root.generation),
+        owner: Some(root.tree),
+        first_key: None,
+        fsid: reader.fsid,
+        checksum: reader.checksum,
+    };
+    loop {
+        let Some(bytes) = reader.block(&want, None)? else { return Ok(None) };
+        let block = BlockRef::new(&bytes);
+        if block.is_leaf() {
+            return Ok(block.search(&key, 0).ok().map(|slot| block.data(slot).to_vec()));
+        }
+        let slot = block.child_slot(&key);
+        let (logical, generation) = block.child(slot);
+        want = Expected {
+            logical,
+            level: Some(block.level() - 1),
+            generation: Some(generation),
+            first_key: Some(block.key(slot)),
+            ..want
+        };
+    }
+}
+
+/// Roots of the log trees, found in the tree of log trees.
+#[derive(Default)]
+pub(crate) struct LogRoots(pub(crate) Vec<Root>);
+
+impl Sequence<Vec<u8>> for LogRoots {
+    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            let key = leaf.key(slot);
+            let Some(item) = (key.kind == KeyType::ROOT_ITEM)
+                .then(|| RawRootItem::from_item(leaf.data(slot)).ok())
+                .flatten()
+            else {
+                continue;
+            };
+            self.0.push(Root {
+                tree: TreeId::TREE_LOG,
+                logical: item.root(),
+                level: item.level,
+                generation: item.root_generation(),
+                dropped: None,
+            });
+        }
+    }
+}

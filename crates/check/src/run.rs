@@ -1,0 +1,365 @@
+//! The order of a check.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::{DevId, ObjectId, Result, TreeId};
+use creamery_format::{BlockRef, CompatRo, Incompat, Key, KeyType};
+use creamery_volume::Volume;
+
+use crate::chunks::{ChunkSequence, ChunkTable, ChunkTree, DeviceExtents};
+use crate::csums::{SumsContext, SumsSequence};
+use crate::extents::{BlockGroup, ExtentSequence, Extents, block_group, bytes_of};
+use crate::free_space::FreeSpaceSequence;
+use crate::fs_tree::{self, LeafContext, Memory, Nothing, SubvolumeSequence};
+use crate::inode_group::GroupRules;
+use crate::links;
+use crate::options::{CheckOptions, Progress};
+use crate::problem::Problem;
+use crate::ranges::Ranges;
+use crate::reader::Reader;
+use crate::references::References;
+use crate::report::{Counts, Place, Report, Sink};
+use crate::roots::{LogRoots, Roots, UuidTree, lookup};
+use crate::superblocks;
+use crate::walk::{Leaf, Meta, Root, Sequence, Walker};
+
+/// Checks a whole filesystem.
+///
+/// ```no_run
+/// # fn main() -> Result<(), creamery_base::Error> {
+/// use creamery_check::{CheckOptions, NoProgress, check};
+/// use creamery_device::{Access, FileDevice};
+/// use creamery_volume::{Mode, Volume};
+/// let device = FileDevice::open("disk.img", Access::ReadOnly)?;
+/// let volume = Volume::open(vec![std::sync::Arc::new(device)], Mode::ReadOnly)?;
+/// let report = check(&volume, &CheckOptions::default(), &NoProgress)?;
+/// for finding in &report.findings {
+///     println!("{finding}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// Nothing could be said: a feature or profile that cannot be read, or a device that is missing. Damage, and
+/// devices that fail to read a block, are findings.
+pub fn check(volume: &Volume, options: &CheckOptions, progress: &dyn Progress) -> Result<Report> {
+    let sink = Sink::new(options.findings_limit);
+    let counts = {
+        let reader = Reader::new(volume, &sink);
+        let references = References::new();
+        Check { reader: &reader, options, progress, references: &references, counts: Counts::default() }
+            .run()?
+    };
+    Ok(sink.into_report(counts))
+}
+
+struct Check<'a> {
+    reader: &'a Reader<'a>,
+    options: &'a CheckOptions,
+    progress: &'a dyn Progress,
+    references: &'a References,
+    counts: Counts,
+}
+
+/// What later parts have to know of earlier ones.
+struct Found {
+    roots: Roots,
+    extents: Extents,
+    chunks: ChunkTree,
+    table: ChunkTable,
+}
+
+impl Check<'_> {
+    fn run(mut self) -> Result<Counts> {
+        let mut walker = Walker::new(self.reader, self.references, self.options.threads);
+        self.progress.phase("chunks");
+        let chunks = self.chunk_tree(&mut walker)?;
+        self.progress.phase("roots");
+        let mut roots = Roots::default();
+        let roots_complete = walker.walk(&self.root_tree(), &self.with_data(bytes_of), &mut roots)?;
+        roots.judge_items(&self.required_trees(), roots_complete, self.reader);
+        self.progress.phase("extents");
+        let mut table = chunks.table();
+        let mut extents_complete = roots_complete;
+        let mut extents = Extents::default();
+        if let Some(root) = roots.find(TreeId::EXTENT) {
+            let mut sequence = self.extent_sequence(self.references, &mut table, false);
+            extents_complete &= walker.walk(&root, &bytes_of, &mut sequence)?;
+            extents = sequence.finish();
+        }
+        let mut groups_complete = extents_complete;
+        if let Some(root) = roots.find(TreeId::BLOCK_GROUP) {
+            let mut groups = Groups(std::mem::take(&mut extents.groups));
+            groups_complete &= walker.walk(&root, &bytes_of, &mut groups)?;
+            extents.groups = groups.0;
+        }
+        let found = Found { roots, extents, chunks, table };
+        walker.set_tables(&found.extents.tree_blocks);
+        self.devices(&mut walker, &found, groups_complete)?;
+        self.free_space(&mut walker, &found, extents_complete)?;
+        let sums = self.checksums(&mut walker, &found, extents_complete)?;
+        self.subvolumes(&mut walker, &found, sums.as_ref())?;
+        self.other_trees(&mut walker, &found)?;
+        let complete = walker.complete;
+        self.counts.tree_blocks = walker.blocks_seen();
+        self.logs(&mut walker)?;
+        self.progress.tree_blocks(walker.blocks_seen());
+        drop(walker);
+        self.progress.phase("references");
+        self.explain_references(&found, complete, extents_complete)?;
+        self.counts.trees = found.roots.items.len() as u64 + 2;
+        self.counts.data_extents = found.extents.data_extents;
+        self.counts.data_bytes = found.extents.data_bytes;
+        Ok(self.counts)
+    }
+
+    fn root_tree(&self) -> Root {
+        let superblock = self.reader.volume.superblock();
+        let (logical, level) = superblock.root();
+        Root { tree: TreeId::ROOT, logical, level, generation: superblock.generation(), dropped: None }
+    }
+
+    fn chunk_root(&self) -> Root {
+        let (logical, level, generation) = self.reader.volume.superblock().chunk_root();
+        Root { tree: TreeId::CHUNK, logical, level, generation, dropped: None }
+    }
+
+    fn required_trees(&self) -> Vec<TreeId> {
+        let superblock = self.reader.volume.superblock();
+        let mut trees = vec![TreeId::EXTENT, TreeId::DEV, TreeId::FS, TreeId::CSUM];
+        if superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE_VALID) {
+            trees.push(TreeId::FREE_SPACE);
+        }
+        if superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE) {
+            trees.push(TreeId::BLOCK_GROUP);
+        }
+        trees
+    }
+
+    /// A digest that also takes note of the data that a leaf refers to (the root tree has files, too, in filesystems
+    /// with the old free space cache).
+    fn with_data<'s, T>(
+        &'s self,
+        digest: impl Fn(&Leaf<'_>) -> T + Sync + 's,
+    ) -> impl Fn(&Leaf<'_>) -> T + Sync + 's {
+        move |leaf| {
+            fs_tree::find_all_data(self.references, leaf);
+            digest(leaf)
+        }
+    }
+
+    fn chunk_tree(&self, walker: &mut Walker<'_>) -> Result<ChunkTree> {
+        let (sink, volume) = (self.reader.sink, self.reader.volume);
+        let mut sequence = ChunkSequence { sink, volume, found: ChunkTree::default() };
+        if walker.walk(&self.chunk_root(), &bytes_of, &mut sequence)? {
+            sequence.found.compare_superblock(volume, sink);
+        }
+        let devices: Vec<DevId> = sequence.found.device_ids().collect();
+        superblocks::check(volume, &devices, sink);
+        Ok(sequence.found)
+    }
+
+    fn extent_sequence<'s>(
+        &'s self,
+        references: &'s References,
+        table: &'s mut ChunkTable,
+        references_only: bool,
+    ) -> ExtentSequence<'s> {
+        let (sink, generation) = (self.reader.sink, self.reader.generation.get());
+        ExtentSequence::new(sink, references, table, self.reader.node_size, generation, references_only)
+    }
+
+    fn devices(&self, walker: &mut Walker<'_>, found: &Found, groups_complete: bool) -> Result<()> {
+        self.progress.phase("devices");
+        let sink = self.reader.sink;
+        if let Some(root) = found.roots.find(TreeId::DEV) {
+            let mut extents = DeviceExtents::default();
+            let complete = walker.walk(&root, &bytes_of, &mut extents)?;
+            found.chunks.compare_device_tree(extents, complete, sink);
+        }
+        let groups = &found.extents.groups;
+        found.chunks.compare_groups(groups, &found.table, groups_complete, sink);
+        let want = groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.used));
+        let used = self.reader.volume.superblock().bytes_used();
+        if groups_complete && used != want {
+            let message = format!("found {used}, want {want}");
+            sink.add(Problem::SuperblockBytesUsed, Place::default(), message);
+        }
+        Ok(())
+    }
+
+    fn free_space(&self, walker: &mut Walker<'_>, found: &Found, extents_complete: bool) -> Result<()> {
+        let Some(root) = found.roots.find(TreeId::FREE_SPACE) else { return Ok(()) };
+        self.progress.phase("free space");
+        let valid = self.reader.volume.superblock().compat_ro().contains(CompatRo::FREE_SPACE_TREE_VALID);
+        if !valid || !extents_complete {
+            walker.walk(&root, &|_: &Leaf<'_>| (), &mut Nothing)?;
+            return Ok(());
+        }
+        let mut sequence = FreeSpaceSequence::new(
+            self.reader.sink,
+            &found.extents.used,
+            &found.table,
+            &found.extents.groups,
+            self.reader.sector_size,
+        );
+        let complete = walker.walk(&root, &bytes_of, &mut sequence)?;
+        sequence.finish(complete);
+        Ok(())
+    }
+
+    /// What has checksums; none when the checksum tree could not be read whole.
+    fn checksums(
+        &mut self,
+        walker: &mut Walker<'_>,
+        found: &Found,
+        extents_complete: bool,
+    ) -> Result<Option<Ranges>> {
+        let Some(root) = found.roots.find(TreeId::CSUM) else { return Ok(None) };
+        self.progress.phase("checksums");
+        let verified = AtomicU64::new(0);
+        let context = SumsContext {
+            reader: self.reader,
+            read_data: self.options.check_data_csum,
+            progress: self.progress,
+            verified: &verified,
+        };
+        let mut sequence = SumsSequence {
+            reader: self.reader,
+            data: extents_complete.then_some(&found.extents.data),
+            ranges: Ranges::default(),
+            bytes: 0,
+            end: 0,
+            failed: None,
+        };
+        let complete = walker.walk(&root, &|leaf: &Leaf<'_>| context.digest(leaf), &mut sequence)?;
+        if let Some(error) = sequence.failed {
+            return Err(error);
+        }
+        self.counts.checksummed_bytes = sequence.bytes;
+        self.counts.verified_bytes = verified.load(Ordering::Relaxed);
+        Ok(complete.then_some(sequence.ranges))
+    }
+
+    fn subvolumes(&mut self, walker: &mut Walker<'_>, found: &Found, sums: Option<&Ranges>) -> Result<()> {
+        self.progress.phase("files");
+        let superblock = self.reader.volume.superblock();
+        let mut memory = Memory::default();
+        for (root, _) in found.roots.roots().filter(|(root, _)| root.tree.is_shareable()) {
+            let rules = GroupRules {
+                tree: root.tree,
+                generation: self.reader.generation.get(),
+                sector_size: self.reader.sector_size,
+                no_holes: superblock.incompat().contains(Incompat::NO_HOLES),
+                checksums: root.tree != TreeId::DATA_RELOC && sums.is_some(),
+            };
+            let context = LeafContext { rules, sink: self.reader.sink, references: self.references, sums };
+            let digest = |leaf: &Leaf<'_>| fs_tree::digest(&context, leaf);
+            let tables = &found.extents.tree_blocks;
+            let mut sequence = SubvolumeSequence::new(rules, self.reader.sink, tables, &mut memory);
+            let complete = walker.walk(&root, &digest, &mut sequence)?;
+            self.progress.tree_blocks(walker.blocks_seen());
+            if root.dropped.is_some() {
+                continue; // half of it is gone, and that is as it should be
+            }
+            let summary = sequence.finish();
+            self.counts.inodes = self.counts.inodes.saturating_add(summary.inodes);
+            if !complete || summary.is_broken() {
+                continue;
+            }
+            if !summary.adds_up() {
+                links::explain(self.reader, &root, summary.inodes, self.options.memory_limit)?;
+            }
+            let directory = Key::new(ObjectId::FIRST_FREE, KeyType::INODE_ITEM, 0);
+            if lookup(self.reader, &root, directory)?.is_none() {
+                self.reader.sink.add(Problem::RootDirectory, Place::key(root.tree, directory), "");
+            }
+        }
+        found.roots.judge_refs(self.reader)
+    }
+
+    fn other_trees(&self, walker: &mut Walker<'_>, found: &Found) -> Result<()> {
+        self.progress.phase("other trees");
+        const JUDGED: [TreeId; 6] = [
+            TreeId::EXTENT,
+            TreeId::BLOCK_GROUP,
+            TreeId::DEV,
+            TreeId::FREE_SPACE,
+            TreeId::CSUM,
+            TreeId::UUID,
+        ];
+        let rest = |root: &Root| !JUDGED.contains(&root.tree) && !root.tree.is_shareable();
+        for (root, _) in found.roots.roots().filter(|(root, _)| rest(root)) {
+            walker.walk(&root, &self.with_data(|_: &Leaf<'_>| ()), &mut Nothing)?;
+        }
+        let Some(root) = found.roots.find(TreeId::UUID) else { return Ok(()) };
+        let mut listed = UuidTree::default();
+        let complete = walker.walk(&root, &bytes_of, &mut listed)?;
+        let superblock = self.reader.volume.superblock();
+        if complete && superblock.raw().uuid_tree_generation.get() == superblock.generation().get() {
+            found.roots.judge_uuids(&listed, self.reader.sink);
+        }
+        Ok(())
+    }
+
+    /// Log trees are read and judged block by block; they have no extent items.
+    fn logs(&self, walker: &mut Walker<'_>) -> Result<()> {
+        let superblock = self.reader.volume.superblock();
+        let Some((logical, level)) = superblock.log_root() else { return Ok(()) };
+        self.progress.phase("logs");
+        walker.stop_counting();
+        let generation = superblock.generation().next();
+        let mut logs = LogRoots::default();
+        let root = Root { tree: TreeId::TREE_LOG, logical, level, generation, dropped: None };
+        walker.walk(&root, &bytes_of, &mut logs)?;
+        for root in logs.0 {
+            walker.walk(&root, &|_: &Leaf<'_>| (), &mut Nothing)?;
+        }
+        Ok(())
+    }
+
+    /// When the sums of references differ: walks everything once more and lists what differs.
+    fn explain_references(&self, found: &Found, complete: bool, extents_complete: bool) -> Result<()> {
+        let Some((second, left_out)) = self.references.collect(self.options.memory_limit) else {
+            return Ok(());
+        };
+        let quiet = Sink::new(0);
+        let reader = Reader::new(self.reader.volume, &quiet);
+        let mut walker = Walker::new(&reader, &second, self.options.threads);
+        walker.set_tables(&found.extents.tree_blocks);
+        let data = |leaf: &Leaf<'_>| fs_tree::find_all_data(&second, leaf);
+        for root in [self.chunk_root(), self.root_tree()] {
+            walker.walk(&root, &data, &mut Nothing)?;
+        }
+        for (root, _) in found.roots.roots() {
+            if root.tree == TreeId::EXTENT {
+                let mut table = ChunkTable::default();
+                let mut sequence = self.extent_sequence(&second, &mut table, true);
+                walker.walk(&root, &bytes_of, &mut sequence)?;
+                sequence.finish();
+            } else {
+                walker.walk(&root, &data, &mut Nothing)?;
+            }
+        }
+        drop(walker);
+        second.report(self.reader.sink, complete, extents_complete);
+        if left_out > 0 {
+            let message = format!("{left_out} groups of extents more");
+            self.reader.sink.add(Problem::ReferencesUnexplained, Place::tree(TreeId::EXTENT), message);
+        }
+        Ok(())
+    }
+}
+
+/// Collects the items of the block group tree.
+struct Groups(Vec<BlockGroup>);
+
+impl Sequence<Vec<u8>> for Groups {
+    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            self.0.extend(block_group(leaf.key(slot), leaf.data(slot), TreeId::BLOCK_GROUP));
+        }
+    }
+}

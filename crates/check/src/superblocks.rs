@@ -1,0 +1,57 @@
+//! The superblock copies on every device, against the one that was used.
+
+use creamery_base::DevId;
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, SuperblockError};
+use creamery_volume::Volume;
+
+use crate::problem::Problem;
+use crate::report::{Place, Sink};
+
+/// Looks at all copies on the devices from `1` to the number of devices, as far as they are given.
+pub(crate) fn check(volume: &Volume, devices: &[DevId], sink: &Sink) {
+    for dev in devices {
+        let Some(device) = volume.device(*dev) else { continue };
+        for (number, at) in SUPERBLOCK_OFFSETS.into_iter().enumerate() {
+            if at + SUPERBLOCK_LEN as u64 > device.len() {
+                break;
+            }
+            let mut bytes = vec![0; SUPERBLOCK_LEN];
+            let copy = match device.read_at(at, &mut bytes) {
+                Ok(()) => Superblock::from_bytes(&bytes, at),
+                Err(error) => {
+                    say(sink, Problem::SuperblockCopyDamaged, *dev, at, &error.to_string());
+                    continue;
+                }
+            };
+            judge(volume, *dev, at, number == 0, copy, sink);
+        }
+    }
+}
+
+fn judge(
+    volume: &Volume,
+    dev: DevId,
+    at: u64,
+    first: bool,
+    copy: Result<Superblock, SuperblockError>,
+    sink: &Sink,
+) {
+    match copy {
+        Err(error) if first => say(sink, Problem::SuperblockFirstDamaged, dev, at, &error.to_string()),
+        Err(SuperblockError::Magic) => say(sink, Problem::SuperblockCopyMissing, dev, at, "no magic number"),
+        Err(error) => say(sink, Problem::SuperblockCopyDamaged, dev, at, &error.to_string()),
+        Ok(copy) if copy.fsid() != volume.fsid() => {
+            let message = format!("found {}, want {}", copy.fsid(), volume.fsid());
+            say(sink, Problem::SuperblockCopyForeign, dev, at, &message);
+        }
+        Ok(copy) if copy.generation() != volume.generation() => {
+            let message = format!("found {}, want {}", copy.generation(), volume.generation());
+            say(sink, Problem::SuperblockCopyOld, dev, at, &message);
+        }
+        Ok(_) => {}
+    }
+}
+
+fn say(sink: &Sink, problem: Problem, dev: DevId, at: u64, message: &str) {
+    sink.add(problem, Place::default(), format!("device {dev} offset {at}: {message}"));
+}

@@ -1,0 +1,443 @@
+//! The walker: visits the blocks of a tree in key order, reads and judges them, several at a time.
+//!
+//! A parent says of each child its address, level, generation, first key, and a key that all of the child's keys
+//! are below; so keys are in order over the whole tree when each block is in order and fits. Levels fall by one from
+//! parent to child, so a walk ends whatever the pointers say.
+//!
+//! Snapshots share subtrees. A block that was seen before is offered to the [`Sequence`], which may have kept what it
+//! needs to know of the subtree; otherwise it is walked once more, and this time kept. So no block is read more
+//! than twice, however the pointers are woven.
+//!
+//! Leaves under one node are read, judged and digested by several threads; what the digests say is put together in key
+//! order by one.
+
+use std::collections::{HashMap, HashSet};
+
+use creamery_base::{Generation, Logical, Result, TreeId};
+use creamery_format::{BlockRef, Expected, ExtentRef, Key};
+
+use crate::problem::Problem;
+use crate::reader::Reader;
+use crate::references::{Reference, References};
+use crate::report::Place;
+
+/// Bytes of leaves in flight.
+const BATCH_BYTES: u64 = 8 << 20;
+/// Fewer leaves than this are not worth threads.
+const BATCH_PARALLEL_MIN: usize = 8;
+
+/// Where a tree begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Root {
+    pub(crate) tree: TreeId,
+    /// The id of the root item: differs from `tree` for log and relocation trees.
+    pub(crate) logical: Logical,
+    pub(crate) level: u8,
+    pub(crate) generation: Generation,
+    /// Up to where a deleted subvolume has been dropped, and the level of that.
+    pub(crate) dropped: Option<(Key, u8)>,
+}
+
+/// What the extent tree says of a tree block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TreeBlock {
+    pub(crate) full_backref: bool,
+    pub(crate) level: u8,
+    pub(crate) refs: u32,
+    /// The tree of its only reference by tree; 0 when there is none, or when [`TreeBlocks::owners`] has several.
+    pub(crate) owner: u64,
+}
+
+/// All tree blocks that the extent tree has.
+#[derive(Default)]
+pub(crate) struct TreeBlocks {
+    pub(crate) blocks: HashMap<u64, TreeBlock>,
+    /// Trees that refer to a block, for blocks to which several do.
+    pub(crate) owners: HashMap<u64, Vec<u64>>,
+}
+
+impl TreeBlocks {
+    fn full_backref(&self, logical: Logical) -> bool {
+        self.blocks.get(&logical.get()).is_some_and(|block| block.full_backref)
+    }
+
+    /// Whether several parents or trees are said to refer to the block.
+    pub(crate) fn shared(&self, logical: Logical) -> bool {
+        self.blocks.get(&logical.get()).is_some_and(|block| block.refs > 1)
+    }
+}
+
+/// A leaf on its way to being digested.
+pub(crate) struct Leaf<'a> {
+    pub(crate) block: BlockRef<'a>,
+    pub(crate) tree: TreeId,
+    /// Not seen before, in any tree.
+    pub(crate) first: bool,
+    /// References from it name the leaf and not its tree.
+    pub(crate) full_backref: bool,
+}
+
+impl Leaf<'_> {
+    pub(crate) fn place(&self, slot: usize) -> Place {
+        Place::slot(self.tree, self.block.logical(), slot, self.block.key(slot))
+    }
+}
+
+/// What is known of a block once it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meta {
+    pub(crate) logical: Logical,
+    pub(crate) level: u8,
+    pub(crate) generation: Generation,
+    pub(crate) owner: TreeId,
+    pub(crate) keys: Option<(Key, Key)>,
+    pub(crate) first: bool,
+}
+
+impl Meta {
+    fn new(block: BlockRef<'_>, first: bool) -> Self {
+        Self {
+            logical: block.logical(),
+            level: block.level(),
+            generation: block.generation(),
+            owner: block.owner(),
+            keys: block.first_key().zip(block.last_key()),
+            first,
+        }
+    }
+
+    /// Whether a parent that wants this may have the block.
+    pub(crate) fn fits(&self, want: &Expected, upper: Option<Key>) -> bool {
+        let keys_fit = match self.keys {
+            Some((first, last)) => {
+                want.first_key.is_none_or(|want| want == first) && upper.is_none_or(|upper| last < upper)
+            }
+            None => want.first_key.is_none(),
+        };
+        want.level == Some(self.level) && want.generation == Some(self.generation) && keys_fit
+    }
+}
+
+/// What to do about a block that was seen before.
+pub(crate) enum Again {
+    /// It is known.
+    Known,
+    /// Walk it once more.
+    Walk,
+    /// It must not be here.
+    Twice,
+}
+
+/// Takes digests of leaves in key order, and is told how they nest.
+pub(crate) trait Sequence<T> {
+    fn leaf(&mut self, meta: &Meta, digest: T);
+    fn begin(&mut self, _meta: &Meta) {}
+    fn end(&mut self, _meta: &Meta) {}
+    fn again(&mut self, _want: &Expected, _upper: Option<Key>) -> Again {
+        Again::Twice
+    }
+    /// Something in between could not be read.
+    fn hole(&mut self) {}
+}
+
+/// Digests a leaf, on any thread.
+pub(crate) type Digest<'d, T> = &'d (dyn Fn(&Leaf<'_>) -> T + Sync);
+
+/// Walks trees, remembering which blocks it has seen.
+pub(crate) struct Walker<'a> {
+    reader: &'a Reader<'a>,
+    references: &'a References,
+    threads: usize,
+    /// None until the extent tree has been read.
+    tables: Option<&'a TreeBlocks>,
+    seen: HashSet<u64>,
+    /// Blocks seen before the extent tree was.
+    early: Vec<Meta>,
+    /// Log trees are in no extent tree.
+    counting: bool,
+    pub(crate) complete: bool,
+}
+
+/// A child as its parent describes it.
+struct Child {
+    want: Expected,
+    upper: Option<Key>,
+}
+
+impl<'a> Walker<'a> {
+    pub(crate) fn new(reader: &'a Reader<'a>, references: &'a References, threads: usize) -> Self {
+        Self {
+            reader,
+            references,
+            threads: threads.max(1),
+            tables: None,
+            seen: HashSet::new(),
+            early: Vec::new(),
+            counting: true,
+            complete: true,
+        }
+    }
+
+    /// The extent tree has been read; judges the blocks that were visited before.
+    pub(crate) fn set_tables(&mut self, tables: &'a TreeBlocks) {
+        self.tables = Some(tables);
+        for meta in std::mem::take(&mut self.early) {
+            self.compare(&meta);
+        }
+    }
+
+    pub(crate) fn blocks_seen(&self) -> u64 {
+        self.seen.len() as u64
+    }
+
+    /// From here on trees have no extent items.
+    pub(crate) fn stop_counting(&mut self) {
+        self.counting = false;
+    }
+
+    /// Walks one tree. False when a part of it could not be read.
+    ///
+    /// # Errors
+    /// The volume cannot read this kind of chunk at all.
+    pub(crate) fn walk<T: Send>(
+        &mut self,
+        root: &Root,
+        digest: Digest<'_, T>,
+        sequence: &mut dyn Sequence<T>,
+    ) -> Result<bool> {
+        let before = std::mem::replace(&mut self.complete, true);
+        let want = Expected {
+            logical: root.logical,
+            level: Some(root.level),
+            generation: Some(root.generation),
+            owner: Some(root.tree),
+            first_key: None,
+            fsid: self.reader.fsid,
+            checksum: self.reader.checksum,
+        };
+        if self.counting {
+            let by = match root.tree {
+                TreeId::TREE_RELOC => ExtentRef::SharedBlock { parent: root.logical },
+                tree => ExtentRef::TreeBlock { root: tree },
+            };
+            self.references.find(Reference::new(root.logical, 0, &by));
+        }
+        self.descend(&Child { want, upper: None }, root, root.dropped.is_some(), digest, sequence)?;
+        let whole = self.complete;
+        self.complete &= before;
+        Ok(whole)
+    }
+
+    /// Visits one block and what is below. `spine`: the block lies on the path to where dropping has come.
+    fn descend<T: Send>(
+        &mut self,
+        child: &Child,
+        root: &Root,
+        spine: bool,
+        digest: Digest<'_, T>,
+        sequence: &mut dyn Sequence<T>,
+    ) -> Result<()> {
+        let first = !self.seen.contains(&child.want.logical.get());
+        if !first {
+            match sequence.again(&child.want, child.upper) {
+                Again::Known => return Ok(()),
+                Again::Walk => {}
+                Again::Twice => {
+                    let place = Place::block(root.tree, child.want.logical, child.want.level);
+                    self.reader.sink.add(Problem::BlockTwice, place, "");
+                    self.hole(sequence);
+                    return Ok(());
+                }
+            }
+        }
+        self.seen.insert(child.want.logical.get());
+        if child.want.level == Some(0) {
+            let outcome = digest_leaf(self.reader, self.tables, child, root.tree, first, digest)?;
+            self.take_leaf(outcome, sequence);
+            return Ok(());
+        }
+        let Some(bytes) = self.reader.block(&child.want, child.upper)? else {
+            self.hole(sequence);
+            return Ok(());
+        };
+        let node = BlockRef::new(&bytes);
+        let meta = Meta::new(node, first);
+        self.note(&meta);
+        sequence.begin(&meta);
+        self.children(node, child, root, spine, first, digest, sequence)?;
+        sequence.end(&meta);
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call site, and every argument is of the recursion
+    fn children<T: Send>(
+        &mut self,
+        node: BlockRef<'_>,
+        parent: &Child,
+        root: &Root,
+        spine: bool,
+        first: bool,
+        digest: Digest<'_, T>,
+        sequence: &mut dyn Sequence<T>,
+    ) -> Result<()> {
+        let from = match root.dropped {
+            Some((key, level)) if spine && node.level() >= level => node.child_slot(&key),
+            _ => 0,
+        };
+        let level = node.level() - 1;
+        let children: Vec<Child> =
+            (from..node.count()).map(|slot| child_at(node, slot, parent, level)).collect();
+        if first && self.counting {
+            let by = match self.tables.is_some_and(|tables| tables.full_backref(node.logical())) {
+                true => ExtentRef::SharedBlock { parent: node.logical() },
+                false => ExtentRef::TreeBlock { root: node.owner() },
+            };
+            for child in &children {
+                self.references.find(Reference::new(child.want.logical, 0, &by));
+            }
+        }
+        if level > 0 {
+            for (index, child) in children.iter().enumerate() {
+                self.descend(child, root, spine && index == 0, digest, sequence)?;
+            }
+            return Ok(());
+        }
+        let batch = usize::try_from(BATCH_BYTES / self.reader.node_size).unwrap_or(usize::MAX).max(1);
+        children.chunks(batch).try_for_each(|batch| self.leaves(batch, root, digest, sequence))
+    }
+
+    /// Reads the leaves that were not seen before with several threads, then takes all in order.
+    fn leaves<T: Send>(
+        &mut self,
+        batch: &[Child],
+        root: &Root,
+        digest: Digest<'_, T>,
+        sequence: &mut dyn Sequence<T>,
+    ) -> Result<()> {
+        let fresh: Vec<bool> =
+            batch.iter().map(|child| self.seen.insert(child.want.logical.get())).collect();
+        let wanted: Vec<&Child> =
+            batch.iter().zip(&fresh).filter(|(_, fresh)| **fresh).map(|(child, _)| child).collect();
+        let (reader, tables, tree) = (self.reader, self.tables, root.tree);
+        let read = |child: &&Child| digest_leaf(reader, tables, child, tree, true, digest);
+        let mut outcomes = in_parallel(self.threads, &wanted, &read).into_iter();
+        for (child, fresh) in batch.iter().zip(fresh) {
+            match outcomes.next_if(fresh) {
+                Some(outcome) => self.take_leaf(outcome?, sequence),
+                None => self.descend(child, root, false, digest, sequence)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn take_leaf<T>(&mut self, outcome: Option<(Meta, T)>, sequence: &mut dyn Sequence<T>) {
+        match outcome {
+            Some((meta, digest)) => {
+                self.note(&meta);
+                sequence.leaf(&meta, digest);
+            }
+            None => self.hole(sequence),
+        }
+    }
+
+    fn hole<T>(&mut self, sequence: &mut dyn Sequence<T>) {
+        self.complete = false;
+        sequence.hole();
+    }
+
+    /// A block was read.
+    fn note(&mut self, meta: &Meta) {
+        if !meta.first || !self.counting {
+            return;
+        }
+        match self.tables {
+            Some(_) => self.compare(meta),
+            None => self.early.push(*meta),
+        }
+    }
+
+    /// The block against its extent item. That there is one at all is a matter of references.
+    fn compare(&self, meta: &Meta) {
+        let Some(tables) = self.tables else { return };
+        let Some(extent) = tables.blocks.get(&meta.logical.get()) else { return };
+        let place = Place::block(meta.owner, meta.logical, Some(meta.level));
+        if extent.level != meta.level {
+            let message = format!("extent item of level {}, want {}", extent.level, meta.level);
+            self.reader.sink.add(Problem::ExtentLevel, place.clone(), message);
+        }
+        let owner = meta.owner.get();
+        let listed = match tables.owners.get(&meta.logical.get()) {
+            Some(owners) => owners.contains(&owner),
+            None => extent.owner == owner,
+        };
+        if !extent.full_backref && !listed && meta.owner != TreeId::TREE_RELOC {
+            let message = format!("no reference by tree {}", owner.cast_signed());
+            self.reader.sink.add(Problem::ExtentOwner, place, message);
+        }
+    }
+}
+
+/// `next`, if the flag is set.
+trait NextIf: Iterator {
+    fn next_if(&mut self, wanted: bool) -> Option<Self::Item>;
+}
+
+impl<I: Iterator> NextIf for I {
+    fn next_if(&mut self, wanted: bool) -> Option<I::Item> {
+        if wanted { self.next() } else { None }
+    }
+}
+
+fn child_at(node: BlockRef<'_>, slot: usize, parent: &Child, level: u8) -> Child {
+    let (logical, generation) = node.child(slot);
+    let next = (slot + 1 < node.count()).then(|| node.key(slot + 1));
+    let want = Expected {
+        logical,
+        level: Some(level),
+        generation: Some(generation),
+        first_key: Some(node.key(slot)),
+        ..parent.want
+    };
+    Child { want, upper: next.or(parent.upper) }
+}
+
+fn digest_leaf<T>(
+    reader: &Reader<'_>,
+    tables: Option<&TreeBlocks>,
+    child: &Child,
+    tree: TreeId,
+    first: bool,
+    digest: Digest<'_, T>,
+) -> Result<Option<(Meta, T)>> {
+    let Some(bytes) = reader.block(&child.want, child.upper)? else { return Ok(None) };
+    let block = BlockRef::new(&bytes);
+    let full_backref = tables.is_some_and(|tables| tables.full_backref(block.logical()));
+    let digest = digest(&Leaf { block, tree, first, full_backref });
+    Ok(Some((Meta::new(block, first), digest)))
+}
+
+/// Does `work` on every item, on several threads; the results are in order.
+pub(crate) fn in_parallel<I: Sync, T: Send>(
+    threads: usize,
+    items: &[I],
+    work: &(dyn Fn(&I) -> T + Sync),
+) -> Vec<T> {
+    if threads < 2 || items.len() < BATCH_PARALLEL_MIN {
+        return items.iter().map(work).collect();
+    }
+    let share = items.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        let mut shares = items.chunks(share);
+        let own = shares.next().unwrap_or_default();
+        let others: Vec<_> =
+            shares.map(|share| scope.spawn(move || share.iter().map(work).collect::<Vec<T>>())).collect();
+        let mut results: Vec<T> = items[..own.len()].iter().map(work).collect();
+        for other in others {
+            match other.join() {
+                Ok(more) => results.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    })
+}

@@ -1,0 +1,168 @@
+//! An image that is damaged on purpose: finds items, changes bytes in all copies, and seals checksums again.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use creamery_base::{Generation, Logical, TreeId, Wait};
+use creamery_check::{CheckOptions, NoProgress, Report, check};
+use creamery_device::{Access, FileDevice};
+use creamery_format::{
+    BlockRef, Expected, Key, KeyType, RawRootItem, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
+    Superblock, seal,
+};
+use creamery_volume::{Chunk, Mode, Volume};
+
+/// An open image.
+pub(crate) struct Image {
+    path: PathBuf,
+    pub(crate) volume: Volume,
+}
+
+/// Where an item is, and what it has.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    pub(crate) block: Logical,
+    pub(crate) slot: usize,
+    pub(crate) key: Key,
+    pub(crate) data: Vec<u8>,
+}
+
+fn volume(path: &Path) -> Result<Volume> {
+    let device = FileDevice::open(path, Access::ReadOnly)?;
+    Ok(Volume::open(vec![Arc::new(device)], Mode::ReadOnly)?)
+}
+
+/// Opens and checks as the program does.
+pub(crate) fn checked(path: &Path, check_data_csum: bool) -> Result<Report, creamery_base::Error> {
+    let device = FileDevice::open(path, Access::ReadOnly)?;
+    let volume = Volume::open(vec![Arc::new(device)], Mode::ReadOnly)?;
+    check(&volume, &CheckOptions { check_data_csum, threads: 2, ..CheckOptions::default() }, &NoProgress)
+}
+
+impl Image {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let image = Self { path: path.to_owned(), volume: volume(path)? };
+        for item in image.items(TreeId::CHUNK)? {
+            if item.key.kind == KeyType::CHUNK_ITEM {
+                let sector = image.volume.sector_size();
+                let chunk = Chunk::from_item(Logical::new(item.key.offset), &item.data, sector)?;
+                image.volume.push_chunk(chunk)?;
+            }
+        }
+        Ok(image)
+    }
+
+    pub(crate) fn check(&self) -> Result<Report> {
+        Ok(checked(&self.path, true)?)
+    }
+
+    fn root(&self, tree: TreeId) -> Result<Logical> {
+        let superblock = self.volume.superblock();
+        match tree {
+            TreeId::ROOT => Ok(superblock.root().0),
+            TreeId::CHUNK => Ok(superblock.chunk_root().0),
+            _ => {
+                let items = self.items(TreeId::ROOT)?;
+                let found = items
+                    .iter()
+                    .find(|it| it.key.kind == KeyType::ROOT_ITEM && it.key.objectid == tree.objectid());
+                let item = found.with_context(|| format!("no tree {tree}"))?;
+                Ok(RawRootItem::from_item(&item.data)?.root())
+            }
+        }
+    }
+
+    pub(crate) fn block(&self, logical: Logical) -> Result<Vec<u8>> {
+        let want = Expected {
+            logical,
+            level: None,
+            generation: None,
+            owner: None,
+            first_key: None,
+            fsid: self.volume.metadata_uuid(),
+            checksum: self.volume.checksum_type(),
+        };
+        Ok(self.volume.read_tree_block(logical, &want, Wait::Yes)?.to_vec())
+    }
+
+    /// Addresses of all blocks of a tree, the root first.
+    pub(crate) fn blocks(&self, tree: TreeId) -> Result<Vec<Logical>> {
+        let mut found = vec![self.root(tree)?];
+        let mut seen = HashSet::new();
+        let mut next = 0;
+        while let Some(logical) = found.get(next).copied() {
+            next += 1;
+            let bytes = self.block(logical)?;
+            let block = BlockRef::new(&bytes);
+            if !block.is_leaf() {
+                let children = (0..block.count()).map(|slot| block.child(slot).0);
+                found.extend(children.filter(|child| seen.insert(*child)));
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn items(&self, tree: TreeId) -> Result<Vec<Item>> {
+        let mut items = Vec::new();
+        for logical in self.blocks(tree)? {
+            let bytes = self.block(logical)?;
+            let block = BlockRef::new(&bytes);
+            if block.is_leaf() {
+                items.extend((0..block.count()).map(|slot| Item {
+                    block: logical,
+                    slot,
+                    key: block.key(slot),
+                    data: block.data(slot).to_vec(),
+                }));
+            }
+        }
+        items.sort_by_key(|item| item.key);
+        Ok(items)
+    }
+
+    /// Writes a block to all its places, as it is.
+    pub(crate) fn write(&self, logical: Logical, bytes: &[u8]) -> Result<()> {
+        let file = File::options().write(true).open(&self.path)?;
+        for mirror in self.volume.map(logical, bytes.len() as u64)?.mirrors() {
+            let [piece] = &mirror[..] else { bail!("a striped image") };
+            file.write_all_at(bytes, piece.at.offset)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a block and seals it again.
+    pub(crate) fn change(&self, logical: Logical, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        let mut bytes = self.block(logical)?;
+        edit(&mut bytes);
+        seal(&mut bytes, self.volume.checksum_type());
+        self.write(logical, &bytes)
+    }
+
+    /// Changes all superblock copies.
+    pub(crate) fn change_superblocks(&self, edit: impl Fn(&mut RawSuperblock)) -> Result<()> {
+        let file = File::options().read(true).write(true).open(&self.path)?;
+        let len = file.metadata()?.len();
+        for at in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SUPERBLOCK_LEN as u64 <= len) {
+            let mut bytes = vec![0; SUPERBLOCK_LEN];
+            file.read_exact_at(&mut bytes, at)?;
+            let mut superblock = Superblock::from_bytes(&bytes, at)?;
+            edit(superblock.raw_mut());
+            file.write_all_at(&superblock.to_bytes(at), at)?;
+        }
+        Ok(())
+    }
+
+    /// Changes bytes at a place of the device.
+    pub(crate) fn poke(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        Ok(File::options().write(true).open(&self.path)?.write_all_at(bytes, at)?)
+    }
+}
+
+/// The generation in a block, for edits.
+pub(crate) fn generation(bytes: &[u8]) -> Generation {
+    BlockRef::new(bytes).generation()
+}

@@ -1,0 +1,82 @@
+//! Random damage with good checksums: whatever is found, it is found soon and without a panic, and the image stays
+//! as it was.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use creamery_base::TreeId;
+use creamery_check::{CheckOptions, NoProgress, check};
+use creamery_device::{Access, FileDevice};
+use creamery_testkit::harness::Case;
+use creamery_testkit::{Random, Run};
+use creamery_volume::{Mode, Volume};
+
+use crate::image::Image;
+use crate::shapes;
+
+const ROUNDS: u64 = 150;
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::new("mutation/resealed-blocks", &shapes::NEEDS, |bench| {
+        let base = shapes::make(&bench.scratch, &["-n", "4096"], "")?;
+        let damaged = bench.scratch.file("damaged.img");
+        let trees = [1, 2, 3, 4, 5, 7, 9, 10, 256].map(TreeId::new);
+        let seed = 20_260_801;
+        let mut random = Random::new(seed);
+        let mut noticed = 0;
+        for round in 0..ROUNDS {
+            shapes::copy(&base, &damaged)?;
+            let image = Image::open(&base)?;
+            let target = Image::open(&damaged)?;
+            for _ in 0..=random.below(4) {
+                let tree = trees[random.below(trees.len() as u64) as usize];
+                let blocks = image.blocks(tree)?;
+                let block = blocks[random.below(blocks.len() as u64) as usize];
+                let mut bytes = image.block(block)?;
+                for _ in 0..=random.below(6) {
+                    mutate(&mut random, &mut bytes);
+                }
+                creamery_format::seal(&mut bytes, image.volume.checksum_type());
+                target.write(block, &bytes)?;
+            }
+            drop((image, target));
+            let before = Run::new("sha256sum").arg(&damaged).ok()?.stdout;
+            let start = Instant::now();
+            let found = look(&damaged)?;
+            ensure!(start.elapsed() < LIMIT, "round {round} of seed {seed} took {:?}", start.elapsed());
+            noticed += u64::from(found);
+            ensure!(Run::new("sha256sum").arg(&damaged).ok()?.stdout == before, "round {round} wrote");
+        }
+        ensure!(noticed > ROUNDS * 3 / 4, "only {noticed} of {ROUNDS} mutations were noticed");
+        Ok(())
+    })]
+}
+
+/// Whether anything is wrong; that the image cannot be opened counts.
+fn look(path: &std::path::Path) -> Result<bool> {
+    let device = FileDevice::open(path, Access::ReadOnly)?;
+    let Ok(volume) = Volume::open(vec![std::sync::Arc::new(device)], Mode::ReadOnly) else { return Ok(true) };
+    let options = CheckOptions { check_data_csum: true, threads: 2, ..CheckOptions::default() };
+    Ok(check(&volume, &options, &NoProgress).map_or(true, |report| !report.findings.is_empty()))
+}
+
+/// Numbers that are likely to reach a limit, at likely places.
+fn mutate(random: &mut Random, bytes: &mut [u8]) {
+    let head = 101 + random.below(40) as usize * 25;
+    let at = match random.below(3) {
+        0 => (head + random.below(25) as usize).min(bytes.len() - 8),
+        1 => 48 + random.below(53) as usize,
+        _ => random.below(bytes.len() as u64 - 8) as usize,
+    };
+    match random.below(5) {
+        0 => bytes[at] ^= 1 << random.below(8),
+        1 => bytes[at..at + 8].fill(0xff),
+        2 => bytes[at..at + 8].fill(0),
+        3 => bytes[at] = random.below(256) as u8,
+        _ => {
+            let from = random.below(bytes.len() as u64 - 8) as usize;
+            bytes.copy_within(from..from + 8, at);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Images that the kernel made, with something of everything in them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use creamery_testkit::{Judge, LoopMount, Run, Scratch};
+
+/// What making one needs.
+pub(crate) const NEEDS: [Judge; 4] =
+    [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+
+/// Small enough to be copied for every kind of damage.
+const FILL: &str = r#"
+set -e
+mkdir d e
+for i in $(seq 1 400); do echo "content $i" > d/file-with-a-name-$i; done
+for i in $(seq 1 60); do ln d/file-with-a-name-1 e/a-hard-link-with-a-rather-long-name-to-fill-$i; done
+head -c 3000000 /dev/urandom > big
+sync
+for i in $(seq 1 120); do head -c 4096 /dev/urandom | dd of=frag bs=4k seek=$((i*2)) conv=notrunc status=none; done
+cp --reflink=always big clone
+head -c 12288 /dev/urandom | dd of=clone bs=4k seek=100 conv=notrunc status=none
+truncate -s 5M sparse
+fallocate -l 1M pre
+head -c 8192 /dev/urandom | dd of=pre bs=4k seek=10 conv=notrunc status=none
+touch nocow; chattr +C nocow; head -c 200000 /dev/urandom > nocow
+ln -s target symlink; mkfifo fifo; mknod device c 1 3; setfattr -n user.x -v y big 2>/dev/null || true
+btrfs -q subvolume create sub
+for i in $(seq 1 150); do head -c $((i*97)) /dev/urandom > sub/f$i; done
+btrfs -q subvolume create sub/nested; echo x > sub/nested/y
+btrfs -q subvolume snapshot . snap1
+btrfs -q subvolume snapshot sub snap2
+rm d/file-with-a-name-3*; echo new > snap2/f7; echo y >> snap1/big
+btrfs -q subvolume snapshot snap1 snap3
+rm snap3/clone; rm -f snap1/e/*-2*; fallocate -p -o 40960 -l 81920 big
+btrfs -q subvolume delete -c snap2 >/dev/null
+sync
+"#;
+
+/// An image made with these options of mkfs.btrfs and of mount, filled and unmounted.
+pub(crate) fn make(scratch: &Scratch, mkfs: &[&str], mount: &str) -> Result<PathBuf> {
+    let image = scratch.file("made.img");
+    let file = std::fs::File::create(&image)?;
+    file.set_len(300 << 20)?;
+    drop(file);
+    Run::new("mkfs.btrfs").arg("-q").args(mkfs).arg(&image).ok()?;
+    let mounted = LoopMount::mount(&image, &scratch.file("mounted"), mount)?;
+    Run::new("bash").args(["-c", FILL]).within(mounted.dir()).ok()?;
+    mounted.unmount()?;
+    Ok(image)
+}
+
+/// A sparse copy.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    Run::new("cp").arg("--sparse=always").arg(from).arg(to).ok().map(drop)
+}
