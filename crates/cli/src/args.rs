@@ -113,7 +113,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "rootdir", help_heading = "Creation")]
     pub(crate) subvol: Vec<OsString>,
 
-    /// Cut the finished filesystem to the size it needs.
+    /// Cut the finished filesystem to the size it needs; -b is the most it may take on the way.
     #[arg(long, requires = "rootdir", help_heading = "Creation")]
     pub(crate) shrink: bool,
 

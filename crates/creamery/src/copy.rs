@@ -181,8 +181,25 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
+        if directory && std::sync::Arc::ptr_eq(&self.fs, &other.fs) {
+            self.refuse_into_itself(id, dir).map_err(at(from))?;
+        }
         let mut sink = ImageSink { to: &other.fs, archive: options.archive, links: HashMap::new() };
         self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
+    }
+
+    /// A directory that is copied into itself would never end.
+    fn refuse_into_itself(&self, source: InodeId, mut into: InodeId) -> Result<()> {
+        loop {
+            if into == source {
+                return Err(Error::invalid("a directory cannot be copied into itself"));
+            }
+            let above = self.fs.parent(into, Wait::Yes)?;
+            if above == into {
+                return Ok(());
+            }
+            into = above;
+        }
     }
 
     /// The inode that is copied, and whether it is a directory.

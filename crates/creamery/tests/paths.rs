@@ -205,6 +205,21 @@ fn a_copy_over_what_is_there_replaces_files_and_merges_directories() {
 }
 
 #[test]
+fn a_copy_within_one_image_works_but_not_into_itself() {
+    let Fixture { fs, .. } = fixture();
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/a/b/file", "content").unwrap();
+    fs.copy_between("/a", &fs, "/copy", EVERYTHING, &NoProgress).unwrap();
+    assert_eq!(fs.read_to_string("/copy/b/file").unwrap(), "content");
+    for into in ["/a/b", "/a", "/a/new"] {
+        assert_eq!(kind(fs.copy_between("/a", &fs, into, EVERYTHING, &NoProgress)), ErrorKind::InvalidInput);
+    }
+    assert_eq!(kind(fs.copy_between("/", &fs, "/copy", EVERYTHING, &NoProgress)), ErrorKind::InvalidInput);
+    assert_eq!(fs.copy("/a/b/file", "/plain").unwrap(), 7);
+    assert_eq!(fs.read("/plain").unwrap(), b"content");
+}
+
+#[test]
 fn an_archive_copy_keeps_everything_both_ways() {
     let Fixture { fs, dir } = fixture();
     fs.create_dir("/tree").unwrap();

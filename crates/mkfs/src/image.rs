@@ -34,7 +34,10 @@ const INODES: usize = 4096;
 
 /// Makes a filesystem at `path`, an image file or a block device, and fills it with what `rootdir` names.
 ///
-/// A file that does not exist is created: of [`MkfsOptions::total_bytes`], or as large as the content needs.
+/// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`], or as much as the content needs with
+/// room to spare: a guess from a first walk over the source, doubled as long as it proves too low. The file is sparse,
+/// so the room costs nothing. [`RootdirOptions::shrink`] begins with the same guess and cuts the filesystem to the end
+/// of its last chunk in the end.
 ///
 /// ```
 /// use creamery_base::SystemEnv;

@@ -117,7 +117,7 @@ impl Bar {
     fn new() -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(Duration::from_millis(100));
-        bar.set_message("measuring");
+        bar.set_message("reading the source");
         Self(bar)
     }
 }
