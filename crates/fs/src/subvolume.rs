@@ -115,12 +115,15 @@ impl Subvolume {
     }
 }
 
-/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree).
+const BEFORE_FIRST_FREE: ObjectId = ObjectId::new(ObjectId::FIRST_FREE.get() - 1);
+
+/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree); the one before the first
+/// when there is none.
 pub(crate) fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
     let cursor = tree.cursor_at_or_before(&keys::last_of(ObjectId::LAST_FREE), Wait::Yes)?;
     Ok(match cursor.item() {
-        Some((key, _)) if key.objectid <= ObjectId::LAST_FREE => key.objectid.max(ObjectId::FIRST_FREE),
-        _ => ObjectId::FIRST_FREE,
+        Some((key, _)) if key.objectid <= ObjectId::LAST_FREE => key.objectid.max(BEFORE_FIRST_FREE),
+        _ => BEFORE_FIRST_FREE,
     })
 }
 
