@@ -150,3 +150,80 @@ impl Tree {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use creamery_base::ObjectId;
+    use creamery_format::{BlockMut, Key, KeyType};
+
+    const NODE: usize = 4096;
+    const CAPACITY: usize = NODE - creamery_format::HEADER_LEN;
+
+    /// A leaf with items of these data sizes.
+    fn leaf(sizes: &[usize]) -> Vec<u8> {
+        let mut bytes = vec![0; NODE];
+        let mut block = BlockMut::new(&mut bytes);
+        for (slot, &size) in sizes.iter().enumerate() {
+            let key = Key::new(ObjectId::new(slot as u64), KeyType::new(100), 0);
+            block.insert_items(slot, &[(key, size)]);
+        }
+        bytes
+    }
+
+    fn cut(sizes: &[usize], slot: usize, room: usize, found: bool, left: usize, right: usize) -> Option<Cut> {
+        let bytes = leaf(sizes);
+        let insertion = Insertion { slot, room, found };
+        Room { left, right, capacity: CAPACITY }.best_cut(BlockRef::new(&bytes), insertion)
+    }
+
+    #[test]
+    fn a_split_is_even_with_the_new_item_counted_in() {
+        let sizes = [475; 7]; // 500 bytes each with the header
+        assert_eq!(cut(&sizes, 2, 1000, false, 0, 0), Some(Cut { at: 2, goes_left: true }));
+        assert_eq!(cut(&sizes, 6, 1000, false, 0, 0), Some(Cut { at: 4, goes_left: false }));
+    }
+
+    #[test]
+    fn an_item_behind_all_others_starts_a_leaf_of_its_own() {
+        assert_eq!(cut(&[475; 7], 7, 500, false, 0, 0), Some(Cut { at: 7, goes_left: false }));
+    }
+
+    #[test]
+    fn an_item_before_all_others_may_take_the_left_leaf_alone() {
+        let whole = CAPACITY;
+        assert_eq!(cut(&[475; 7], 0, whole, false, 0, 0), Some(Cut { at: 0, goes_left: true }));
+    }
+
+    #[test]
+    fn an_item_that_fits_beside_neither_half_has_no_cut() {
+        assert_eq!(cut(&[1875, 1875], 1, CAPACITY - 100, false, 0, 0), None);
+    }
+
+    #[test]
+    fn a_growing_item_stays_on_its_side() {
+        let found = cut(&[475; 7], 3, 900, true, 0, 0).expect("a cut");
+        assert_eq!(found.goes_left, 3 < found.at);
+    }
+
+    #[test]
+    fn what_a_sibling_holds_counts() {
+        let sizes = [475; 7];
+        assert_eq!(cut(&sizes, 3, 500, false, 0, CAPACITY - 400), None);
+        let found = cut(&sizes, 3, 500, false, 0, 1000).expect("room in the sibling");
+        assert!(found.at >= 4, "{found:?}");
+    }
+
+    #[test]
+    fn every_cut_keeps_both_sides_within_a_leaf() {
+        for slot in 0..=7 {
+            for room in (25..3900).step_by(125) {
+                let Some(Cut { at, goes_left }) = cut(&[475; 7], slot, room, false, 0, 0) else { continue };
+                let left = at * 500 + if goes_left { room } else { 0 };
+                let right = (7 - at) * 500 + if goes_left { 0 } else { room };
+                assert!(left <= CAPACITY && right <= CAPACITY, "slot {slot} room {room}: {left} {right}");
+                assert!(slot == at || (slot < at) == goes_left, "slot {slot} room {room}: cut at {at}");
+            }
+        }
+    }
+}
