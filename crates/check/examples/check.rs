@@ -22,7 +22,8 @@ fn main() -> std::process::ExitCode {
             },
         }
     }
-    let outcome = Volume::open(devices, Mode::ReadOnly).and_then(|volume| check(&volume, &options, &NoProgress));
+    let outcome =
+        Volume::open(devices, Mode::ReadOnly).and_then(|volume| check(&volume, &options, &NoProgress));
     match &outcome {
         Ok(report) => {
             report.findings.iter().for_each(|finding| println!("{finding}"));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use creamery_base::{DevId, Logical, TreeId, Uuid};
 use creamery_format::{
-    BlockGroupFlags, BlockRef, Key, KeyType, RawDevExtent, RawDevItem, SUPERBLOCK_OFFSETS, STRIPE_LEN,
+    BlockGroupFlags, BlockRef, Key, KeyType, RawDevExtent, RawDevItem, STRIPE_LEN, SUPERBLOCK_OFFSETS,
 };
 use creamery_volume::{Chunk, Volume};
 use zerocopy::FromBytes;
@@ -54,7 +54,8 @@ impl ChunkTable {
             let copies = (chunk.stripes.len() as u64 / columns.max(1)).max(1);
             let column = number as u64 / copies;
             for at in SUPERBLOCK_OFFSETS {
-                let Some(inside) = at.checked_sub(stripe.offset).filter(|inside| *inside < stripe_bytes) else {
+                let Some(inside) = at.checked_sub(stripe.offset).filter(|inside| *inside < stripe_bytes)
+                else {
                     continue;
                 };
                 let (row, rest) = (inside / STRIPE_LEN, inside % STRIPE_LEN);
@@ -199,7 +200,8 @@ impl ChunkTree {
         for chunk in self.chunks.values() {
             for stripe in &chunk.stripes {
                 let place = (stripe.dev.get(), stripe.offset);
-                let stripe_name = || format!("chunk {} at device {} offset {}", chunk.start, place.0, place.1);
+                let stripe_name =
+                    || format!("chunk {} at device {} offset {}", chunk.start, place.0, place.1);
                 if !self.devices.contains_key(&stripe.dev.get()) {
                     sink.add(Problem::DeviceMissing, Place::default(), stripe_name());
                 }

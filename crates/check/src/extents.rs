@@ -152,11 +152,7 @@ impl<'a> ExtentSequence<'a> {
             self.say(Problem::ExtentOverlap, place.clone(), message);
         }
         if is_tree && len != self.node_size {
-            self.say(
-                Problem::ExtentLength,
-                place.clone(),
-                format!("found {len}, want {}", self.node_size),
-            );
+            self.say(Problem::ExtentLength, place.clone(), format!("found {len}, want {}", self.node_size));
         }
         if generation > self.generation.saturating_add(1) {
             let message = format!("found {generation}, want at most {}", self.generation);

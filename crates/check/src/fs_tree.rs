@@ -110,8 +110,7 @@ fn item(
                 group.add_entry(hashed, entry.name.len(), by_index);
                 if by_index && to.kind == KeyType::INODE_ITEM {
                     let child = to.objectid.get();
-                    links.links =
-                        links.links.wrapping_add(link_hash(ino, key.offset, entry.name, child));
+                    links.links = links.links.wrapping_add(link_hash(ino, key.offset, entry.name, child));
                     links.types = links.types.wrapping_add(type_hash(child, entry.kind));
                 }
             }

@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 
 use creamery_base::{ObjectId, Result};
-use creamery_format::{
-    DirEntries, FileType, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeItem,
-};
+use creamery_format::{DirEntries, FileType, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeItem};
 use zerocopy::FromBytes;
 
 use crate::hash;
@@ -62,7 +60,7 @@ impl Sequence<Vec<(u64, Note)>> for Inodes {
 pub(crate) fn explain(reader: &Reader<'_>, root: &Root, inodes: u64, memory_limit: u64) -> Result<()> {
     let shares = (inodes.saturating_mul(INODE_BYTES) / memory_limit.max(1)).saturating_add(1).min(4096);
     for share in 0..shares {
-        let mine = |ino: u64| shares == 1 || hash::numbers(5, &[ino]) >> 1 % shares == share;
+        let mine = |ino: u64| shares == 1 || (hash::numbers(5, &[ino]) >> 1) % shares == share;
         let references = References::new();
         let mut walker = Walker::new(reader, &references, 1);
         walker.stop_counting();
@@ -136,8 +134,7 @@ impl Inode {
         for (dir, index, name, kind) in &self.entries {
             let place = || key(*dir, KeyType::DIR_INDEX, *index);
             let shown = String::from_utf8_lossy(name);
-            let has_ref =
-                self.refs.iter().any(|it| (it.0, it.1, &it.2) == (*dir, *index, name));
+            let has_ref = self.refs.iter().any(|it| (it.0, it.1, &it.2) == (*dir, *index, name));
             match self.item {
                 None => {
                     let message = format!("'{shown}' names inode {ino}");
@@ -145,8 +142,7 @@ impl Inode {
                     continue;
                 }
                 Some((Some(want), _)) if want.to_disk() != *kind => {
-                    let message =
-                        format!("'{shown}' of inode {ino}, found {kind}, want {}", want.to_disk());
+                    let message = format!("'{shown}' of inode {ino}, found {kind}, want {}", want.to_disk());
                     sink.add(Problem::EntryType, place(), message);
                 }
                 Some(_) => {}

@@ -140,7 +140,8 @@ impl<'a> Reader<'a> {
                     outcome.is_ok() && checksum(self.checksum, bytes).as_bytes(self.checksum) == want;
                 if !good[number] {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
-                    let problem = if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
+                    let problem =
+                        if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
                     failed_before.push((number, problem, format!("copy at {name}: {why}")));
                 }
             }

@@ -219,12 +219,7 @@ pub(crate) struct Sink {
 
 impl Sink {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            kept: Mutex::new(Vec::new()),
-            errors: AtomicU64::new(0),
-            warnings: AtomicU64::new(0),
-        }
+        Self { limit, kept: Mutex::new(Vec::new()), errors: AtomicU64::new(0), warnings: AtomicU64::new(0) }
     }
 
     pub(crate) fn add(&self, problem: Problem, place: Place, message: impl Into<String>) {

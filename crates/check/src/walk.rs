@@ -314,8 +314,7 @@ impl<'a> Walker<'a> {
         digest: Digest<'_, T>,
         sequence: &mut dyn Sequence<T>,
     ) -> Result<()> {
-        let fresh: Vec<bool> =
-            batch.iter().map(|child| self.seen.insert(child.want.logical.get())).collect();
+        let fresh: Vec<bool> = batch.iter().map(|child| self.seen.insert(child.want.logical.get())).collect();
         let wanted: Vec<&Child> =
             batch.iter().zip(&fresh).filter(|(_, fresh)| **fresh).map(|(child, _)| child).collect();
         let (reader, tables, tree) = (self.reader, self.tables, root.tree);

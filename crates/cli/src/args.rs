@@ -40,12 +40,13 @@ pub(crate) enum Command {
 
 /// Make a new filesystem, empty or filled from a directory.
 ///
-/// The options are those of mkfs.btrfs for one device, and so are the defaults (of version 6.19: free space tree,
-/// block group tree, no holes, DUP metadata on one device). An image file that does not exist is created, as large
-/// as -b says or as its content needs.
+/// The options are those of mkfs.btrfs for one device, and so are the defaults (of version
+/// 6.19: free space tree, block group tree, no holes, DUP metadata on one device). An image
+/// file that does not exist is created, as large as -b says or as its content needs.
 ///
-/// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since 1970) is set and -U is
-/// given: access, change and birth times become that time, and newer modification times too.
+/// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since
+/// 1970) is set and -U is given: access, change and birth times become that time, and newer
+/// modification times too.
 ///
 /// Examples:
 ///   creamery mkfs -b 10G -L backup disk.img
@@ -54,7 +55,7 @@ pub(crate) enum Command {
 #[command(verbatim_doc_comment)]
 pub(crate) struct MkfsArgs {
     /// Image file or block device.
-    #[arg(value_name = "IMAGE|DEVICE", required_unless_present = "list_features")]
+    #[arg(value_name = "IMAGE|DEVICE")]
     pub(crate) target: Option<PathBuf>,
 
     /// Name of the filesystem, at most 255 bytes.
@@ -113,7 +114,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "rootdir", help_heading = "Creation")]
     pub(crate) subvol: Vec<OsString>,
 
-    /// Cut the finished filesystem to the size it needs.
+    /// Cut the finished filesystem to the size it needs; -b is the most it may take on the way.
     #[arg(long, requires = "rootdir", help_heading = "Creation")]
     pub(crate) shrink: bool,
 
@@ -210,9 +211,10 @@ pub(crate) struct StatArgs {
 
 /// Copy files into an image, out of it, or between images.
 ///
-/// Each end is a path of the host or IMAGE:/PATH. When the destination is a directory the copies go into it;
-/// a source that ends with "/." copies the content of the directory, as with cp(1). Without -a a copy gets the
-/// permissions of its source, the time of the copy and, in an image, owner 0:0.
+/// Each end is a path of the host or IMAGE:/PATH. When the destination is a directory the
+/// copies go into it; a source that ends with "/." copies the content of the directory, as
+/// with cp(1). Without -a a copy gets the permissions of its source, the time of the copy
+/// and, in an image, owner 0:0.
 ///
 /// Examples:
 ///   creamery cp -a ./rootfs/. disk.img:/

@@ -1,1 +1,57 @@
-fn main() {}
+//! The `creamery` program: arguments in, words out. What they mean is the library's business.
+
+mod args;
+mod commands;
+mod failure;
+mod images;
+mod json;
+mod output;
+mod place;
+mod size;
+mod time;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command, InspectCommand};
+use commands::mount::HELPER_NAMES;
+use failure::{Failure, usage};
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let called_as = args.first().and_then(|name| Path::new(name).file_name()?.to_str());
+    let outcome = match called_as {
+        Some(name) if HELPER_NAMES.contains(&name) => match commands::mount::parse_helper(args.clone()) {
+            Ok(call) => commands::mount::helper(&call),
+            Err(error) => return usage(&error, &args),
+        },
+        _ => match Cli::try_parse_from(&args) {
+            Ok(cli) => run(cli.command),
+            Err(error) => return usage(&error, &args),
+        },
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Mkfs(args) => commands::mkfs::run(&args),
+        Command::Mount(args) => commands::mount::run(&args),
+        Command::Umount(args) => commands::mount::umount(&args),
+        Command::Ls(args) => commands::ls::run(&args),
+        Command::Cat(args) => commands::cat::run(&args),
+        Command::Stat(args) => commands::stat::run(&args),
+        Command::Cp(args) => commands::cp::run(&args),
+        Command::Mkdir(args) => commands::change::mkdir(&args),
+        Command::Rm(args) => commands::change::rm(&args),
+        Command::Df(args) => commands::df::run(&args),
+        Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
+        Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
+    }
+}

@@ -13,7 +13,8 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| format!("'{text}' is no size, want something like 512M"))?;
+        let number: u64 =
+            number.parse().map_err(|_| format!("'{text}' is no size, want something like 512M"))?;
         let unit = unit.to_ascii_lowercase();
         let unit = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('b')).unwrap_or(&unit);
         let shift = match unit {
@@ -26,10 +27,7 @@ impl FromStr for Size {
             "e" => 60,
             _ => return Err(format!("'{text}' has no unit we know, want K, M, G, T, P or E")),
         };
-        number
-            .checked_mul(1 << shift)
-            .map(Self)
-            .ok_or_else(|| format!("'{text}' is more than 16 EiB"))
+        number.checked_mul(1 << shift).map(Self).ok_or_else(|| format!("'{text}' is more than 16 EiB"))
     }
 }
 
@@ -68,9 +66,13 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_as_btrfs_shows_them() {
-        for (bytes, text) in
-            [(0, "0.00B"), (1023, "1023.00B"), (1024, "1.00KiB"), (53_673_984, "51.19MiB"), (u64::MAX, "16.00EiB")]
-        {
+        for (bytes, text) in [
+            (0, "0.00B"),
+            (1023, "1023.00B"),
+            (1024, "1.00KiB"),
+            (53_673_984, "51.19MiB"),
+            (u64::MAX, "16.00EiB"),
+        ] {
             assert_eq!(Human(bytes).to_string(), text);
         }
     }

@@ -1,7 +1,7 @@
 //! Pure functions over bytes that the Btrfs format is made of: block checksums, key hashes, compression.
 //!
 //! Nothing here reads, waits or allocates (but for the vector that [`checksum_blocks`] appends to), so every
-//! other room may call it from anywhere. [`checksum`] serves whole tree blocks and superblocks,
+//! other room may call it from anywhere. [`checksum()`] serves whole tree blocks and superblocks,
 //! [`checksum_blocks`] the sectors of file data, which may use instructions that work on several at once. [`unpack_zlib`],
 //! [`unpack_lzo`] and [`unpack_zstd`] unpack compressed extents.
 

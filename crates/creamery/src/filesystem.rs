@@ -39,6 +39,8 @@ const DIRECTORY_MODE: u32 = 0o755;
 pub struct Filesystem {
     pub(crate) fs: Arc<fs::Filesystem>,
     pub(crate) root: InodeId,
+    /// Device and inode of the image file on the host.
+    pub(crate) image: Option<(u64, u64)>,
 }
 
 /// How full a filesystem is, in bytes.
@@ -59,8 +61,8 @@ pub struct Usage {
 }
 
 impl Filesystem {
-    pub(crate) const fn new(fs: Arc<fs::Filesystem>, root: InodeId) -> Self {
-        Self { fs, root }
+    pub(crate) const fn new(fs: Arc<fs::Filesystem>, root: InodeId, image: Option<(u64, u64)>) -> Self {
+        Self { fs, root, image }
     }
 
     /// What opening has passed over: damaged superblock copies, and states that only reading may ignore. One sentence
@@ -128,8 +130,9 @@ impl Filesystem {
     /// # Errors
     /// When it cannot be read or is no UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
-        String::from_utf8(self.read(path.as_ref())?)
-            .map_err(|error| Error::with_source(ErrorKind::InvalidInput, path.as_ref().display().to_string(), error))
+        String::from_utf8(self.read(path.as_ref())?).map_err(|error| {
+            Error::with_source(ErrorKind::InvalidInput, path.as_ref().display().to_string(), error)
+        })
     }
 
     /// Makes `content` the whole content of a file, which is created if there is none.
@@ -396,7 +399,12 @@ impl Filesystem {
     ///
     /// # Errors
     /// When the name is of no known kind or the value too large.
-    pub fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+    pub fn set_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
         self.fs.set_xattr(id, name.as_ref(), value.as_ref(), XattrMode::Any).map_err(at(path.as_ref()))
     }

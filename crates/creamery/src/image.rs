@@ -1,9 +1,10 @@
 //! Making and opening images.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Result, SystemEnv, TreeId};
+use creamery_base::{Env, Error, ErrorKind, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
 use creamery_txn::{Engine, Options};
@@ -15,10 +16,10 @@ use crate::Filesystem;
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
-/// # std::env::set_current_dir(dir.path())?;
+/// # let image = dir.path().join("disk.img");
 /// use creamery::Image;
-/// Image::make("disk.img").size(256 << 20).run()?;
-/// assert!(Image::open("disk.img")?.read_dir("/")?.next().is_none());
+/// Image::make(&image).size(256 << 20).run()?;
+/// assert!(Image::open(&image)?.read_dir("/")?.next().is_none());
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Debug)]
@@ -105,6 +106,12 @@ impl ImageOptions {
             true => (Access::ReadWrite, Mode::ReadWrite),
             false => (Access::ReadOnly, Mode::ReadOnly),
         };
+        if path.is_dir() {
+            return Err(Error::new(
+                ErrorKind::IsADirectory,
+                format!("opening {} as an image", path.display()),
+            ));
+        }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
         let volume = Volume::open(vec![device], mode)?;
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
@@ -112,12 +119,16 @@ impl ImageOptions {
         let engine = Engine::open(volume, options)?;
         let fs = crate::fs::Filesystem::open(engine, crate::fs::FsOptions::default())?;
         let subvolume = match (&self.subvolume, self.subvolume_id) {
-            (Some(path), _) => fs.resolve_subvolume(path.as_os_str().as_encoded_bytes())?,
+            (Some(path), _) => fs
+                .resolve_subvolume(path.as_os_str().as_encoded_bytes())
+                .map_err(|error| error.context(format!("subvolume '{}'", path.display())))?,
             (None, Some(id)) => id,
             (None, None) => fs.default_subvolume(),
         };
-        let root = fs.root(subvolume)?;
-        Ok(Filesystem::new(fs, root))
+        let root =
+            fs.root(subvolume).map_err(|error| error.context(format!("subvolume number {subvolume}")))?;
+        let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        Ok(Filesystem::new(fs, root, image))
     }
 }
 
@@ -131,11 +142,11 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
-/// # std::env::set_current_dir(dir.path())?;
-/// # std::fs::create_dir("rootfs")?;
+/// # let (image, rootfs) = (dir.path().join("disk.img"), dir.path().join("rootfs"));
+/// # std::fs::create_dir(&rootfs)?;
 /// use creamery::{ChecksumType, Image};
-/// let made = Image::make("disk.img")
-///     .rootdir("rootfs")
+/// let made = Image::make(image)
+///     .rootdir(rootfs)
 ///     .label("system")
 ///     .with(|options| options.checksum = ChecksumType::Xxhash64)
 ///     .run()?;

@@ -9,10 +9,11 @@
 //! # let dir = tempfile::tempdir()?;
 //! # std::fs::create_dir(dir.path().join("rootfs"))?;
 //! # std::fs::write(dir.path().join("rootfs/hello"), "world")?;
-//! # std::env::set_current_dir(dir.path())?;
+//! # let (empty, filled, rootfs) =
+//! #     (dir.path().join("empty.img"), dir.path().join("filled.img"), dir.path().join("rootfs"));
 //! // An empty filesystem of 256 MiB, and one filled from a directory.
-//! Image::make("empty.img").size(256 << 20).label("backup").run()?;
-//! Image::make("filled.img").rootdir("rootfs").run()?;
+//! Image::make(empty).size(256 << 20).label("backup").run()?;
+//! Image::make(filled).rootdir(rootfs).run()?;
 //! # Ok::<(), creamery::Error>(())
 //! ```
 //!
@@ -66,12 +67,12 @@ mod read_dir;
 mod sink;
 mod walk;
 
-pub use copy::{CopyOptions, CopyProgress};
+pub use copy::CopyOptions;
 pub use creamery_base::{Env, Error, ErrorKind, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid};
 pub use creamery_codec::ChecksumType;
 pub use creamery_mkfs::{
-    Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions, RootdirSubvolume,
-    SubvolumeKind, make_image,
+    Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
+    RootdirSubvolume, SubvolumeKind, make_image,
 };
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};

@@ -264,10 +264,6 @@ impl Metadata {
         let second = if sec < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
         second + Duration::from_nanos(nsec.into())
     }
-
-    pub(crate) const fn attributes(&self) -> &Attributes {
-        &self.0
-    }
 }
 
 pub(crate) const fn file_type(kind: crate::fs::FileType) -> FileType {

@@ -85,7 +85,11 @@ fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) ->
 }
 
 /// The directory that `path` lies in, and its name there, for making, moving and removing names.
-pub(crate) fn resolve_parent<'p>(fs: &fs::Filesystem, root: InodeId, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
+pub(crate) fn resolve_parent<'p>(
+    fs: &fs::Filesystem,
+    root: InodeId,
+    path: &'p Path,
+) -> Result<(InodeId, &'p [u8])> {
     let bytes = path.as_os_str().as_bytes();
     let trimmed = &bytes[..bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |end| end + 1)];
     let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

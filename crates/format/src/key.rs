@@ -56,6 +56,8 @@ key_types! {
     DIR_INDEX = 96;
     /// A piece of a file.
     EXTENT_DATA = 108;
+    /// Obsolete checksums.
+    CSUM_ITEM = 120;
     /// Packed checksums of data.
     EXTENT_CSUM = 128;
     /// Where a tree's root is.

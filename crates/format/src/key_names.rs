@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use creamery_base::ObjectId;
+use creamery_base::{ObjectId, TreeId};
 
 use crate::key::{Key, KeyType};
 
@@ -21,6 +21,7 @@ pub(crate) const fn key_type(kind: KeyType) -> Option<&'static str> {
         KeyType::DIR_ITEM => "DIR_ITEM",
         KeyType::DIR_INDEX => "DIR_INDEX",
         KeyType::EXTENT_DATA => "EXTENT_DATA",
+        KeyType::CSUM_ITEM => "CSUM_ITEM",
         KeyType::EXTENT_CSUM => "EXTENT_CSUM",
         KeyType::ROOT_ITEM => "ROOT_ITEM",
         KeyType::ROOT_BACKREF => "ROOT_BACKREF",
@@ -56,26 +57,15 @@ pub(crate) const fn key_type(kind: KeyType) -> Option<&'static str> {
 }
 
 /// The name of a well-known objectid in a key of type `kind`.
-pub(crate) const fn objectid(id: ObjectId, kind: KeyType) -> Option<&'static str> {
-    if let KeyType::PERSISTENT_ITEM = kind
-        && id.get() == 0
-    {
-        return Some("DEV_STATS");
+const fn objectid(id: ObjectId, kind: KeyType) -> Option<&'static str> {
+    match (kind, id.get()) {
+        (KeyType::PERSISTENT_ITEM, 0) => return Some("DEV_STATS"),
+        (KeyType::PERSISTENT_ITEM | KeyType::DEV_EXTENT, _) => return None,
+        (KeyType::DEV_ITEM, 1) => return Some("DEV_ITEMS"),
+        (KeyType::CHUNK_ITEM, 256) => return Some("FIRST_CHUNK_TREE"),
+        _ => {}
     }
-    if let KeyType::DEV_EXTENT = kind {
-        return None;
-    }
-    if let KeyType::DEV_ITEM = kind
-        && id.get() == 1
-    {
-        return Some("DEV_ITEMS");
-    }
-    if let KeyType::CHUNK_ITEM = kind
-        && id.get() == 256
-    {
-        return Some("FIRST_CHUNK_TREE");
-    }
-    Some(match id.get() as i64 {
+    Some(match id.get().cast_signed() {
         1 => "ROOT_TREE",
         2 => "EXTENT_TREE",
         3 => "CHUNK_TREE",
@@ -88,15 +78,17 @@ pub(crate) const fn objectid(id: ObjectId, kind: KeyType) -> Option<&'static str
         10 => "FREE_SPACE_TREE",
         11 => "BLOCK_GROUP_TREE",
         12 => "RAID_STRIPE_TREE",
+        -1 => "-1",
         -4 => "BALANCE",
         -5 => "ORPHAN",
         -6 => "TREE_LOG",
-        -7 => "TREE_LOG_FIXUP",
+        -7 => "LOG_FIXUP",
         -8 => "TREE_RELOC",
         -9 => "DATA_RELOC_TREE",
         -10 => "EXTENT_CSUM",
         -11 => "FREE_SPACE",
         -12 => "FREE_INO",
+        -13 => "CSUM_CHANGE",
         -255 => "MULTIPLE",
         _ => return None,
     })
@@ -121,7 +113,7 @@ pub(crate) fn write_qgroup(f: &mut dyn fmt::Write, id: u64) -> fmt::Result {
 pub(crate) fn write_key(f: &mut dyn fmt::Write, key: &Key) -> fmt::Result {
     f.write_char('(')?;
     write_objectid(f, key.objectid, key.kind)?;
-    match (key.kind, key.objectid.get() as i64) {
+    match (key.kind, key.objectid.get().cast_signed()) {
         (KeyType::UNTYPED, -11) => f.write_str(" UNTYPED ")?,
         _ => write!(f, " {} ", key.kind)?,
     }
@@ -130,6 +122,12 @@ pub(crate) fn write_key(f: &mut dyn fmt::Write, key: &Key) -> fmt::Result {
             write_qgroup(f, key.offset)?
         }
         KeyType::UUID_SUBVOL | KeyType::UUID_RECEIVED_SUBVOL => write!(f, "0x{:016x}", key.offset)?,
+        // The root of a relocation tree has the relocated tree's id in its offset.
+        KeyType::ROOT_ITEM if key.objectid.get() == TreeId::TREE_RELOC.get() => {
+            write_objectid(f, ObjectId::new(key.offset), key.kind)?;
+        }
+        KeyType::ROOT_ITEM => write!(f, "{}", key.offset)?,
+        _ if key.offset == u64::MAX => f.write_str("-1")?,
         _ => write!(f, "{}", key.offset)?,
     }
     f.write_char(')')

@@ -64,7 +64,7 @@ pub fn seal(bytes: &mut [u8], kind: ChecksumType) {
     bytes[..CSUM_FIELD].copy_from_slice(sum.field());
 }
 
-/// Checks everything that can be checked on one block. See the [module](self).
+/// Checks everything that can be checked on one block. See the module.
 ///
 /// # Errors
 /// The first thing that is wrong.

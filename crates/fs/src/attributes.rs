@@ -214,7 +214,7 @@ pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
 
 /// Flags as they become when a caller asks for `wanted`.
 fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
-    let mut flags = item.flags - SETTABLE | wanted & SETTABLE;
+    let mut flags = (item.flags - SETTABLE) | (wanted & SETTABLE);
     if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
         return Err(Error::invalid("the flags to compress and not to compress, both at once"));
     }
@@ -230,6 +230,18 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
 }
 
 impl SetAttributes {
+    /// Sets all four times.
+    #[must_use]
+    pub fn times(times: &Times) -> Self {
+        Self {
+            atime: Some(Time::At(times.access)),
+            mtime: Some(Time::At(times.modification)),
+            ctime: Some(Time::At(times.change)),
+            btime: Some(Time::At(times.birth)),
+            ..Self::default()
+        }
+    }
+
     /// The item with everything but the size changed.
     fn changed(&self, item: &InodeItem, now: Timespec, running: Generation) -> Result<InodeItem> {
         let mut item = item.clone();

@@ -198,7 +198,7 @@ pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
     let cursor = dir.tree.cursor_at_or_before(&last, Wait::Yes)?;
     let next = match cursor.item() {
         Some((key, _)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
-            key.offset.checked_add(1).ok_or_else(|| {
+            key.offset.checked_add(1).filter(|next| *next < u64::MAX).ok_or_else(|| {
                 Error::new(
                     ErrorKind::TooManyLinks,
                     format!("directory {}: its index numbers are used up", dir.id),

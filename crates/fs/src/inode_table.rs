@@ -28,6 +28,8 @@ use crate::inode::Inode;
 const SHARDS: usize = 32;
 /// Old entries looked at per insertion into a full shard.
 const SWEEP_STEPS: usize = 8;
+/// Ids of removed inodes that the clock may hold.
+const CLOCK_SLACK: usize = 64;
 
 /// The table.
 pub(crate) struct InodeTable {
@@ -170,6 +172,9 @@ impl InodeTable {
         if shard.map.len() > self.shard_capacity {
             shard.sweep();
         }
+        if shard.clock.len() > 2 * shard.map.len() + CLOCK_SLACK {
+            shard.rewind();
+        }
         inode
     }
 
@@ -197,15 +202,16 @@ impl InodeTable {
             shard.removals += 1;
         }
     }
-
-    /// How many ids the table knows.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
-    }
 }
 
 impl Shard {
+    /// Takes ids out of the clock that left the map by themselves.
+    fn rewind(&mut self) {
+        self.clock.clear();
+        self.clock.extend(self.map.keys());
+        self.clock.shrink_to(2 * self.clock.len() + CLOCK_SLACK);
+    }
+
     fn sweep(&mut self) {
         for _ in 0..SWEEP_STEPS {
             let Some(id) = self.clock.pop_front() else { return };

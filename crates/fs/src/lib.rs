@@ -48,6 +48,7 @@ mod unlink;
 mod xattr;
 
 pub use attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
+pub use data::{FileContent, Stretch};
 pub use filesystem::{Filesystem, FsOptions};
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use new_inode::{Inherit, NewInode, NewKind};

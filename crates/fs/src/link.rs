@@ -44,11 +44,11 @@ impl Filesystem {
         let target = self.inode(target, Wait::Yes)?;
         let mut guards = Guards::lock(&[&dir, &target])?;
         check_may_add(guards.item(dir.id))?;
-        check_may_link(guards.item(target.id), target.is_linkable())?;
         let slot = directory::find(&dir.tree, dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
             return Err(ErrorKind::AlreadyExists.into());
         }
+        check_may_link(guards.item(target.id), target.is_linkable())?;
         slot.check_room(&dir.tree, name)?;
         let index = directory::next_index(&dir)?;
         let now = self.engine.now();

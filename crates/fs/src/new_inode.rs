@@ -10,11 +10,12 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec};
 use creamery_format::Key;
 use creamery_tree::Tree;
-use creamery_txn::Handle;
+use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use crate::acl::{self, Acl};
 use crate::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
+use crate::data::{Content, FileContent};
 use crate::dir_item::{self, Head, ItemBytes};
 use crate::filesystem::Filesystem;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
@@ -136,6 +137,8 @@ pub(crate) struct Draft<'a> {
     /// Attributes by the hash of their names, which is the order of their items.
     xattrs: BTreeMap<u64, SmallVec<[Attribute; 1]>>,
     default_acl: Option<Arc<Acl>>,
+    /// Data of a file that begins with some.
+    content: Option<Content>,
 }
 
 struct Attribute {
@@ -164,6 +167,7 @@ impl<'a> Draft<'a> {
             target: None,
             xattrs: BTreeMap::new(),
             default_acl: None,
+            content: None,
         };
         match new.kind {
             NewKind::CharDevice(device) | NewKind::BlockDevice(device) => draft.item.rdev = device.encode(),
@@ -265,7 +269,25 @@ impl<'a> Draft<'a> {
         self.item.kind()
     }
 
-    /// Tree items that the inode takes.
+    /// Writes the data that the file will begin with. No handle may be held.
+    pub(crate) fn write_content(
+        &mut self,
+        engine: &Engine,
+        tree: &Tree,
+        content: &FileContent<'_>,
+    ) -> Result<()> {
+        let written = Content::write(engine, tree, self.item.flags, content.size, content.stretches)?;
+        written.count(&mut self.item);
+        self.content = Some(written);
+        Ok(())
+    }
+
+    /// Metadata units that its data takes besides.
+    pub(crate) fn content_units(&self, engine: &Engine) -> u32 {
+        self.content.as_ref().map_or(0, |content| content.units(engine))
+    }
+
+    /// Tree items that the inode takes, those of its data left out.
     pub(crate) fn item_count(&self) -> u32 {
         2 + u32::from(self.target.is_some()) + u32::try_from(self.xattrs.len()).unwrap_or(u32::MAX / 2)
     }
@@ -288,12 +310,18 @@ impl<'a> Draft<'a> {
         let xattrs = self.encode_xattrs(ino, running);
         let extent =
             self.target.map(|target| (keys::extent_data(ino, 0), symlink::inline_extent(running, target)));
+        let content = self.content.take();
+        let data = content.as_ref().map(|content| content.items(handle, ino)).unwrap_or_default();
         let mut items: SmallVec<[(Key, &[u8]); 4]> = SmallVec::new();
         items.push((keys::inode_item(ino), &inode_item));
         items.extend(reference.iter().map(|(key, bytes)| (*key, &bytes[..])));
         items.extend(xattrs.iter().map(|(key, bytes)| (*key, &bytes[..])));
         items.extend(extent.iter().map(|(key, bytes)| (*key, &bytes[..])));
+        items.extend(data.iter().map(|(key, bytes)| (*key, &bytes[..])));
         tree.insert_batch(handle, &items)?;
+        if let Some(content) = content {
+            content.hand_over(handle, InodeId::new(tree.id(), ino))?;
+        }
         if name.is_none() {
             tree.insert(handle, &keys::orphan(ino), &[])?;
         }

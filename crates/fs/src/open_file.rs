@@ -78,7 +78,7 @@ impl Filesystem {
         Ok(read)
     }
 
-    /// Writes `data` at `offset`, all of it.
+    /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
     pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
         let inode = &file.inode;
         self.subvolume(inode.id.subvolume, Wait::Yes)?.check_writable()?;
@@ -92,9 +92,9 @@ impl Filesystem {
         }
         // Growing over a gap changes what lies between the old end and the new data.
         let range = inode.ranges.exclusive(offset.min(item.size), end, Wait::Yes)?;
-        data::write(&self.engine, inode, &mut item, offset, data)?;
+        let written = data::write(&self.engine, inode, &mut item, offset, data)?;
         drop(range);
-        Ok(data.len())
+        Ok(written)
     }
 
     /// The first byte at or after `offset` that is data; [`ErrorKind::NotFound`] when only a hole follows.

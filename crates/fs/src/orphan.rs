@@ -28,8 +28,6 @@ use crate::name::Name;
 const ITEMS_AT_ONCE: usize = 16;
 /// Orphans collected at a time when a subvolume is opened.
 const ORPHANS_AT_ONCE: usize = 256;
-/// Leaves that [`ITEMS_AT_ONCE`] neighbours lie in at most, reckoned with large attributes.
-const PURGE_UNITS: u32 = 6;
 /// Inodes deleted on behalf of others by one operation.
 const EVICTED_PER_OPERATION: usize = 8;
 
@@ -40,8 +38,8 @@ pub(crate) enum Ending {
     StillNamed,
     /// It stays until its last user is gone.
     Orphan,
-    /// Its items go now.
-    Purge,
+    /// Its items go now; they lie in about this many leaves.
+    Purge { leaves: u32 },
 }
 
 /// An inode that loses a name in a directory.
@@ -67,11 +65,12 @@ impl<'a> LosingName<'a> {
         let last = item.is_dir() || item.nlink <= 1;
         let ending = if !last {
             Ending::StillNamed
-        } else if is_small(&inode.tree, inode.id.ino)? && fs.table.doom(inode) {
-            Ending::Purge
         } else {
-            fs.table.doom(inode);
-            Ending::Orphan
+            let leaves = leaves_if_small(&inode.tree, inode.id.ino)?;
+            match (leaves, fs.table.doom(inode)) {
+                (Some(leaves), true) => Ending::Purge { leaves },
+                _ => Ending::Orphan,
+            }
         };
         Ok(Self { inode, dir, name, link, ending })
     }
@@ -81,7 +80,7 @@ impl<'a> LosingName<'a> {
         match self.ending {
             Ending::StillNamed => 2,
             Ending::Orphan => 3,
-            Ending::Purge => PURGE_UNITS,
+            Ending::Purge { leaves } => leaves,
         }
     }
 
@@ -91,14 +90,14 @@ impl<'a> LosingName<'a> {
         let mut item = item.clone();
         item.nlink = match ending {
             Ending::StillNamed => item.nlink - 1,
-            Ending::Orphan | Ending::Purge => 0,
+            Ending::Orphan | Ending::Purge { .. } => 0,
         };
         if item.is_dir() {
             item.size = 0;
         }
         item.ctime = now;
         item.touch(handle.generation());
-        if *ending == Ending::Purge {
+        if matches!(ending, Ending::Purge { .. }) {
             purge(handle, &inode.tree, inode.id, &keys::first_of(inode.id.ino))?;
             return Ok(item);
         }
@@ -112,22 +111,29 @@ impl<'a> LosingName<'a> {
 
     /// Marks the object once the operation succeeded and while its guard is still held.
     pub(crate) fn done(&self) {
-        if self.ending == Ending::Purge {
+        if matches!(self.ending, Ending::Purge { .. }) {
             self.inode.set_gone();
         }
     }
 }
 
-/// Whether an inode has so few items that one handle deletes them.
-fn is_small(tree: &Tree, ino: ObjectId) -> Result<bool> {
+/// The leaves that some neighbouring items lie in: leaves are at least a third full, but for those at the ends.
+fn leaves_of(tree: &Tree, bytes: usize) -> u32 {
+    2 + u32::try_from(bytes / (tree.max_item_size() / 3)).unwrap_or(u32::MAX / 2)
+}
+
+/// In how many leaves the items of an inode lie, when they are so few that one handle deletes them.
+fn leaves_if_small(tree: &Tree, ino: ObjectId) -> Result<Option<u32>> {
+    let mut bytes = 0;
     let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
     for _ in 0..=ITEMS_AT_ONCE {
         match cursor.item() {
-            Some((key, _)) if key.objectid == ino => cursor.advance()?,
-            _ => return Ok(true),
+            Some((key, item)) if key.objectid == ino => bytes += item.len(),
+            _ => return Ok(Some(leaves_of(tree, bytes))),
         }
+        cursor.advance()?;
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Removes the items of an inode from `first` on, and gives up the extents they refer to.
@@ -156,20 +162,24 @@ fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> R
     }
 }
 
-/// The key of the first of the last [`ITEMS_AT_ONCE`] items of an inode.
-fn last_stretch(tree: &Tree, ino: ObjectId) -> Result<Option<Key>> {
+/// The key of the first of the last [`ITEMS_AT_ONCE`] items of an inode, and in how many leaves these lie.
+fn last_stretch(tree: &Tree, ino: ObjectId) -> Result<Option<(Key, u32)>> {
+    let mut bytes = 0;
     let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
     let mut first = None;
     for _ in 0..ITEMS_AT_ONCE {
         match cursor.item() {
-            Some((key, _)) if key.objectid == ino => first = Some(key),
+            Some((key, item)) if key.objectid == ino => {
+                first = Some(key);
+                bytes += item.len();
+            }
             _ => break,
         }
         if !cursor.retreat()? {
             break;
         }
     }
-    Ok(first)
+    Ok(first.map(|key| (key, leaves_of(tree, bytes))))
 }
 
 impl Filesystem {
@@ -240,9 +250,9 @@ impl Filesystem {
         }
         drop(item);
         inode.set_gone();
-        while let Some(first) = last_stretch(tree, id.ino)? {
+        while let Some((first, leaves)) = last_stretch(tree, id.ino)? {
             let last_step = first == keys::inode_item(id.ino);
-            let handle = self.engine.start(Units::freeing(PURGE_UNITS + 1))?;
+            let handle = self.engine.start(Units::freeing(leaves + 1))?;
             let done = purge(&handle, tree, id, &first).and_then(|()| match last_step {
                 true => tree.remove(&handle, &keys::orphan(id.ino)).map(|_| ()),
                 false => Ok(()),

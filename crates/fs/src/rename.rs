@@ -67,11 +67,11 @@ impl Ends<'_> {
         self.from.id == self.to.id
     }
 
-    fn old(&self) -> Spelling<'_> {
+    fn present(&self) -> Spelling<'_> {
         Spelling { dir: self.from.id.ino, name: self.name }
     }
 
-    fn new(&self) -> Spelling<'_> {
+    fn wanted(&self) -> Spelling<'_> {
         Spelling { dir: self.to.id.ino, name: self.new_name }
     }
 }
@@ -139,7 +139,7 @@ impl Filesystem {
         known: &[Arc<Inode>],
     ) -> Result<Round> {
         let (source, target);
-        let still = (!ends.same_dir()).then(|| subvolume.rename.lock());
+        let still = (!ends.same_dir()).then(|| subvolume.hold_still());
         let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[&**ends.from, &**ends.to]);
         inodes.extend(known.iter().map(|inode| &**inode));
         let mut guards = match Guards::lock(&inodes) {
@@ -179,21 +179,7 @@ impl Filesystem {
             return Ok(Round::Again([source, target].into_iter().flatten().collect()));
         }
         self.check_rename(ends, mode, &guards, source.as_ref(), target.as_ref())?;
-        let link =
-            |inode: &Arc<Inode>, old: Spelling<'_>| inode_ref::find_entry(tree, inode.id, old.dir, old.name);
-        let moved = match (&source, found.target) {
-            (Some(inode), _) => Moved::Inode(inode, link(inode, ends.old())?),
-            (None, Target::Subvolume(id)) => Moved::Subvolume(id),
-            (None, Target::Inode(_)) => unreachable!("an inode was looked up"),
-        };
-        match (&moved, &target, mode) {
-            (Moved::Inode(source, source_link), Some(target), RenameMode::Exchange) => {
-                let target_link = link(target, ends.new())?;
-                self.exchange(ends, &mut guards, (source, *source_link), (target, target_link))?;
-            }
-            (_, _, RenameMode::Exchange) => return Err(Error::unsupported("exchanging a subvolume")),
-            _ => self.move_name(subvolume, ends, mode, &mut guards, &moved, target.as_ref(), &found)?,
-        }
+        self.carry_out(subvolume, ends, mode, &mut guards, &found, (source.as_ref(), target.as_ref()))?;
         drop(guards);
         drop(still);
         if let Some(inode) = target {
@@ -202,6 +188,33 @@ impl Filesystem {
             self.table.forget_dead(id);
         }
         Ok(Round::Done)
+    }
+
+    fn carry_out(
+        &self,
+        subvolume: &Subvolume,
+        ends: &Ends<'_>,
+        mode: RenameMode,
+        guards: &mut Guards<'_>,
+        found: &Found,
+        (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
+    ) -> Result<()> {
+        let link = |inode: &Arc<Inode>, old: Spelling<'_>| {
+            inode_ref::find_entry(&inode.tree, inode.id, old.dir, old.name)
+        };
+        let moved = match (source, found.target) {
+            (Some(inode), _) => Moved::Inode(inode, link(inode, ends.present())?),
+            (None, Target::Subvolume(id)) => Moved::Subvolume(id),
+            (None, Target::Inode(_)) => unreachable!("an inode was looked up"),
+        };
+        match (&moved, target, mode) {
+            (Moved::Inode(source, source_link), Some(target), RenameMode::Exchange) => {
+                let target_link = link(target, ends.wanted())?;
+                self.exchange(ends, guards, (source, *source_link), (target, target_link))
+            }
+            (_, _, RenameMode::Exchange) => Err(Error::unsupported("exchanging a subvolume")),
+            _ => self.move_name(subvolume, ends, mode, guards, &moved, target, found),
+        }
     }
 
     /// The object of what an entry stands for; none for a subvolume.
@@ -238,6 +251,10 @@ impl Filesystem {
         }
         match (source_is_dir, is_dir(target)) {
             (true, false) => Err(ErrorKind::NotADirectory.into()),
+            // What lies above the source is full of it; that comes first on Linux.
+            (false, true) if check_not_inside(ends.from, target.id).is_err() => {
+                Err(ErrorKind::DirectoryNotEmpty.into())
+            }
             (false, true) => Err(ErrorKind::IsADirectory.into()),
             (true, true) if !directory::is_empty(&target.tree, target.id.ino)? => {
                 Err(ErrorKind::DirectoryNotEmpty.into())
@@ -340,23 +357,21 @@ impl Filesystem {
         };
         let (source_head, target_head) = (head(source), head(target));
         let (handle, source_moved) = or_end(handle, |handle| {
-            let (old, new) = ((ends.old(), source_link), (ends.new(), target_link.index));
+            let (old, new) = ((ends.present(), source_link), (ends.wanted(), target_link.index));
             inode_ref::respell(handle, tree, source.id.ino, old, new, self.extrefs)
         })?;
         let mut changed: SmallVec<[(InodeId, InodeItem); 4]> = SmallVec::new();
         let done = (|| {
-            let (old, new) = ((ends.new(), target_link), (ends.old(), source_link.index));
+            let (old, new) = ((ends.wanted(), target_link), (ends.present(), source_link.index));
             let target_moved = inode_ref::respell(&handle, tree, target.id.ino, old, new, self.extrefs)?;
-            source_moved.finish(&handle, tree, source.id.ino, ends.old(), source_link)?;
-            target_moved.finish(&handle, tree, target.id.ino, ends.new(), target_link)?;
+            source_moved.finish(&handle, tree, source.id.ino, ends.present(), source_link)?;
+            target_moved.finish(&handle, tree, target.id.ino, ends.wanted(), target_link)?;
             directory::redirect(&handle, ends.from, ends.name, source_link.index, &target_head)?;
             directory::redirect(&handle, ends.to, ends.new_name, target_link.index, &source_head)?;
             for inode in [source, target] {
                 changed.push((inode.id, moved_item(guards.item(inode.id), now, running)));
                 inode.store(&handle, &changed.last().expect("just pushed").1)?;
             }
-            let (less, more) = (ends.name.size_in_directory(), ends.new_name.size_in_directory());
-            debug_assert!(less > 0 && more > 0);
             changed.extend(store_dirs(&handle, ends, guards, (0, 0), now)?);
             Ok(())
         })();
@@ -397,7 +412,7 @@ impl MoveStep<'_> {
         // The reference first: it may be refused, and then nothing was changed.
         let (handle, respelled) = or_end(handle, |handle| match moved {
             Moved::Inode(inode, link) => {
-                let (old, new) = ((ends.old(), *link), (ends.new(), self.index));
+                let (old, new) = ((ends.present(), *link), (ends.wanted(), self.index));
                 inode_ref::respell(handle, tree, inode.id.ino, old, new, fs.extrefs).map(Some)
             }
             Moved::Subvolume(_) => Ok(None),
@@ -405,7 +420,7 @@ impl MoveStep<'_> {
         let mut changed = SmallVec::new();
         let done = (|| {
             if let (Moved::Inode(inode, link), Some(respelled)) = (moved, respelled) {
-                respelled.finish(&handle, tree, inode.id.ino, ends.old(), *link)?;
+                respelled.finish(&handle, tree, inode.id.ino, ends.present(), *link)?;
                 let item = moved_item(guards.item(inode.id), self.now, handle.generation());
                 inode.store(&handle, &item)?;
                 changed.push((inode.id, item));

@@ -26,24 +26,23 @@ pub struct FsStatistics {
 }
 
 impl Filesystem {
-    /// How full the filesystem is. A profile that keeps two copies counts for the space they take, as on Linux.
+    /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
+    /// the devices counts, and what metadata takes counts for all its copies.
     #[must_use]
     pub fn statfs(&self) -> FsStatistics {
         let space = self.engine.space();
         let block_size = self.engine.sector_size();
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
-        let metadata = space.metadata_total.saturating_mul(space.metadata_copies.max(1));
-        // All devices in terms of data: what metadata chunks take is gone for it.
-        let total = space.total.saturating_sub(metadata) / copies + space.metadata_used;
-        let in_groups = space.data_total.saturating_sub(space.data_used);
-        let available = in_groups + space.unallocated / copies;
-        let used = space.data_used + space.metadata_used;
+        let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
+        let total = space.total / copies;
+        let free = total.saturating_sub(space.data_used + metadata_used);
+        let available = space.data_total.saturating_sub(space.data_used) + space.unallocated / copies;
         FsStatistics {
             block_size,
             blocks: blocks(total),
-            blocks_free: blocks(total.saturating_sub(used)),
-            blocks_available: blocks(available.min(total)),
+            blocks_free: blocks(free),
+            blocks_available: blocks(available.min(free)),
             name_len_max: NAME_LEN_MAX as u32,
         }
     }

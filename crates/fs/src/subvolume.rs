@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
@@ -39,8 +40,7 @@ pub(crate) struct Subvolume {
     pub(crate) tree: Arc<Tree>,
     next_ino: AtomicU64,
     read_only: AtomicBool,
-    /// Held while a directory moves to another one.
-    pub(crate) rename: Mutex<()>,
+    rename: Mutex<()>,
 }
 
 /// The subvolumes in use.
@@ -49,6 +49,11 @@ pub(crate) struct Subvolumes {
     open: RwLock<BTreeMap<TreeId, Arc<Subvolume>>>,
     loading: Mutex<()>,
     creating: Mutex<()>,
+}
+
+/// Locks a mutex that is held for long: a wait for it is counted.
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    mutex.try_lock().unwrap_or_else(|| gate::passing(Reason::InodeLock, || mutex.lock()))
 }
 
 impl Subvolumes {
@@ -67,7 +72,7 @@ impl Subvolumes {
 
     /// Held from choosing the id of a new subvolume until its root item is in the root tree.
     pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
-        self.creating.lock()
+        lock(&self.creating)
     }
 
     pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
@@ -93,6 +98,11 @@ impl Subvolume {
         Ok(())
     }
 
+    /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.
+    pub(crate) fn hold_still(&self) -> MutexGuard<'_, ()> {
+        lock(&self.rename)
+    }
+
     /// A number for a new inode.
     pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
         let ino = ObjectId::new(self.next_ino.fetch_add(1, Ordering::Relaxed));
@@ -105,12 +115,15 @@ impl Subvolume {
     }
 }
 
-/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree).
+const BEFORE_FIRST_FREE: ObjectId = ObjectId::new(ObjectId::FIRST_FREE.get() - 1);
+
+/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree); the one before the first
+/// when there is none.
 pub(crate) fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
     let cursor = tree.cursor_at_or_before(&keys::last_of(ObjectId::LAST_FREE), Wait::Yes)?;
     Ok(match cursor.item() {
-        Some((key, _)) if key.objectid <= ObjectId::LAST_FREE => key.objectid.max(ObjectId::FIRST_FREE),
-        _ => ObjectId::FIRST_FREE,
+        Some((key, _)) if key.objectid <= ObjectId::LAST_FREE => key.objectid.max(BEFORE_FIRST_FREE),
+        _ => BEFORE_FIRST_FREE,
     })
 }
 
@@ -191,6 +204,7 @@ impl Filesystem {
                 .then_some(())
                 .ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
         });
+        handle.add_incompat(Incompat::DEFAULT_SUBVOL);
         finish(handle, done)?;
         self.subvolumes.default.store(subvolume.get(), Ordering::Release);
         Ok(())
@@ -221,7 +235,7 @@ impl Filesystem {
         if !id.is_subvolume() {
             return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is no subvolume")));
         }
-        let loading = self.subvolumes.loading.lock();
+        let loading = lock(&self.subvolumes.loading);
         if let Some(subvolume) = self.subvolumes.get(id) {
             return Ok(subvolume);
         }

@@ -6,7 +6,7 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 use smallvec::SmallVec;
 
-use crate::attributes::{check_not_append_only, check_not_immutable};
+use crate::attributes::check_not_append_only;
 use crate::directory::{self, Found, Target};
 use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
 use crate::guards::Guards;
@@ -114,7 +114,6 @@ impl Filesystem {
             _ => {}
         }
         check_not_append_only(item)?;
-        check_not_immutable(item)?;
         if expect == Expect::Directory && !directory::is_empty(&target.tree, target.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }

@@ -153,7 +153,7 @@ mod tests {
 
     fn items(count: u64, size: usize) -> Vec<Item> {
         (0..count)
-            .map(|n| (Key::new(ObjectId::new(n), KeyType::INODE_ITEM, 0), vec![n.to_le_bytes()[0]; size]))
+            .map(|n| (Key::new(ObjectId::new(n), KeyType::STRING_ITEM, 0), vec![n.to_le_bytes()[0]; size]))
             .collect()
     }
 

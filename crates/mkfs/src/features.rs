@@ -32,7 +32,7 @@ impl Default for Features {
 }
 
 /// What can be done with a feature.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 enum State {
     /// On or off.
     Switch(fn(&mut Features) -> &mut bool),

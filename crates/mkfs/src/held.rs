@@ -147,3 +147,54 @@ impl BlockDevice for HeldSuperblocks {
         self.inner.resize(len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use creamery_device::MemoryDevice;
+
+    use super::*;
+
+    fn held() -> (Arc<MemoryDevice>, HeldSuperblocks) {
+        let device = Arc::new(MemoryDevice::new(128 << 20));
+        let held = HeldSuperblocks::new(Arc::<MemoryDevice>::clone(&device));
+        (device, held)
+    }
+
+    fn read(device: &dyn BlockDevice, at: u64) -> u8 {
+        let mut byte = [0];
+        device.read_at(at, &mut byte).unwrap();
+        byte[0]
+    }
+
+    #[test]
+    fn superblocks_stay_back_until_they_are_published() {
+        let (device, held) = held();
+        held.write_at(1 << 20, &[1; 4096]).unwrap();
+        for at in &SUPERBLOCK_OFFSETS[..2] {
+            held.write_at(*at, &[7; SUPERBLOCK_LEN]).unwrap();
+        }
+        assert_eq!(read(&*device, 1 << 20), 1);
+        for at in &SUPERBLOCK_OFFSETS[..2] {
+            assert_eq!((read(&held, *at), read(&*device, *at)), (7, 0));
+        }
+        held.publish().unwrap();
+        assert_eq!((read(&*device, SUPERBLOCK_OFFSETS[0]), read(&*device, SUPERBLOCK_OFFSETS[1])), (7, 7));
+    }
+
+    #[test]
+    fn a_read_across_a_held_copy_shows_it_in_its_place() {
+        let (_, held) = held();
+        held.write_at(SUPERBLOCK_OFFSETS[0], &[7; SUPERBLOCK_LEN]).unwrap();
+        let mut bytes = vec![9; 3 * SUPERBLOCK_LEN];
+        held.read_at(SUPERBLOCK_OFFSETS[0] - LEN, &mut bytes).unwrap();
+        let parts: Vec<u8> = bytes.chunks(SUPERBLOCK_LEN).map(|part| part[0]).collect();
+        assert_eq!(parts, [0, 7, 0]);
+    }
+
+    #[test]
+    fn a_write_that_runs_over_a_superblock_is_refused() {
+        let (_, held) = held();
+        assert!(held.write_at(SUPERBLOCK_OFFSETS[0] - 4096, &[1; 8192]).is_err());
+        assert!(held.write_vectored_at(SUPERBLOCK_OFFSETS[0] + 512, &[&[1; 512]]).is_err());
+    }
+}

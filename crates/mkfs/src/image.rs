@@ -19,19 +19,25 @@ use creamery_volume::{Mode, Volume};
 
 use crate::held::HeldSuperblocks;
 use crate::layout::{Layout, minimum};
-use crate::rootdir::{Content, fill, measure};
+use crate::make::refuse_foreign;
+use crate::rootdir::{fill, measure};
 use crate::shrink::shrink;
 use crate::{Made, MkfsOptions, Progress, RootdirOptions, make_filesystem};
 
 /// Memory for clean and for dirty tree blocks while a filesystem is filled.
 const CLEAN_BYTES: u64 = 32 << 20;
 const DIRTY_BYTES: u64 = 48 << 20;
+/// How often the size of an image is guessed, each time twice the last guess.
+const GUESSES_MAX: u32 = 8;
 /// Inodes kept after their last use: the writer comes back to directories only.
 const INODES: usize = 4096;
 
 /// Makes a filesystem at `path`, an image file or a block device, and fills it with what `rootdir` names.
 ///
-/// A file that does not exist is created: of [`MkfsOptions::total_bytes`], or as large as the content needs.
+/// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`], or as much as the content needs with
+/// room to spare: a guess from a first walk over the source, doubled as long as it proves too low. The file is sparse,
+/// so the room costs nothing. [`RootdirOptions::shrink`] begins with the same guess and cuts the filesystem to the end
+/// of its last chunk in the end.
 ///
 /// ```
 /// use creamery_base::SystemEnv;
@@ -57,43 +63,73 @@ pub fn make_image(
     env: Arc<dyn Env>,
     progress: &dyn Progress,
 ) -> Result<Made> {
-    let geometry = options.geometry()?;
     let mut options = options.clone();
+    options.check()?;
     if let Some(rootdir) = rootdir {
         rootdir.check()?;
     }
     let target = Target::look(path)?;
-    let wants_size = rootdir.is_some_and(|rootdir| rootdir.shrink)
-        || (options.total_bytes.is_none() && matches!(target, Target::Absent | Target::Empty));
-    if wants_size {
-        let room = options.total_bytes.or(target.len());
-        let need = match rootdir {
-            Some(rootdir) => {
-                let content = measure(&rootdir.source, geometry.sector_size, options.checksum.size())?;
-                progress.start(content.entries, content.data);
-                size_for(&content, &options)
-            }
-            None => {
-                let context = format!("{}: an empty filesystem needs a size", path.display());
-                return Err(Error::invalid(context));
-            }
-        };
+    let shrink = rootdir.is_some_and(|rootdir| rootdir.shrink);
+    let asked = options.total_bytes;
+    let guess = shrink || (asked.is_none() && matches!(target, Target::Absent | Target::Empty));
+    if guess {
+        let need = guess_size(path, &options, rootdir, progress)?;
+        let room = asked.or(target.len());
         options.total_bytes = Some(room.map_or(need, |room| room.min(need)));
     }
     if let Some(total) = options.total_bytes {
-        Layout::plan(total, &options).map_err(|error| error.context(path.display()))?;
+        Layout::plan(total, &options).map_err(named(path))?;
     }
     let open = target.open(path, &options)?;
-    let made = build(&open, path, &options, rootdir, env, progress)
-        .map_err(|error| error.context(path.display()))?;
-    open.keep();
-    Ok(made)
+    let room = asked.or(target.len()).unwrap_or(if open.is_file { u64::MAX } else { open.device.len() });
+    if guess {
+        options.total_bytes = options.total_bytes.map(|total| total.min(room));
+    }
+    for _ in 0..GUESSES_MAX {
+        let made = build(&open, path, &options, rootdir, Arc::clone(&env), progress);
+        let total = options.total_bytes.unwrap_or(room);
+        match made {
+            Err(error) if guess && total < room && is_full(&error) => {
+                options.total_bytes = Some(total.saturating_mul(2).min(room));
+                open.make_room(&options)?;
+            }
+            made => {
+                let made = made.map_err(named(path))?;
+                open.keep();
+                return Ok(made);
+            }
+        }
+    }
+    Err(Error::new(ErrorKind::NoSpace, "guessing how large the filesystem has to be")).map_err(named(path))
 }
 
-/// How large a filesystem for `content` is made.
-fn size_for(content: &Content, options: &MkfsOptions) -> u64 {
+/// How large the content asks for.
+fn guess_size(
+    path: &Path,
+    options: &MkfsOptions,
+    rootdir: Option<&RootdirOptions>,
+    progress: &dyn Progress,
+) -> Result<u64> {
+    let Some(rootdir) = rootdir else {
+        let context = format!("{}: a new image of an empty filesystem needs a size", path.display());
+        return Err(Error::invalid(context));
+    };
+    let geometry = options.geometry()?;
+    let content = measure(&rootdir.source, geometry.sector_size, options.checksum.size())?;
+    progress.start(content.entries, content.data);
     let (data, metadata) = (options.data_profile().copies(), options.metadata_profile().copies());
-    content.filesystem_size(data, metadata).max(minimum(options))
+    Ok(content.filesystem_size(geometry.node_size, data, metadata).max(minimum(options)))
+}
+
+/// Whether the filesystem is full, and not the host's.
+fn is_full(error: &Error) -> bool {
+    error.kind() == ErrorKind::NoSpace && std::error::Error::source(error).is_none()
+}
+
+/// Puts the target's path in front of a message that does not say it yet.
+fn named(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
+    let shown = path.display().to_string();
+    move |error| if error.to_string().contains(&shown) { error } else { error.context(shown) }
 }
 
 fn build(
@@ -114,12 +150,8 @@ fn build(
     {
         let device: Arc<dyn BlockDevice> = Arc::<HeldSuperblocks>::clone(&held);
         let volume = Volume::open(vec![device], Mode::ReadWrite)?;
-        let engine_options = Options {
-            cache_bytes: CLEAN_BYTES,
-            dirty_bytes: DIRTY_BYTES,
-            env,
-            ..Options::default()
-        };
+        let engine_options =
+            Options { cache_bytes: CLEAN_BYTES, dirty_bytes: DIRTY_BYTES, env, ..Options::default() };
         let engine = Engine::open(volume, engine_options)?;
         let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES })?;
         fill(&fs, rootdir, image, progress).map_err(no_space(options))?;
@@ -162,6 +194,9 @@ impl Target {
         match std::fs::metadata(path) {
             Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(Self::Empty),
             Ok(meta) if meta.is_file() => Ok(Self::File(meta.len())),
+            Ok(meta) if meta.is_dir() => {
+                Err(Error::new(ErrorKind::IsADirectory, format!("making a filesystem at {}", path.display())))
+            }
             // Opening it tells what is wrong with anything but a block device.
             Ok(_) => Ok(Self::Device),
             Err(error) if error.kind() == Io::NotFound => Ok(Self::Absent),
@@ -169,6 +204,7 @@ impl Target {
         }
     }
 
+    /// The room that an existing file has.
     const fn len(&self) -> Option<u64> {
         match self {
             Self::File(len) => Some(*len),
@@ -177,22 +213,23 @@ impl Target {
     }
 
     fn open<'p>(&self, path: &'p Path, options: &MkfsOptions) -> Result<Opened<'p>> {
-        let sector = u64::from(options.geometry()?.sector_size);
-        let wanted = options.total_bytes.map(|total| total / sector * sector);
-        if let (Self::Absent, Some(len)) = (self, wanted) {
+        if let (Self::Absent, Some(len)) = (self, whole_sectors(options)?) {
             let device = FileDevice::create(path, len)?;
             return Ok(Opened { device: Arc::new(device), is_file: true, remove: Some(path) });
         }
         let device = FileDevice::open(path, Access::ReadWrite)?;
+        refuse_foreign(&device, options)?;
         let is_file = !device.is_block_device();
-        if let Some(wanted) = wanted
-            && is_file
-            && device.len() < wanted
-        {
-            device.resize(wanted)?;
-        }
-        Ok(Opened { device: Arc::new(device), is_file, remove: None })
+        let open = Opened { device: Arc::new(device), is_file, remove: None };
+        open.make_room(options)?;
+        Ok(open)
     }
+}
+
+/// The size that was asked for, in whole sectors.
+fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
+    let sector = u64::from(options.geometry()?.sector_size);
+    Ok(options.total_bytes.map(|total| total / sector * sector))
 }
 
 /// The open target; a file that was made is removed again unless it is kept.
@@ -203,6 +240,14 @@ struct Opened<'p> {
 }
 
 impl Opened<'_> {
+    /// Makes a file as long as the filesystem will be.
+    fn make_room(&self, options: &MkfsOptions) -> Result<()> {
+        match whole_sectors(options)? {
+            Some(wanted) if self.is_file && self.device.len() < wanted => self.device.resize(wanted),
+            _ => Ok(()),
+        }
+    }
+
     fn keep(mut self) {
         self.remove = None;
     }

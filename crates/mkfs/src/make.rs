@@ -96,12 +96,7 @@ fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Resu
     let sector = u64::from(geometry.sector_size);
     let total_bytes = wanted / sector * sector;
     let layout = Layout::plan(total_bytes, options).map_err(|error| error.context(device.describe()))?;
-    if !options.force
-        && let Some(found) = find_signature(device)?
-    {
-        let context = format!("{} holds {found}", device.describe());
-        return Err(Error::new(ErrorKind::AlreadyExists, context));
-    }
+    refuse_foreign(device, options)?;
     Ok(Plan {
         generation: FIRST_GENERATION,
         now: env.now(),
@@ -113,6 +108,17 @@ fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Resu
         total_bytes,
         layout,
     })
+}
+
+/// Refuses a device that holds something, unless that is to be overwritten.
+pub(crate) fn refuse_foreign(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
+    match find_signature(device)? {
+        Some(found) if !options.force => {
+            let context = format!("{} holds {found}", device.describe());
+            Err(Error::new(ErrorKind::AlreadyExists, context))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Takes away what was there: superblocks first, then everything (by discarding) or at least both ends.

@@ -7,7 +7,7 @@
 use creamery_base::{Error, ErrorKind, ObjectId, Result, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_format::{
-    BlockMut, BlockRef, Expected, Key, KeyType, RawDevItem, SUPERBLOCK_LEN, Superblock, seal, verify_block,
+    BlockMut, BlockRef, Expected, Key, KeyType, RawDevItem, Superblock, seal, verify_block,
 };
 use creamery_fs::Filesystem;
 use creamery_volume::Volume;
@@ -39,7 +39,12 @@ fn corrupt(what: &str) -> Error {
 }
 
 /// Changes the device's item, in the leftmost leaf of the chunk tree.
-fn set_device_size(volume: &Volume, device: &dyn BlockDevice, superblock: &Superblock, total: u64) -> Result<()> {
+fn set_device_size(
+    volume: &Volume,
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    total: u64,
+) -> Result<()> {
     let (mut at, mut level, mut generation) = superblock.chunk_root();
     let mut first_key = None;
     loop {
@@ -61,7 +66,8 @@ fn set_device_size(volume: &Volume, device: &dyn BlockDevice, superblock: &Super
             continue;
         }
         let key = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, DEVID);
-        let slot = BlockRef::new(&block).search(&key, 0).map_err(|_| corrupt("no device item in the chunk tree"))?;
+        let slot =
+            BlockRef::new(&block).search(&key, 0).map_err(|_| corrupt("no device item in the chunk tree"))?;
         let mut leaf = BlockMut::new(&mut block);
         let (item, _) = RawDevItem::mut_from_prefix(leaf.data_mut(slot))
             .map_err(|_| corrupt("a device item that is too short"))?;

@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use creamery_base::{FixedEnv, Timespec, Uuid};
 use creamery_codec::ChecksumType;
 use creamery_device::FileDevice;
-use creamery_mkfs::{MkfsOptions, Profile, make_filesystem};
+use creamery_mkfs::{MkfsOptions, NoProgress, Profile, RootdirOptions, make_filesystem, make_image};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Judge, LoopMount, Run, btrfs_check, harness};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{Judge, LoopMount, Run, btrfs_check, harness, tree};
 
 const JUDGES: [Judge; 4] = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
 const MIB: u64 = 1 << 20;
@@ -136,6 +138,10 @@ fn main() -> ExitCode {
         .map(|make| Case::new(make.name(), &JUDGES, move |bench| judged(bench, &make)))
         .collect();
     cases.push(Case::new("sector-size", &[Judge::BtrfsProgs], sector_sizes));
+    for make in [PLAIN, Make { node_size: 4096, features: "^no-holes", ..PLAIN }] {
+        let name = make.name().replace("empty/", "rootdir/");
+        cases.push(Case::new(name, &JUDGES, move |bench| rootdir(bench, &make)));
+    }
     harness::main(cases)
 }
 
@@ -230,6 +236,29 @@ fn fields(image: &Path) -> Result<BTreeMap<String, String>> {
         (!VARIES.contains(&name)).then(|| (name.to_owned(), value.trim().to_owned()))
     });
     Ok(fields.collect())
+}
+
+/// The torture tree, through the kernel's eyes.
+fn rootdir(bench: &Bench, make: &Make) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    tree::torture(&source, true)?;
+    if make.node_size == 4096 {
+        // A symlink's target is kept inline, and a leaf of 4 KiB cannot hold one of 4,095 bytes.
+        std::fs::remove_file(source.join("symlinks/long-4095"))?;
+    }
+    let want = Walk::take(&source)?;
+    let images = [bench.scratch.file("one.img"), bench.scratch.file("two.img")];
+    for image in &images {
+        let rootdir = RootdirOptions { shrink: make.node_size == 4096, ..RootdirOptions::new(&source) };
+        make_image(image, &make.options(), Some(&rootdir), Arc::new(env()), &NoProgress)?;
+        btrfs_check(image)?;
+    }
+    let same = Run::new("cmp").args(&images).output()?;
+    ensure!(same.code == Some(0), "two builds of one tree differ: {same}");
+    let mount = LoopMount::mount(&images[0], &bench.scratch.file("kernel"), "ro,noatime")?;
+    let exact = Compare { atime: true, ..Compare::default() };
+    expect_same("the kernel's view", &want, &Walk::take(mount.dir())?, &exact)?;
+    mount.unmount()
 }
 
 /// The kernel mounts sectors above its page size only in part; btrfs-progs judges them all.

@@ -18,6 +18,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 const LIMIT_DEFAULT: Duration = Duration::from_secs(180);
+const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const SHOWN_BYTES_MAX: usize = 4_000;
 
 /// A command to be run to its end.
@@ -189,6 +190,24 @@ fn shortened(bytes: &[u8]) -> String {
     let half = SHOWN_BYTES_MAX / 2;
     let (head, tail) = (&bytes[..half], &bytes[bytes.len() - half..]);
     format!("{}\n  ... {} bytes left out ...\n{}", text(head), bytes.len() - 2 * half, text(tail))
+}
+
+/// Runs an unmount, and again for a moment while somebody is busy there: a test on another thread that is just starting a
+/// program has, between fork and exec, copies of all files that this process has open.
+pub(crate) fn retry_while_busy(unmount: impl Fn() -> Run) -> Result<()> {
+    let deadline = Instant::now() + BUSY_LIMIT;
+    loop {
+        let finished = unmount().output()?;
+        let said = finished.stderr_text();
+        let busy = said.contains("busy") || said.contains("in use") || said.contains("files are open");
+        if finished.code == Some(0) {
+            return Ok(());
+        }
+        if !busy || Instant::now() > deadline {
+            bail!("{finished}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn search_path() -> OsString {

@@ -27,7 +27,7 @@ pub mod walk;
 
 pub use command::{Finished, Run};
 pub use fuse_mount::FuseMount;
-pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version};
+pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
 pub use kernel_log::KernelLog;
 pub use loop_mount::{LoopDevice, LoopMount};
 pub use program::Program;

@@ -82,7 +82,9 @@ impl Tree {
             return Ok(());
         }
         let message = match found {
-            None => format!("corrupt leaf: tree={} logical={logical}, it is empty and not the root", self.id()),
+            None => {
+                format!("corrupt leaf: tree={} logical={logical}, it is empty and not the root", self.id())
+            }
             Some(found) => format!(
                 "corrupt node: tree={} logical={} slot={slot}, its pointer to {logical} disagrees with that block, \
                  found generation {} first key {found}, want generation {generation} first key {key}",

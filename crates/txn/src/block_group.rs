@@ -73,8 +73,6 @@ impl BlockGroup {
         state.free.total() == state.capacity
             && state.used == 0
             && state.recorded_used == 0
-            // Space handed out whose extent items are still queued counts nowhere else.
-            && state.free.total() == state.capacity
             && state.pinned == 0
             && state.reservations == 0
             && state.nocow_writers == 0

@@ -82,20 +82,27 @@ pub(crate) fn superblock_ranges(chunk: &Chunk) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// A new group's free extents: all of it but the superblock copies.
-fn free_extents(chunk: &Chunk) -> Vec<(u64, u64)> {
-    let mut free = Vec::new();
-    let mut at = chunk.start.get();
-    for (start, len) in superblock_ranges(chunk) {
-        if start > at {
-            free.push((at, start - at));
+/// Free extents of a chunk's group without the superblock copies. The free space tree counts those as free, as Linux
+/// has it; they are left out when it is read.
+fn without_superblocks(chunk: &Chunk, free: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let copies = superblock_ranges(chunk);
+    let mut kept = Vec::with_capacity(free.len() + copies.len());
+    for &(start, len) in free {
+        let mut at = start;
+        for &(copy, copy_len) in &copies {
+            if copy + copy_len <= at || copy >= start + len {
+                continue;
+            }
+            if copy > at {
+                kept.push((at, copy - at));
+            }
+            at = copy + copy_len;
         }
-        at = start + len;
+        if at < start + len {
+            kept.push((at, start + len - at));
+        }
     }
-    if at < chunk.end().get() {
-        free.push((at, chunk.end().get() - at));
-    }
-    free
+    kept
 }
 
 impl Engine {
@@ -133,7 +140,8 @@ impl Engine {
             let taken = state.devices[0].take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
-        self.space.add_group(Arc::new(BlockGroup::new(start, len, flags, 0, &free_extents(&chunk))));
+        let free = without_superblocks(&chunk, &[(start.get(), len)]);
+        self.space.add_group(Arc::new(BlockGroup::new(start, len, flags, 0, &free)));
         state.pending.push(Arc::new(chunk));
         Ok(true)
     }
@@ -191,7 +199,7 @@ impl Engine {
         let used = group.state.lock().recorded_used;
         self.group_tree().insert(handle, &group_key(&group), group_item(&group, used).as_bytes())?;
         if let Some(free) = self.group_free_space(&group) {
-            free.create(handle, &free_extents(chunk))?;
+            free.create(handle)?;
         }
         Ok(())
     }
@@ -239,6 +247,9 @@ impl Engine {
                 if self.chunks.lock().pending.iter().any(|chunk| chunk.start == group.start) {
                     continue;
                 }
+                if group.flags.contains(BlockGroupFlags::METADATA) && self.counts_on(group) {
+                    continue;
+                }
                 self.remove_group(handle, group)?;
                 left -= 1;
                 removed = true;
@@ -248,6 +259,13 @@ impl Engine {
             self.record_device_use(handle)?;
         }
         Ok(removed)
+    }
+
+    /// Whether this commit and the next operations may need what an idle group offers. Handles began because of it
+    /// (RESERVE-1), and the next one would allocate it again at once.
+    fn counts_on(&self, group: &BlockGroup) -> bool {
+        let others = self.space.available(SpaceKind::Metadata).saturating_sub(group.available());
+        others < 2 * self.commit_need(0)
     }
 
     fn remove_group(&self, handle: &Handle<'_>, group: &BlockGroup) -> Result<()> {
@@ -346,6 +364,7 @@ impl Engine {
                 }
                 _ => Vec::new(),
             };
+            let free = without_superblocks(&chunk, &free);
             self.space.add_group(Arc::new(BlockGroup::new(chunk.start, chunk.len, flags, used, &free)));
         }
         Ok(())
@@ -405,5 +424,26 @@ fn group_item(group: &BlockGroup, used: u64) -> RawBlockGroupItem {
         used: used.into(),
         chunk_objectid: ObjectId::FIRST_CHUNK_TREE.get().into(),
         flags: group.flags.bits().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use creamery_base::DevId;
+
+    #[test]
+    fn superblock_copies_are_cut_out_of_every_stripe() {
+        let stripe = |offset| Stripe { dev: DevId::new(1), offset, dev_uuid: Uuid::nil() };
+        let (start, len) = (30 * MIB, 44 * MIB);
+        let flags = BlockGroupFlags::METADATA | BlockGroupFlags::DUP;
+        let chunk =
+            Chunk::new(Logical::new(start), len, flags, 4096, vec![stripe(37 * MIB), stripe(81 * MIB)]);
+        let copy = start + (64 - 37) * MIB;
+        assert_eq!(superblock_ranges(&chunk), [(copy, STRIPE)]);
+        let free = without_superblocks(&chunk, &[(start, MIB), (copy - 4096, 8192), (copy + MIB, MIB)]);
+        assert_eq!(free, [(start, MIB), (copy - 4096, 4096), (copy + MIB, MIB)]);
+        let all = without_superblocks(&chunk, &[(start, len)]);
+        assert_eq!(all, [(start, copy - start), (copy + STRIPE, start + len - copy - STRIPE)]);
     }
 }

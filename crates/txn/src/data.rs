@@ -69,7 +69,11 @@ impl Engine {
             let found = {
                 let _running = self.join();
                 let most = self.data_headroom() / sector * sector;
-                if most < min.max(sector) { None } else { self.space.allocate_data(len.min(most), min.max(sector)) }
+                if most < min.max(sector) {
+                    None
+                } else {
+                    self.space.allocate_data(len.min(most), min.max(sector))
+                }
             };
             if let Some((group, start, len)) = found {
                 return Ok(DataExtent { group, start, len, completed: false });

@@ -1,12 +1,12 @@
 //! The extent tree: running delayed refs against it, and asking it who refers to a block.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
-use creamery_format::{Key, KeyType};
+use creamery_format::{ExtentFlags, ExtentRef, Key, KeyType};
 use creamery_tree::BlockReferences;
 
 use crate::delayed_refs::{Backref, ExtentKind, RefHead};
 use crate::engine::Engine;
-use crate::extent_item::{ExtentItem, FLAG_DATA, FLAG_FULL_BACKREF, FLAG_TREE_BLOCK};
+use crate::extent_item::ExtentItem;
 use crate::handle::Handle;
 
 /// How many data references with one hash may follow each other; a bound for hostile images.
@@ -57,12 +57,13 @@ impl Engine {
         let kind = ExtentKind::TreeBlock { level };
         let found = self.find_extent(at, kind, u64::from(self.node_size()))?;
         let head = self.refs.get(at);
-        let (count, flags) = found.map_or((0, 0), |(_, item)| (item.refs, item.flags));
+        let (count, flags) = found.map_or((0, ExtentFlags::empty()), |(_, item)| (item.refs, item.flags));
         let queued = head.as_ref().map_or(0, RefHead::sum);
         let count = count.checked_add_signed(queued).filter(|&count| count > 0).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("tree block {at} is in use and has no reference"))
         })?;
-        let full_backref = flags & FLAG_FULL_BACKREF != 0 || head.is_some_and(|head| head.full_backref);
+        let full_backref =
+            flags.contains(ExtentFlags::FULL_BACKREF) || head.is_some_and(|head| head.full_backref);
         Ok(BlockReferences { count, full_backref })
     }
 
@@ -73,8 +74,8 @@ impl Engine {
                 return Ok(Outcome::NeverThere);
             }
             let flags = match head.kind {
-                ExtentKind::TreeBlock { .. } => FLAG_TREE_BLOCK,
-                ExtentKind::Data => FLAG_DATA,
+                ExtentKind::TreeBlock { .. } => ExtentFlags::TREE_BLOCK,
+                ExtentKind::Data => ExtentFlags::DATA,
             };
             let item = ExtentItem::new(handle.generation(), flags);
             let key = item_key(at, head.kind, head.len);
@@ -98,7 +99,7 @@ impl Engine {
         new: bool,
     ) -> Result<Outcome> {
         if head.full_backref {
-            item.flags |= FLAG_FULL_BACKREF;
+            item.flags |= ExtentFlags::FULL_BACKREF;
         }
         let keyed_before = item.refs - item.inline_count().min(item.refs);
         for &(backref, change) in &head.changes {
@@ -165,15 +166,11 @@ impl Engine {
 
     /// The item of its own that holds a reference, and its count.
     fn find_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Option<(Key, u32)>> {
-        let mut key = Key::new(extent, backref.key_type(), backref.sequence());
+        let mut key = backref.key(extent);
         for _ in 0..HASH_COLLISIONS_MAX {
-            let found = self.extent_tree.get(&key, Wait::Yes, |data| match backref {
-                Backref::TreeBlock { .. } | Backref::SharedBlock { .. } => Some((backref, 1)),
-                Backref::SharedData { .. } => {
-                    Some((backref, u32::from_le_bytes(data.get(..4)?.try_into().ok()?)))
-                }
-                Backref::ExtentData { .. } => Backref::parse_data_ref(data),
-            })?;
+            let parse = |data: &[u8]| ExtentRef::parse_keyed(key.kind, key.offset, data);
+            let found = self.extent_tree.get(&key, Wait::Yes, parse)?;
+            let found = found.map(|found| found.ok().flatten().and_then(Backref::from_format));
             match found {
                 None => return Ok(None),
                 Some(None) => return Err(Error::new(ErrorKind::Corrupt, format!("reference item {key}"))),
@@ -187,7 +184,7 @@ impl Engine {
 
     /// A free key for a reference that gets an item of its own.
     fn free_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Key> {
-        let mut key = Key::new(extent, backref.key_type(), backref.sequence());
+        let mut key = backref.key(extent);
         for _ in 0..HASH_COLLISIONS_MAX {
             if self.extent_tree.get(&key, Wait::Yes, |_| ())?.is_none() {
                 return Ok(key);

@@ -7,6 +7,8 @@
 //! items would take more room than its bitmaps, and back when they would take clearly less (section "free space
 //! tree" of the on-disk format documentation).
 //!
+//! Superblock copies that lie in a group count as free here; whoever hands out space leaves them out.
+//!
 //! The tree changes when delayed refs run, never when space is handed out or unpinned; between two commits it
 //! therefore says what the last commit says.
 //!
@@ -14,42 +16,39 @@
 //! - FREE-1: two free extents of a group never touch; the info item counts them.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
-use creamery_format::{ITEM_LEN, Key, KeyType};
+use creamery_format::{
+    FREE_SPACE_BITMAP_SIZE, FREE_SPACE_USING_BITMAPS, ITEM_LEN, Key, KeyType, RawFreeSpaceInfo,
+};
 use creamery_tree::{CowHost, Tree};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::block_group::BlockGroup;
 use crate::engine::Engine;
 
-const BITMAP_BYTES: u64 = 256;
-const USING_BITMAPS: u32 = 1;
+const BITMAP_BYTES: u64 = FREE_SPACE_BITMAP_SIZE as u64;
 /// Extents below the upper threshold at which a group goes back to extent items.
 const THRESHOLD_GAP: u64 = 100;
 
+/// A checked info item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Info {
+struct Info {
     extents: u32,
     flags: u32,
 }
 
 impl Info {
     fn parse(group: GroupRange, data: &[u8]) -> Result<Self> {
-        let bytes: [u8; 8] = data.try_into().map_err(|_| damaged(group, "info item has a wrong size"))?;
-        let (extents, flags) = bytes.split_at(4);
-        Ok(Self {
-            extents: u32::from_le_bytes(extents.try_into().expect("four bytes")),
-            flags: u32::from_le_bytes(flags.try_into().expect("four bytes")),
-        })
+        let raw = RawFreeSpaceInfo::read_from_bytes(data)
+            .map_err(|_| damaged(group, "info item has a wrong size"))?;
+        Ok(Self { extents: raw.extent_count.get(), flags: raw.flags.get() })
     }
 
-    fn to_bytes(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        bytes[..4].copy_from_slice(&self.extents.to_le_bytes());
-        bytes[4..].copy_from_slice(&self.flags.to_le_bytes());
-        bytes
+    fn to_raw(self) -> RawFreeSpaceInfo {
+        RawFreeSpaceInfo { extent_count: self.extents.into(), flags: self.flags.into() }
     }
 
     fn uses_bitmaps(self) -> bool {
-        self.flags & USING_BITMAPS != 0
+        self.to_raw().uses_bitmaps()
     }
 }
 
@@ -107,7 +106,7 @@ impl<'a> GroupFreeSpace<'a> {
     }
 
     fn set_info(&self, host: &dyn CowHost, info: Info) -> Result<()> {
-        self.tree.upsert(host, &info_key(self.group), &info.to_bytes())
+        self.tree.upsert(host, &info_key(self.group), info.to_raw().as_bytes())
     }
 
     /// Bytes of data that one bitmap item covers at most.
@@ -121,14 +120,10 @@ impl<'a> GroupFreeSpace<'a> {
         bitmaps * (ITEM_LEN as u64 + BITMAP_BYTES) / ITEM_LEN as u64
     }
 
-    /// Records a new group, free but for `holes` of it (superblock copies).
-    pub(crate) fn create(&self, host: &dyn CowHost, free: &[(u64, u64)]) -> Result<()> {
-        let extents = u32::try_from(free.len()).expect("a group has few superblock copies");
-        self.set_info(host, Info { extents, flags: 0 })?;
-        for &(start, len) in free {
-            self.tree.insert(host, &extent_key(start, len), &[])?;
-        }
-        Ok(())
+    /// Records a new group, all of it free.
+    pub(crate) fn create(&self, host: &dyn CowHost) -> Result<()> {
+        self.set_info(host, Info { extents: 1, flags: 0 })?;
+        self.tree.insert(host, &extent_key(self.group.start.get(), self.group.len), &[])
     }
 
     /// Removes all items of a group.
@@ -268,7 +263,7 @@ impl<'a> GroupFreeSpace<'a> {
     fn convert_to_bitmaps(&self, host: &dyn CowHost, info: Info) -> Result<()> {
         let free = self.extents()?;
         self.delete(host)?;
-        self.set_info(host, Info { flags: info.flags | USING_BITMAPS, ..info })?;
+        self.set_info(host, Info { flags: info.flags | FREE_SPACE_USING_BITMAPS, ..info })?;
         let mut extents = free.iter().peekable();
         let mut at = self.group.start.get();
         while at < self.group.end().get() {
@@ -299,7 +294,7 @@ impl<'a> GroupFreeSpace<'a> {
     fn convert_to_extents(&self, host: &dyn CowHost, info: Info) -> Result<()> {
         let free = self.extents()?;
         self.delete(host)?;
-        self.set_info(host, Info { flags: info.flags & !USING_BITMAPS, ..info })?;
+        self.set_info(host, Info { flags: info.flags & !FREE_SPACE_USING_BITMAPS, ..info })?;
         for (start, len) in free {
             self.tree.insert(host, &extent_key(start, len), &[])?;
         }

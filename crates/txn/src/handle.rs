@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::panic::Location;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
-use creamery_format::{BlockRef, KeyType};
+use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 use parking_lot::RwLockReadGuard;
 
@@ -127,6 +127,13 @@ impl Handle<'_> {
     pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
         self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), -1);
         Ok(())
+    }
+
+    /// Sets bits of the superblock's incompat features, with this transaction.
+    pub fn add_incompat(&self, features: Incompat) {
+        let mut superblock = self.engine.superblock.lock();
+        let flags = &mut superblock.raw_mut().incompat_flags;
+        *flags = (flags.get() | features.bits()).into();
     }
 
     fn change_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool, by: i64) -> Result<()> {

@@ -11,8 +11,9 @@
 //! trees, and a tree cannot be copied more than once as a whole.
 //!
 //! # Invariants
-//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out. A
-//!   handle that frees space may use half of the need of a commit that has nothing else queued.
+//! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out,
+//!   the commit's need reckoned as it will be when the handle has used all that it was promised. A handle that does
+//!   not free space leaves room for one that does.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
 use creamery_base::gate::{self, Reason};
@@ -32,11 +33,12 @@ const BYTES_PER_HEAD: u64 = 256;
 /// the changes that copying those queues.
 const LEAVES_PER_HEAD: u64 = 8;
 
+/// Changes that copying a block queues: of the new one and of the old one.
+const HEADS_PER_BLOCK: u64 = 2;
 /// Room in mixed block groups that data leaves for the metadata of operations to come.
 const SPARE_UNITS: u64 = 64;
-
-/// Units that data leaves over in mixed block groups, so that there is a handle to free it with.
-const UNITS_BESIDE_DATA: u64 = 48;
+/// Room that only handles which free space may take, so that a full filesystem can be emptied.
+const FREEING_UNITS: u64 = 16;
 
 /// How many leaves a handle may change at most.
 ///
@@ -79,13 +81,15 @@ impl Drop for Promise<'_> {
 }
 
 impl Engine {
-    /// Bytes that the next commit may have to allocate.
-    fn commit_need(&self) -> u64 {
+    /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
+    pub(crate) fn commit_need(&self, more: u64) -> u64 {
         let node = u64::from(self.node_size());
-        let heads = self.refs.len() as u64 + self.store().dirty_bytes() / node;
+        let heads = self.refs.len() as u64 + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
         let trees = self.commit_tree_blocks();
         let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
-        let grown = heads.saturating_mul(BYTES_PER_HEAD) / (node / 2);
+        // Each copy is a change of the extent tree, too. Leaves that were full split at their first insertion.
+        let changes = heads.saturating_add(copied);
+        let grown = copied.saturating_add(changes.saturating_mul(BYTES_PER_HEAD) / (node / 2));
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
@@ -96,7 +100,7 @@ impl Engine {
             return u64::MAX;
         }
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let taken = *self.space.promised.lock() + self.commit_need() + spare;
+        let taken = *self.space.promised.lock() + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
@@ -105,7 +109,7 @@ impl Engine {
         let need = u64::from(units.items) * BLOCKS_PER_UNIT * u64::from(self.node_size());
         let mut committed = false;
         loop {
-            if let Some(promise) = self.try_promise(need, units.freeing && committed) {
+            if let Some(promise) = self.try_promise(need, units.freeing) {
                 return Ok(promise);
             }
             if self.allocate_chunk(SpaceKind::Metadata)? || self.participants.reclaim()? {
@@ -120,12 +124,13 @@ impl Engine {
         }
     }
 
-    fn try_promise(&self, need: u64, use_reserve: bool) -> Option<Promise<'_>> {
-        let commit_need = self.commit_need();
-        let commit_share = if use_reserve { commit_need / 2 } else { commit_need };
+    fn try_promise(&self, need: u64, freeing: bool) -> Option<Promise<'_>> {
+        let node = u64::from(self.node_size());
+        let left = if freeing { 0 } else { FREEING_UNITS * BLOCKS_PER_UNIT * node };
         let available = self.space.available(SpaceKind::Metadata);
         let mut promised = self.space.promised.lock();
-        if *promised + need + commit_share > available {
+        let handles = *promised + need + left;
+        if handles + self.commit_need(handles / node) > available {
             return None;
         }
         *promised += need;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
+use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
 use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
 use creamery_tree::{CowHost, RootPointer, Tree};
 use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
@@ -22,20 +22,14 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
     if key.objectid != id.objectid() || key.kind != KeyType::ROOT_ITEM {
         return Ok(None);
     }
-    // Filesystems from before 3.6 have shorter items; the rest reads as zero.
-    let mut item = RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
-    let len = data.len().min(size_of::<RawRootItem>());
-    item.as_mut_bytes()[..len].copy_from_slice(&data[..len]);
+    let item = RawRootItem::from_item(data)
+        .map_err(|kind| Error::with_source(ErrorKind::Corrupt, format!("root item {key}"), kind))?;
     Ok(Some((key, item)))
 }
 
 /// Where a root item says that the tree is.
 pub(crate) fn root_pointer(item: &RawRootItem) -> RootPointer {
-    RootPointer {
-        logical: Logical::new(item.bytenr.get()),
-        generation: Generation::new(item.generation.get()),
-        level: item.level,
-    }
+    RootPointer { logical: item.root(), generation: item.root_generation(), level: item.level }
 }
 
 impl Engine {
@@ -80,10 +74,7 @@ impl Engine {
         if root_pointer(&item) == root {
             return Ok(false);
         }
-        item.bytenr = U64::new(root.logical.get());
-        item.generation = U64::new(root.generation.get());
-        item.generation_v2 = U64::new(root.generation.get());
-        item.level = root.level;
+        item.set_root(root.logical, root.level, root.generation);
         item.bytes_used = U64::new(tree.blocks() * u64::from(self.node_size()));
         self.root_tree.upsert(host, &key, item.as_bytes())?;
         Ok(true)
@@ -116,13 +107,10 @@ impl Handle<'_> {
         item.inode.nbytes = U64::new(u64::from(engine.node_size()));
         item.inode.mode = 0o40755.into();
         item.inode.flags = U64::new(ROOT_ITEM_INIT);
-        item.bytenr = U64::new(root.logical.get());
-        item.generation = U64::new(root.generation.get());
-        item.generation_v2 = item.generation;
+        item.set_root(root.logical, root.level, root.generation);
         item.root_dirid = U64::new(ino.get());
         item.bytes_used = U64::new(u64::from(engine.node_size()));
         item.refs = 1.into();
-        item.level = root.level;
         item.uuid = uuid.into_bytes();
         item.otransid = item.generation;
         item.ctransid = item.generation;

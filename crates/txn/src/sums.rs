@@ -122,14 +122,18 @@ impl Engine {
             if found.objectid != ObjectId::EXTENT_CSUM || found.offset >= end.get() {
                 break;
             }
-            for (index, sum) in data.chunks_exact(size).enumerate() {
-                let Some(address) = found.offset.checked_add(index as u64 * sector) else { break };
-                if address >= at.get() && address < end.get() {
-                    let to = usize::try_from((address - at.get()) / sector).expect("inside the range");
-                    sums.present[to] = true;
-                    sums.bytes[to * size..(to + 1) * size].copy_from_slice(sum);
-                    any = true;
-                }
+            let item_end = found.offset.saturating_add(self.covered(data.len()));
+            let (first, last) = (found.offset.max(at.get()), item_end.min(end.get()));
+            if found.offset.is_multiple_of(sector) && first < last {
+                let index = |address: u64, from: u64| {
+                    usize::try_from((address - from) / sector).expect("inside an item or the range")
+                };
+                let (from, to) = (index(first, found.offset), index(first, at.get()));
+                let count = index(last, first);
+                sums.present[to..to + count].fill(true);
+                sums.bytes[to * size..(to + count) * size]
+                    .copy_from_slice(&data[from * size..(from + count) * size]);
+                any = true;
             }
             cursor.advance()?;
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
-use creamery_format::{BlockRef, Expected, verify_block};
+use creamery_format::{BlockRef, Expected, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, verify_block};
 
 use crate::durable::{CopyFailure, Written};
 use crate::mapping::Piece;
@@ -30,6 +30,22 @@ impl Part<'_> {
     }
 }
 
+/// Whatever the free space tree of a damaged filesystem says, nothing is written over a superblock copy.
+fn check_beside_superblocks(mirror: &[Piece]) -> Result<()> {
+    for piece in mirror {
+        let end = piece.at.offset + piece.len;
+        let hit = SUPERBLOCK_OFFSETS
+            .iter()
+            .find(|&&copy| copy < end && piece.at.offset < copy + SUPERBLOCK_LEN as u64);
+        if let Some(copy) = hit {
+            let message =
+                format!("{} of {} bytes would overwrite the superblock at {copy}", piece.at, piece.len);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+    }
+    Ok(())
+}
+
 impl Volume {
     /// Writes tree blocks, each of them checked first, to all their copies.
     ///
@@ -44,6 +60,7 @@ impl Volume {
             let copies = self.map(at, bytes.len() as u64)?;
             for mirror in copies.mirrors() {
                 let mut rest = bytes;
+                check_beside_superblocks(mirror)?;
                 for piece in mirror {
                     let (bytes, after) = rest.split_at(index(piece.len));
                     parts.push(Part { at: piece.at, bytes, block });
@@ -175,6 +192,7 @@ impl Volume {
         assert!(at.is_aligned(sector), "data lies on sector boundaries");
         assert!((data.len() as u64).is_multiple_of(sector), "data is written in whole sectors");
         let copies = self.map(at, data.len() as u64)?;
+        copies.mirrors().iter().try_for_each(|mirror| check_beside_superblocks(mirror))?;
         let mut last_error = None;
         let mut reached = 0;
         for mirror in copies.mirrors() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{FuseMount, Judge, Judges, LoopMount, Program, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Judge, Judges, LoopMount, Program, Run, btrfs_check, is_root};
 
 use crate::workspace::{build_program, root, target};
 
@@ -66,7 +66,7 @@ fn stage(tree: &Path) -> Result<usize> {
 }
 
 fn who_needed() -> &'static str {
-    if Judges::here().missing(Judge::Root).is_some() {
+    if !is_root() {
         "No root, no loop device, no kernel module had a part in it."
     } else {
         "It needs no root, no loop device and no kernel module (you happen to be root)."

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use creamery_base::TreeId;
 use creamery_check::{CheckOptions, NoProgress, check};
 use creamery_device::{Access, FileDevice};
-use creamery_testkit::harness::Case;
 use creamery_testkit::Random;
+use creamery_testkit::harness::Case;
 use creamery_volume::{Mode, Volume};
 
 use crate::image::Image;

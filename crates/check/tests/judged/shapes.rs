@@ -6,8 +6,7 @@ use anyhow::Result;
 use creamery_testkit::{Judge, LoopMount, Run, Scratch};
 
 /// What making one needs.
-pub(crate) const NEEDS: [Judge; 4] =
-    [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
 
 /// Small enough to be copied for every kind of damage.
 const FILL: &str = r#"

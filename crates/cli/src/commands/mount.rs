@@ -3,8 +3,18 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 use clap::{Args, Parser};
+use creamery::Error;
+use creamery_mount::{How, Options};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+
+/// What the serving process says when the mount answers.
+const READY: &[u8] = b"mounted\n";
 
 /// Mount an image.
 ///
@@ -35,6 +45,14 @@ pub(crate) struct MountArgs {
     /// Say more.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
+
+    /// Say so on standard output when the mount answers, then let go of the terminal.
+    #[arg(long, hide = true)]
+    pub(crate) announce: bool,
+
+    /// Unknown options are no error.
+    #[arg(long, hide = true)]
+    pub(crate) sloppy: bool,
 }
 
 /// Unmount, and return when the image is closed and durable.
@@ -78,8 +96,6 @@ struct HelperArgs {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct HelperCall {
     pub(crate) mount: MountArgs,
-    /// Unknown options are no error.
-    pub(crate) sloppy: bool,
     /// Check everything, mount nothing.
     pub(crate) fake: bool,
 }
@@ -96,8 +112,105 @@ pub(crate) fn parse_helper(args: impl IntoIterator<Item = OsString>) -> Result<H
         options: args.options,
         foreground: false,
         verbose: args.verbose,
+        announce: false,
+        sloppy: args.sloppy,
     };
-    Ok(HelperCall { mount, sloppy: args.sloppy, fake: args.fake })
+    Ok(HelperCall { mount, fake: args.fake })
+}
+
+/// `creamery mount`.
+pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
+    let failed = |error| Failure::new("mount", error);
+    if args.foreground { serve(args).map_err(failed) } else { start_in_background(args).map_err(failed) }
+}
+
+/// `creamery umount`.
+pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
+    let how = if args.lazy { How::Lazy } else { How::WhenIdle };
+    creamery_mount::unmount(&args.dir, how).map_err(|error| Failure::new("umount", error))
+}
+
+/// `mount.fuse.creamery`.
+pub(crate) fn helper(call: &HelperCall) -> Result<(), Failure> {
+    if call.fake {
+        return parse_options(&call.mount).map(drop).map_err(|error| Failure::new("mount", error));
+    }
+    run(&call.mount)
+}
+
+fn parse_options(args: &MountArgs) -> Result<Options, Error> {
+    let source = std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone());
+    let source = source.to_str().ok_or_else(|| Error::invalid("an image path that is not UTF-8"))?;
+    let mut lists = Vec::new();
+    for list in &args.options {
+        lists.push(list.to_str().ok_or_else(|| Error::invalid("mount options that are not UTF-8"))?);
+    }
+    if args.sloppy { Options::parse_sloppy(source, lists) } else { Options::parse(source, lists) }
+}
+
+/// Mounts and answers until the filesystem is unmounted or the process is told to end.
+fn serve(args: &MountArgs) -> Result<(), Error> {
+    let options = parse_options(args)?;
+    let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
+    let fs = creamery_mount::open(&args.image, options.transport.read_only())?;
+    let mounted = creamery_mount::mount(fs, &dir, &options)?;
+    let unmounter = mounted.unmounter();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            // Nobody can be told when this fails; another signal tries again.
+            let _ = unmounter.unmount();
+        }
+    });
+    if args.announce {
+        announce()?;
+    }
+    mounted.serve()
+}
+
+/// Tells the process that started this one that the mount answers, and lets go of its terminal.
+fn announce() -> Result<(), Error> {
+    use std::io::Write;
+    // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    let mut out = std::io::stdout();
+    out.write_all(READY)?;
+    out.flush()?;
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
+    Ok(())
+}
+
+/// Starts this program again to serve the mount, and returns when it answers. Its complaints are already printed when
+/// it ends before.
+fn start_in_background(args: &MountArgs) -> Result<(), Error> {
+    parse_options(args)?;
+    let program = std::env::current_exe()?;
+    let mut command = std::process::Command::new(program);
+    command.args(["mount", "--foreground", "--announce"]);
+    if args.sloppy {
+        command.arg("--sloppy");
+    }
+    for options in &args.options {
+        command.arg("-o").arg(options);
+    }
+    command.arg("--").arg(&args.image).arg(&args.dir);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut said = Vec::new();
+    let mut out = child.stdout.take().expect("its output is piped");
+    std::io::Read::read_to_end(&mut out, &mut said)?;
+    if said == READY {
+        return Ok(());
+    }
+    let status = child.wait()?;
+    std::process::exit(status.code().unwrap_or(1)); // it said why
+}
+
+fn about(path: &std::path::Path, error: std::io::Error) -> Error {
+    Error::from(error).context(path.display())
 }
 
 #[cfg(test)]
@@ -111,7 +224,7 @@ mod tests {
     #[test]
     fn the_helper_takes_what_mount_8_passes() {
         let call = call("mount.fuse.creamery /disk.img /mnt -sn -o rw,subvol=a -v -t fuse.creamery").unwrap();
-        assert!(call.sloppy && call.mount.verbose && !call.fake);
+        assert!(call.mount.sloppy && call.mount.verbose && !call.fake);
         assert_eq!(call.mount.options, ["rw,subvol=a"]);
         assert_eq!(call.mount.dir, PathBuf::from("/mnt"));
     }

@@ -37,6 +37,7 @@ fn every_fixed_size_is_checked() {
         let verdict = check(4096, kind, 4096, &[0xff; 7]);
         let free_form = [
             KeyType::UNTYPED,
+            KeyType::CSUM_ITEM,
             KeyType::VERITY_DESC_ITEM,
             KeyType::VERITY_MERKLE_ITEM,
             KeyType::TEMPORARY_ITEM,

@@ -12,24 +12,61 @@
 //! ```
 //!
 //! # Invariants
-//! - CONTENT-1: a content covers `[0, size)` of the file without gaps, size being what [`Content::size`] says; that
+//! - CONTENT-1: a content covers `[0, size)` of the file without gaps, size being what [`Content::count`] notes; that
 //!   is less than asked for when the filesystem had room only in very many pieces, and
 //!   [`write`](super::write()) takes the rest once the inode exists.
 
-use creamery_base::{InodeId, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result};
 use creamery_format::{Incompat, Key};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use super::completion::OrderedExtent;
-use super::{extent_key, file_extent, inline};
+use super::file_extent::{self, FILE_SIZE_MAX};
+use super::{extent_key, inline};
 use crate::inode::{InodeFlags, InodeItem};
 
 /// Extents in one content at most, so that one handle is enough.
 const EXTENTS_MAX: usize = 32;
 /// Up to this much is put together in one buffer to be one write.
 const BOUNCE: u64 = 64 << 10;
+
+/// What a file has from the beginning: its size, and the stretches of data in it, the rest being holes.
+///
+/// ```
+/// use creamery_fs::FileContent;
+/// let sparse = FileContent { size: 1 << 30, stretches: &[(0, b"head"), (1 << 20, b"middle")] };
+/// assert!(sparse.stretches.iter().all(|(at, bytes)| at + bytes.len() as u64 <= sparse.size));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FileContent<'a> {
+    /// How many bytes the file has.
+    pub size: u64,
+    /// Where data begins and what it is: in order, without overlap, within the size.
+    pub stretches: &'a [Stretch<'a>],
+}
+
+/// A stretch of data of a file: where it begins, and its bytes.
+pub type Stretch<'a> = (u64, &'a [u8]);
+
+impl FileContent<'_> {
+    /// Refuses what is no content. Errors: invalid input; file too large.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.size > FILE_SIZE_MAX {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        let mut at = 0;
+        for (start, bytes) in self.stretches {
+            let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size);
+            at = match end {
+                Some(end) if *start >= at => end,
+                _ => return Err(Error::invalid(format!("data at {start} of a file of {}", self.size))),
+            };
+        }
+        Ok(())
+    }
+}
 
 /// Data ready to become a new file's.
 #[must_use = "dropping it gives the space back"]
@@ -43,9 +80,6 @@ enum Part {
     Extent(OrderedExtent),
     Hole { start: u64, end: u64 },
 }
-
-/// A stretch of data of a file to be: where it begins, and its bytes.
-pub(crate) type Stretch<'a> = (u64, &'a [u8]);
 
 impl Content {
     /// Writes the data of a new file of `size` bytes and `flags`, which is made of `stretches`, in order and without
@@ -96,11 +130,6 @@ impl Content {
         if start < end {
             self.parts.push(Part::Hole { start, end });
         }
-    }
-
-    /// How much of the file there is.
-    pub(crate) const fn size(&self) -> u64 {
-        self.size
     }
 
     /// Metadata that its items and the handing over take.

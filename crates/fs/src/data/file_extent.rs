@@ -98,15 +98,6 @@ impl FileExtent<'_> {
             Self::Hole { num_bytes } => *num_bytes,
         }
     }
-
-    /// What the item adds to the inode's nbytes.
-    pub(crate) const fn counted_bytes(&self) -> u64 {
-        match self {
-            Self::Inline { ram_bytes, .. } => *ram_bytes,
-            Self::Regular(extent) | Self::Prealloc(extent) => extent.num_bytes,
-            Self::Hole { .. } => 0,
-        }
-    }
 }
 
 fn check_inline<'a>(
@@ -252,6 +243,9 @@ fn raw_mut(data: &mut [u8]) -> &mut RawFileExtent {
 pub(crate) fn set_num_bytes(data: &mut [u8], num_bytes: u64) {
     let raw = raw_mut(data);
     if raw.is_hole() {
+        // Linux trims holes as it trims extents and leaves an offset behind; with the shorter length it would reach
+        // past the extent.
+        raw.offset.set(0);
         raw.ram_bytes.set(num_bytes);
     }
     raw.num_bytes.set(num_bytes);

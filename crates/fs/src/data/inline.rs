@@ -39,7 +39,9 @@ pub(crate) fn rewrite(engine: &Engine, inode: &Inode, item: &mut InodeItem, cont
     let sector = u64::from(engine.sector_size());
     let plan = DropPlan::from_front(&inode.tree, inode.id.ino, (0, sector), 2, sector)?;
     assert_eq!(plan.stop, sector, "at most one item is in the way");
-    let units = Units::items(reserve::drop_units(&plan) + 2);
+    let count = reserve::drop_units(&plan) + 2;
+    let shrinks = (content.len() as u64) < item.size;
+    let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
     in_handle(engine, units, |handle| {
         plan.apply(handle, &inode.tree, inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);

@@ -43,7 +43,8 @@ use creamery_txn::{Engine, Handle, Units};
 
 use crate::inode::{Inode, InodeItem};
 
-pub(crate) use content::{Content, Stretch};
+pub(crate) use content::Content;
+pub use content::{FileContent, Stretch};
 pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
 pub(crate) use truncate::{drop_all, truncate};

@@ -2,10 +2,11 @@
 //!
 //! A unit is one leaf that a handle may change, reckoned with all the blocks above it copied and split.
 //! - An item edited in the subvolume's tree is one unit. Neighbours usually share a leaf; nothing guarantees it.
-//! - A reference of an extent only joins a queue. The commit reckons with what is queued, so a handle has to answer
-//!   for it only until it ends: at most three leaves (extent, free space and checksum tree), half a unit.
-//! - New csums are inserted at once: one unit for the leaf where they begin, and one per leaf that they fill. A leaf
-//!   filled in ascending order is at least half full.
+//! - A reference of an extent only joins a queue. The commit reckons with what is queued, by the blocks of a unit for
+//!   each, so a handle has to answer for it only until it ends: one unit.
+//! - New csums are inserted at once: one unit for the leaf where they begin; the leaves they fill besides stand side
+//!   by side, at least half full, under a path that is copied once, so the eight blocks of a unit are enough for
+//!   four of them and the nodes above.
 
 use creamery_txn::Engine;
 
@@ -24,12 +25,12 @@ fn count(number: usize) -> u32 {
 /// For carrying out `plan`.
 pub(crate) fn drop_units(plan: &DropPlan) -> u32 {
     let (items, references) = plan.changes();
-    count(items + references.div_ceil(2))
+    count(items + references)
 }
 
 /// For completing an extent whose packed csums are `csums` bytes: its file extent item, its reference, its csums
 /// and the inode item.
 pub(crate) fn complete_units(engine: &Engine, csums: usize) -> u32 {
     let half_leaf = engine.node_size() as usize / 2;
-    3 + count(csums.div_ceil(half_leaf)) + u32::from(csums > 0)
+    3 + count(csums.div_ceil(4 * half_leaf)) + u32::from(csums > 0)
 }

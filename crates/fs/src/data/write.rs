@@ -103,12 +103,20 @@ impl<'a> Payload<'a> {
         let sector = u64::from(engine.sector_size());
         let end = offset + data.len() as u64;
         let start = offset - offset % sector;
+        let whole_end = end.next_multiple_of(sector);
         let old = |from: u64, to: u64| {
             let mut bytes = vec![0; as_len(to - from)];
             read(engine, inode, item, from, &mut bytes, Wait::Yes)?;
             Ok::<_, Error>(bytes)
         };
-        Ok(Self { start, head: old(start, offset)?, data, tail: old(end, end.next_multiple_of(sector))? })
+        if whole_end - start == sector && start < offset && end < whole_end {
+            // Both ends are in one sector: it is read once.
+            let mut head = old(start, whole_end)?;
+            let tail = head.split_off(as_len(end - start));
+            head.truncate(as_len(offset - start));
+            return Ok(Self { start, head, data, tail });
+        }
+        Ok(Self { start, head: old(start, offset)?, data, tail: old(end, whole_end)? })
     }
 
     fn data_start(&self) -> u64 {

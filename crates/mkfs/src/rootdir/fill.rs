@@ -14,15 +14,35 @@ use std::sync::mpsc::Receiver;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_fs::{
-    DeviceNumber, Filesystem, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode,
+    Attributes, DeviceNumber, FileContent, Filesystem, Inherit, NewInode, NewKind, OpenFile, SetAttributes,
+    Time, Times, XattrMode,
 };
 use rustix::fs::FileType;
 
 use super::progress::Progress;
+use super::queue::Step;
 use super::reader::{LinkKey, Part, Shared};
 use super::source::{Meta, join};
-use super::walk::Step;
 use crate::SubvolumeKind;
+
+/// Bytes of a file that are made with it in one go.
+const GATHER_MAX: u64 = 8 << 20;
+
+/// A piece of a file's data.
+struct Piece {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Piece {
+    const fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    const fn end(&self) -> u64 {
+        self.offset + self.len()
+    }
+}
 
 /// What is changed on the way.
 #[derive(Clone, Copy)]
@@ -265,14 +285,24 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Makes `name`, in place of what has the name: the first thing in a new filesystem, but not in a copy.
-    fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
-        match self.fs.create(dir, name, new) {
+    /// Makes `name`, in place of what has the name: nothing in a new filesystem, but in a copy there may be something.
+    fn make(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+        content: Option<&FileContent<'_>>,
+    ) -> Result<Attributes> {
+        let create = || match content {
+            Some(content) => self.fs.create_file_with(dir, name, new, content),
+            None => self.fs.create(dir, name, new),
+        };
+        match create() {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 self.fs.unlink(dir, name)?;
-                self.fs.create(dir, name, new).map(|attributes| attributes.id)
+                create()
             }
-            made => made.map(|attributes| attributes.id),
+            made => made,
         }
     }
 
@@ -290,25 +320,28 @@ impl<'a> Filler<'a> {
         };
         let key = (subvolume, meta.dev, meta.ino);
         let has_links = meta.nlink > 1 && self.rules.keep == Keep::Everything;
-        if has_links
-            && let Some(original) = self.take_link(key)
-        {
+        if has_links && let Some(original) = self.take_link(key) {
             self.discard(parts)?;
             self.fs.link(original, dir, name).map_err(writing(path))?;
             return Ok(0);
         }
-        let kind = new_kind(&meta).map_err(writing(path))?;
-        let made = self
-            .with_new(&meta, kind, |new| self.create(dir, name, new))
-            .map_err(writing(path))?;
-        if has_links {
-            self.links.insert(key, (made, meta.nlink - 1));
-        }
         if meta.kind == FileType::RegularFile {
-            return self.write(made, &meta, parts, path);
+            let (id, bytes) = self.regular(dir, name, &meta, parts, path)?;
+            self.remember(has_links, key, id, &meta);
+            return Ok(bytes);
         }
+        let kind = new_kind(&meta).map_err(writing(path))?;
+        let made =
+            self.with_new(&meta, kind, |new| self.make(dir, name, new, None)).map_err(writing(path))?;
+        self.remember(has_links, key, made.id, &meta);
         self.discard(parts)?;
         Ok(0)
+    }
+
+    fn remember(&mut self, has_links: bool, key: LinkKey, id: InodeId, meta: &Meta) {
+        if has_links {
+            self.links.insert(key, (id, meta.nlink - 1));
+        }
     }
 
     /// The file that this name is another one of. A file is forgotten with its last name.
@@ -324,49 +357,84 @@ impl<'a> Filler<'a> {
         Some(id)
     }
 
-    fn write(
+    /// Makes a regular file: with its first megabytes at once, most files are done then.
+    fn regular(
         &self,
-        id: InodeId,
+        dir: InodeId,
+        name: &[u8],
         meta: &Meta,
         parts: &Receiver<Result<Part>>,
         path: &[u8],
-    ) -> Result<u64> {
-        let mut file = None;
-        let mut end = 0;
+    ) -> Result<(InodeId, u64)> {
+        let (pieces, complete) = self.gather(parts)?;
+        let bytes: u64 = pieces.iter().map(Piece::len).sum();
+        let end = pieces.last().map_or(0, Piece::end);
+        let stretches: Vec<(u64, &[u8])> =
+            pieces.iter().map(|piece| (piece.offset, &piece.bytes[..])).collect();
+        let content = FileContent { size: if complete { meta.size } else { end }, stretches: &stretches };
+        let made = self.with_new(meta, NewKind::File, |new| self.make(dir, name, new, Some(&content)));
+        // Free space in very many pieces: the rest is written as to any file.
+        let made = made.and_then(|made| match made.size < content.size {
+            true => self.write_rest(&made, &pieces).map(|()| made),
+            false => Ok(made),
+        });
+        self.shared.budget.give_back(bytes);
+        let made = made.map_err(writing(path))?;
+        if complete && made.size == meta.size {
+            return Ok((made.id, bytes));
+        }
+        let more = if complete { 0 } else { self.append(made.id, parts, path)? };
+        let set = SetAttributes { size: Some(meta.size), ..self.restore(meta) };
+        self.fs.set_attributes(made.id, &set).map_err(writing(path))?;
+        Ok((made.id, bytes + more))
+    }
+
+    /// Takes pieces of data until there are enough for one go, or no more (then true).
+    fn gather(&self, parts: &Receiver<Result<Part>>) -> Result<(Vec<Piece>, bool)> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut taken = 0;
+        while taken < GATHER_MAX {
+            match next_part(parts)? {
+                Part::Meta(_) => unreachable!("a reader says once what a file is"),
+                Part::End => return Ok((pieces, true)),
+                Part::Data { offset, bytes } => {
+                    taken += bytes.len() as u64;
+                    pieces.push(Piece { offset, bytes });
+                }
+            }
+        }
+        Ok((pieces, false))
+    }
+
+    fn write_rest(&self, made: &Attributes, pieces: &[Piece]) -> Result<()> {
+        let file = self.fs.open_file(made.id)?;
+        for piece in pieces.iter().filter(|piece| piece.end() > made.size) {
+            let skip = made.size.saturating_sub(piece.offset);
+            let skip = usize::try_from(skip).expect("less than a piece");
+            self.write_all(&file, piece.offset + skip as u64, &piece.bytes[skip..])?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is still to come of a large file.
+    fn append(&self, id: InodeId, parts: &Receiver<Result<Part>>, path: &[u8]) -> Result<u64> {
+        let file = self.fs.open_file(id).map_err(writing(path))?;
         let mut written = 0;
         loop {
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
-                Part::End => break,
+                Part::End => return Ok(written),
                 Part::Data { offset, bytes } => {
-                    let done = self.write_piece(&mut file, id, offset, &bytes);
+                    let done = self.write_all(&file, offset, &bytes);
                     self.shared.budget.give_back(bytes.len() as u64);
                     done.map_err(writing(path))?;
-                    end = offset + bytes.len() as u64;
                     written += bytes.len() as u64;
                 }
             }
         }
-        if meta.size > 0 {
-            // A hole at the end has no data that would have made the file longer.
-            let size = (end < meta.size).then_some(meta.size);
-            let set = SetAttributes { size, ..self.restore(meta) };
-            self.fs.set_attributes(id, &set).map_err(writing(path))?;
-        }
-        Ok(written)
     }
 
-    fn write_piece(
-        &self,
-        file: &mut Option<std::sync::Arc<creamery_fs::OpenFile>>,
-        id: InodeId,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<()> {
-        let file = match file {
-            Some(file) => file,
-            None => file.insert(self.fs.open_file(id)?),
-        };
+    fn write_all(&self, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let count = self.fs.write_at(file, offset + done as u64, &bytes[done..])?;
@@ -389,7 +457,9 @@ impl<'a> Filler<'a> {
 }
 
 fn next_part(parts: &Receiver<Result<Part>>) -> Result<Part> {
-    parts.recv().unwrap_or_else(|_| Err(Error::new(ErrorKind::Interrupted, "a reader of the source tree ended")))
+    parts
+        .recv()
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Interrupted, "a reader of the source tree ended")))
 }
 
 fn new_kind(meta: &Meta) -> Result<NewKind<'_>> {

@@ -43,7 +43,7 @@ pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 use fill::{Filler, Keep, Place, Rules};
 use queue::{FILES_AHEAD, Feeder, Step};
 use reader::{Job, Shared};
-pub(crate) use size::{Content, measure};
+pub(crate) use size::measure;
 use source::SourceDir;
 use subvolume::Subvolumes;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use creamery_base::{Error, Result};
+use rustix::fs::FileType;
 
 use super::reader::{Job, Part};
 use super::source::{Meta, SourceDir};
@@ -27,13 +28,7 @@ const PARTS_AHEAD: usize = 4;
 /// What the writer is told, in order.
 pub(crate) enum Step {
     /// A directory begins; its content follows, then its [`Step::Leave`].
-    Enter {
-        number: u64,
-        name: Vec<u8>,
-        path: Vec<u8>,
-        meta: Box<Meta>,
-        subvolume: Option<SubvolumeKind>,
-    },
+    Enter { number: u64, name: Vec<u8>, path: Vec<u8>, meta: Box<Meta>, subvolume: Option<SubvolumeKind> },
     /// The directory is complete.
     Leave { number: u64 },
     /// Anything else; what it is comes from a reader.
@@ -77,16 +72,24 @@ impl<'a> Feeder<'a> {
     /// The same for one file that is no directory, which gets the name `to`.
     pub(crate) fn run_file(mut self, dir: SourceDir, name: &CStr, to: &[u8]) {
         // Whoever hangs up has said why.
-        drop(self.queue_file(name, &Arc::new(dir), to, 0));
+        drop(self.queue_file(name, FileType::Unknown, &Arc::new(dir), to, 0));
     }
 
-    fn queue_file(&mut self, name: &CStr, dir: &Arc<SourceDir>, to: &[u8], subvolume: u32) -> Result<(), Stop> {
+    fn queue_file(
+        &mut self,
+        name: &CStr,
+        kind: FileType,
+        dir: &Arc<SourceDir>,
+        to: &[u8],
+        subvolume: u32,
+    ) -> Result<(), Stop> {
         let number = self.next_number();
         let (send, parts) = sync_channel(PARTS_AHEAD);
         let job = Job {
             number,
             dir: Arc::clone(dir),
             name: name.to_owned(),
+            kind,
             subvolume,
             image: self.image,
             parts: send,
@@ -127,8 +130,8 @@ impl Visitor for Feeder<'_> {
         self.send(Step::Leave { number })
     }
 
-    fn file(&mut self, name: &CStr, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+    fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
         let subvolume = *self.levels.last().expect("files lie in the root or below");
-        self.queue_file(name, dir, name.to_bytes(), subvolume)
+        self.queue_file(name, kind, dir, name.to_bytes(), subvolume)
     }
 }

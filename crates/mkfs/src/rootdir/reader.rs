@@ -23,6 +23,8 @@ pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) dir: Arc<SourceDir>,
     pub(crate) name: CString,
+    /// As the directory has it; unknown where the host's filesystem does not tell.
+    pub(crate) kind: FileType,
     pub(crate) subvolume: u32,
     pub(crate) image: Option<(u64, u64)>,
     pub(crate) parts: SyncSender<Result<Part>>,
@@ -102,13 +104,12 @@ fn send(job: &Job, part: Part) -> Result<(), Stop> {
 }
 
 fn read(job: &Job, shared: &Shared) -> Result<(), Stop> {
-    let mut meta = job.dir.stat(&job.name)?;
-    if job.image == Some((meta.dev, meta.ino)) {
-        let inside = "the image lies in the directory it is made from; put it elsewhere";
-        return Err(Error::invalid(inside).into());
+    if job.kind == FileType::RegularFile {
+        return read_regular(job, shared);
     }
+    let mut meta = job.dir.stat(&job.name)?;
     if meta.kind == FileType::RegularFile {
-        return read_regular(job, shared, meta);
+        return read_regular(job, shared);
     }
     meta.xattrs = job.dir.special_xattrs(&job.name)?;
     if meta.kind == FileType::Symlink {
@@ -118,14 +119,16 @@ fn read(job: &Job, shared: &Shared) -> Result<(), Stop> {
     send(job, Part::End)
 }
 
-fn read_regular(job: &Job, shared: &Shared, seen: Meta) -> Result<(), Stop> {
+fn read_regular(job: &Job, shared: &Shared) -> Result<(), Stop> {
     let file = job.dir.open_file(&job.name)?;
-    // Of the file that is open now, should the name have got another since.
     let mut meta = from_stat(&rustix::fs::fstat(&file).map_err(io_error)?);
+    if job.image == Some((meta.dev, meta.ino)) {
+        let inside = "the image lies in the directory it is made from; put it elsewhere";
+        return Err(Error::invalid(inside).into());
+    }
     if meta.kind != FileType::RegularFile {
         return Err(Error::new(ErrorKind::Stale, "replaced by another kind of file while it was read").into());
     }
-    meta.atime = seen.atime; // as it was before we opened it
     meta.xattrs = read_xattrs(&Handle::Open(file.as_fd()))?;
     let wanted = !shared.links || meta.nlink < 2 || is_first(job, shared, &meta);
     let size = meta.size;

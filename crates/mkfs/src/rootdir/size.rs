@@ -1,6 +1,6 @@
 //! How large a filesystem a source tree needs: a first walk that looks at sizes only.
 //!
-//! The answer depends on nothing but what is in the tree (not on how the host stores it), because the place of every
+//! It is a guess: who takes it tries again with more when it was too low. It depends on nothing but what is in the tree (not on how the host stores it), because the place of every
 //! chunk follows from it, and equal trees shall make equal images.
 
 use std::collections::HashSet;
@@ -45,8 +45,8 @@ struct Sizer {
 impl Sizer {
     fn entry(&mut self, name_len: usize, meta: &Meta) {
         self.content.entries += 1;
-        // The name is in three places; xattrs have a head each.
-        self.content.metadata += ENTRY_BYTES + 3 * name_len as u64 + meta.target.len() as u64;
+        // The name is in three places. Xattrs of files are not looked at: that would cost as much as all the rest.
+        self.content.metadata += ENTRY_BYTES + 3 * name_len as u64;
         for (name, value) in &meta.xattrs {
             self.content.metadata += (30 + 25) + name.len() as u64 + value.len() as u64;
         }
@@ -87,20 +87,15 @@ impl Visitor for Sizer {
         Ok(())
     }
 
-    fn file(&mut self, name: &CStr, dir: &Arc<SourceDir>) -> Result<(), Stop> {
-        let of_file = || -> Result<Meta> {
-            let mut meta = dir.stat(name)?;
-            meta.xattrs = dir.special_xattrs(name)?;
-            if meta.kind == FileType::Symlink {
-                meta.target = dir.read_link(name)?;
-            }
-            Ok(meta)
-        };
-        let path = || join(&dir.path, name.to_bytes());
-        let meta = of_file().map_err(|error| at_path(&path())(error))?;
+    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+        let in_path = |error| at_path(&join(&dir.path, name.to_bytes()))(error);
+        let meta = dir.stat(name).map_err(in_path)?;
         self.entry(name.to_bytes().len(), &meta);
-        if meta.kind == FileType::RegularFile {
-            self.regular(name, dir, &meta).map_err(|error| at_path(&path())(error))?;
+        match meta.kind {
+            FileType::RegularFile => self.regular(name, dir, &meta).map_err(in_path)?,
+            // The target of a link is its size.
+            FileType::Symlink => self.content.metadata += meta.size,
+            _ => {}
         }
         Ok(())
     }
@@ -123,14 +118,15 @@ pub(crate) fn measure(source: &Path, sector_size: u32, checksum_len: usize) -> R
 impl Content {
     /// A size with room for it all: trees are not packed densely, and what a transaction replaces stays until its end.
     /// Data that small files keep in their items is counted twice, which hardly matters in a sparse file.
-    pub(crate) fn filesystem_size(&self, data_copies: u64, metadata_copies: u64) -> u64 {
-        const SPARE: u64 = 64 << 20;
+    pub(crate) fn filesystem_size(&self, node_size: u32, data_copies: u64, metadata_copies: u64) -> u64 {
         const UNIT: u64 = 1 << 20;
+        // An operation reserves for the worst case, in whole tree blocks.
+        let spare = (u64::from(node_size) * 8192).max(64 << 20);
         let data = self.data.saturating_mul(data_copies);
         let metadata = self.metadata.saturating_mul(2).saturating_mul(metadata_copies);
         // Space is set aside in chunks of up to a tenth of the whole, in each of up to three kinds.
         let both = data.saturating_add(metadata);
-        let size = both.saturating_add(both / 3).saturating_add(SPARE);
+        let size = both.saturating_add(both / 3).saturating_add(spare);
         size.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX)
     }
 }

@@ -38,8 +38,8 @@ pub(crate) trait Visitor {
     fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), Stop>;
     /// The directory entered last is complete.
     fn leave(&mut self) -> Result<(), Stop>;
-    /// Anything that is no directory.
-    fn file(&mut self, name: &CStr, dir: &Arc<SourceDir>) -> Result<(), Stop>;
+    /// Anything that is no directory; `kind` is what the directory says it is, if it does.
+    fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop>;
 }
 
 /// One level of the path that the walk is at.
@@ -71,7 +71,7 @@ pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), Sto
                 levels[far].dir = None;
             }
         } else {
-            visitor.file(name, dir)?;
+            visitor.file(name, kind, dir)?;
         }
     }
     Ok(())
@@ -129,7 +129,7 @@ mod tests {
             Ok(())
         }
 
-        fn file(&mut self, name: &CStr, _: &Arc<SourceDir>) -> Result<(), Stop> {
+        fn file(&mut self, name: &CStr, _: FileType, _: &Arc<SourceDir>) -> Result<(), Stop> {
             self.0.push(name.to_bytes().escape_ascii().to_string());
             Ok(())
         }

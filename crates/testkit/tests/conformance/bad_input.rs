@@ -96,7 +96,8 @@ fn truncated_image(bench: &Bench) -> Result<()> {
 
 /// With all copies bad there is nothing to open; with the first bad only, either word is given or the open says so.
 fn superblock_checksum(bench: &Bench) -> Result<()> {
-    for at in [0, 31, 32, 48, 64, 72, 96, 128, 200, 300, 811, 2_048, 4_095] {
+    // The checksum lies in the first four bytes; the rest of its field is not covered.
+    for at in [0, 3, 32, 48, 64, 72, 96, 128, 200, 300, 811, 2_048, 4_095] {
         let image = small_image(bench, &format!("byte-{at}.img"), &[])?;
         flip_byte(&image, SUPERBLOCK + at)?;
         let first_only = bench.creamery().run(["ls"]).arg(inside(&image, "/")).output()?;

@@ -9,6 +9,7 @@ mod commands;
 mod dup;
 mod matrix;
 mod options;
+mod posix;
 mod reproducible;
 mod support;
 mod unprivileged;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let groups = [
         matrix::cases(),
         work::cases(),
+        posix::cases(),
         dup::cases(),
         reproducible::cases(),
         options::cases(),

@@ -47,7 +47,8 @@ fn cycle(bench: &Bench, options: &[&str]) -> Result<()> {
         std::fs::remove_file(source.join("symlinks/long-4095"))?;
     }
     let wanted = Walk::take(&source)?;
-    mkfs_from(creamery, options, &source, &image)?;
+    // Room for what follows: without a size, an image is as large as its content needs.
+    mkfs_from(creamery, &[options, &["-b", "1G"]].concat(), &source, &image)?;
     btrfs_check(&image)?;
 
     let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), KERNEL_OPTIONS)?;

@@ -46,7 +46,8 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
 
 fn bad_words(path: &str, text: &str) -> Vec<String> {
     let room = path.split('/').nth(1).unwrap_or_default();
-    let in_source = path.split('/').nth(2) == Some("src") && !path.ends_with("/tests.rs");
+    let is_test = path.contains("/tests/") || path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
+    let in_source = path.split('/').nth(2) == Some("src") && !is_test;
     let quiet = QUIET_ROOMS.contains(&room) && in_source && !DOORS.contains(&path);
     let mut told = Vec::new();
     let mut in_tests = false;

@@ -1,11 +1,14 @@
 //! Whole new files.
 
-use creamery_base::Wait;
+use std::sync::Arc;
+
+use creamery_base::{ErrorKind, Wait};
 use creamery_txn::Units;
 
 use super::support::{Kind, audit, fixture, items, new_file};
-use crate::data::{Content, Stretch, in_handle, read, write};
+use crate::data::{Content, FileContent, Stretch, in_handle, read, write};
 use crate::inode::{InodeFlags, InodeItem};
+use crate::{Filesystem, FsOptions, NewInode};
 
 fn bytes(len: usize, salt: u8) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ salt | 1).collect()
@@ -39,7 +42,6 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             let mut item = inode.item.write();
             let content =
                 Content::write(&engine, &inode.tree, item.flags, *size, stretches).expect("content");
-            assert_eq!(content.size(), *size);
             let next = InodeItem { nlink: 1, ..item.clone() };
             in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
                 let mut next = next.clone();
@@ -53,6 +55,7 @@ fn a_new_file_has_the_items_that_its_content_needs() {
                 Ok(())
             })
             .expect("a new file");
+            assert_eq!(item.size, *size);
             assert_eq!(items(&inode), if kind == Kind::DEFAULT { *with } else { *without }, "row {index}");
             audit(&engine, &inode, &item);
             let mut want = vec![0; usize::try_from(*size).expect("small")];
@@ -98,4 +101,43 @@ fn small_appends_grow_an_inline_file_into_a_regular_one() {
     let mut out = vec![0; 7000];
     assert_eq!(read(&engine, &inode, &item, 0, &mut out, Wait::Yes).expect("a read"), 6000);
     assert!(out[..6000] == all);
+}
+
+#[test]
+fn files_made_with_their_content_are_what_the_kernel_sees() {
+    for kind in [Kind::DEFAULT, Kind::OLD, Kind("--csum blake2 --nodesize 8192")] {
+        let Some(fixture) = fixture(kind) else { return };
+        let fs = Filesystem::open(Arc::clone(&fixture.engine), FsOptions::default()).expect("a filesystem");
+        let root = fs.root(fs.default_subvolume()).expect("a root directory");
+        let all = bytes(3 << 20, 5);
+        let sizes = [0, 1, 2048, 2049, 4095, 4096, 4097, 65_536, 65_537, 200_000, 3 << 20];
+        for size in sizes {
+            let stretches: &[Stretch<'_>] = &[(0, &all[..size])];
+            let content = FileContent { size: size as u64, stretches };
+            let name = format!("whole{size}");
+            let made = fs.create_file_with(root, name.as_bytes(), &NewInode::file(0o640), &content);
+            assert_eq!(made.expect("room").size, size as u64);
+        }
+        let sparse =
+            FileContent { size: 1 << 20, stretches: &[(70_000, &all[..9000]), (500_000, &all[..1])] };
+        fs.create_file_with(root, b"sparse", &NewInode::file(0o640), &sparse).expect("room");
+        let taken = fs.create_file_with(root, b"sparse", &NewInode::file(0o640), &sparse).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
+        for wrong in [&[(5, &all[..9])][..], &[(0, &all[..9]), (5, &all[..1])], &[(u64::MAX, &all[..9])]] {
+            let content = FileContent { size: 10, stretches: wrong };
+            let error = fs.create_file_with(root, b"wrong", &NewInode::file(0o640), &content).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        fixture.judge(|mounted| {
+            for size in sizes {
+                let read = std::fs::read(mounted.join(format!("whole{size}"))).expect("a read");
+                assert!(read == all[..size], "{size}");
+            }
+            let read = std::fs::read(mounted.join("sparse")).expect("a read");
+            let mut want = vec![0; 1 << 20];
+            want[70_000..79_000].copy_from_slice(&all[..9000]);
+            want[500_000] = all[0];
+            assert!(read == want);
+        });
+    }
 }

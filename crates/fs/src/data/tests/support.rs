@@ -262,12 +262,16 @@ pub(super) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
     while let Some(found) = items.next().expect("a readable tree") {
         gap |= found.start > end;
         end = found.end;
-        nbytes += found.extent.counted_bytes();
         count += 1;
-        if let FileExtent::Inline { ram_bytes, .. } = found.extent {
-            inline = true;
-            assert_eq!(ram_bytes, item.size, "an inline file is all inline");
-        }
+        nbytes += match found.extent {
+            FileExtent::Regular(_) | FileExtent::Prealloc(_) => found.end - found.start,
+            FileExtent::Hole { .. } => 0,
+            FileExtent::Inline { ram_bytes, .. } => {
+                inline = true;
+                assert_eq!(ram_bytes, item.size, "an inline file is all inline");
+                ram_bytes
+            }
+        };
     }
     drop(items);
     assert!(!inline || count == 1, "an inline extent is alone");

@@ -1,6 +1,7 @@
 use super::*;
 use crate::items::chunk::{RawChunk, RawStripe};
 use creamery_base::ObjectId;
+use zerocopy::little_endian::{U16, U64};
 
 const SYSTEM: u64 = 22_020_096;
 

@@ -1,0 +1,47 @@
+//! `creamery mkdir` and `creamery rm`.
+
+use creamery::{ErrorKind, Permissions};
+
+use crate::args::{MkdirArgs, RmArgs};
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::place::Place;
+
+pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
+    let mut images = Images::new("mkdir", &args.view);
+    let permissions = Permissions::from_mode(args.mode);
+    for text in &args.places {
+        let place = Place::parse(text);
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Write)?;
+        if args.parents {
+            let new = !fs.exists(&place.path);
+            fs.create_dir_all(&place.path).map_err(&failed)?;
+            if new {
+                fs.set_permissions(&place.path, permissions).map_err(&failed)?;
+            }
+        } else {
+            fs.create_dir_mode(&place.path, permissions).map_err(&failed)?;
+        }
+    }
+    images.close()
+}
+
+pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
+    let mut images = Images::new("rm", &args.view);
+    for text in &args.places {
+        let place = Place::parse(text);
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Write)?;
+        let removed = match fs.symlink_metadata(&place.path) {
+            Ok(meta) if meta.is_dir() && args.recursive => fs.remove_dir_all(&place.path),
+            Ok(_) => fs.remove_file(&place.path),
+            Err(error) => Err(error),
+        };
+        match removed {
+            Err(error) if args.force && error.kind() == ErrorKind::NotFound => {}
+            outcome => outcome.map_err(&failed)?,
+        }
+    }
+    images.close()
+}

@@ -1,0 +1,79 @@
+//! `creamery cp`.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use creamery::{CopyOptions, Error, Progress};
+
+use crate::args::CpArgs;
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::place::End;
+
+/// Prints names as they are copied.
+struct Names(bool);
+
+impl Progress for Names {
+    fn entry(&self, path: &[u8], _bytes: u64) {
+        if self.0 {
+            let shown = std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { path });
+            anstream::println!("{}", Path::new(shown).display());
+        }
+    }
+}
+
+pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
+    let told = |error| Failure::new("cp", error);
+    let (to, from) = args.places.split_last().expect("clap wants at least two");
+    let to = End::parse(to);
+    let from: Vec<End> = from.iter().map(|text| End::parse(text)).collect();
+    if matches!(to, End::Host(_)) && from.iter().any(|end| matches!(end, End::Host(_))) {
+        let both = Error::invalid("both ends are on the host");
+        return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
+    }
+    let mut images = Images::new("cp", &args.view);
+    // The one that is written is opened first, and as such, if it is among the sources too.
+    if let End::Image(place) = &to {
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Write)?;
+        let into = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
+        if from.len() > 1 && !into {
+            let error = Error::new(creamery::ErrorKind::NotADirectory, place.path.display().to_string());
+            return Err(failed(error).advise("several sources need a directory to go to"));
+        }
+    } else if let End::Host(path) = &to
+        && from.len() > 1
+        && !path.is_dir()
+    {
+        let error = Error::new(creamery::ErrorKind::NotADirectory, path.display().to_string());
+        return Err(told(error).advise("several sources need a directory to go to"));
+    }
+    for end in &from {
+        copy(&mut images, end, &to, args)?;
+    }
+    images.close()
+}
+
+fn copy(images: &mut Images<'_>, from: &End, to: &End, args: &CpArgs) -> Result<(), Failure> {
+    let options = CopyOptions { recursive: args.recursive, archive: args.archive };
+    let progress = Names(args.verbose);
+    match (from, to) {
+        (End::Host(source), End::Image(place)) => {
+            let failed = images.failed(&place.image);
+            let fs = images.get(&place.image);
+            fs.copy_in(source, &place.path, options, &progress).map_err(failed)
+        }
+        (End::Image(place), End::Host(target)) => {
+            let failed = images.failed(&place.image);
+            let fs = images.open(&place.image, Purpose::Read)?;
+            fs.copy_out(&place.path, target, options, &progress).map_err(failed)
+        }
+        (End::Image(source), End::Image(target)) => {
+            let failed = images.failed(&source.image);
+            images.open(&source.image, Purpose::Read)?;
+            let (source_fs, target_fs) = (images.get(&source.image), images.get(&target.image));
+            source_fs.copy_between(&source.path, target_fs, &target.path, options, &progress).map_err(failed)
+        }
+        (End::Host(_), End::Host(_)) => unreachable!("refused before"),
+    }
+}

@@ -1,0 +1,177 @@
+//! `creamery ls`.
+
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use creamery::{DirEntry, Error, FileType, Filesystem, Metadata};
+
+use crate::args::LsArgs;
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::json::{Array, FileJson};
+use crate::output::{Output, writing};
+use crate::place::Place;
+use crate::time::Utc;
+
+/// One line of a listing.
+struct Row {
+    /// As it is printed.
+    name: Vec<u8>,
+    path: PathBuf,
+    kind: FileType,
+    /// When the long form is wanted.
+    details: Option<Details>,
+}
+
+struct Details {
+    meta: Metadata,
+    target: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &LsArgs) -> Result<(), Failure> {
+    let mut images = Images::new("ls", &args.view);
+    let mut out = Output::new();
+    if args.json {
+        as_json(args, &mut images, &mut out)?;
+    } else {
+        as_text(args, &mut images, &mut out)?;
+    }
+    out.finish().map_err(|error| Failure::new("ls", error))
+}
+
+fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
+    let several = args.places.len() > 1 || args.recursive;
+    let mut first = true;
+    for text in &args.places {
+        let place = Place::parse(text);
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Read)?;
+        let meta = fs.symlink_metadata(&place.path).map_err(&failed)?;
+        let followed = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
+        if args.directory || !followed {
+            let name = place.path.as_os_str().as_bytes().to_vec();
+            let row = row(fs, name, place.path.clone(), meta.file_type(), args.long).map_err(&failed)?;
+            print(out, &[row]).map_err(writing).map_err(&failed)?;
+            first = false;
+            continue;
+        }
+        let mut todo = vec![place.path.clone()];
+        while let Some(dir) = todo.pop() {
+            let rows = rows(fs, &dir, args.long).map_err(&failed)?;
+            if args.recursive {
+                let below = rows.iter().rev().filter(|row| row.kind.is_dir());
+                todo.extend(below.map(|row| row.path.clone()));
+            }
+            let heading = several.then_some(dir.as_path());
+            list(out, heading, first, &rows).map_err(writing).map_err(&failed)?;
+            first = false;
+        }
+    }
+    Ok(())
+}
+
+fn list(out: &mut Output, heading: Option<&Path>, first: bool, rows: &[Row]) -> io::Result<()> {
+    if let Some(path) = heading {
+        if !first {
+            out.write_all(b"\n")?;
+        }
+        out.path(path)?;
+        out.write_all(b":\n")?;
+    }
+    print(out, rows)
+}
+
+/// The entries of a directory by the bytes of their names.
+fn sorted(fs: &Filesystem, dir: &Path) -> Result<Vec<DirEntry>, Error> {
+    let mut entries = fs.read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by(|a, b| a.file_name().as_bytes().cmp(b.file_name().as_bytes()));
+    Ok(entries)
+}
+
+fn rows(fs: &Filesystem, dir: &Path, long: bool) -> Result<Vec<Row>, Error> {
+    let of = |entry: DirEntry| {
+        row(fs, entry.file_name().as_bytes().to_vec(), entry.path(), entry.file_type(), long)
+    };
+    sorted(fs, dir)?.into_iter().map(of).collect()
+}
+
+fn row(fs: &Filesystem, name: Vec<u8>, path: PathBuf, kind: FileType, long: bool) -> Result<Row, Error> {
+    let details = if long { Some(details(fs, &path)?) } else { None };
+    Ok(Row { name, path, kind, details })
+}
+
+fn details(fs: &Filesystem, path: &Path) -> Result<Details, Error> {
+    let meta = fs.symlink_metadata(path)?;
+    let target = if meta.is_symlink() { Some(fs.read_link(path)?) } else { None };
+    Ok(Details { meta, target })
+}
+
+fn size(meta: &Metadata) -> String {
+    match meta.file_type() {
+        FileType::CharDevice | FileType::BlockDevice => {
+            let (major, minor) = meta.device();
+            format!("{major}, {minor}")
+        }
+        _ => meta.len().to_string(),
+    }
+}
+
+fn print(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+    let width = |text: &dyn Fn(&Metadata) -> String| {
+        let lengths = rows.iter().filter_map(|row| Some(text(&row.details.as_ref()?.meta).len()));
+        lengths.max().unwrap_or(0)
+    };
+    let links = width(&|meta| meta.nlink().to_string());
+    let (uids, gids) = (width(&|meta| meta.uid().to_string()), width(&|meta| meta.gid().to_string()));
+    let sizes = width(&size);
+    for row in rows {
+        if let Some(Details { meta, .. }) = &row.details {
+            let (kind, permissions) = (meta.file_type().letter(), meta.permissions());
+            let (nlink, uid, gid, size) = (meta.nlink(), meta.uid(), meta.gid(), size(meta));
+            let time = Utc(meta.mtime());
+            write!(
+                out,
+                "{kind}{permissions} {nlink:>links$} {uid:>uids$} {gid:>gids$} {size:>sizes$} {time} "
+            )?;
+        }
+        out.name(&row.name, row.kind)?;
+        if let Some(target) = row.details.as_ref().and_then(|details| details.target.as_ref()) {
+            out.write_all(b" -> ")?;
+            out.path(target)?;
+        }
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
+    let told = |error| Failure::new("ls", writing(error));
+    let mut array = Array::begin(out).map_err(told)?;
+    for text in &args.places {
+        let place = Place::parse(text);
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Read)?;
+        let is_dir = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
+        let mut push = |path: &Path| -> Result<(), Failure> {
+            let Details { meta, target } = details(fs, path).map_err(&failed)?;
+            array.push(&FileJson::new(path, &meta, target.as_deref())).map_err(told)
+        };
+        if args.directory || !is_dir {
+            push(&place.path)?;
+            continue;
+        }
+        let mut todo = vec![place.path.clone()];
+        while let Some(dir) = todo.pop() {
+            let entries = sorted(fs, &dir).map_err(&failed)?;
+            for entry in &entries {
+                push(&entry.path())?;
+            }
+            if args.recursive {
+                let below = entries.iter().rev().filter(|entry| entry.file_type().is_dir());
+                todo.extend(below.map(DirEntry::path));
+            }
+        }
+    }
+    array.end().map_err(told)
+}

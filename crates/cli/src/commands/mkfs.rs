@@ -1,0 +1,226 @@
+//! `creamery mkfs`.
+
+use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use creamery::{
+    Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress, Progress, RootdirOptions,
+    RootdirSubvolume, SystemEnv, Timespec, Uuid, make_image,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::args::MkfsArgs;
+use crate::failure::Failure;
+use crate::json::text_of;
+use crate::output::{Output, writing};
+use crate::size::{Human, Size};
+
+pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
+    let told = |error| Failure::new("mkfs", error);
+    if args.list_features || args.features.iter().any(|list| list == "list-all") {
+        return list_features().map_err(told);
+    }
+    let Some(target) = &args.target else {
+        return Err(Failure::usage("mkfs", "the argument <IMAGE|DEVICE> is missing"));
+    };
+    let epoch = source_date_epoch().map_err(told)?;
+    let mut options = options(args).map_err(told)?;
+    // With a fixed time everything random follows from the UUID.
+    let env: Arc<dyn Env> = match epoch {
+        Some(epoch) => {
+            let uuid = *options.uuid.get_or_insert_with(|| SystemEnv.uuid());
+            Arc::new(FixedEnv::new(epoch, seed(uuid)))
+        }
+        None => Arc::new(SystemEnv),
+    };
+    let rootdir = rootdir(args, epoch).map_err(told)?;
+    let bar = (rootdir.is_some() && !args.quiet && std::io::stderr().is_terminal()).then(Bar::new);
+    let progress: &dyn Progress = bar.as_ref().map_or(&NoProgress, |bar| bar);
+    let made = make_image(target, &options, rootdir.as_ref(), env, progress);
+    if let Some(bar) = bar {
+        bar.0.finish_and_clear();
+    }
+    let made = made.map_err(told)?;
+    if args.quiet { Ok(()) } else { print(target, args.json, &made).map_err(told) }
+}
+
+fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
+    let mut features = Features::default();
+    for list in &args.features {
+        features.change(list)?;
+    }
+    features.mixed_groups |= args.mixed;
+    let size = |what: &str, size: Option<Size>| -> Result<Option<u32>, Error> {
+        let convert = |Size(bytes)| {
+            u32::try_from(bytes).map_err(|_| Error::invalid(format!("{what} {bytes} is above 64 KiB")))
+        };
+        size.map(convert).transpose()
+    };
+    let options = MkfsOptions {
+        label: args.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default(),
+        uuid: args.uuid,
+        device_uuid: args.device_uuid,
+        data: args.data,
+        metadata: args.metadata,
+        node_size: size("node size", args.nodesize)?,
+        sector_size: size("sector size", args.sectorsize)?,
+        checksum: args.csum,
+        features,
+        total_bytes: args.byte_count.map(|Size(bytes)| bytes),
+        keep_content: args.nodiscard,
+        force: args.force,
+    };
+    options.check()?;
+    Ok(options)
+}
+
+fn rootdir(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<RootdirOptions>, Error> {
+    let Some(source) = &args.rootdir else { return Ok(None) };
+    let subvolumes = args.subvol.iter().map(|text| RootdirSubvolume::parse(text.as_bytes()));
+    Ok(Some(RootdirOptions {
+        owner: args.owner,
+        clamp_times: epoch,
+        subvolumes: subvolumes.collect::<Result<_, _>>()?,
+        shrink: args.shrink,
+        ..RootdirOptions::new(source)
+    }))
+}
+
+/// The time of reproducible builds (reproducible-builds.org), in seconds since 1970.
+fn source_date_epoch() -> Result<Option<Timespec>, Error> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(None) };
+    let sec = text.to_str().and_then(|text| text.parse().ok());
+    let wrong = || Error::invalid(format!("SOURCE_DATE_EPOCH is {text:?}, want seconds since 1970"));
+    Ok(Some(Timespec { sec: sec.ok_or_else(wrong)?, nsec: 0 }))
+}
+
+fn seed(uuid: Uuid) -> u64 {
+    let (high, low) = uuid.as_u64_pair();
+    high ^ low.rotate_left(1)
+}
+
+/// Parses `UID:GID`.
+pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || "want UID:GID, both numbers".to_owned();
+    let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
+}
+
+/// How far the copy is, on a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        bar.set_message("reading the source");
+        Self(bar)
+    }
+}
+
+impl Progress for Bar {
+    fn start(&self, _entries: u64, bytes: u64) {
+        let template = "{bar:30} {bytes}/{total_bytes} {eta} {wide_msg}";
+        self.0.set_style(ProgressStyle::with_template(template).expect("a fixed template"));
+        self.0.set_length(bytes);
+    }
+
+    fn entry(&self, path: &[u8], bytes: u64) {
+        self.0.inc(bytes);
+        // Showing a name costs more than copying a small file: now and then is enough.
+        if bytes > 0 || path.len().is_multiple_of(16) {
+            self.0.set_message(path.escape_ascii().to_string());
+        }
+    }
+
+    fn finishing(&self) {
+        self.0.set_message("writing the last blocks");
+    }
+}
+
+fn list_features() -> Result<(), Error> {
+    let mut out = Output::new();
+    let mut print = || -> std::io::Result<()> {
+        writeln!(out, "Features for -O; put ^ in front to turn one off:")?;
+        for row in Features::known() {
+            let state = match (row.default, row.changeable) {
+                (true, true) => "on by default",
+                (true, false) => "always on",
+                (false, true) => "off by default",
+                (false, false) => "not supported",
+            };
+            writeln!(out, "  {:18} {state:15} {}", row.name, row.about)?;
+        }
+        Ok(())
+    };
+    print().map_err(writing)?;
+    out.finish()
+}
+
+#[derive(Serialize)]
+struct MadeJson {
+    image: String,
+    label: String,
+    uuid: String,
+    size: u64,
+    node_size: u32,
+    sector_size: u32,
+    checksum: String,
+    data: String,
+    metadata: String,
+    features: Vec<&'static str>,
+}
+
+/// The features that a filesystem has, by name.
+fn names(features: Features) -> Vec<&'static str> {
+    let has = |name| match name {
+        "no-holes" => features.no_holes,
+        "block-group-tree" => features.block_group_tree,
+        "mixed-bg" => features.mixed_groups,
+        _ => true,
+    };
+    let known = Features::known().filter(|row| row.default || row.changeable);
+    known.map(|row| row.name).filter(|name| has(name)).collect()
+}
+
+fn print(target: &Path, as_json: bool, made: &Made) -> Result<(), Error> {
+    let json = MadeJson {
+        image: target.display().to_string(),
+        label: text_of(&made.label).0,
+        uuid: made.uuid.to_string(),
+        size: made.total_bytes,
+        node_size: made.node_size,
+        sector_size: made.sector_size,
+        checksum: made.checksum.to_string(),
+        data: made.profiles.0.to_string(),
+        metadata: made.profiles.1.to_string(),
+        features: names(made.features),
+    };
+    let mut out = Output::new();
+    let mut print = || -> std::io::Result<()> {
+        if as_json {
+            serde_json::to_writer_pretty(&mut out, &json)?;
+            return writeln!(out);
+        }
+        for (name, value) in [
+            ("Image", json.image.clone()),
+            ("Label", json.label.clone()),
+            ("UUID", json.uuid.clone()),
+            ("Size", Human(json.size).to_string()),
+            ("Node size", json.node_size.to_string()),
+            ("Sector size", json.sector_size.to_string()),
+            ("Profiles", format!("data {}, metadata {}", json.data, json.metadata)),
+            ("Checksum", json.checksum.clone()),
+            ("Features", json.features.join(", ")),
+        ] {
+            writeln!(out, "{name:12} {value}")?;
+        }
+        Ok(())
+    };
+    print().map_err(writing)?;
+    out.finish()
+}

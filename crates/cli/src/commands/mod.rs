@@ -1,0 +1,11 @@
+//! One file per command.
+
+pub(crate) mod cat;
+pub(crate) mod change;
+pub(crate) mod cp;
+pub(crate) mod df;
+pub(crate) mod inspect;
+pub(crate) mod ls;
+pub(crate) mod mkfs;
+pub(crate) mod mount;
+pub(crate) mod stat;

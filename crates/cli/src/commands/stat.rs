@@ -1,0 +1,99 @@
+//! `creamery stat`.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use creamery::{Error, FileType, Filesystem, Metadata};
+
+use crate::args::StatArgs;
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::json::{Array, FileJson};
+use crate::output::{Output, writing};
+use crate::place::Place;
+use crate::time::Utc;
+
+/// Everything about one file.
+struct Facts {
+    meta: Metadata,
+    target: Option<std::path::PathBuf>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
+    let mut images = Images::new("stat", &args.view);
+    let told = |error| Failure::new("stat", error);
+    let mut found = Vec::new();
+    for text in &args.places {
+        let place = Place::parse(text);
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Read)?;
+        let facts = facts(fs, &place.path, args.dereference).map_err(failed)?;
+        found.push((place, facts));
+    }
+    let mut out = Output::new();
+    let print = |out: &mut Output| -> io::Result<()> {
+        if !args.json {
+            return found.iter().try_for_each(|(place, facts)| as_text(out, &place.path, facts));
+        }
+        let mut array = Array::begin(out)?;
+        for (place, Facts { meta, target, xattrs }) in &found {
+            array.push(&FileJson::new(&place.path, meta, target.as_deref()).with_xattrs(xattrs))?;
+        }
+        array.end()
+    };
+    print(&mut out).map_err(writing).and_then(|()| out.finish()).map_err(told)
+}
+
+fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
+    let meta = if follow { fs.metadata(path)? } else { fs.symlink_metadata(path)? };
+    let target = if meta.is_symlink() { Some(fs.read_link(path)?) } else { None };
+    let mut xattrs = Vec::new();
+    if !follow || !fs.symlink_metadata(path)?.is_symlink() {
+        for name in fs.xattrs(path)? {
+            let value = fs.xattr(path, &name)?;
+            xattrs.push((name, value));
+        }
+    }
+    Ok(Facts { meta, target, xattrs })
+}
+
+fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
+    let Facts { meta, target, xattrs } = facts;
+    out.write_all(b"  File: ")?;
+    out.path(path)?;
+    if let Some(target) = target {
+        out.write_all(b" -> ")?;
+        out.path(target)?;
+    }
+    let kind = meta.file_type();
+    writeln!(out, "\n  Type: {}", kind.name())?;
+    if matches!(kind, FileType::CharDevice | FileType::BlockDevice) {
+        let (major, minor) = meta.device();
+        writeln!(out, "Device: {major}, {minor}")?;
+    }
+    writeln!(out, "  Size: {}  Allocated: {}", meta.len(), meta.allocated())?;
+    writeln!(
+        out,
+        " Inode: {}  Subvolume: {}  Links: {}  Generation: {}",
+        meta.ino(),
+        meta.subvolume(),
+        meta.nlink(),
+        meta.generation()
+    )?;
+    let permissions = meta.permissions();
+    let (letter, mode, uid, gid) = (kind.letter(), permissions.mode(), meta.uid(), meta.gid());
+    writeln!(out, "Access: {mode:04o} ({letter}{permissions})  Uid: {uid}  Gid: {gid}")?;
+    for (name, time) in [
+        ("Access", meta.atime()),
+        ("Modify", meta.mtime()),
+        ("Change", meta.ctime()),
+        (" Birth", meta.btime()),
+    ] {
+        writeln!(out, "{name}: {:#}", Utc(time))?;
+    }
+    for (name, value) in xattrs {
+        writeln!(out, " Xattr: {} ({} bytes)", name.escape_ascii(), value.len())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! One line for everything that goes wrong: `creamery: WHAT: WHERE: WHY; WHAT TO DO`.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind as Usage;
+use creamery::{Error, ErrorKind};
+use owo_colors::OwoColorize;
+
+/// What ended a command.
+pub(crate) struct Failure {
+    command: &'static str,
+    error: Error,
+    advice: Option<String>,
+    status: u8,
+}
+
+impl Failure {
+    /// A failure of `command`, with the usual advice for its kind.
+    pub(crate) fn new(command: &'static str, error: Error) -> Self {
+        let advice = usual_advice(command, error.kind()).map(str::to_owned);
+        Self { command, error, advice, status: 1 }
+    }
+
+    /// A command line that clap lets pass but that makes no sense; the exit status is 2.
+    pub(crate) fn usage(command: &'static str, what: &str) -> Self {
+        let advice = Some(format!("see `creamery {command} --help`"));
+        Self { command, error: Error::invalid(what), advice, status: 2 }
+    }
+
+    /// With this advice instead.
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    /// Prints the line; gives the exit status. A reader that went away (`| head`) is no failure worth a word.
+    pub(crate) fn report(&self) -> ExitCode {
+        if is_broken_pipe(&self.error) {
+            return ExitCode::from(self.status);
+        }
+        let error = self.error.to_string();
+        // The words of this kind add nothing to a sentence that says what is wrong.
+        let error = error.strip_suffix(": invalid argument").unwrap_or(&error);
+        let mut line = format!("{}: {error}", self.command);
+        if let Some(advice) = &self.advice {
+            line = format!("{line}; {advice}");
+        }
+        complain(&line);
+        ExitCode::from(self.status)
+    }
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<std::io::Error>()
+            && io.kind() == std::io::ErrorKind::BrokenPipe
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+fn complain(line: &str) {
+    let line = line.replace('\n', " ");
+    anstream::eprintln!("{} {line}", "creamery:".red().bold());
+}
+
+/// Says on stderr what is no failure but worth knowing.
+pub(crate) fn warn(line: &str) {
+    let line = line.replace('\n', " ");
+    anstream::eprintln!("{} {line}", "creamery: warning:".yellow().bold());
+}
+
+fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
+    Some(match (command, kind) {
+        ("mkfs", ErrorKind::AlreadyExists) => "use -f to overwrite it",
+        ("mkfs", ErrorKind::NoSpace) => "give more with -b",
+        (_, ErrorKind::Busy) => "unmount or close it first",
+        (_, ErrorKind::Corrupt) => "look at it with `btrfs check`",
+        ("rm", ErrorKind::IsADirectory) => "use -r for directories",
+        ("cat", ErrorKind::IsADirectory) => "use ls",
+        ("cp", ErrorKind::IsADirectory) => "use -r or -a",
+        ("mkdir", ErrorKind::AlreadyExists) => "use -p if that is fine",
+        ("mkdir", ErrorKind::NotFound) => "use -p to make parents too",
+        (_, ErrorKind::NotFound) => "check the path",
+        (_, ErrorKind::NameTooLong) => "names have at most 255 bytes",
+        (_, ErrorKind::NoSpace) => "remove something, or use a larger image",
+        ("mkfs", ErrorKind::IsADirectory) => "name an image file or a block device",
+        (_, ErrorKind::NotADirectory | ErrorKind::IsADirectory) => "check the path",
+        (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",
+        _ => return None,
+    })
+}
+
+/// What clap has to say, on one line; help and version as they are.
+pub(crate) fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
+    if matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion) {
+        // Nobody is left to tell when this fails.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == Usage::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::from(2);
+    }
+    let text = error.to_string();
+    // The first paragraph says what is wrong; tips and usage follow.
+    let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let what = paragraph.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
+    let command: Vec<&str> = words.take_while(|word| is_command(word)).collect();
+    let command = command.join(" ");
+    if command.is_empty() {
+        complain(&format!("{what}; see `creamery --help`"));
+    } else {
+        complain(&format!("{command}: {what}; see `creamery {command} --help`"));
+    }
+    ExitCode::from(2)
+}
+
+fn is_command(word: &str) -> bool {
+    use clap::CommandFactory;
+    let cli = crate::args::Cli::command();
+    let known = |command: &clap::Command| command.get_name() == word;
+    cli.get_subcommands().any(|command| known(command) || command.get_subcommands().any(known))
+}

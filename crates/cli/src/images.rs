@@ -1,0 +1,91 @@
+//! The images that a command works on, each opened once.
+
+use std::path::{Path, PathBuf};
+
+use creamery::{Error, Filesystem, Image, TreeId};
+
+use crate::args::ViewArgs;
+use crate::failure::{Failure, warn};
+
+/// Whether images are written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    Read,
+    Write,
+}
+
+pub(crate) struct Images<'a> {
+    command: &'static str,
+    view: &'a ViewArgs,
+    open: Vec<(PathBuf, Purpose, Filesystem)>,
+}
+
+impl<'a> Images<'a> {
+    pub(crate) const fn new(command: &'static str, view: &'a ViewArgs) -> Self {
+        Self { command, view, open: Vec::new() }
+    }
+
+    /// Opens `path`, unless it is open already; it has to be opened for writing first, if at all.
+    pub(crate) fn open(&mut self, path: &Path, purpose: Purpose) -> Result<&Filesystem, Failure> {
+        let index = match self.open.iter().position(|(open, ..)| open == path) {
+            Some(index) => index,
+            None => {
+                let fs = self.open_new(path, purpose).map_err(|error| Failure::new(self.command, error))?;
+                self.open.push((path.to_owned(), purpose, fs));
+                self.open.len() - 1
+            }
+        };
+        Ok(&self.open[index].2)
+    }
+
+    /// One that is open.
+    pub(crate) fn get(&self, path: &Path) -> &Filesystem {
+        let (.., fs) = self.open.iter().find(|(open, ..)| open == path).expect("the image was opened before");
+        fs
+    }
+
+    fn open_new(&self, path: &Path, purpose: Purpose) -> Result<Filesystem, Error> {
+        let mut options = Image::options().write(purpose == Purpose::Write);
+        if let Some(subvolume) = &self.view.subvol {
+            options = options.subvolume(subvolume);
+        }
+        if let Some(id) = self.view.subvolid {
+            options = options.subvolume_id(TreeId::new(id));
+        }
+        let fs = options.open(path)?;
+        let shown = path.display().to_string();
+        for note in fs.notes() {
+            warn(&if note.contains(&shown) { note } else { format!("{shown}: {note}") });
+        }
+        Ok(fs)
+    }
+
+    /// Puts the image in front of what went wrong in it.
+    pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
+        let (command, image) = (self.command, image.display().to_string());
+        move |error| Failure::new(command, in_image(&image, error))
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        for (path, purpose, fs) in self.open {
+            if purpose == Purpose::Write {
+                fs.close().map_err(|error| Failure::new(self.command, error.context(path.display())))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `IMAGE:/path: why`, where the library says `/path: why`.
+fn in_image(image: &str, error: Error) -> Error {
+    let text = error.to_string();
+    if text.contains(image) {
+        return error;
+    }
+    if text.starts_with('/') {
+        // The library put the path first; the colon between image and path has no space.
+        return Error::with_source(error.kind(), String::new(), format!("{image}:{text}"));
+    }
+    error.context(image)
+}

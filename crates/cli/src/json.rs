@@ -1,0 +1,127 @@
+//! What `--json` prints. Names that are no UTF-8 come with a second field that holds their bytes in hexadecimal.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use creamery::{FileType, Metadata};
+use serde::Serialize;
+
+use crate::time::Utc;
+
+/// A file with every attribute.
+#[derive(Serialize)]
+pub(crate) struct FileJson {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    mode: String,
+    permissions: String,
+    links: u32,
+    uid: u32,
+    gid: u32,
+    size: u64,
+    allocated: u64,
+    inode: u64,
+    subvolume: u64,
+    generation: u64,
+    atime: String,
+    mtime: String,
+    ctime: String,
+    btime: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target_bytes: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<[u32; 2]>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    xattrs: Vec<XattrJson>,
+}
+
+#[derive(Serialize)]
+struct XattrJson {
+    name: String,
+    value_bytes: String,
+}
+
+/// The text, and the bytes in hexadecimal when the text does not say it all.
+pub(crate) fn text_of(bytes: &[u8]) -> (String, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), None),
+        Err(_) => (String::from_utf8_lossy(bytes).into_owned(), Some(hex(bytes))),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl FileJson {
+    pub(crate) fn new(path: &Path, meta: &Metadata, target: Option<&Path>) -> Self {
+        let (path, path_bytes) = text_of(path.as_os_str().as_bytes());
+        let (target, target_bytes) = match target.map(|target| text_of(target.as_os_str().as_bytes())) {
+            Some((text, bytes)) => (Some(text), bytes),
+            None => (None, None),
+        };
+        let time = |time| format!("{:#}", Utc(time));
+        let kind = meta.file_type();
+        let (major, minor) = meta.device();
+        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        Self {
+            path,
+            path_bytes,
+            kind: kind.name(),
+            mode: format!("{:04o}", meta.permissions().mode()),
+            permissions: format!("{}{}", kind.letter(), meta.permissions()),
+            links: meta.nlink(),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            size: meta.len(),
+            allocated: meta.allocated(),
+            inode: meta.ino(),
+            subvolume: meta.subvolume().get(),
+            generation: meta.generation(),
+            atime: time(meta.atime()),
+            mtime: time(meta.mtime()),
+            ctime: time(meta.ctime()),
+            btime: time(meta.btime()),
+            target,
+            target_bytes,
+            device: is_device.then_some([major, minor]),
+            xattrs: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with_xattrs(mut self, xattrs: &[(Vec<u8>, Vec<u8>)]) -> Self {
+        self.xattrs = xattrs
+            .iter()
+            .map(|(name, value)| XattrJson { name: text_of(name).0, value_bytes: hex(value) })
+            .collect();
+        self
+    }
+}
+
+/// A JSON array that is written as it grows.
+pub(crate) struct Array<'a, W: std::io::Write> {
+    out: &'a mut W,
+    first: bool,
+}
+
+impl<'a, W: std::io::Write> Array<'a, W> {
+    pub(crate) fn begin(out: &'a mut W) -> std::io::Result<Self> {
+        out.write_all(b"[")?;
+        Ok(Self { out, first: true })
+    }
+
+    pub(crate) fn push(&mut self, value: &impl Serialize) -> std::io::Result<()> {
+        self.out.write_all(if self.first { b"\n  " } else { b",\n  " })?;
+        self.first = false;
+        serde_json::to_writer(&mut *self.out, value).map_err(std::io::Error::from)
+    }
+
+    pub(crate) fn end(self) -> std::io::Result<()> {
+        self.out.write_all(if self.first { b"]\n" } else { b"\n]\n" })
+    }
+}

@@ -1,0 +1,94 @@
+//! Standard output: bytes as they are, colours only on a terminal.
+
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use creamery::{Error, FileType};
+
+/// Standard output, buffered.
+pub(crate) struct Output {
+    out: BufWriter<StdoutLock<'static>>,
+    terminal: bool,
+    colors: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        let colors = anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never;
+        Self { out: BufWriter::with_capacity(64 << 10, stdout.lock()), terminal, colors: terminal && colors }
+    }
+
+    /// A name: on a terminal without bytes that would do something to it, elsewhere as it is.
+    pub(crate) fn name(&mut self, name: &[u8], kind: FileType) -> io::Result<()> {
+        let (on, off) = if self.colors { paint(kind) } else { ("", "") };
+        self.out.write_all(on.as_bytes())?;
+        if self.terminal {
+            self.out.write_all(printable(name).as_bytes())?;
+        } else {
+            self.out.write_all(name)?;
+        }
+        self.out.write_all(off.as_bytes())
+    }
+
+    /// A path, in the same way.
+    pub(crate) fn path(&mut self, path: &Path) -> io::Result<()> {
+        self.name(path.as_os_str().as_bytes(), FileType::File)
+    }
+
+    /// Writes everything out.
+    pub(crate) fn finish(mut self) -> Result<(), Error> {
+        self.out.flush().map_err(writing)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// What could not be written.
+pub(crate) fn writing(error: io::Error) -> Error {
+    Error::from(error).context("writing to standard output")
+}
+
+const fn paint(kind: FileType) -> (&'static str, &'static str) {
+    match kind {
+        FileType::Directory => ("\x1b[1;34m", "\x1b[0m"),
+        FileType::Symlink => ("\x1b[36m", "\x1b[0m"),
+        FileType::File => ("", ""),
+        FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+            ("\x1b[33m", "\x1b[0m")
+        }
+    }
+}
+
+fn printable(name: &[u8]) -> String {
+    let mut shown = String::new();
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+        }
+        for byte in chunk.invalid() {
+            shown.extend(byte.escape_ascii().map(char::from));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_move_the_cursor() {
+        assert_eq!(printable(b"a\x1b[2Jb\n\xff\xc3\xa4"), "a\\u{1b}[2Jb\\n\\xff\u{e4}");
+    }
+}

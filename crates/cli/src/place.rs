@@ -1,0 +1,84 @@
+//! `IMAGE:/PATH`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// A path inside an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) image: PathBuf,
+    /// Begins with a slash.
+    pub(crate) path: PathBuf,
+}
+
+/// One end of a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Host(PathBuf),
+    Image(Place),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.image.display(), self.path.display())
+    }
+}
+
+/// Every way to read `text` as an image and a path in it, the shortest image first.
+fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
+    let bytes = text.as_bytes();
+    bytes.windows(2).enumerate().filter(|(at, pair)| *at > 0 && *pair == b":/").map(move |(at, _)| Place {
+        image: OsStr::from_bytes(&bytes[..at]).into(),
+        path: OsStr::from_bytes(&bytes[at + 1..]).into(),
+    })
+}
+
+/// Whether an image can be there at all.
+fn is_image(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir())
+}
+
+impl Place {
+    /// Reads `IMAGE:/PATH`, or `IMAGE` alone for its root. Where a name holds ":/" itself, the image is the shortest
+    /// beginning that exists.
+    pub(crate) fn parse(text: &OsStr) -> Self {
+        let there = splits(text).find(|place| is_image(&place.image));
+        there.or_else(|| splits(text).next()).unwrap_or_else(|| Self { image: text.into(), path: "/".into() })
+    }
+}
+
+impl End {
+    /// Reads `IMAGE:/PATH` or a path of the host, which may hold ":/" too if it exists or no image before it does.
+    pub(crate) fn parse(text: &OsStr) -> Self {
+        if let Some(place) = splits(text).find(|place| is_image(&place.image)) {
+            return Self::Image(place);
+        }
+        match splits(text).next() {
+            Some(place) if std::fs::symlink_metadata(text).is_err() => Self::Image(place),
+            _ => Self::Host(text.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_ends_at_a_colon_and_a_slash() {
+        let place = Place::parse("/tmp/disk.img:/etc/x:/y".as_ref());
+        assert_eq!((place.image, place.path), ("/tmp/disk.img".into(), "/etc/x:/y".into()));
+        let place = Place::parse("disk.img".as_ref());
+        assert_eq!((place.image, place.path), ("disk.img".into(), "/".into()));
+        let place = Place::parse("a:b".as_ref());
+        assert_eq!(place.image, PathBuf::from("a:b"));
+    }
+
+    #[test]
+    fn paths_of_the_host_are_told_apart() {
+        assert_eq!(End::parse("./dir".as_ref()), End::Host("./dir".into()));
+        assert_eq!(End::parse(":/x".as_ref()), End::Host(":/x".into()));
+        assert!(matches!(End::parse("no-such.img:/x".as_ref()), End::Image(_)));
+    }
+}

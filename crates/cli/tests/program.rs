@@ -1,0 +1,165 @@
+//! The program as a shell sees it: what it prints, where, and its exit status.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn creamery<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(dir: &Path, args: I) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_creamery"))
+        .args(args)
+        .current_dir(dir)
+        .env_remove("SOURCE_DATE_EPOCH")
+        .output()
+        .unwrap()
+}
+
+/// Runs `words` and insists on success; returns what it printed.
+fn ok(dir: &Path, words: &str) -> String {
+    let output = creamery(dir, words.split(' '));
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs `words` and insists on this exit status and one line on stderr, which is returned.
+fn refused(dir: &Path, words: &str, status: i32) -> String {
+    let output = creamery(dir, words.split(' '));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{words}: {stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{words}: {stderr}");
+    assert!(stderr.starts_with("creamery: "), "{words}: {stderr}");
+    stderr
+}
+
+fn filled() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join("folder")).unwrap();
+    std::fs::write(source.join("folder/file"), b"content").unwrap();
+    std::os::unix::fs::symlink("folder/file", source.join("link")).unwrap();
+    ok(dir.path(), "mkfs -q --rootdir source disk.img");
+    dir
+}
+
+#[test]
+fn usage_errors_are_one_line_and_status_2() {
+    let dir = tempfile::tempdir().unwrap();
+    for (words, part) in [
+        ("mkfs --no-such x.img", "--no-such"),
+        ("mkfs", "IMAGE|DEVICE"),
+        ("mkfs --csum md5 x.img", "md5"),
+        ("mkfs -b many x.img", "many"),
+        ("mkfs --shrink x.img", "--rootdir"),
+        ("nonsense", "nonsense"),
+        ("cp one", "SOURCE"),
+        ("inspect-internal dump-tree", "IMAGE"),
+        ("inspect-internal nonsense", "nonsense"),
+    ] {
+        let line = refused(dir.path(), words, 2);
+        assert!(line.contains(part) && line.contains("--help"), "{line}");
+    }
+}
+
+#[test]
+fn failures_say_what_where_and_what_to_do() {
+    let dir = filled();
+    for (words, parts) in [
+        ("ls disk.img:/none", &["ls", "disk.img:/none", "not found"][..]),
+        ("cat disk.img:/folder", &["cat", "disk.img:/folder", "directory", "use ls"]),
+        ("rm disk.img:/folder", &["rm", "disk.img:/folder", "directory", "-r"]),
+        ("mkdir disk.img:/folder", &["mkdir", "disk.img:/folder", "exists", "-p"]),
+        ("mkdir disk.img:/a/b", &["mkdir", "disk.img:/a/b", "-p"]),
+        ("cp source disk.img:/", &["cp", "source", "-r"]),
+        ("cp source elsewhere", &["cp", "IMAGE:/PATH"]),
+        ("mkfs disk.img", &["mkfs", "disk.img", "Btrfs", "-f"]),
+        ("mkfs -O quota -b 300M new.img", &["mkfs", "quota"]),
+        ("mkfs new.img", &["mkfs", "new.img", "size"]),
+        ("ls none.img", &["ls", "none.img", "No such file"]),
+        ("ls source:/", &["ls", "source", "directory"]),
+        ("inspect-internal dump-tree -t nonsense disk.img", &["nonsense"]),
+        ("inspect-internal dump-tree -b 4096 disk.img", &["4096"]),
+        ("inspect-internal dump-super source/folder/file", &["source/folder/file"]),
+        ("ls --subvol none disk.img", &["none"]),
+    ] {
+        let line = refused(dir.path(), words, 1);
+        for part in parts {
+            assert!(line.contains(part), "{words}: {line}");
+        }
+    }
+    assert!(!dir.path().join("new.img").exists());
+}
+
+#[test]
+fn a_bad_source_date_epoch_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_creamery"))
+        .args(["mkfs", "-b", "300M", "x.img"])
+        .current_dir(dir.path())
+        .env("SOURCE_DATE_EPOCH", "yesterday")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("yesterday"));
+    assert!(!dir.path().join("x.img").exists());
+}
+
+#[test]
+fn listings_as_json_can_be_parsed_and_say_everything() {
+    let dir = filled();
+    let name = OsStr::new("source/\u{fffd}");
+    std::fs::write(dir.path().join(name), b"").unwrap();
+    let bytes = std::os::unix::ffi::OsStrExt::from_bytes(b"source/\xff\n\x1b");
+    std::fs::write(dir.path().join::<&OsStr>(bytes), b"").unwrap();
+    ok(dir.path(), "mkfs -q -f --rootdir source disk.img");
+    let listed: Value = serde_json::from_str(&ok(dir.path(), "ls --json -R disk.img")).unwrap();
+    let rows = listed.as_array().unwrap();
+    let find = |path: &str| rows.iter().find(|row| row["path"] == path).unwrap();
+    assert_eq!(rows.len(), 5);
+    assert_eq!(find("/folder/file")["size"], 7);
+    assert_eq!(find("/link")["target"], "folder/file");
+    assert_eq!(rows.iter().filter(|row| row["path_bytes"] == "2fff0a1b").count(), 1);
+    let stat: Value = serde_json::from_str(&ok(dir.path(), "stat --json disk.img:/folder")).unwrap();
+    assert_eq!((&stat[0]["type"], &stat[0]["subvolume"]), (&"directory".into(), &5.into()));
+    let df: Value = serde_json::from_str(&ok(dir.path(), "df --json disk.img")).unwrap();
+    assert!(df[0]["available"].as_u64().unwrap() > 1 << 20);
+    let made: Value = serde_json::from_str(&ok(dir.path(), "mkfs --json -b 300M -L cream new.img")).unwrap();
+    assert_eq!((&made["label"], &made["size"]), (&"cream".into(), &(300 << 20).into()));
+    let empty: Value = serde_json::from_str(&ok(dir.path(), "ls --json new.img")).unwrap();
+    assert_eq!(empty, Value::Array(Vec::new()));
+}
+
+#[test]
+fn listings_have_the_shape_of_ls() {
+    let dir = filled();
+    assert_eq!(ok(dir.path(), "ls disk.img"), "folder\nlink\n");
+    assert_eq!(ok(dir.path(), "ls disk.img:/folder/file"), "/folder/file\n");
+    assert_eq!(ok(dir.path(), "ls -d disk.img:/folder"), "/folder\n");
+    assert_eq!(ok(dir.path(), "ls -R disk.img"), "/:\nfolder\nlink\n\n/folder:\nfile\n");
+    let long = ok(dir.path(), "ls -l disk.img");
+    let lines: Vec<&str> = long.lines().collect();
+    assert!(lines[0].starts_with('d') && lines[1].ends_with(" link -> folder/file"), "{long}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    let dir = filled();
+    let program = env!("CARGO_BIN_EXE_creamery");
+    let script =
+        format!("{program} inspect-internal dump-tree disk.img | head -1; {program} ls -lR disk.img | true");
+    let output = Command::new("sh").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn every_feature_and_every_help_text_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let features = ok(dir.path(), "mkfs -O list-all");
+    assert_eq!(features, ok(dir.path(), "mkfs --list-features"));
+    assert!(features.contains("block-group-tree") && features.contains("not supported"));
+    for command in
+        ["mkfs", "mount", "umount", "ls", "cat", "stat", "cp", "mkdir", "rm", "df", "inspect-internal"]
+    {
+        assert!(ok(dir.path(), &format!("{command} --help")).contains("Usage"), "{command}");
+    }
+}

@@ -1,0 +1,363 @@
+//! Copying trees: from the host, to the host, between images.
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_mkfs::{CopyIn, Progress, copy_in};
+
+use crate::copy_out::HostSink;
+use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
+use crate::path::{Last, at};
+use crate::sink::{Driver, Sink, Source, for_each_piece};
+use crate::{File, Filesystem};
+
+/// What a copy takes along.
+///
+/// ```
+/// use creamery::CopyOptions;
+/// let everything = CopyOptions { recursive: true, archive: true };
+/// # assert_ne!(everything, CopyOptions::default());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CopyOptions {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept.
+    pub archive: bool,
+}
+
+/// Whether the content of a directory is meant, not the directory: `dir/.`.
+fn means_content(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes == b"." || bytes.ends_with(b"/.") || path.file_name().is_none()
+}
+
+fn refuse_directory(path: &Path) -> Error {
+    Error::new(ErrorKind::IsADirectory, format!("{} (copied only with -r or -a)", path.display()))
+}
+
+/// A place in an image: a directory, and the name there.
+struct Destination {
+    dir: InodeId,
+    name: Option<Vec<u8>>,
+}
+
+impl Filesystem {
+    /// Where something called `name` goes when it is copied to `to`: into it when it is a directory.
+    fn destination(&self, to: &Path, name: Option<&[u8]>) -> Result<Destination> {
+        match self.metadata(to) {
+            Ok(meta) if meta.is_dir() => {
+                let dir = self.resolve(to, Last::Follow)?;
+                return Ok(Destination { dir, name: name.map(<[u8]>::to_vec) });
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let (dir, name) = self.resolve_parent(to)?;
+        Ok(Destination { dir, name: Some(name.to_vec()) })
+    }
+
+    /// Copies a file or tree of the host to `to`; into it, when that is a directory. A source that ends in `/.` stands
+    /// for the content of the directory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # std::fs::create_dir(dir.path().join("conf"))?;
+    /// # std::fs::write(dir.path().join("conf/app"), "on")?;
+    /// use creamery::{CopyOptions, Image, NoProgress};
+    /// let fs = Image::options().write(true).open(&image)?;
+    /// let options = CopyOptions { recursive: true, archive: true };
+    /// fs.copy_in(dir.path().join("conf"), "/", options, &NoProgress)?;
+    /// assert_eq!(fs.read_to_string("/conf/app")?, "on");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first file that cannot be copied; what came before stays.
+    pub fn copy_in(
+        &self,
+        source: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        options: CopyOptions,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let (source, to) = (source.as_ref(), to.as_ref());
+        let host = |error: std::io::Error| Error::from(error).context(source.display());
+        let recursive = options.recursive || options.archive;
+        // Without recursion a link stands for what it points to.
+        let followed = if recursive { None } else { Some(std::fs::canonicalize(source).map_err(host)?) };
+        let from = followed.as_deref().unwrap_or(source);
+        let meta = std::fs::symlink_metadata(from).map_err(host)?;
+        if meta.is_dir() && !recursive {
+            return Err(refuse_directory(source));
+        }
+        let name = match source.file_name() {
+            Some(name) if !means_content(source) => Some(name.as_bytes()),
+            _ => None,
+        };
+        let Destination { dir, name } = self.destination(to, name)?;
+        let name = name.as_deref();
+        let copy = CopyIn { source: from, dir, name, archive: options.archive, image: self.image };
+        copy_in(&self.fs, &copy, progress)
+    }
+
+    /// Copies a file or tree to the host; into `to`, when that is a directory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # fs.write("/greeting", "hello")?;
+    /// use creamery::{CopyOptions, NoProgress};
+    /// fs.copy_out("/greeting", dir.path(), CopyOptions::default(), &NoProgress)?;
+    /// assert_eq!(std::fs::read_to_string(dir.path().join("greeting"))?, "hello");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first file that cannot be copied; what came before stays.
+    pub fn copy_out(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        options: CopyOptions,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (id, directory) = self.copy_source(from, options)?;
+        let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
+        let (parent, name) = match (into, means_content(from)) {
+            (true, false) => (to, from.file_name()),
+            (true, true) => (to, None),
+            (false, _) => {
+                let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+                (parent.unwrap_or(Path::new(".")), to.file_name())
+            }
+        };
+        if name.is_none() && !directory {
+            return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
+        }
+        let (mut sink, dir) = HostSink::open(parent, options.archive)?;
+        self.driver(options, progress).copy(&mut sink, id, dir, name.map(OsStrExt::as_bytes), from)
+    }
+
+    /// Copies a file or tree to another filesystem (or to another place in this one); into `to`, when that is a
+    /// directory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (old, new) = (dir.path().join("old.img"), dir.path().join("new.img"));
+    /// # for image in [&old, &new] { creamery::Image::make(image).size(256 << 20).run()?; }
+    /// # let old = creamery::Image::options().write(true).open(&old)?;
+    /// # let new = creamery::Image::options().write(true).open(&new)?;
+    /// use creamery::{CopyOptions, NoProgress};
+    /// old.create_dir_all("/home/ada")?;
+    /// let options = CopyOptions { recursive: true, archive: true };
+    /// old.copy_between("/home", &new, "/", options, &NoProgress)?;
+    /// assert!(new.metadata("/home/ada")?.is_dir());
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first file that cannot be copied; what came before stays.
+    pub fn copy_between(
+        &self,
+        from: impl AsRef<Path>,
+        other: &Self,
+        to: impl AsRef<Path>,
+        options: CopyOptions,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let from = from.as_ref();
+        let (id, directory) = self.copy_source(from, options)?;
+        let name = if means_content(from) { None } else { from.file_name().map(OsStrExt::as_bytes) };
+        let Destination { dir, name } = other.destination(to.as_ref(), name)?;
+        if name.is_none() && !directory {
+            return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
+        }
+        if directory && std::sync::Arc::ptr_eq(&self.fs, &other.fs) {
+            self.refuse_into_itself(id, dir).map_err(at(from))?;
+        }
+        let mut sink = ImageSink { to: &other.fs, archive: options.archive, links: HashMap::new() };
+        self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
+    }
+
+    /// A directory that is copied into itself would never end.
+    fn refuse_into_itself(&self, source: InodeId, mut into: InodeId) -> Result<()> {
+        loop {
+            if into == source {
+                return Err(Error::invalid("a directory cannot be copied into itself"));
+            }
+            let above = self.fs.parent(into, Wait::Yes)?;
+            if above == into {
+                return Ok(());
+            }
+            into = above;
+        }
+    }
+
+    /// The inode that is copied, and whether it is a directory.
+    fn copy_source(&self, from: &Path, options: CopyOptions) -> Result<(InodeId, bool)> {
+        let recursive = options.recursive || options.archive;
+        let last = if recursive { Last::Keep } else { Last::Follow };
+        let id = self.resolve(from, last)?;
+        let directory = self.fs.stat(id, Wait::Yes).map_err(at(from))?.kind == fs::FileType::Directory;
+        if directory && !recursive {
+            return Err(refuse_directory(from));
+        }
+        Ok((id, directory))
+    }
+
+    const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
+        Driver { from: self, archive: options.archive, progress }
+    }
+}
+
+/// Copies data and holes of `source` to the empty file `target`.
+pub(crate) fn copy_data(source: &File, target: &File) -> Result<()> {
+    let len = source.metadata()?.len();
+    for_each_piece(source, len, |at, bytes| target.write_all_at(bytes, at))?;
+    if target.metadata()?.len() < len { target.set_len(len) } else { Ok(()) }
+}
+
+/// Another filesystem as a sink.
+struct ImageSink<'a> {
+    to: &'a fs::Filesystem,
+    archive: bool,
+    links: HashMap<InodeId, (InodeId, u32)>,
+}
+
+impl ImageSink<'_> {
+    fn create(&mut self, dir: InodeId, name: &[u8], source: &Source, kind: NewKind<'_>) -> Result<InodeId> {
+        let Source { attributes, xattrs, .. } = source;
+        let now = self.to.engine().now();
+        let xattrs: Vec<(&[u8], &[u8])> =
+            xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let new = NewInode {
+            kind,
+            mode: attributes.mode & 0o7777,
+            umask: 0,
+            uid: if self.archive { attributes.uid } else { 0 },
+            gid: if self.archive { attributes.gid } else { 0 },
+            times: Some(Times { change: now, birth: now, ..self.times(attributes) }),
+            xattrs: &xattrs,
+            inherit: Inherit::OnlyFlags,
+        };
+        let id = match self.to.create(dir, name, &new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let there = self.to.lookup(dir, name, Wait::Yes)?;
+                let directory = self.to.stat(there, Wait::Yes)?.kind == fs::FileType::Directory;
+                match (directory, kind == NewKind::Directory) {
+                    (true, true) => return Ok(there),
+                    (false, true) => {
+                        let what = "something else has the name of the directory";
+                        return Err(Error::new(ErrorKind::AlreadyExists, what));
+                    }
+                    (_, false) => self.to.unlink(dir, name)?,
+                }
+                self.to.create(dir, name, &new)?.id
+            }
+            made => made?.id,
+        };
+        if self.archive && attributes.nlink > 1 && kind != NewKind::Directory {
+            self.links.insert(attributes.id, (id, attributes.nlink - 1));
+        }
+        Ok(id)
+    }
+
+    fn times(&self, attributes: &fs::Attributes) -> Times {
+        if self.archive { attributes.times } else { Times::all(self.to.engine().now()) }
+    }
+
+    /// Times that writing has moved.
+    fn restore(&self, source: &Source) -> SetAttributes {
+        let times = self.times(&source.attributes);
+        SetAttributes {
+            atime: Some(Time::At(times.access)),
+            mtime: Some(Time::At(times.modification)),
+            ..SetAttributes::default()
+        }
+    }
+}
+
+impl Sink for ImageSink<'_> {
+    type Dir = InodeId;
+
+    fn enter(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
+        self.create(*parent, name, source, NewKind::Directory)
+    }
+
+    fn leave(&mut self, dir: InodeId, source: &Source) -> Result<()> {
+        if !self.archive {
+            return Ok(());
+        }
+        // A directory that was there gets everything; for a new one only the times have moved.
+        for (name, value) in &source.xattrs {
+            self.to.set_xattr(dir, name, value, XattrMode::Any)?;
+        }
+        let attributes = &source.attributes;
+        let set = SetAttributes {
+            mode: Some(attributes.mode & 0o7777),
+            uid: Some(attributes.uid),
+            gid: Some(attributes.gid),
+            ..self.restore(source)
+        };
+        self.to.set_attributes(dir, &set).map(drop)
+    }
+
+    fn file(&mut self, parent: &InodeId, name: &[u8], source: &Source, data: &File) -> Result<()> {
+        let id = self.create(*parent, name, source, NewKind::File)?;
+        let size = source.attributes.size;
+        if size == 0 {
+            return Ok(());
+        }
+        let file = self.to.open_file(id)?;
+        let mut end = 0;
+        for_each_piece(data, size, |at, bytes| {
+            let mut done = 0;
+            while done < bytes.len() {
+                done += self.to.write_at(&file, at + done as u64, &bytes[done..])?;
+            }
+            end = at + bytes.len() as u64;
+            Ok(())
+        })?;
+        let size = (end < size).then_some(size);
+        self.to.set_attributes(id, &SetAttributes { size, ..self.restore(source) }).map(drop)
+    }
+
+    fn node(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<()> {
+        let device = source.attributes.device;
+        let kind = match source.attributes.kind {
+            fs::FileType::Symlink => NewKind::Symlink(&source.target),
+            fs::FileType::Fifo => NewKind::Fifo,
+            fs::FileType::Socket => NewKind::Socket,
+            fs::FileType::CharDevice => NewKind::CharDevice(device),
+            fs::FileType::BlockDevice => NewKind::BlockDevice(device),
+            _ => return Err(Error::unsupported("a file of a kind that has no name")),
+        };
+        self.create(*parent, name, source, kind).map(drop)
+    }
+
+    fn link(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<bool> {
+        let key = source.attributes.id;
+        let Some((id, left)) = self.links.get_mut(&key) else { return Ok(false) };
+        match self.to.link(*id, *parent, name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.to.unlink(*parent, name)?;
+                self.to.link(*id, *parent, name)?
+            }
+            outcome => outcome?,
+        };
+        *left -= 1;
+        if *left == 0 {
+            self.links.remove(&key);
+        }
+        Ok(true)
+    }
+}

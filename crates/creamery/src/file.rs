@@ -1,0 +1,317 @@
+//! Open files.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+
+use crate::fs::{self, NewInode, OpenFile, SetAttributes};
+use crate::path::{Last, at};
+use crate::{Filesystem, Metadata};
+
+/// How a file is opened, as [`std::fs::OpenOptions`].
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// use creamery::OpenOptions;
+/// let log = OpenOptions::new().append(true).create(true).mode(0o600).open(&fs, "/log")?;
+/// assert_eq!(log.metadata()?.permissions().mode(), 0o600);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+macro_rules! switches {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        $($(#[$doc])*
+        #[must_use]
+        pub const fn $name(mut self, $name: bool) -> Self {
+            self.$name = $name;
+            self
+        })*
+    };
+}
+
+impl OpenOptions {
+    /// Nothing is allowed yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        let mode = Filesystem::default_file_mode();
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode,
+        }
+    }
+
+    switches! {
+        /// Reading.
+        read,
+        /// Writing.
+        write,
+        /// Writing, always at the end.
+        append,
+        /// An existing file loses its content.
+        truncate,
+        /// A file that does not exist is made.
+        create,
+        /// The file must not exist and is made.
+        create_new,
+    }
+
+    /// Permission bits of a file that is made.
+    #[must_use]
+    pub const fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens `path` in `fs`.
+    ///
+    /// # Errors
+    /// When there is no such file and none is to be made, it is no regular file, or the name is taken.
+    pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let writes = self.write || self.append;
+        if (self.truncate || self.create || self.create_new) && !writes {
+            return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
+        }
+        let id = if self.create_new { self.make(fs, path)? } else { self.find_or_make(fs, path)? };
+        let open = || -> Result<Arc<OpenFile>> {
+            match fs.fs.stat(id, Wait::Yes)?.kind {
+                fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
+                kind if crate::metadata::file_type(kind).is_file() => {}
+                _ => return Err(Error::invalid("no regular file")),
+            }
+            let file = fs.fs.open_file(id)?;
+            if self.truncate {
+                fs.fs.set_attributes(id, &SetAttributes { size: Some(0), ..SetAttributes::default() })?;
+            }
+            Ok(file)
+        };
+        let open = open().map_err(at(path))?;
+        Ok(File {
+            fs: Arc::clone(&fs.fs),
+            open,
+            read: self.read,
+            write: writes,
+            append: self.append,
+            position: 0,
+        })
+    }
+
+    fn find_or_make(&self, fs: &Filesystem, path: &Path) -> Result<creamery_base::InodeId> {
+        match fs.resolve(path, Last::Follow) {
+            // A link that leads nowhere has the name: nothing is made in its place.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.create => self.make(fs, path),
+            outcome => outcome,
+        }
+    }
+
+    fn make(&self, fs: &Filesystem, path: &Path) -> Result<creamery_base::InodeId> {
+        let (dir, name) = fs.resolve_parent(path)?;
+        let new = NewInode::file(self.mode & 0o7777);
+        fs.fs.create(dir, name, &new).map(|made| made.id).map_err(at(path))
+    }
+}
+
+/// An open file. Its content stays until it is closed, even when it has no name any more.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// use std::io::{Read, Seek, SeekFrom, Write};
+/// let mut file = creamery::OpenOptions::new().read(true).write(true).create(true).open(&fs, "/data")?;
+/// file.write_all(b"hello world")?;
+/// file.seek(SeekFrom::Start(6))?;
+/// let mut text = String::new();
+/// file.read_to_string(&mut text)?;
+/// assert_eq!(text, "world");
+/// // From any thread, without moving the position:
+/// file.write_all_at(b"WORLD", 6)?;
+/// let mut bytes = [0; 5];
+/// assert_eq!(file.read_at(&mut bytes, 6)?, 5);
+/// assert_eq!(&bytes, b"WORLD");
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub struct File {
+    fs: Arc<fs::Filesystem>,
+    open: Arc<OpenFile>,
+    read: bool,
+    write: bool,
+    append: bool,
+    position: u64,
+}
+
+impl File {
+    /// What is known about it.
+    ///
+    /// # Errors
+    /// When the filesystem cannot be read.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.open.stat(Wait::Yes).map(Metadata::new)
+    }
+
+    /// Reads at `offset`; returns how much there was before the end of the file.
+    ///
+    /// # Errors
+    /// When it was not opened for reading, or the data is damaged.
+    pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.read {
+            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for reading"));
+        }
+        self.fs.read_at(&self.open, offset, out, Wait::Yes)
+    }
+
+    /// Writes at `offset`; returns how much.
+    ///
+    /// # Errors
+    /// When it was not opened for writing, or there is no space.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
+        if !self.write {
+            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
+        }
+        self.fs.write_at(&self.open, offset, data)
+    }
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<()> {
+        while !data.is_empty() {
+            let count = self.write_at(data, offset)?;
+            data = &data[count..];
+            offset += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Makes the file as long as this: cuts it, or adds a hole.
+    ///
+    /// # Errors
+    /// When it was not opened for writing.
+    pub fn set_len(&self, len: u64) -> Result<()> {
+        if !self.write {
+            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
+        }
+        let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
+        self.fs.set_attributes(self.open.id(), &set).map(drop)
+    }
+
+    /// Makes everything written so far durable.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn sync_all(&self) -> Result<()> {
+        self.fs.fsync(&self.open, false)
+    }
+
+    /// The first byte at or after `offset` that is data; none when only a hole follows.
+    ///
+    /// # Errors
+    /// When the filesystem cannot be read.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        found(self.fs.seek_data(&self.open, offset))
+    }
+
+    /// The first byte at or after `offset` that lies in a hole; the end of the file is one. None beyond it.
+    ///
+    /// # Errors
+    /// When the filesystem cannot be read.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        found(self.fs.seek_hole(&self.open, offset))
+    }
+
+    pub(crate) const fn for_reading(fs: Arc<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
+        Self { fs, open, read: true, write: false, append: false, position: 0 }
+    }
+}
+
+fn found(outcome: Result<u64>) -> Result<Option<u64>> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        outcome => outcome.map(Some),
+    }
+}
+
+/// The host's kind of error, for the traits of `std::io`.
+fn io_error(error: Error) -> io::Error {
+    let kind = match error.kind() {
+        ErrorKind::NotFound => io::ErrorKind::NotFound,
+        ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+        ErrorKind::NotADirectory => io::ErrorKind::NotADirectory,
+        ErrorKind::IsADirectory => io::ErrorKind::IsADirectory,
+        ErrorKind::DirectoryNotEmpty => io::ErrorKind::DirectoryNotEmpty,
+        ErrorKind::InvalidInput | ErrorKind::NameTooLong => io::ErrorKind::InvalidInput,
+        ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+        ErrorKind::ReadOnly | ErrorKind::Aborted => io::ErrorKind::ReadOnlyFilesystem,
+        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
+        ErrorKind::Corrupt => io::ErrorKind::InvalidData,
+        ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+impl Read for File {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.read_at(out, self.position).map_err(io_error)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.append {
+            self.position = self.metadata().map_err(io_error)?.len();
+        }
+        let count = self.write_at(data, self.position).map_err(io_error)?;
+        self.position += count as u64;
+        Ok(count)
+    }
+
+    /// Nothing is buffered here; see [`File::sync_all`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(by) => self.position.checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata().map_err(io_error)?.len().checked_add_signed(by),
+        };
+        self.position = position
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a position before the start"))?;
+        Ok(self.position)
+    }
+}

@@ -1,0 +1,310 @@
+//! Looking at the structures on disk: superblocks and trees, printed as btrfs-progs prints them.
+//!
+//! These functions open an image beside whoever else has it, read blocks straight from the devices, and stop at the
+//! first block that cannot be read. They are for looking, not for programs to parse.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_format::dump::{self, DumpContext, WalkError};
+use creamery_format::{
+    BlockRef, Expected, Key, KeyType, RawRootItem, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
+    Superblock,
+};
+use creamery_volume::{Chunk, Mode, Volume};
+use zerocopy::FromBytes;
+
+/// How much of a superblock is printed.
+///
+/// ```
+/// use creamery::inspect::SuperDump;
+/// let everything = SuperDump { full: true, all: true };
+/// # assert_ne!(everything, SuperDump::default());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SuperDump {
+    /// The system chunk array and the backup roots too.
+    pub full: bool,
+    /// All copies on the device.
+    pub all: bool,
+}
+
+/// Prints the superblock of the image at `path`.
+///
+/// ```
+/// use creamery::inspect::{dump_super, SuperDump};
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).label("dairy").run()?;
+/// let mut text = Vec::new();
+/// dump_super(&image, SuperDump::default(), &mut text)?;
+/// assert!(String::from_utf8_lossy(&text).contains("dairy"));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// When there is no superblock, the image cannot be read, or `out` not be written.
+pub fn dump_super(path: impl AsRef<Path>, what: SuperDump, out: &mut dyn io::Write) -> Result<()> {
+    let path = path.as_ref();
+    let device = FileDevice::open(path, Access::ReadOnlyForced)?;
+    let copies = if what.all { &SUPERBLOCK_OFFSETS[..] } else { &SUPERBLOCK_OFFSETS[..1] };
+    let mut any = false;
+    for &at in copies {
+        if at + SUPERBLOCK_LEN as u64 > device.len() {
+            break;
+        }
+        let mut bytes = vec![0; SUPERBLOCK_LEN];
+        device.read_at(at, &mut bytes)?;
+        let raw = RawSuperblock::ref_from_bytes(&bytes).expect("the buffer has a superblock's length");
+        // A damaged one is printed as it is; something else is none.
+        if raw.magic != creamery_format::MAGIC {
+            continue;
+        }
+        any = true;
+        let mut text = Text::new(out);
+        let printed = dump::superblock(&mut text, raw, at, &path.display().to_string(), what.full);
+        text.finish(printed)?;
+    }
+    if any {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{}: no Btrfs superblock", path.display())))
+}
+
+/// Which trees are printed.
+///
+/// ```
+/// use creamery::inspect::TreeDump;
+/// let of: TreeDump = "csum".parse()?;
+/// assert_eq!(of, TreeDump::Tree(creamery::TreeId::CSUM));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TreeDump {
+    /// All of them.
+    Everything,
+    /// This one.
+    Tree(TreeId),
+    /// The one block at this logical address.
+    Block(u64),
+}
+
+impl FromStr for TreeDump {
+    type Err = Error;
+
+    /// A tree by number or by name.
+    fn from_str(text: &str) -> Result<Self> {
+        let name = text.to_ascii_lowercase().replace('_', "-");
+        let name = name.strip_suffix("-tree").unwrap_or(&name);
+        let id = match name {
+            "root" => TreeId::ROOT,
+            "extent" => TreeId::EXTENT,
+            "chunk" => TreeId::CHUNK,
+            "dev" | "device" => TreeId::DEV,
+            "fs" => TreeId::FS,
+            "csum" | "checksum" => TreeId::CSUM,
+            "quota" => TreeId::QUOTA,
+            "uuid" => TreeId::UUID,
+            "free-space" => TreeId::FREE_SPACE,
+            "block-group" => TreeId::BLOCK_GROUP,
+            "raid-stripe" => TreeId::RAID_STRIPE,
+            "tree-log" | "log" => TreeId::TREE_LOG,
+            "tree-reloc" => TreeId::TREE_RELOC,
+            "data-reloc" => TreeId::DATA_RELOC,
+            _ => match name.parse::<i64>() {
+                Ok(number) => TreeId::new(number.cast_unsigned()),
+                Err(_) => return Err(Error::invalid(format!("unknown tree '{text}'"))),
+            },
+        };
+        Ok(Self::Tree(id))
+    }
+}
+
+/// Prints trees of the image at `path`.
+///
+/// ```
+/// use creamery::inspect::{dump_tree, TreeDump};
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let mut text = Vec::new();
+/// dump_tree(&image, TreeDump::Everything, &mut text)?;
+/// assert!(String::from_utf8_lossy(&text).contains("FS_TREE ROOT_ITEM"));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// The first block that cannot be read, and what `out` returns.
+pub fn dump_tree(path: impl AsRef<Path>, what: TreeDump, out: &mut dyn io::Write) -> Result<()> {
+    let path = path.as_ref();
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
+    let volume = Volume::open(vec![device], Mode::ReadOnly)?;
+    let superblock = volume.superblock();
+    push_chunks(&volume, &superblock)?;
+    let mut text = Text::new(out);
+    let printed = print(&volume, &superblock, what, &mut text);
+    match printed {
+        Ok(()) => text.finish(Ok(())),
+        Err(WalkError::Write(error)) => text.finish(Err(error)),
+        Err(WalkError::Read(error)) => {
+            text.finish(Ok(()))?;
+            Err(error.context(path.display()))
+        }
+    }
+}
+
+fn print(
+    volume: &Volume,
+    superblock: &Superblock,
+    what: TreeDump,
+    text: &mut Text<'_>,
+) -> Result<(), WalkError<Error>> {
+    let context = DumpContext::of(superblock);
+    let mut read = |want: &Expected| read(volume, want);
+    let generation = superblock.generation();
+    let id = match what {
+        TreeDump::Everything => return dump::filesystem(text, superblock, &context, &mut read),
+        TreeDump::Block(at) => {
+            let want = Expected {
+                logical: Logical::new(at),
+                level: None,
+                generation: None,
+                owner: None,
+                first_key: None,
+                fsid: superblock.metadata_uuid(),
+                checksum: superblock.checksum_type(),
+            };
+            let bytes = read(&want).map_err(WalkError::Read)?;
+            return Ok(dump::block(text, BlockRef::new(&bytes), &context)?);
+        }
+        TreeDump::Tree(id) => id,
+    };
+    use fmt::Write as _;
+    let root = match id {
+        TreeId::ROOT => {
+            writeln!(text, "root tree")?;
+            let (logical, level) = superblock.root();
+            return dump::tree(text, id, (logical, level, generation), superblock, &context, &mut read);
+        }
+        TreeId::CHUNK => {
+            writeln!(text, "chunk tree")?;
+            return dump::tree(text, id, superblock.chunk_root(), superblock, &context, &mut read);
+        }
+        id => find_root(volume, superblock, id).map_err(WalkError::Read)?,
+    };
+    let (key, at) = root;
+    dump::tree_heading(text, &key)?;
+    dump::tree(text, id, at, superblock, &context, &mut read)?;
+    writeln!(text, "total bytes {}", superblock.total_bytes())?;
+    writeln!(text, "bytes used {}", superblock.bytes_used())?;
+    Ok(writeln!(text, "uuid {}", superblock.fsid())?)
+}
+
+fn read(volume: &Volume, want: &Expected) -> Result<Vec<u8>> {
+    volume.read_tree_block(want.logical, want, Wait::Yes).map(|block| block.to_vec())
+}
+
+/// Shows `each` leaf of a tree, in order.
+fn leaves(
+    volume: &Volume,
+    superblock: &Superblock,
+    id: TreeId,
+    root: (Logical, u8, Generation),
+    each: &mut dyn FnMut(BlockRef<'_>) -> Result<()>,
+) -> Result<()> {
+    let expected = |(logical, level, generation): (Logical, u8, Generation), first_key| Expected {
+        logical,
+        level: Some(level),
+        generation: Some(generation),
+        owner: Some(id),
+        first_key,
+        fsid: superblock.metadata_uuid(),
+        checksum: superblock.checksum_type(),
+    };
+    // Depth is bounded by the levels, which verification holds to go down by one.
+    let mut todo = vec![expected(root, None)];
+    while let Some(want) = todo.pop() {
+        let bytes = read(volume, &want)?;
+        let block = BlockRef::new(&bytes);
+        if block.is_leaf() {
+            each(block)?;
+            continue;
+        }
+        let level = block.level() - 1;
+        for slot in (0..block.count()).rev() {
+            let (child, generation) = block.child(slot);
+            todo.push(expected((child, level, generation), Some(block.key(slot))));
+        }
+    }
+    Ok(())
+}
+
+/// The superblock maps the chunk tree only; this maps the rest.
+fn push_chunks(volume: &Volume, superblock: &Superblock) -> Result<()> {
+    leaves(volume, superblock, TreeId::CHUNK, superblock.chunk_root(), &mut |leaf| {
+        for slot in 0..leaf.count() {
+            let key = leaf.key(slot);
+            if key.kind == KeyType::CHUNK_ITEM {
+                let start = Logical::new(key.offset);
+                volume.push_chunk(Chunk::from_item(start, leaf.data(slot), superblock.sector_size())?)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Where the root tree says that a tree begins.
+fn find_root(
+    volume: &Volume,
+    superblock: &Superblock,
+    id: TreeId,
+) -> Result<(Key, (Logical, u8, Generation))> {
+    let (logical, level) = superblock.root();
+    let mut found = None;
+    leaves(volume, superblock, TreeId::ROOT, (logical, level, superblock.generation()), &mut |leaf| {
+        for slot in 0..leaf.count() {
+            let key = leaf.key(slot);
+            if key.kind == KeyType::ROOT_ITEM && key.objectid == id.objectid() {
+                let item = RawRootItem::from_item(leaf.data(slot))
+                    .map_err(|kind| Error::new(ErrorKind::Corrupt, format!("root item {key}: {kind}")))?;
+                found = Some((key, (item.root(), item.level, item.root_generation())));
+            }
+        }
+        Ok(())
+    })?;
+    found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("tree {id}")))
+}
+
+/// Text for something that takes bytes; keeps what went wrong there.
+struct Text<'a> {
+    out: &'a mut dyn io::Write,
+    error: Option<io::Error>,
+}
+
+impl<'a> Text<'a> {
+    fn new(out: &'a mut dyn io::Write) -> Self {
+        Self { out, error: None }
+    }
+
+    fn finish(self, outcome: fmt::Result) -> Result<()> {
+        match (self.error, outcome) {
+            (Some(error), _) => Err(error.into()),
+            (None, Ok(())) => Ok(()),
+            (None, Err(_)) => Err(Error::new(ErrorKind::Io, "printing")),
+        }
+    }
+}
+
+impl fmt::Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.out.write_all(text.as_bytes()).map_err(|error| {
+            self.error = Some(error);
+            fmt::Error
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! A directory with everything below.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use creamery_base::{InodeId, Result, Wait};
+
+use crate::fs;
+use crate::metadata::file_type;
+use crate::path::at;
+use crate::{FileType, Metadata, ReadDir};
+
+/// Everything in a directory and below, parents before their children, the directory itself first.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// fs.create_dir_all("/a/b")?;
+/// fs.write("/a/b/c", "deep")?;
+/// let paths: Result<Vec<_>, _> = fs.walk("/")?.map(|entry| entry.map(|e| e.path().to_owned())).collect();
+/// assert_eq!(paths?, ["/", "/a", "/a/b", "/a/b/c"].map(std::path::PathBuf::from));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub struct Walk {
+    fs: Arc<fs::Filesystem>,
+    first: Option<WalkEntry>,
+    levels: Vec<ReadDir>,
+}
+
+/// One of them.
+///
+/// ```no_run
+/// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
+/// for entry in fs.walk("/")? {
+///     let entry = entry?;
+///     println!("{:indent$}{}", "", entry.path().display(), indent = entry.depth());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct WalkEntry {
+    fs: Arc<fs::Filesystem>,
+    path: PathBuf,
+    pub(crate) id: InodeId,
+    kind: FileType,
+    depth: usize,
+}
+
+impl WalkEntry {
+    /// The path at which the walk began, and the names from there.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it is; symbolic links are not followed.
+    #[must_use]
+    pub const fn file_type(&self) -> FileType {
+        self.kind
+    }
+
+    /// How many levels below the beginning.
+    #[must_use]
+    pub const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// What is known about it.
+    ///
+    /// # Errors
+    /// When it is gone by now.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.fs.stat(self.id, Wait::Yes).map(Metadata::new).map_err(at(&self.path))
+    }
+}
+
+impl Walk {
+    pub(crate) fn new(fs: Arc<fs::Filesystem>, id: InodeId, path: PathBuf) -> Result<Self> {
+        let kind = file_type(fs.stat(id, Wait::Yes).map_err(at(&path))?.kind);
+        let first = WalkEntry { fs: Arc::clone(&fs), path, id, kind, depth: 0 };
+        Ok(Self { fs, first: Some(first), levels: Vec::new() })
+    }
+
+    fn descend(&mut self, entry: &WalkEntry) -> Result<()> {
+        if entry.kind.is_dir() {
+            self.levels.push(ReadDir::new(Arc::clone(&self.fs), entry.id, entry.path.clone())?);
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(first) = self.first.take() {
+            return Some(self.descend(&first).map(|()| first));
+        }
+        loop {
+            let depth = self.levels.len();
+            match self.levels.last_mut()?.next() {
+                None => drop(self.levels.pop()),
+                Some(Err(error)) => return Some(Err(error)),
+                Some(Ok(entry)) => {
+                    let entry = WalkEntry {
+                        fs: Arc::clone(&self.fs),
+                        path: entry.path(),
+                        id: entry.id,
+                        kind: entry.file_type(),
+                        depth,
+                    };
+                    return Some(self.descend(&entry).map(|()| entry));
+                }
+            }
+        }
+    }
+}

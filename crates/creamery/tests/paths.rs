@@ -1,0 +1,263 @@
+//! Paths, files and copies through the public face.
+
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+
+use creamery::{
+    CopyOptions, ErrorKind, Filesystem, Image, NoProgress, OpenOptions, Permissions, Timespec, TreeId,
+};
+
+const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true };
+const PLAIN: CopyOptions = CopyOptions { recursive: true, archive: false };
+
+struct Fixture {
+    dir: tempfile::TempDir,
+    fs: Filesystem,
+}
+
+fn fixture() -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(256 << 20).run().unwrap();
+    let fs = Image::options().write(true).open(&image).unwrap();
+    Fixture { dir, fs }
+}
+
+fn kind<T>(outcome: Result<T, creamery::Error>) -> ErrorKind {
+    outcome.err().expect("it should have failed").kind()
+}
+
+#[test]
+fn links_are_followed_inside_the_image() {
+    let Fixture { fs, .. } = fixture();
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/a/b/file", "deep").unwrap();
+    fs.symlink("/a", "/a/absolute").unwrap();
+    fs.symlink("../b", "/a/b/relative").unwrap();
+    fs.symlink("b/file", "/a/to-file").unwrap();
+    for path in ["/a/b/file", "a/b/file", "/a/./b//file", "/a/b/../b/file", "/../../a/b/file"] {
+        assert_eq!(fs.read_to_string(path).unwrap(), "deep", "{path}");
+    }
+    for path in ["/a/absolute/absolute/b/file", "/a/b/relative/relative/file", "/a/to-file"] {
+        assert_eq!(fs.read_to_string(path).unwrap(), "deep", "{path}");
+    }
+    assert!(fs.symlink_metadata("/a/to-file").unwrap().is_symlink());
+    assert!(fs.metadata("/a/to-file").unwrap().is_file());
+    assert_eq!(fs.read_link("/a/to-file").unwrap(), PathBuf::from("b/file"));
+    assert!(fs.symlink_metadata("/a/absolute/").unwrap().is_dir());
+}
+
+#[test]
+fn a_path_that_leads_nowhere_says_why() {
+    let Fixture { fs, .. } = fixture();
+    fs.write("/file", "").unwrap();
+    fs.create_dir("/dir").unwrap();
+    fs.symlink("loop", "/loop").unwrap();
+    fs.symlink("none", "/dangling").unwrap();
+    assert_eq!(kind(fs.metadata("/none")), ErrorKind::NotFound);
+    assert_eq!(kind(fs.metadata("/none/below")), ErrorKind::NotFound);
+    assert_eq!(kind(fs.metadata("/dangling")), ErrorKind::NotFound);
+    assert_eq!(kind(fs.metadata("/file/below")), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.metadata("/file/")), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.metadata("/loop")), ErrorKind::TooManySymlinks);
+    assert_eq!(kind(fs.open("/dir")), ErrorKind::IsADirectory);
+    assert_eq!(kind(fs.read_dir("/file")), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.create_dir("/dir")), ErrorKind::AlreadyExists);
+    assert_eq!(kind(fs.create_dir_all("/file")), ErrorKind::AlreadyExists);
+    assert_eq!(kind(fs.remove_file("/dir")), ErrorKind::IsADirectory);
+    assert_eq!(kind(fs.remove_dir("/file")), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.remove_dir("/")), ErrorKind::InvalidInput);
+    assert_eq!(kind(fs.create_dir(format!("/{}", "n".repeat(256)))), ErrorKind::NameTooLong);
+    let message = fs.metadata("/none/below").unwrap_err().to_string();
+    assert!(message.contains("/none/below"), "{message}");
+}
+
+#[test]
+fn open_options_mean_what_they_mean_in_std() {
+    let Fixture { fs, .. } = fixture();
+    let open = |options: OpenOptions| options.open(&fs, "/file");
+    assert_eq!(kind(open(OpenOptions::new().write(true))), ErrorKind::NotFound);
+    assert_eq!(kind(open(OpenOptions::new().read(true).create(true))), ErrorKind::InvalidInput);
+    let mut file = open(OpenOptions::new().write(true).create_new(true).mode(0o640)).unwrap();
+    file.write_all(b"hello").unwrap();
+    assert!(file.read_at(&mut [0], 0).is_err());
+    assert_eq!(kind(open(OpenOptions::new().write(true).create_new(true))), ErrorKind::AlreadyExists);
+    let mut file = open(OpenOptions::new().append(true)).unwrap();
+    file.write_all(b" world").unwrap();
+    let mut file = open(OpenOptions::new().read(true).write(true)).unwrap();
+    file.seek(SeekFrom::End(-5)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "world");
+    assert_eq!(fs.metadata("/file").unwrap().permissions().mode(), 0o640);
+    file.set_len(2).unwrap();
+    assert_eq!(fs.read("/file").unwrap(), b"he");
+    open(OpenOptions::new().write(true).truncate(true)).unwrap();
+    assert_eq!(fs.metadata("/file").unwrap().len(), 0);
+}
+
+#[test]
+fn a_tree_goes_with_all_that_is_in_it_and_links_are_not_followed() {
+    let Fixture { fs, .. } = fixture();
+    fs.create_dir("/outside").unwrap();
+    fs.write("/outside/kept", "yes").unwrap();
+    let mut path = PathBuf::from("/tree");
+    for level in 0..50 {
+        fs.create_dir(&path).unwrap();
+        fs.write(path.join("file"), "x").unwrap();
+        path.push(format!("level-{level}"));
+    }
+    fs.symlink("/outside", "/tree/link").unwrap();
+    assert_eq!(kind(fs.remove_dir_all("/tree/link")), ErrorKind::NotADirectory);
+    fs.remove_dir_all("/tree").unwrap();
+    assert!(!fs.exists("/tree"));
+    assert_eq!(fs.read_to_string("/outside/kept").unwrap(), "yes");
+}
+
+#[test]
+fn what_was_closed_is_there_when_it_is_opened_again() {
+    let Fixture { fs, dir } = fixture();
+    fs.write("/file", "content").unwrap();
+    fs.set_xattr("/file", "user.note", "cheese").unwrap();
+    fs.set_permissions("/file", Permissions::from_mode(0o600)).unwrap();
+    let time = Timespec { sec: -5, nsec: 7 };
+    fs.set_times("/file", time, time).unwrap();
+    fs.chown("/file", Some(12), Some(34)).unwrap();
+    fs.create_subvolume("/sub").unwrap();
+    fs.write("/sub/inside", "sub").unwrap();
+    fs.close().unwrap();
+    let image = dir.path().join("disk.img");
+    let fs = Image::open(&image).unwrap();
+    let meta = fs.metadata("/file").unwrap();
+    assert_eq!((meta.uid(), meta.gid(), meta.mtime()), (12, 34, time));
+    assert_eq!(meta.permissions().to_string(), "rw-------");
+    assert_eq!(fs.xattr("/file", "user.note").unwrap(), b"cheese");
+    assert_eq!(kind(fs.xattr("/file", "user.none")), ErrorKind::NoAttribute);
+    assert_eq!(kind(fs.write("/file", "no")), ErrorKind::ReadOnly);
+    let sub = fs.metadata("/sub").unwrap().subvolume();
+    assert_ne!(sub, TreeId::FS);
+    drop(fs);
+    let fs = Image::options().subvolume("sub").open(&image).unwrap();
+    assert_eq!(fs.read_to_string("/inside").unwrap(), "sub");
+    drop(fs);
+    let fs = Image::options().subvolume_id(sub).open(&image).unwrap();
+    assert!(fs.exists("inside") && !fs.exists("/file"));
+}
+
+#[test]
+fn an_image_that_somebody_writes_to_is_not_opened_twice() {
+    let Fixture { fs, dir } = fixture();
+    let image = dir.path().join("disk.img");
+    assert_eq!(kind(Image::open(&image)), ErrorKind::Busy);
+    drop(fs);
+    let (one, two) = (Image::open(&image).unwrap(), Image::open(&image).unwrap());
+    assert_eq!(kind(Image::options().write(true).open(&image)), ErrorKind::Busy);
+    drop((one, two));
+}
+
+#[test]
+fn copies_go_where_cp_would_put_them() {
+    let Fixture { fs, dir } = fixture();
+    let host = dir.path().join("host");
+    std::fs::create_dir_all(host.join("below")).unwrap();
+    std::fs::write(host.join("below/file"), "content").unwrap();
+    fs.create_dir("/there").unwrap();
+    fs.copy_in(&host, "/there", PLAIN, &NoProgress).unwrap();
+    assert!(fs.exists("/there/host/below/file"));
+    fs.copy_in(&host, "/fresh", PLAIN, &NoProgress).unwrap();
+    assert!(fs.exists("/fresh/below/file"));
+    fs.copy_in(host.join("."), "/there", PLAIN, &NoProgress).unwrap();
+    assert!(fs.exists("/there/below/file"));
+    fs.copy_in(host.join("below/file"), "/there", CopyOptions::default(), &NoProgress).unwrap();
+    fs.copy_in(host.join("below/file"), "/there/renamed", CopyOptions::default(), &NoProgress).unwrap();
+    assert_eq!(fs.read_to_string("/there/renamed").unwrap(), "content");
+    let refused = fs.copy_in(&host, "/no-r", CopyOptions::default(), &NoProgress);
+    assert_eq!(kind(refused), ErrorKind::IsADirectory);
+    let nowhere = fs.copy_in(&host, "/none/x", PLAIN, &NoProgress);
+    assert_eq!(kind(nowhere), ErrorKind::NotFound);
+
+    let out = dir.path().join("out");
+    fs.copy_out("/there", &out, PLAIN, &NoProgress).unwrap();
+    assert!(out.join("host/below/file").exists());
+    fs.copy_out("/there", &out, PLAIN, &NoProgress).unwrap();
+    assert!(out.join("there/host/below/file").exists());
+    fs.copy_out("/there/file", out.join("one"), CopyOptions::default(), &NoProgress).unwrap();
+    assert_eq!(std::fs::read_to_string(out.join("one")).unwrap(), "content");
+}
+
+#[test]
+fn a_copy_over_what_is_there_replaces_files_and_merges_directories() {
+    let Fixture { fs, dir } = fixture();
+    let host = dir.path().join("host");
+    std::fs::create_dir(&host).unwrap();
+    std::fs::write(host.join("file"), "new").unwrap();
+    fs.create_dir("/host").unwrap();
+    fs.write("/host/file", "old and longer").unwrap();
+    fs.write("/host/other", "stays").unwrap();
+    for options in [PLAIN, EVERYTHING] {
+        fs.copy_in(&host, "/", options, &NoProgress).unwrap();
+        assert_eq!(fs.read_to_string("/host/file").unwrap(), "new");
+        assert_eq!(fs.read_to_string("/host/other").unwrap(), "stays");
+    }
+    fs.write("/other", "in the way").unwrap();
+    assert!(fs.copy_in(&host, "/other", PLAIN, &NoProgress).is_err());
+}
+
+#[test]
+fn a_copy_within_one_image_works_but_not_into_itself() {
+    let Fixture { fs, .. } = fixture();
+    fs.create_dir_all("/a/b").unwrap();
+    fs.write("/a/b/file", "content").unwrap();
+    fs.copy_between("/a", &fs, "/copy", EVERYTHING, &NoProgress).unwrap();
+    assert_eq!(fs.read_to_string("/copy/b/file").unwrap(), "content");
+    for into in ["/a/b", "/a", "/a/new"] {
+        assert_eq!(kind(fs.copy_between("/a", &fs, into, EVERYTHING, &NoProgress)), ErrorKind::InvalidInput);
+    }
+    assert_eq!(kind(fs.copy_between("/", &fs, "/copy", EVERYTHING, &NoProgress)), ErrorKind::InvalidInput);
+    assert_eq!(fs.copy("/a/b/file", "/plain").unwrap(), 7);
+    assert_eq!(fs.read("/plain").unwrap(), b"content");
+}
+
+#[test]
+fn an_archive_copy_keeps_everything_both_ways() {
+    let Fixture { fs, dir } = fixture();
+    fs.create_dir("/tree").unwrap();
+    fs.write("/tree/file", vec![3; 10_000]).unwrap();
+    fs.hard_link("/tree/file", "/tree/again").unwrap();
+    fs.set_permissions("/tree/file", Permissions::from_mode(0o754)).unwrap();
+    let sparse = OpenOptions::new().write(true).create(true).open(&fs, "/tree/sparse").unwrap();
+    sparse.write_all_at(&[1; 4096], 1 << 20).unwrap();
+    sparse.set_len(3 << 20).unwrap();
+    fs.symlink("file", "/tree/link").unwrap();
+    let time = Timespec { sec: 1_234_567_890, nsec: 123_456_789 };
+    for path in ["/tree/file", "/tree/link", "/tree/sparse", "/tree"] {
+        fs.set_times(path, time, time).unwrap();
+    }
+    let out = dir.path().join("out");
+    fs.copy_out("/tree", &out, EVERYTHING, &NoProgress).unwrap();
+    let meta = std::fs::metadata(out.join("file")).unwrap();
+    assert_eq!((meta.permissions().mode() & 0o7777, meta.nlink()), (0o754, 2));
+    for name in ["file", "link", "sparse", "."] {
+        let meta = std::fs::symlink_metadata(out.join(name)).unwrap();
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (time.sec, 123_456_789), "{name}");
+    }
+    let sparse = std::fs::metadata(out.join("sparse")).unwrap();
+    assert_eq!(sparse.len(), 3 << 20);
+    assert!(sparse.blocks() * 512 < 1 << 20, "holes were filled");
+
+    let second = dir.path().join("second.img");
+    Image::make(&second).size(256 << 20).run().unwrap();
+    let second = Image::options().write(true).open(second).unwrap();
+    second.copy_in(&out, "/in", EVERYTHING, &NoProgress).unwrap();
+    fs.copy_between("/tree", &second, "/between", EVERYTHING, &NoProgress).unwrap();
+    for copy in ["/in", "/between"] {
+        let meta = second.metadata(format!("{copy}/file")).unwrap();
+        assert_eq!((meta.permissions().mode(), meta.nlink(), meta.mtime()), (0o754, 2, time));
+        let sparse = second.open(format!("{copy}/sparse")).unwrap();
+        assert_eq!(sparse.seek_data(0).unwrap(), Some(1 << 20));
+        assert_eq!(sparse.metadata().unwrap().len(), 3 << 20);
+        assert_eq!(second.metadata(copy).unwrap().mtime(), time);
+        assert_eq!(second.symlink_metadata(format!("{copy}/link")).unwrap().mtime(), time);
+    }
+}

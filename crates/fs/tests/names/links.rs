@@ -1,0 +1,143 @@
+//! Several names of one inode, until they spill.
+
+use std::os::unix::fs::MetadataExt;
+
+use anyhow::{Result, ensure};
+use creamery_base::{ErrorKind, TreeId, Wait};
+use creamery_fs::{NewInode, RenameMode};
+use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
+use creamery_testkit::harness::{Bench, Case};
+
+use crate::support::{Fixture, kind};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
+    vec![
+        Case::new("links/names_spill_into_extended_references_and_come_back", kernel, spill),
+        Case::new("links/without_extended_references_there_is_a_limit", &[BtrfsProgs], no_extrefs),
+        Case::new("links/the_count_has_a_limit", &[BtrfsProgs], count_limit),
+        Case::new("links/what_cannot_be_linked_is_refused", &[BtrfsProgs], refusals),
+        Case::new("links/the_kernels_extended_references_are_found", kernel, kernel_links),
+    ]
+}
+
+fn name(number: usize) -> Vec<u8> {
+    format!("{number:x>100}").into_bytes()
+}
+
+fn spill(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let top = fs.top();
+    let file = fs.create(top, &name(0), &NewInode::file(0o644))?.id;
+    // About 35 names of this length fit into one item.
+    for number in 1..300 {
+        ensure!(fs.link(file, top, &name(number))?.nlink == u32::try_from(number + 1)?);
+    }
+    fs.with_kernel("rw", |dir| {
+        for number in 0..300 {
+            let seen = std::fs::metadata(dir.join(std::str::from_utf8(&name(number))?))?;
+            ensure!(seen.nlink() == 300);
+        }
+        std::fs::remove_file(dir.join(std::str::from_utf8(&name(299))?))?;
+        Ok(())
+    })?;
+    // Names in either kind of item are moved, exchanged and removed.
+    let dir = fs.dir(top, "dir")?;
+    fs.rename(top, &name(298), dir, b"moved from an extended reference", RenameMode::Replace)?;
+    fs.rename(top, &name(3), top, b"renamed in the packed one", RenameMode::Replace)?;
+    fs.rename(top, &name(297), top, &name(296), RenameMode::Replace)?; // both are names of the file: nothing happens
+    let other = fs.file(top, "other")?;
+    fs.rename(top, &name(297), top, b"other", RenameMode::Exchange)?;
+    ensure!(fs.find(top, "other")? == file && fs.lookup(top, &name(297), Wait::Yes)? == other);
+    ensure!(fs.stat(file, Wait::Yes)?.nlink == 299);
+    fs.with_kernel("ro", |_| Ok(()))?;
+    for name in fs.names(top)? {
+        if name != b"dir" {
+            fs.unlink(top, &name)?;
+        }
+    }
+    ensure!(fs.stat(file, Wait::Yes)?.nlink == 1);
+    fs.unlink(dir, b"moved from an extended reference")?;
+    ensure!(kind(fs.stat(file, Wait::Yes)) == Some(ErrorKind::Stale));
+    fs.judge()
+}
+
+fn no_extrefs(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &["--nodesize", "4096", "-O", "^extref"])?;
+    let top = fs.top();
+    let file = fs.create(top, &name(0), &NewInode::file(0o644))?.id;
+    let mut number = 1;
+    let refused = loop {
+        match fs.link(file, top, &name(number)) {
+            Ok(_) => number += 1,
+            Err(error) => break error,
+        }
+    };
+    ensure!(refused.kind() == ErrorKind::TooManyLinks, "{refused}");
+    ensure!(number == (4096 - 101 - 25) / 110);
+    fs.file(top, "other")?;
+    let long = [b'l'; 255];
+    ensure!(kind(fs.rename(top, &name(0), top, &long, RenameMode::Replace)) == Some(ErrorKind::TooManyLinks));
+    fs.rename(top, &name(0), top, b"shorter", RenameMode::Replace)?;
+    ensure!(fs.engine().read_only().is_none());
+    fs.judge()
+}
+
+fn count_limit(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let file = fs.file(top, "0")?;
+    for number in 1..65_535 {
+        fs.link(file, top, format!("{number}").as_bytes())?;
+    }
+    ensure!(kind(fs.link(file, top, b"one too many")) == Some(ErrorKind::TooManyLinks));
+    fs.unlink(top, b"0")?;
+    ensure!(fs.link(file, top, b"again")?.nlink == 65_535);
+    // `btrfs check` takes time that grows with the square of the names of one inode.
+    fs.reopen()?;
+    ensure!(fs.stat(file, Wait::Yes)?.nlink == 65_535 && fs.names(top)?.len() == 65_535);
+    Ok(())
+}
+
+fn refusals(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let file = fs.file(top, "file")?;
+    let dir = fs.dir(top, "dir")?;
+    let inner = fs.create_subvolume(top, b"subvolume", &NewInode::directory(0o755))?;
+    let rows = [
+        ("a directory", kind(fs.link(dir, top, b"x")), ErrorKind::PermissionDenied),
+        ("a taken name", kind(fs.link(file, top, b"dir")), ErrorKind::AlreadyExists),
+        ("another subvolume", kind(fs.link(file, inner, b"x")), ErrorKind::CrossDevice),
+        ("into a file", kind(fs.link(file, file, b"x")), ErrorKind::NotADirectory),
+    ];
+    for (what, found, wanted) in rows {
+        ensure!(found == Some(wanted), "{what}: {found:?}");
+    }
+    ensure!(fs.stat(file, Wait::Yes)?.nlink == 1);
+    fs.judge()
+}
+
+fn kernel_links(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    fs.with_kernel("rw", |dir| {
+        std::fs::create_dir(dir.join("dir"))?;
+        std::fs::write(dir.join("dir/file"), b"content")?;
+        for number in 0..200 {
+            std::fs::hard_link(
+                dir.join("dir/file"),
+                dir.join("dir").join(std::str::from_utf8(&name(number))?),
+            )?;
+        }
+        Ok(())
+    })?;
+    let dir = fs.find(fs.root(TreeId::FS)?, "dir")?;
+    let file = fs.find(dir, "file")?;
+    ensure!(fs.stat(file, Wait::Yes)?.nlink == 201);
+    for number in (0..200).step_by(2) {
+        fs.unlink(dir, &name(number))?;
+    }
+    fs.unlink(dir, b"file")?;
+    ensure!(fs.parent(file, Wait::Yes)? == dir);
+    fs.judge()
+}

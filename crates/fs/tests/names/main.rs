@@ -1,0 +1,27 @@
+//! Names, attributes and what becomes of them, on images made by mkfs.btrfs, judged by `btrfs check` and the kernel.
+
+mod acls;
+mod attributes;
+mod entries;
+mod links;
+mod orphans;
+mod renames;
+mod subvolumes;
+mod support;
+mod waiting;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cases = [
+        entries::cases(),
+        links::cases(),
+        renames::cases(),
+        attributes::cases(),
+        acls::cases(),
+        orphans::cases(),
+        subvolumes::cases(),
+        waiting::cases(),
+    ];
+    creamery_testkit::harness::main(cases.into_iter().flatten().collect())
+}

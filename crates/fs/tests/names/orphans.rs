@@ -1,0 +1,182 @@
+//! Inodes without a name.
+
+use anyhow::{Result, ensure};
+use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_fs::{NewInode, RenameMode, XattrMode};
+use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
+use creamery_testkit::harness::{Bench, Case};
+
+use crate::support::{Fixture, kind};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
+    vec![
+        Case::new("orphans/an_open_file_outlives_its_name", &[BtrfsProgs], outlives),
+        Case::new("orphans/what_a_crash_left_is_deleted_on_opening", &[BtrfsProgs], after_a_crash),
+        Case::new("orphans/the_kernel_deletes_what_we_left", kernel, kernel_deletes),
+        Case::new("orphans/a_file_without_a_name_can_be_given_one", kernel, tmpfile),
+        Case::new("orphans/large_inodes_go_in_steps", &[BtrfsProgs], large),
+        Case::new("orphans/a_removed_directory_takes_no_names", &[BtrfsProgs], removed_directory),
+        Case::new("orphans/what_is_replaced_while_open_lives_on", &[BtrfsProgs], replaced),
+    ]
+}
+
+fn orphans(fs: &Fixture) -> Result<usize> {
+    let tree = fs.engine().tree(TreeId::FS)?;
+    let mut cursor = tree.cursor(&Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0), Wait::Yes)?;
+    let mut count = 0;
+    while cursor.item().is_some_and(|(key, _)| key.kind == KeyType::ORPHAN_ITEM) {
+        count += 1;
+        cursor.advance()?;
+    }
+    Ok(count)
+}
+
+fn items_of(fs: &Fixture, id: InodeId) -> Result<usize> {
+    let tree = fs.engine().tree(id.subvolume)?;
+    let mut cursor = tree.cursor(&Key::new(id.ino, KeyType::UNTYPED, 0), Wait::Yes)?;
+    let mut count = 0;
+    while cursor.item().is_some_and(|(key, _)| key.objectid == id.ino) {
+        count += 1;
+        cursor.advance()?;
+    }
+    Ok(count)
+}
+
+fn outlives(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let file = fs.file(top, "file")?;
+    let open = fs.open_file(file)?;
+    let again = fs.open_file(file)?;
+    fs.write_at(&open, 0, b"before")?;
+    fs.unlink(top, b"file")?;
+    fs.write_at(&open, 6, b" and after")?;
+    let mut out = [0; 20];
+    ensure!(fs.read_at(&again, 0, &mut out, Wait::Yes)? == 16 && &out[..16] == b"before and after");
+    ensure!(open.stat(Wait::Yes)?.nlink == 0 && orphans(&fs)? == 1);
+    ensure!(kind(fs.link(file, top, b"back")) == Some(ErrorKind::NotFound));
+    fs.close(open);
+    ensure!(orphans(&fs)? == 1);
+    fs.close(again);
+    ensure!(orphans(&fs)? == 0 && items_of(&fs, file)? == 0);
+    ensure!(kind(fs.stat(file, Wait::Yes)) == Some(ErrorKind::Stale));
+    // Nobody had this one open: it goes at once.
+    let other = fs.file(top, "other")?;
+    fs.unlink(top, b"other")?;
+    ensure!(items_of(&fs, other)? == 0 && orphans(&fs)? == 0);
+    fs.judge()
+}
+
+fn after_a_crash(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let file = fs.file(top, "file")?;
+    let dir = fs.dir(top, "dir")?;
+    let open = fs.open_file(file)?;
+    fs.write_at(&open, 0, &[b'd'; 100_000])?;
+    let open_dir = fs.inode(dir, Wait::Yes)?;
+    fs.unlink(top, b"file")?;
+    fs.rmdir(top, b"dir")?;
+    let (_, nameless) = fs.tmpfile(top, &NewInode::file(0o600))?;
+    ensure!(orphans(&fs)? == 3);
+    fs.sync()?;
+    // Their last users go, but nothing is committed after that: the inodes are there when it is opened again.
+    drop((open, open_dir, nameless));
+    fs.crash()?;
+    ensure!(orphans(&fs)? == 0);
+    for id in [file, dir] {
+        ensure!(items_of(&fs, id)? == 0);
+    }
+    fs.judge()
+}
+
+fn kernel_deletes(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let file = fs.file(top, "file")?;
+    let open = fs.open_file(file)?;
+    fs.write_at(&open, 0, &[b'd'; 100_000])?;
+    fs.unlink(top, b"file")?;
+    fs.sync()?;
+    drop(open);
+    fs.kernel_goes_on("rw", |dir| Ok(std::fs::write(dir.join("new"), b"")?))?;
+    ensure!(orphans(&fs)? == 0 && items_of(&fs, file)? == 0);
+    fs.judge()
+}
+
+fn tmpfile(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let (made, open) = fs.tmpfile(top, &NewInode::file(0o640))?;
+    ensure!(made.nlink == 0 && orphans(&fs)? == 1 && fs.names(top)?.is_empty());
+    fs.write_at(&open, 0, b"content")?;
+    ensure!(fs.link(made.id, top, b"named")?.nlink == 1 && orphans(&fs)? == 0);
+    fs.close(open);
+    let (lost, open) = fs.tmpfile(top, &NewInode::file(0o640))?;
+    fs.close(open);
+    ensure!(items_of(&fs, lost.id)? == 0 && orphans(&fs)? == 0);
+    fs.with_kernel("ro", |dir| {
+        ensure!(std::fs::read(dir.join("named"))? == b"content");
+        Ok(())
+    })?;
+    fs.judge()
+}
+
+fn large(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let top = fs.top();
+    let file = fs.file(top, "file")?;
+    let open = fs.open_file(file)?;
+    for number in 0..400 {
+        fs.write_at(&open, number * 8192, &[b'd'; 4096])?;
+    }
+    for number in 0..100 {
+        fs.set_xattr(file, format!("user.{number}").as_bytes(), &[b'v'; 500], XattrMode::Any)?;
+    }
+    ensure!(items_of(&fs, file)? > 500);
+    fs.unlink(top, b"file")?;
+    ensure!(orphans(&fs)? == 1);
+    fs.close(open);
+    ensure!(items_of(&fs, file)? == 0 && orphans(&fs)? == 0);
+    fs.judge()
+}
+
+fn removed_directory(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let dir = fs.dir(top, "dir")?;
+    let file = fs.file(top, "file")?;
+    let open = fs.inode(dir, Wait::Yes)?;
+    fs.rmdir(top, b"dir")?;
+    ensure!(kind(fs.create(dir, b"x", &NewInode::file(0))) == Some(ErrorKind::NotFound));
+    ensure!(kind(fs.link(file, dir, b"x")) == Some(ErrorKind::NotFound));
+    ensure!(kind(fs.rename(top, b"file", dir, b"x", RenameMode::Replace)) == Some(ErrorKind::NotFound));
+    ensure!(fs.names(dir)?.is_empty());
+    let mut listed = 0;
+    fs.read_dir(dir, 0, Wait::Yes, &mut |_| {
+        listed += 1;
+        std::ops::ControlFlow::Continue(())
+    })?;
+    ensure!(listed == 2);
+    fs.release(open);
+    ensure!(items_of(&fs, dir)? == 0 && orphans(&fs)? == 0);
+    fs.judge()
+}
+
+fn replaced(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let old = fs.file(top, "old")?;
+    let open = fs.open_file(old)?;
+    fs.write_at(&open, 0, b"old")?;
+    let new = fs.file(top, "new")?;
+    fs.rename(top, b"new", top, b"old", RenameMode::Replace)?;
+    ensure!(fs.find(top, "old")? == new && orphans(&fs)? == 1);
+    let mut out = [0; 3];
+    ensure!(fs.read_at(&open, 0, &mut out, Wait::Yes)? == 3 && &out == b"old");
+    fs.close(open);
+    ensure!(items_of(&fs, old)? == 0 && orphans(&fs)? == 0);
+    fs.judge()
+}

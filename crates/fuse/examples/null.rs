@@ -1,0 +1,151 @@
+//! A server that does nothing as fast as it can: the baseline of the benchmarks. Whatever a filesystem adds
+//! to the time this one takes is its own; what this one takes is the kernel's and the transport's.
+//!
+//! Names do not exist until they are made; making one answers at once with a fresh node that remembers
+//! nothing. Reads give zeros, writes are taken and forgotten. With `--exists` every name is a file already.
+//!
+//!     null [--threads N] [--exists] DIR
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use creamery_fuse::protocol::{DirectoryEntry, DirectorySink, Pushed};
+use creamery_fuse::{
+    Attr, AttrReply, Entry, Errno, FileHandle, MountOptions, NewInode, NodeId, OpenRequest, Opened,
+    Operations, ReadRequest, RequestContext, Result, Session, SetAttr, Statfs, WriteRequest,
+};
+
+const VALID: Duration = Duration::from_secs(3600);
+
+struct Null {
+    next: AtomicU64,
+    exists: bool,
+    uid: u32,
+    gid: u32,
+}
+
+impl Null {
+    fn attr(&self, node: NodeId, mode: u32) -> Attr {
+        let (ino, nlink, blksize) = (node.get(), 1, 4096);
+        Attr { ino, mode, nlink, blksize, uid: self.uid, gid: self.gid, ..Attr::default() }
+    }
+
+    fn entry(&self, mode: u32) -> Entry {
+        let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed));
+        Entry { node, generation: 0, attr: self.attr(node, mode), attr_valid: VALID, entry_valid: VALID }
+    }
+}
+
+impl Operations for Null {
+    fn lookup(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8]) -> Result<Entry> {
+        if self.exists { Ok(self.entry(0o100_644)) } else { Err(Errno::ENOENT) }
+    }
+
+    fn getattr(&self, _: &RequestContext<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
+        let mode = if node == NodeId::ROOT { 0o040_777 } else { 0o100_644 };
+        Ok(AttrReply { attr: self.attr(node, mode), valid: VALID })
+    }
+
+    fn setattr(&self, ctx: &RequestContext<'_>, node: NodeId, _: &SetAttr) -> Result<AttrReply> {
+        self.getattr(ctx, node, None)
+    }
+
+    fn mkdir(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8], new: &NewInode) -> Result<Entry> {
+        Ok(self.entry(new.masked_mode()))
+    }
+
+    fn mknod(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8], new: &NewInode) -> Result<Entry> {
+        Ok(self.entry(new.masked_mode()))
+    }
+
+    fn create(
+        &self,
+        _: &RequestContext<'_>,
+        _: NodeId,
+        _: &[u8],
+        new: &NewInode,
+        _: &OpenRequest,
+    ) -> Result<(Entry, Opened)> {
+        Ok((self.entry(new.masked_mode()), Opened::default()))
+    }
+
+    fn unlink(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn rmdir(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, _: &RequestContext<'_>, _: NodeId, _: &ReadRequest, out: &mut [u8]) -> Result<usize> {
+        out.fill(0);
+        Ok(out.len())
+    }
+
+    fn write(&self, _: &RequestContext<'_>, _: NodeId, _: &WriteRequest, data: &[u8]) -> Result<usize> {
+        Ok(data.len())
+    }
+
+    fn readdir(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        _: FileHandle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        for (cookie, name) in [(1, &b"."[..]), (2, b"..")] {
+            let entry = DirectoryEntry { ino: node.get(), offset: cookie, kind: 4, name };
+            if cookie > offset && sink.push(&entry) == Pushed::Full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn statfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<Statfs> {
+        Ok(Statfs::default())
+    }
+}
+
+const USAGE: &str = "usage: null [--threads N] [--exists] DIR";
+
+fn main() -> ExitCode {
+    let (mut threads, mut exists, mut point) = (2, false, None);
+    let mut words = std::env::args_os().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--help") => {
+                println!("{USAGE}");
+                return ExitCode::SUCCESS;
+            }
+            Some("--exists") => exists = true,
+            Some("--threads") => {
+                let number = words.next().and_then(|word| word.to_str()?.parse().ok());
+                threads = number.filter(|&number| number > 0).unwrap_or(threads);
+            }
+            _ => point = Some(PathBuf::from(word)),
+        }
+    }
+    let Some(point) = point else {
+        eprintln!("{USAGE}");
+        return ExitCode::FAILURE;
+    };
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let null = Arc::new(Null { next: AtomicU64::new(2), exists, uid, gid });
+    let options = MountOptions::new("null", "creamery-null");
+    let served = Session::mount(null, &point, &options).and_then(|session| {
+        println!("mounted on {}", session.mount_point().display());
+        session.run(threads)
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("null: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

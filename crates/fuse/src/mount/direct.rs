@@ -1,0 +1,70 @@
+//! By mount(2), as root.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use super::{MountOptions, Unmount};
+use crate::transport::Device;
+
+pub(super) enum Failure {
+    NotPermitted,
+    Other(Error),
+}
+
+fn failed(what: &str, errno: Errno) -> Failure {
+    Failure::Other(Error::from(std::io::Error::from(errno)).context(what))
+}
+
+/// Mounts at `point`, which is resolved.
+pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device, Failure> {
+    let stat = rustix::fs::stat(point).map_err(|errno| failed("looking at the mount point", errno))?;
+    let device = Device::open().map_err(|errno| match errno {
+        Errno::ACCESS | Errno::PERM => Failure::NotPermitted,
+        errno => failed("opening /dev/fuse", errno),
+    })?;
+    let data = format!(
+        "fd={},rootmode={:o},user_id={},group_id={}{}",
+        device.as_fd().as_raw_fd(),
+        stat.st_mode & 0o170_000,
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+        options.kernel_words(),
+    );
+    let data = CString::new(data).expect("our own words hold no NUL");
+    let source = word("fsname", options.source())?;
+    let kind = word("subtype", &options.kind())?;
+    match rustix::mount::mount(source.as_c_str(), point, kind.as_c_str(), options.flags, data.as_c_str()) {
+        Ok(()) => Ok(device),
+        Err(Errno::PERM) => Err(Failure::NotPermitted),
+        Err(Errno::NODEV) => Err(Failure::Other(Error::new(
+            ErrorKind::Unsupported,
+            "asking the kernel for FUSE, which it does not have",
+        ))),
+        Err(errno) => Err(failed("mount(2)", errno)),
+    }
+}
+
+fn word(name: &str, value: &str) -> Result<CString, Failure> {
+    CString::new(value)
+        .map_err(|_| Failure::Other(Error::invalid(format!("mount option {name} with a NUL in it"))))
+}
+
+/// Unmounts `point`.
+pub(super) fn unmount(point: &Path, how: Unmount) -> creamery_base::Result<()> {
+    let flags = match how {
+        Unmount::WhenIdle => UnmountFlags::NOFOLLOW,
+        Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+    };
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(ErrorKind::Busy.into()),
+        // Not mounted (any more).
+        Err(Errno::INVAL) => Err(ErrorKind::NotFound.into()),
+        Err(errno) => Err(std::io::Error::from(errno).into()),
+    }
+}

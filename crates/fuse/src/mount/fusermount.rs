@@ -1,0 +1,82 @@
+//! Through `fusermount3`: it checks what a user may do, mounts, and sends the descriptor of `/dev/fuse` back
+//! over the socket whose number it finds in `_FUSE_COMMFD`. We make that socket its standard input, so
+//! nothing leaks into other children.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+
+use super::{MountOptions, Unmount};
+use crate::transport::Device;
+
+const HELPER: &str = "fusermount3";
+
+/// Mounts at `point`, which is resolved.
+pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device> {
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let (ours, theirs) = pair.map_err(std::io::Error::from)?;
+    run(Command::new(HELPER)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs))
+        .arg("-o")
+        .arg(options.fusermount_words())
+        .arg("--")
+        .arg(point))?;
+    receive(&ours).map(Device::from)
+}
+
+/// Unmounts `point`.
+pub(super) fn unmount(point: &Path, how: Unmount) -> Result<()> {
+    let mut command = Command::new(HELPER);
+    command.stdin(Stdio::null()).arg("-u");
+    if how == Unmount::Lazy {
+        command.arg("-z");
+    }
+    run(command.arg("--").arg(point))
+}
+
+/// Runs the helper; on failure what it printed is the message.
+fn run(command: &mut Command) -> Result<()> {
+    let output = match command.stdout(Stdio::null()).stderr(Stdio::piped()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Error::unsupported(format!(
+                "running {HELPER}, which is not installed (package fuse3)"
+            )));
+        }
+        Err(error) => return Err(Error::from(error).context(format_args!("running {HELPER}"))),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let kind = if words.contains("busy") { ErrorKind::Busy } else { ErrorKind::PermissionDenied };
+    Err(Error::new(kind, words.trim().replace('\n', "; ")))
+}
+
+/// The one descriptor that comes with one byte.
+fn receive(socket: &OwnedFd) -> Result<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::io::retry_on_intr(|| {
+        let mut pieces = [IoSliceMut::new(&mut byte)];
+        rustix::net::recvmsg(socket.as_fd(), &mut pieces, &mut control, RecvFlags::CMSG_CLOEXEC)
+    });
+    received.map_err(|errno| {
+        Error::from(std::io::Error::from(errno)).context(format_args!("asking {HELPER} for /dev/fuse"))
+    })?;
+    let mut rights = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+        _ => None,
+    });
+    let fd = rights.next().and_then(|mut fds| fds.next());
+    fd.ok_or_else(|| Error::new(ErrorKind::Io, format!("{HELPER} sent no descriptor")))
+}

@@ -1,0 +1,129 @@
+//! Mounting and unmounting: by mount(2) where we may, else through `fusermount3`, which is installed setuid
+//! for just that and hands us the descriptor of `/dev/fuse` over a socket.
+//!
+//! # Invariants
+//! - MOUNT-1: the mount point is resolved once, before mounting; unmounting uses the resolved path, so it
+//!   never follows a link that was put there later.
+//! - MOUNT-2: what was mounted one way is unmounted the same way.
+//! - MOUNT-3: at most one successful unmount, and at a session's end only of what still is there by its
+//!   device number: another filesystem may be mounted at that place by now.
+
+mod direct;
+mod fusermount;
+mod options;
+mod table;
+
+pub use options::MountOptions;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::{Error, Result};
+
+use crate::transport::Device;
+
+/// When an unmount may end.
+///
+/// ```no_run
+/// # fn example(session: creamery_fuse::Session) -> creamery_base::Result<()> {
+/// use creamery_fuse::Unmount;
+/// session.unmounter().unmount(Unmount::Lazy)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmount {
+    /// Fails while files are open or directories in use.
+    WhenIdle,
+    /// Takes the mount out of sight at once; it is gone when the last user leaves.
+    Lazy,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Method {
+    Direct,
+    Fusermount,
+    /// Somebody else mounts; we only serve.
+    Foreign,
+}
+
+/// A mount of ours.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    point: PathBuf,
+    method: Method,
+    /// As the mount table shows it, if it does.
+    device: Option<String>,
+    gone: AtomicBool,
+}
+
+impl Mount {
+    /// Mounts. The kernel has queued its `INIT` on the device by then.
+    pub(crate) fn new(point: &Path, options: &MountOptions) -> Result<(Self, Device)> {
+        mount(point, options).map_err(|error| error.context(format_args!("mounting on {}", point.display())))
+    }
+
+    /// A mount somebody else made, or will make.
+    pub(crate) fn foreign() -> Self {
+        Self { point: PathBuf::new(), method: Method::Foreign, device: None, gone: AtomicBool::new(false) }
+    }
+
+    fn at(point: PathBuf, method: Method) -> Self {
+        let device = table::device_at(&point);
+        Self { point, method, device, gone: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn point(&self) -> &Path {
+        &self.point
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
+    pub(crate) fn clean_up(&self) {
+        let left = self.device.is_some() && table::device_at(&self.point) == self.device;
+        if left {
+            // Nothing better can be done about a mount that refuses this, too.
+            let _ = self.unmount(Unmount::Lazy);
+        }
+        self.mark_gone();
+    }
+
+    fn mark_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn unmount(&self, how: Unmount) -> Result<()> {
+        if self.is_gone() {
+            return Ok(());
+        }
+        let result = match self.method {
+            Method::Direct => direct::unmount(&self.point, how),
+            Method::Fusermount => fusermount::unmount(&self.point, how),
+            Method::Foreign => Err(Error::unsupported("unmounting what somebody else mounted")),
+        };
+        match result {
+            Ok(()) => {
+                self.mark_gone();
+                Ok(())
+            }
+            Err(error) => Err(error.context(format_args!("unmounting {}", self.point.display()))),
+        }
+    }
+}
+
+fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device)> {
+    let point = std::fs::canonicalize(point)?;
+    if rustix::process::geteuid().is_root() && !options.through_helper {
+        match direct::mount(&point, options) {
+            Ok(device) => return Ok((Mount::at(point, Method::Direct), device)),
+            // Root of a namespace that may not mount.
+            Err(direct::Failure::NotPermitted) => {}
+            Err(direct::Failure::Other(error)) => return Err(error),
+        }
+    }
+    let device = fusermount::mount(&point, options)?;
+    Ok((Mount::at(point, Method::Fusermount), device))
+}

@@ -1,0 +1,208 @@
+//! A session: one mount from `INIT` to the last request.
+//!
+//! [`Session::mount`] mounts and answers `INIT` on the calling thread, so when it returns the filesystem is
+//! there: a program that forks first can mount in the child, tell its parent over a pipe, and then
+//! [`run`](Session::run). No thread exists before `run`, and nothing has to be inherited across the fork.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Result};
+use zerocopy::FromBytes;
+
+use crate::dispatch::{Answer, Server};
+use crate::errno::Errno;
+use crate::mount::{Mount, MountOptions, Unmount};
+use crate::negotiate::{Agreement, MAX_WRITE, Negotiation};
+use crate::notify::Notifier;
+use crate::operations::Operations;
+use crate::protocol::{Fixed, InitFlags, MAJOR, Opcode, Operation, decode, wire};
+use crate::transport::classic::{Buffers, Classic, Received, receive, send};
+use crate::transport::{Device, Transport};
+
+/// A mounted filesystem.
+///
+/// ```no_run
+/// use std::{path::Path, sync::Arc};
+/// use creamery_fuse::{MountOptions, Operations, Session};
+///
+/// fn serve(filesystem: Arc<dyn Operations>) -> creamery_base::Result<()> {
+///     let options = MountOptions::new("disk.img", "creamery");
+///     let session = Session::mount(filesystem, Path::new("/mnt"), &options)?;
+///     println!("mounted, speaking 7.{}", session.agreement().minor);
+///     session.run(4) // until somebody unmounts it
+/// }
+/// ```
+pub struct Session {
+    operations: Arc<dyn Operations>,
+    agreement: Agreement,
+    device: Arc<Device>,
+    mount: Arc<Mount>,
+}
+
+impl Session {
+    /// Mounts on `point` and answers `INIT`. When it returns, the mount is there and requests wait for
+    /// [`run`](Self::run).
+    pub fn mount(operations: Arc<dyn Operations>, point: &Path, options: &MountOptions) -> Result<Self> {
+        let (mount, device) = Mount::new(point, options)?;
+        Self::begin(operations, mount, device)
+    }
+
+    /// Serves a descriptor of `/dev/fuse` that somebody else mounts. Waits for `INIT` and answers it.
+    pub fn attach(operations: Arc<dyn Operations>, fd: OwnedFd) -> Result<Self> {
+        Self::begin(operations, Mount::foreign(), Device::from(fd))
+    }
+
+    fn begin(operations: Arc<dyn Operations>, mount: Mount, device: Device) -> Result<Self> {
+        match handshake(operations.as_ref(), &device) {
+            Ok(agreement) => {
+                Ok(Self { operations, agreement, device: Arc::new(device), mount: Arc::new(mount) })
+            }
+            Err(error) => {
+                // The first error says more than one about cleaning up.
+                let _ = mount.unmount(Unmount::Lazy);
+                Err(error)
+            }
+        }
+    }
+
+    /// What was agreed with the kernel.
+    #[must_use]
+    pub const fn agreement(&self) -> &Agreement {
+        &self.agreement
+    }
+
+    /// Where it is mounted, resolved; empty for [`attach`](Self::attach).
+    #[must_use]
+    pub fn mount_point(&self) -> &Path {
+        self.mount.point()
+    }
+
+    /// A handle that can end the session from elsewhere.
+    #[must_use]
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { mount: Arc::clone(&self.mount) }
+    }
+
+    /// A handle that can tell the kernel what changed.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.device))
+    }
+
+    /// Serves requests with `workers` threads, the calling one among them, until the filesystem is unmounted;
+    /// then calls [`Operations::destroy`] and returns. One worker is the fastest for one client, as nobody
+    /// else is ever woken; several are needed as soon as operations can block, or interrupts are to arrive.
+    ///
+    /// # Panics
+    /// When an operation panics, the message is printed, the mount detached and the process aborted.
+    pub fn run(self, workers: usize) -> Result<()> {
+        let server = Server::new(Arc::clone(&self.operations), self.agreement, workers);
+        let detach = || {
+            // Nothing better can be done when this fails, too: the process is about to end.
+            let _ = self.mount.unmount(Unmount::Lazy);
+        };
+        let transport = Classic {
+            device: &self.device,
+            workers,
+            max_write: self.agreement.max_write as usize,
+            detach: &detach,
+        };
+        let result = transport.serve(&server);
+        self.mount.clean_up();
+        server.destroy();
+        result
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Not run, or ended by a failure: nobody answers any more.
+        let _ = self.mount.unmount(Unmount::Lazy);
+    }
+}
+
+/// Ends a session from another thread (or a signal's).
+///
+/// ```no_run
+/// # fn example(session: creamery_fuse::Session) -> creamery_base::Result<()> {
+/// use creamery_fuse::Unmount;
+/// let unmounter = session.unmounter();
+/// let server = std::thread::spawn(move || session.run(2));
+/// unmounter.unmount(Unmount::WhenIdle)?;
+/// server.join().expect("run does not panic")
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    mount: Arc<Mount>,
+}
+
+impl Unmounter {
+    /// Unmounts; [`run`](Session::run) returns soon after. Success if it is unmounted already. Not to be
+    /// called by an operation: unmounting can wait for requests.
+    pub fn unmount(&self, how: Unmount) -> Result<()> {
+        self.mount.unmount(how)
+    }
+
+    /// Whether the session's mount is known to be gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.mount.is_gone()
+    }
+}
+
+/// Answers `INIT`. A kernel of a later major version is told ours, and asks again.
+fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> {
+    const ROUNDS: usize = 3;
+    let mut buffers = Buffers::new(MAX_WRITE as usize);
+    for _ in 0..ROUNDS {
+        let Received::Request(len) = receive(device, &mut buffers)? else {
+            return Err(Error::new(ErrorKind::Io, "waiting for INIT, unmounted meanwhile"));
+        };
+        let (header, body, _) = buffers.split(len)?;
+        let refuse = |errno: Errno, what: &str| {
+            // The kernel fails the mount's users with its own error.
+            let _ = send(device, header.unique, &Answer::Error(errno), &[]);
+            Err(Error::new(ErrorKind::Unsupported, what.to_owned()))
+        };
+        let answer = |out: &wire::InitOut| {
+            send(device, header.unique, &Answer::Reply(Fixed::of(out), 0), &[])
+                .map_err(|errno| Error::from(std::io::Error::from(errno)).context("answering INIT"))
+        };
+        if Opcode::from_number(header.opcode) != Some(Opcode::Init) {
+            return refuse(Errno::EIO, "waiting for INIT, got another request");
+        }
+        // Of the structure only the first two words are the same in every major version.
+        match wire::MajorMinor::read_from_prefix(body) {
+            Ok((version, _)) if version.major > MAJOR => {
+                answer(&wire::InitOut { major: MAJOR, ..wire::InitOut::default() })?;
+                continue;
+            }
+            Ok((version, _)) if version.major == MAJOR => {}
+            _ => return refuse(Errno::EPROTO, "speaking FUSE with a kernel of another age"),
+        }
+        let Ok(Operation::Init { init, flags2 }) =
+            decode(&header, body, &[], InitFlags::empty()).map(|request| request.operation)
+        else {
+            return refuse(Errno::EPROTO, "reading INIT, which is malformed");
+        };
+        let mut negotiation = match Negotiation::from_wire(&init, flags2) {
+            Ok(negotiation) => negotiation,
+            Err(error) => return refuse(Errno::EPROTO, &error.to_string()),
+        };
+        if let Err(errno) = operations.init(&mut negotiation) {
+            return refuse(errno, &format!("starting the filesystem: {errno}"));
+        }
+        let page = u32::try_from(rustix::param::page_size()).expect("a page is smaller than 4 GiB");
+        let (out, agreement) = negotiation.settle(page);
+        answer(&out)?;
+        return Ok(agreement);
+    }
+    Err(Error::new(ErrorKind::Io, "agreeing on a protocol version"))
+}
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

@@ -1,0 +1,203 @@
+//! Threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the
+//! answer.
+//!
+//! # Invariants
+//! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
+//!   fits, or the kernel would refuse the read.
+//! - CLASSIC-2: the request is read so that the data of a `WRITE` starts at a page.
+//! - CLASSIC-3: a thread ends when the kernel says that the connection is gone; nothing else ends one, but a
+//!   failure nobody expects, which ends all.
+//!
+//! A panic of an operation is a bug in the middle of work on somebody's filesystem; going on would mean
+//! answering from a state nobody vouches for, and keeping silent would leave the caller hanging. So: the
+//! panic's message is printed (by the panic hook), the mount is detached, and the process aborts; the kernel
+//! then fails what is pending.
+
+use std::io::IoSlice;
+use std::thread;
+
+use creamery_base::{Error, ErrorKind, Result};
+use rustix::io::Errno as Raw;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::buffer::AlignedBuffer;
+use super::{Device, Transport, enter_worker_thread};
+use crate::dispatch::{Answer, Handler, refuse};
+use crate::errno::Errno;
+use crate::protocol::{Fixed, wire};
+
+const HEADER: usize = size_of::<wire::InHeader>();
+const WRITE_HEAD: usize = HEADER + size_of::<wire::WriteIn>();
+const PAGE: usize = 4096;
+/// The kernel refuses smaller reads (`FUSE_MIN_READ_BUFFER`).
+const READ_MIN: usize = 8192;
+
+/// The transport.
+pub(crate) struct Classic<'a> {
+    /// The channel that came with the mount.
+    pub(crate) device: &'a Device,
+    /// How many threads.
+    pub(crate) workers: usize,
+    /// Largest write and read agreed on.
+    pub(crate) max_write: usize,
+    /// Detaches the mount, when we cannot serve it any longer.
+    pub(crate) detach: &'a (dyn Fn() + Sync),
+}
+
+/// The buffers of one thread.
+pub(crate) struct Buffers {
+    request: AlignedBuffer,
+    reply: AlignedBuffer,
+}
+
+impl Buffers {
+    pub(crate) fn new(max_write: usize) -> Self {
+        let request = AlignedBuffer::new((PAGE + max_write + PAGE).max(PAGE + READ_MIN));
+        Self { request, reply: AlignedBuffer::new(max_write) }
+    }
+
+    fn request_space(&mut self) -> &mut [u8] {
+        &mut self.request.as_mut_slice()[PAGE - WRITE_HEAD..]
+    }
+}
+
+/// What a read gave.
+pub(crate) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// The mount is gone.
+    Gone,
+}
+
+/// Reads the next request.
+pub(crate) fn receive(device: &Device, buffers: &mut Buffers) -> Result<Received> {
+    loop {
+        return match device.read(buffers.request_space()) {
+            // No kernel does that, but a socket in its place does at its end.
+            Ok(0) => Ok(Received::Gone),
+            Ok(len) => Ok(Received::Request(len)),
+            // A signal; or the request's caller was killed before we had it.
+            Err(Raw::INTR | Raw::NOENT) => continue,
+            Err(Raw::NODEV | Raw::CONNABORTED) => Ok(Received::Gone),
+            Err(errno) => Err(failed("reading from /dev/fuse", errno)),
+        };
+    }
+}
+
+fn failed(what: &str, errno: Raw) -> Error {
+    Error::with_source(ErrorKind::Io, what, std::io::Error::from(errno))
+}
+
+impl Buffers {
+    /// The header and body of a request of `len` bytes that was received, and the reply buffer.
+    pub(crate) fn split(&mut self, len: usize) -> Result<(wire::InHeader, &[u8], &mut [u8])> {
+        let bytes = &self.request.as_slice()[PAGE - WRITE_HEAD..][..len];
+        let Ok((header, body)) = wire::InHeader::read_from_prefix(bytes) else {
+            return Err(Error::new(ErrorKind::Io, format!("reading {len} bytes of request header")));
+        };
+        Ok((header, body, self.reply.as_mut_slice()))
+    }
+}
+
+/// Sends `answer` to request `unique`.
+pub(crate) fn send(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Result<(), Raw> {
+    let (error, fixed, payload) = match answer {
+        Answer::None => return Ok(()),
+        Answer::Error(errno) => (-errno.get(), &Fixed::EMPTY, &[][..]),
+        Answer::Reply(fixed, len) => (0, fixed, &payload[..*len]),
+    };
+    let fixed = fixed.as_bytes();
+    let len = size_of::<wire::OutHeader>() + fixed.len() + payload.len();
+    let len = u32::try_from(len).expect("replies are bounded by the reply buffer");
+    let header = wire::OutHeader { len, error, unique };
+    device.write(&[IoSlice::new(header.as_bytes()), IoSlice::new(fixed), IoSlice::new(payload)])
+}
+
+/// Answers, whatever happens: an answer that the kernel refuses would leave the caller waiting for ever.
+fn answer(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Result<()> {
+    match send(device, unique, answer, payload) {
+        Ok(()) => Ok(()),
+        // The request was aborted meanwhile, or the mount is gone; the next read tells.
+        Err(Raw::NOENT | Raw::NODEV | Raw::CONNABORTED) => Ok(()),
+        Err(refused) => match send(device, unique, &Answer::Error(Errno::EIO), &[]) {
+            // The kernel had no memory for it.
+            Ok(()) if refused == Raw::NOMEM => Ok(()),
+            // The refused answer ended the request.
+            Err(Raw::NOENT) if refused == Raw::NOMEM => Ok(()),
+            _ => Err(failed("answering on /dev/fuse", refused)),
+        },
+    }
+}
+
+impl Classic<'_> {
+    fn work(&self, worker: usize, device: &Device, handler: &dyn Handler) -> Result<()> {
+        enter_worker_thread();
+        let mut buffers = Buffers::new(self.max_write);
+        loop {
+            let Received::Request(len) = receive(device, &mut buffers)? else { return Ok(()) };
+            let (header, body, payload) = buffers.split(len)?;
+            let reply = if usize::try_from(header.len) == Ok(len) {
+                handler.handle(worker, &header, body, &[], payload)
+            } else {
+                refuse(header.opcode, Errno::EIO)
+            };
+            answer(device, header.unique, &reply, payload)?;
+        }
+    }
+
+    fn guarded(&self, worker: usize, device: &Device, handler: &dyn Handler) -> Result<()> {
+        let guard = AbortOnPanic { detach: self.detach };
+        let result = self.work(worker, device, handler);
+        std::mem::forget(guard);
+        if result.is_err() {
+            // The other threads would wait for ever.
+            (self.detach)();
+        }
+        result
+    }
+}
+
+impl Transport for Classic<'_> {
+    fn serve(&self, handler: &dyn Handler) -> Result<()> {
+        assert!(self.workers > 0, "somebody must answer");
+        let mut channels = Vec::new();
+        for _ in 1..self.workers {
+            channels.push(self.device.another().map_err(|errno| failed("cloning /dev/fuse", errno))?);
+        }
+        thread::scope(|scope| {
+            let spawned: Vec<_> = channels
+                .iter()
+                .enumerate()
+                .map(|(index, device)| {
+                    let worker = index + 1;
+                    thread::Builder::new()
+                        .name(format!("fuse-{worker}"))
+                        .spawn_scoped(scope, move || self.guarded(worker, device, handler))
+                })
+                .collect();
+            let mut result = self.guarded(0, self.device, handler);
+            for thread in spawned {
+                let ended = match thread {
+                    Ok(thread) => thread.join().expect("a panic aborts before it gets here"),
+                    // Fewer threads than asked for: slower, but nobody is left without an answer.
+                    Err(_) => Ok(()),
+                };
+                result = result.and(ended);
+            }
+            result
+        })
+    }
+}
+
+/// Ends the process if it is dropped, which only unwinding does.
+struct AbortOnPanic<'a> {
+    detach: &'a (dyn Fn() + Sync),
+}
+
+impl Drop for AbortOnPanic<'_> {
+    fn drop(&mut self) {
+        eprintln!("creamery-fuse: an operation panicked; the mount is detached and the process ends");
+        (self.detach)();
+        std::process::abort();
+    }
+}

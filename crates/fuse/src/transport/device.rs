@@ -1,0 +1,62 @@
+//! The descriptor of `/dev/fuse` and its clones.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// One channel to the kernel: a connection may have several, and a reply must go out on the one its request
+/// came in.
+#[derive(Debug)]
+pub(crate) struct Device {
+    fd: OwnedFd,
+}
+
+/// `FUSE_DEV_IOC_CLONE`.
+const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
+
+impl Device {
+    /// A fresh channel that belongs to no connection yet.
+    pub(crate) fn open() -> Result<Self, Errno> {
+        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(Self::from)
+    }
+
+    /// A further channel of the same connection. Without access to `/dev/fuse` (the mount helper opened it
+    /// for us) the same channel again, which costs contention but nothing else.
+    pub(crate) fn another(&self) -> Result<Self, Errno> {
+        if let Ok(fresh) = Self::open() {
+            let ours = u32::try_from(self.fd.as_raw_fd()).expect("an open descriptor is not negative");
+            // SAFETY: the control reads one u32 through the pointer that `Setter` makes, which lives across
+            // the call, and changes no memory of this process.
+            let cloned =
+                unsafe { rustix::ioctl::ioctl(&fresh.fd, rustix::ioctl::Setter::<CLONE, u32>::new(ours)) };
+            if cloned.is_ok() {
+                return Ok(fresh);
+            }
+        }
+        rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).map(Self::from)
+    }
+
+    /// Waits for a message and puts it into `buffer`.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        rustix::io::read(&self.fd, buffer)
+    }
+
+    /// Sends one message: all of it, or nothing.
+    pub(crate) fn write(&self, pieces: &[IoSlice<'_>]) -> Result<(), Errno> {
+        rustix::io::retry_on_intr(|| rustix::io::writev(&self.fd, pieces)).map(drop)
+    }
+}
+
+impl From<OwnedFd> for Device {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,34 @@
+//! How requests reach the handler and answers the kernel. One way so far: [`classic`], threads that read and
+//! write `/dev/fuse`. A second one over `io_uring` can stand beside it: it, too, hands a header, a body in
+//! two pieces and a reply buffer to the handler and gets an [`Answer`](crate::dispatch::Answer) back.
+
+mod buffer;
+pub(crate) mod classic;
+mod device;
+
+pub(crate) use device::Device;
+
+use std::cell::Cell;
+
+use creamery_base::Result;
+
+use crate::dispatch::Handler;
+
+/// A way to serve a session to its end.
+pub(crate) trait Transport {
+    /// Serves until the kernel says that the mount is gone.
+    fn serve(&self, handler: &dyn Handler) -> Result<()>;
+}
+
+thread_local! {
+    static WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread answers requests, and so must not wait for the kernel.
+pub(crate) fn on_worker_thread() -> bool {
+    WORKER.get()
+}
+
+fn enter_worker_thread() {
+    WORKER.set(true);
+}

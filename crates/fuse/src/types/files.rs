@@ -1,0 +1,200 @@
+//! Open files and directories, and what is done through them.
+
+use super::{FileHandle, NodeId};
+use crate::protocol::{IoctlFlags, OpenReplyFlags, ReleaseFlags, WriteFlags};
+
+/// An open file or directory.
+///
+/// ```
+/// use creamery_fuse::{FileHandle, Opened};
+/// use creamery_fuse::protocol::OpenReplyFlags;
+/// let file = Opened { handle: FileHandle::new(1), flags: OpenReplyFlags::KEEP_CACHE };
+/// assert_ne!(file, Opened::default());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Opened {
+    /// Names it in later requests.
+    pub handle: FileHandle,
+    /// How the kernel treats it.
+    pub flags: OpenReplyFlags,
+}
+
+/// How a file is opened.
+///
+/// ```
+/// use creamery_fuse::OpenRequest;
+/// let open = OpenRequest { flags: 0o2, kill_suidgid: false };
+/// assert!(open.writes() && open.reads());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenRequest {
+    /// The flags of open(2), without `O_CREAT`, `O_EXCL`, `O_NOCTTY`, and `O_TRUNC` unless negotiated.
+    pub flags: u32,
+    /// Truncating must clear setuid, and setgid of a group-executable file.
+    pub kill_suidgid: bool,
+}
+
+impl OpenRequest {
+    /// Whether data may be read through the handle.
+    #[must_use]
+    pub const fn reads(&self) -> bool {
+        self.flags & 3 != 1
+    }
+
+    /// Whether data may be written through the handle.
+    #[must_use]
+    pub const fn writes(&self) -> bool {
+        self.flags & 3 != 0
+    }
+}
+
+/// Where and how to read.
+///
+/// ```
+/// use creamery_fuse::{FileHandle, ReadRequest};
+/// let read = ReadRequest { handle: FileHandle::new(1), offset: 4096, flags: 0, lock_owner: None };
+/// assert_eq!(read.offset, 4096);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadRequest {
+    /// The open file.
+    pub handle: FileHandle,
+    /// Where to start; at most `i64::MAX`.
+    pub offset: u64,
+    /// The file's open flags now (`O_DIRECT` can change after open).
+    pub flags: u32,
+    /// Owner of locks, if given.
+    pub lock_owner: Option<u64>,
+}
+
+/// Where and how to write.
+///
+/// ```
+/// use creamery_fuse::{FileHandle, WriteRequest};
+/// use creamery_fuse::protocol::WriteFlags;
+/// let write = WriteRequest {
+///     handle: FileHandle::new(1), offset: 0, flags: 0, write_flags: WriteFlags::CACHE, lock_owner: None,
+/// };
+/// assert!(write.write_flags.contains(WriteFlags::CACHE));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteRequest {
+    /// The open file.
+    pub handle: FileHandle,
+    /// Where to start; start plus length is at most `i64::MAX`.
+    pub offset: u64,
+    /// The file's open flags now.
+    pub flags: u32,
+    /// Whether it comes from the page cache, and what else to do.
+    pub write_flags: WriteFlags,
+    /// Owner of locks, if given.
+    pub lock_owner: Option<u64>,
+}
+
+/// How an open file ends.
+///
+/// ```
+/// use creamery_fuse::{FileHandle, ReleaseRequest};
+/// use creamery_fuse::protocol::ReleaseFlags;
+/// let last = ReleaseRequest {
+///     handle: FileHandle::new(1), flags: 0, release_flags: ReleaseFlags::empty(), lock_owner: 0,
+/// };
+/// assert_eq!(last.handle.get(), 1);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReleaseRequest {
+    /// The open file.
+    pub handle: FileHandle,
+    /// Its open flags.
+    pub flags: u32,
+    /// What else to do.
+    pub release_flags: ReleaseFlags,
+    /// Owner of locks.
+    pub lock_owner: u64,
+}
+
+/// A control (ioctl). Over `/dev/fuse` the sizes of input and output come from the number itself; anything
+/// behind a pointer inside the argument is out of reach.
+///
+/// ```
+/// use creamery_fuse::{FileHandle, IoctlRequest};
+/// use creamery_fuse::protocol::IoctlFlags;
+/// let get_flags = IoctlRequest {
+///     handle: FileHandle::new(1), flags: IoctlFlags::empty(), command: 0x8008_6601, argument: 0,
+/// };
+/// assert_eq!(get_flags.command & 0xff, 1);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoctlRequest {
+    /// The open file or directory.
+    pub handle: FileHandle,
+    /// Who asks.
+    pub flags: IoctlFlags,
+    /// The number of the control.
+    pub command: u32,
+    /// The third argument as it was passed (a pointer in the caller's memory, most often).
+    pub argument: u64,
+}
+
+/// The answer to a control.
+///
+/// ```
+/// use creamery_fuse::IoctlReply;
+/// assert_eq!(IoctlReply { result: 0, len: 8 }.len, 8);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct IoctlReply {
+    /// What ioctl(2) returns.
+    pub result: i32,
+    /// How many bytes of output were filled.
+    pub len: usize,
+}
+
+/// One side of a copy on the server.
+///
+/// ```
+/// use creamery_fuse::{CopySide, FileHandle, NodeId};
+/// let from = CopySide { node: NodeId::new(2), handle: FileHandle::new(1), offset: 0 };
+/// assert_eq!(from.offset, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopySide {
+    /// The inode.
+    pub node: NodeId,
+    /// The open file.
+    pub handle: FileHandle,
+    /// Where to start.
+    pub offset: u64,
+}
+
+/// What to look for from an offset.
+///
+/// ```
+/// use creamery_fuse::SeekTo;
+/// assert_eq!(SeekTo::from_whence(4), Some(SeekTo::Hole));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeekTo {
+    /// Relative to the start.
+    Start,
+    /// Relative to the end (the offset is an `i64` in disguise).
+    End,
+    /// The next data.
+    Data,
+    /// The next hole; the file's end counts as one.
+    Hole,
+}
+
+impl SeekTo {
+    /// From lseek(2)'s number. `SEEK_CUR` never comes: the kernel knows the position.
+    #[must_use]
+    pub const fn from_whence(whence: u32) -> Option<Self> {
+        match whence {
+            0 => Some(Self::Start),
+            2 => Some(Self::End),
+            3 => Some(Self::Data),
+            4 => Some(Self::Hole),
+            _ => None,
+        }
+    }
+}

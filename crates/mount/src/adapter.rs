@@ -1,0 +1,514 @@
+//! The operations of the protocol, one by one, in the filesystem's words.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use creamery_base::{Error, ErrorKind, InodeId, Wait};
+use creamery_fs::{
+    Attributes, Filesystem, Inherit, NewInode, NewKind, OpenFile, RenameMode, SetAttributes, XattrMode,
+};
+use creamery_fuse::protocol::{
+    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
+    RenameFlags, StatxMask, WriteFlags,
+};
+use creamery_fuse::{
+    AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
+    OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, SetAttr,
+    SetXattrRequest, Statfs, StatxReply, WriteRequest,
+};
+
+use crate::attributes::{from_device, from_set_attr, to_attr};
+use crate::flags;
+use crate::handles::Handles;
+use crate::nodes::Nodes;
+use crate::options::Owner;
+
+/// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
+const VALID: Duration = Duration::from_secs(60);
+/// Type bits of a mode.
+const MODE_TYPE: u32 = 0o170_000;
+const O_TRUNC: u32 = 0o1000;
+
+/// A filesystem as the kernel asks for it.
+///
+/// ```no_run
+/// # fn example(fs: std::sync::Arc<creamery_fs::Filesystem>) -> creamery_base::Result<()> {
+/// let root = fs.root(fs.default_subvolume())?;
+/// let adapter = creamery_mount::Adapter::new(fs, root, creamery_mount::Owner::default());
+/// # let _ = adapter;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Adapter {
+    fs: Arc<Filesystem>,
+    nodes: Nodes,
+    handles: Handles,
+    owner: Owner,
+}
+
+impl Adapter {
+    /// Serves the directory `root` and what is below it.
+    #[must_use]
+    pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
+        Self { fs, nodes: Nodes::new(root), handles: Handles::default(), owner }
+    }
+
+    fn attr_reply(&self, attributes: &Attributes) -> Result<AttrReply> {
+        let number = self.nodes.number(attributes.id)?;
+        let attr = to_attr(number, attributes, self.owner, self.fs.engine().sector_size());
+        Ok(AttrReply { attr, valid: VALID })
+    }
+
+    fn entry(&self, attributes: &Attributes) -> Result<Entry> {
+        Ok(Entry {
+            node: self.nodes.node(attributes.id)?,
+            generation: attributes.generation.get(),
+            attr: self.attr_reply(attributes)?.attr,
+            attr_valid: VALID,
+            entry_valid: VALID,
+        })
+    }
+
+    /// Attributes of a node, by its open file when there is one: it may have no name any more.
+    fn attributes(&self, node: NodeId, handle: Option<FileHandle>) -> Result<Attributes> {
+        if let Some(file) = handle.and_then(|handle| self.handles.get(handle).ok()) {
+            return Ok(file.stat(Wait::Yes)?);
+        }
+        Ok(self.fs.stat(self.nodes.inode(node), Wait::Yes)?)
+    }
+
+    fn new_inode<'a>(&self, ctx: &RequestContext<'_>, new: &NewNode, kind: NewKind<'a>) -> NewInode<'a> {
+        NewInode {
+            kind,
+            mode: new.mode & 0o7777,
+            umask: new.umask,
+            uid: self.owner.uid.unwrap_or(ctx.uid),
+            gid: self.owner.gid.unwrap_or(ctx.gid),
+            times: None,
+            xattrs: &[],
+            inherit: Inherit::FromDirectory,
+        }
+    }
+
+    fn make(&self, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
+        let attributes = self.fs.create(self.nodes.inode(dir), name, new)?;
+        self.entry(&attributes)
+    }
+
+    fn opened(&self, file: Arc<OpenFile>) -> Opened {
+        // The kernel's pages stay true: every change of the file goes through it.
+        Opened { handle: self.handles.add(file), flags: OpenReplyFlags::KEEP_CACHE }
+    }
+
+    /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
+    fn keep_target(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let id = self.fs.lookup(dir, name, Wait::Yes)?;
+        let inode = self.fs.inode(id, Wait::Yes)?;
+        self.nodes.keep(inode);
+        Ok(())
+    }
+
+    /// A write by somebody without the privilege takes set-user-id and set-group-id away.
+    fn kill_privileges(&self, id: InodeId) -> Result<()> {
+        let set = SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() };
+        self.fs.set_attributes(id, &set)?;
+        Ok(())
+    }
+}
+
+/// Answers an ioctl with a word at the front of `len` bytes.
+fn put_word(output: &mut [u8], word: u32, len: usize) -> Result<IoctlReply> {
+    let out = output.get_mut(..len).ok_or(Errno::EINVAL)?;
+    out.fill(0);
+    out[..4].copy_from_slice(&word.to_le_bytes());
+    Ok(IoctlReply { result: 0, len })
+}
+
+fn missing_is_end(error: Error) -> Errno {
+    if error.kind() == ErrorKind::NotFound { Errno::ENXIO } else { error.into() }
+}
+
+impl Operations for Adapter {
+    fn init(&self, negotiation: &mut Negotiation) -> Result<()> {
+        negotiation.want(
+            InitFlags::POSIX_ACL
+                | InitFlags::PARALLEL_DIROPS
+                | InitFlags::DO_READDIRPLUS
+                | InitFlags::READDIRPLUS_AUTO
+                | InitFlags::ATOMIC_O_TRUNC
+                | InitFlags::HANDLE_KILLPRIV_V2
+                | InitFlags::SETXATTR_EXT
+                | InitFlags::CACHE_SYMLINKS
+                | InitFlags::ASYNC_READ
+                | InitFlags::BIG_WRITES
+                | InitFlags::MAX_PAGES,
+        );
+        Ok(())
+    }
+
+    fn lookup(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let found = self.fs.lookup(self.nodes.inode(parent), name, Wait::Yes);
+        match found.and_then(|id| self.fs.stat(id, Wait::Yes)) {
+            Ok(attributes) => self.entry(&attributes),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(VALID)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn forget(&self, node: NodeId, _lookups: u64) {
+        self.nodes.forget(node);
+    }
+
+    fn getattr(&self, _: &RequestContext<'_>, node: NodeId, handle: Option<FileHandle>) -> Result<AttrReply> {
+        self.attr_reply(&self.attributes(node, handle)?)
+    }
+
+    fn statx(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        handle: Option<FileHandle>,
+        _flags: u32,
+        _mask: StatxMask,
+    ) -> Result<StatxReply> {
+        let attributes = self.attributes(node, handle)?;
+        let attr = self.attr_reply(&attributes)?.attr;
+        Ok(StatxReply::new(attr, Some(attributes.times.birth), VALID))
+    }
+
+    fn setattr(&self, _: &RequestContext<'_>, node: NodeId, changes: &SetAttr) -> Result<AttrReply> {
+        let attributes = self.fs.set_attributes(self.nodes.inode(node), &from_set_attr(changes))?;
+        self.attr_reply(&attributes)
+    }
+
+    fn readlink(&self, _: &RequestContext<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
+        target.put(&self.fs.read_link(self.nodes.inode(node))?);
+        Ok(())
+    }
+
+    fn mknod(&self, ctx: &RequestContext<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry> {
+        let device = from_device(new.rdev);
+        let kind = match new.mode & MODE_TYPE {
+            0 | 0o100_000 => NewKind::File,
+            0o010_000 => NewKind::Fifo,
+            0o020_000 => NewKind::CharDevice(device),
+            0o060_000 => NewKind::BlockDevice(device),
+            0o140_000 => NewKind::Socket,
+            _ => return Err(Errno::EINVAL),
+        };
+        self.make(parent, name, &self.new_inode(ctx, new, kind))
+    }
+
+    fn mkdir(&self, ctx: &RequestContext<'_>, parent: NodeId, name: &[u8], new: &NewNode) -> Result<Entry> {
+        self.make(parent, name, &self.new_inode(ctx, new, NewKind::Directory))
+    }
+
+    fn unlink(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        let dir = self.nodes.inode(parent);
+        self.keep_target(dir, name)?;
+        Ok(self.fs.unlink(dir, name)?)
+    }
+
+    fn rmdir(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        let dir = self.nodes.inode(parent);
+        self.keep_target(dir, name)?;
+        Ok(self.fs.rmdir(dir, name)?)
+    }
+
+    fn symlink(&self, ctx: &RequestContext<'_>, parent: NodeId, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let new = NewNode { mode: 0o777, ..NewNode::default() };
+        self.make(parent, name, &self.new_inode(ctx, &new, NewKind::Symlink(target)))
+    }
+
+    fn rename(
+        &self,
+        _: &RequestContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        new_parent: NodeId,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let mode = if flags == RenameFlags::empty() {
+            RenameMode::Replace
+        } else if flags == RenameFlags::NOREPLACE {
+            RenameMode::NoReplace
+        } else if flags == RenameFlags::EXCHANGE {
+            RenameMode::Exchange
+        } else if flags == RenameFlags::WHITEOUT {
+            RenameMode::Whiteout
+        } else {
+            return Err(Errno::EINVAL);
+        };
+        let (from, to) = (self.nodes.inode(parent), self.nodes.inode(new_parent));
+        if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
+            match self.keep_target(to, new_name) {
+                Err(errno) if errno == Errno::ENOENT => {}
+                other => other?,
+            }
+        }
+        Ok(self.fs.rename(from, name, to, new_name, mode)?)
+    }
+
+    fn link(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        new_parent: NodeId,
+        new_name: &[u8],
+    ) -> Result<Entry> {
+        let attributes = self.fs.link(self.nodes.inode(node), self.nodes.inode(new_parent), new_name)?;
+        self.entry(&attributes)
+    }
+
+    fn open(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
+        let id = self.nodes.inode(node);
+        let file = self.fs.open_file(id)?;
+        if open.flags & O_TRUNC != 0 {
+            let kill_suid_sgid = open.kill_suidgid;
+            let set = SetAttributes { size: Some(0), kill_suid_sgid, ..SetAttributes::default() };
+            self.fs.set_attributes(id, &set)?;
+        }
+        Ok(self.opened(file))
+    }
+
+    fn read(
+        &self,
+        _: &RequestContext<'_>,
+        _node: NodeId,
+        read: &ReadRequest,
+        out: &mut [u8],
+    ) -> Result<usize> {
+        let file = self.handles.get(read.handle)?;
+        Ok(self.fs.read_at(&file, read.offset, out, Wait::Yes)?)
+    }
+
+    fn write(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        write: &WriteRequest,
+        data: &[u8],
+    ) -> Result<usize> {
+        let file = self.handles.get(write.handle)?;
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
+            self.kill_privileges(self.nodes.inode(node))?;
+        }
+        Ok(self.fs.write_at(&file, write.offset, data)?)
+    }
+
+    fn statfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<Statfs> {
+        let figures = self.fs.statfs();
+        Ok(Statfs {
+            blocks: figures.blocks,
+            free: figures.blocks_free,
+            available: figures.blocks_available,
+            files: 0,
+            files_free: 0,
+            block_size: figures.block_size,
+            name_len_max: figures.name_len_max,
+        })
+    }
+
+    fn release(&self, _: &RequestContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
+        self.handles.remove(release.handle);
+        Ok(())
+    }
+
+    fn flush(&self, _: &RequestContext<'_>, _: NodeId, _: FileHandle, _: u64) -> Result<()> {
+        Ok(()) // nothing waits for the close: data was written when write(2) returned
+    }
+
+    fn fsync(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
+        let file = self.handles.get(handle)?;
+        Ok(self.fs.fsync(&file, data_only)?)
+    }
+
+    fn setxattr(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        set: &SetXattrRequest,
+    ) -> Result<()> {
+        let mode = match (set.create(), set.replace()) {
+            (true, true) => return Err(Errno::EINVAL),
+            (true, false) => XattrMode::Create,
+            (false, true) => XattrMode::Replace,
+            (false, false) => XattrMode::Any,
+        };
+        let id = self.nodes.inode(node);
+        self.fs.set_xattr(id, name, value, mode)?;
+        if set.kill_sgid {
+            let mode = self.fs.stat(id, Wait::Yes)?.mode & 0o7777 & !0o2000;
+            self.fs.set_attributes(id, &SetAttributes { mode: Some(mode), ..SetAttributes::default() })?;
+        }
+        Ok(())
+    }
+
+    fn getxattr(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        name: &[u8],
+        value: &mut ByteSink<'_>,
+    ) -> Result<()> {
+        value.put(&self.fs.get_xattr(self.nodes.inode(node), name, Wait::Yes)?);
+        Ok(())
+    }
+
+    fn listxattr(&self, _: &RequestContext<'_>, node: NodeId, names: &mut ByteSink<'_>) -> Result<()> {
+        for name in self.fs.list_xattrs(self.nodes.inode(node), Wait::Yes)? {
+            names.put_name(&name);
+        }
+        Ok(())
+    }
+
+    fn removexattr(&self, _: &RequestContext<'_>, node: NodeId, name: &[u8]) -> Result<()> {
+        Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
+    }
+
+    fn opendir(&self, _: &RequestContext<'_>, node: NodeId, _: &OpenRequest) -> Result<Opened> {
+        let file = self.fs.open_file(self.nodes.inode(node))?;
+        Ok(Opened { handle: self.handles.add(file), flags: OpenReplyFlags::empty() })
+    }
+
+    fn readdir(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        _: FileHandle,
+        offset: u64,
+        sink: &mut DirectorySink<'_>,
+    ) -> Result<()> {
+        let mut failure = None;
+        self.fs.read_dir(self.nodes.inode(node), offset, Wait::Yes, &mut |entry| {
+            let ino = match self.nodes.number(entry.id) {
+                Ok(ino) => ino,
+                Err(errno) => {
+                    failure = Some(errno);
+                    return ControlFlow::Break(());
+                }
+            };
+            let kind = entry.kind.mode_bits() >> 12;
+            match sink.push(&DirectoryEntry { ino, offset: entry.next_offset, kind, name: entry.name }) {
+                Pushed::Yes => ControlFlow::Continue(()),
+                Pushed::Full => ControlFlow::Break(()),
+            }
+        })?;
+        // What went in before the failing entry is a good answer; the next request meets the failure first.
+        failure.filter(|_| sink.is_empty()).map_or(Ok(()), Err)
+    }
+
+    fn readdirplus(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        _: FileHandle,
+        offset: u64,
+        sink: &mut DirectoryPlusSink<'_>,
+    ) -> Result<()> {
+        self.fs.read_dir(self.nodes.inode(node), offset, Wait::Yes, &mut |found| {
+            let kind = found.kind.mode_bits() >> 12;
+            let ino = self.nodes.number(found.id).unwrap_or(0);
+            let name = DirectoryEntry { ino, offset: found.next_offset, kind, name: found.name };
+            if !sink.has_room(found.name.len()) {
+                return ControlFlow::Break(());
+            }
+            let dots = found.name == b"." || found.name == b"..";
+            let attributes = if dots { None } else { self.fs.stat(found.id, Wait::Yes).ok() };
+            // Without attributes (damage, or gone meanwhile) the name alone: a lookup will say what is wrong.
+            let pushed = match attributes.and_then(|attributes| self.entry(&attributes).ok()) {
+                Some(entry) => sink.push(&name, &entry),
+                None => sink.names().push(&name),
+            };
+            match pushed {
+                Pushed::Yes => ControlFlow::Continue(()),
+                Pushed::Full => ControlFlow::Break(()),
+            }
+        })?;
+        Ok(())
+    }
+
+    fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
+        self.handles.remove(release.handle);
+        Ok(())
+    }
+
+    fn fsyncdir(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
+        let file = self.handles.get(handle)?;
+        Ok(self.fs.fsync(&file, data_only)?)
+    }
+
+    fn syncfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<()> {
+        Ok(self.fs.sync()?)
+    }
+
+    fn create(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode,
+        _: &OpenRequest,
+    ) -> Result<(Entry, Opened)> {
+        let entry = self.make(parent, name, &self.new_inode(ctx, new, NewKind::File))?;
+        let file = self.fs.open_file(self.nodes.inode(entry.node))?;
+        Ok((entry, self.opened(file)))
+    }
+
+    fn tmpfile(
+        &self,
+        ctx: &RequestContext<'_>,
+        parent: NodeId,
+        new: &NewNode,
+        _: &OpenRequest,
+    ) -> Result<(Entry, Opened)> {
+        let new = self.new_inode(ctx, new, NewKind::File);
+        let (attributes, file) = self.fs.tmpfile(self.nodes.inode(parent), &new)?;
+        self.nodes.keep(Arc::clone(file.inode()));
+        Ok((self.entry(&attributes)?, self.opened(file)))
+    }
+
+    fn ioctl(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        ioctl: &IoctlRequest,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<IoctlReply> {
+        let id = self.nodes.inode(node);
+        let now = self.fs.stat(id, Wait::Yes)?.flags;
+        let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
+        let changed = match ioctl.command {
+            flags::GET_FLAGS => return put_word(output, flags::to_flags_word(now), 4),
+            flags::GET_XFLAGS => return put_word(output, flags::to_xflags_word(now), flags::FSXATTR_LEN),
+            flags::SET_FLAGS => flags::from_flags_word(now, word.ok_or(Errno::EINVAL)?),
+            flags::SET_XFLAGS => flags::from_xflags_word(now, word.ok_or(Errno::EINVAL)?),
+            _ => return Err(Errno::ENOTTY),
+        };
+        let set =
+            SetAttributes { flags: Some(changed.ok_or(Errno::EOPNOTSUPP)?), ..SetAttributes::default() };
+        self.fs.set_attributes(id, &set)?;
+        Ok(IoctlReply::default())
+    }
+
+    fn lseek(
+        &self,
+        _: &RequestContext<'_>,
+        _: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        let file = self.handles.get(handle)?;
+        match to {
+            SeekTo::Data => self.fs.seek_data(&file, offset).map_err(missing_is_end),
+            SeekTo::Hole => self.fs.seek_hole(&file, offset).map_err(missing_is_end),
+            SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
+        }
+    }
+}

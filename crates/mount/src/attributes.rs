@@ -1,0 +1,56 @@
+//! Attributes between the filesystem's words and the protocol's.
+
+use creamery_fs as fs;
+use creamery_fuse::{Attr, DeviceNumber, SetAttr, SetTime};
+
+use crate::options::Owner;
+
+/// Unit of `st_blocks`.
+const STAT_BLOCK: u64 = 512;
+
+pub(crate) fn to_attr(number: u64, attributes: &fs::Attributes, owner: Owner, sector_size: u32) -> Attr {
+    Attr {
+        ino: number,
+        size: attributes.size,
+        blocks: attributes.allocated.next_multiple_of(u64::from(sector_size)) / STAT_BLOCK,
+        atime: attributes.times.access,
+        mtime: attributes.times.modification,
+        ctime: attributes.times.change,
+        mode: attributes.mode,
+        nlink: attributes.nlink,
+        uid: owner.uid.unwrap_or(attributes.uid),
+        gid: owner.gid.unwrap_or(attributes.gid),
+        rdev: to_device(attributes.device),
+        blksize: sector_size,
+        flags: 0,
+    }
+}
+
+pub(crate) fn to_device(device: fs::DeviceNumber) -> DeviceNumber {
+    DeviceNumber { major: device.major, minor: device.minor }
+}
+
+pub(crate) fn from_device(device: DeviceNumber) -> fs::DeviceNumber {
+    fs::DeviceNumber { major: device.major, minor: device.minor }
+}
+
+fn from_time(time: SetTime) -> fs::Time {
+    match time {
+        SetTime::Now => fs::Time::Now,
+        SetTime::At(at) => fs::Time::At(at),
+    }
+}
+
+pub(crate) fn from_set_attr(set: &SetAttr) -> fs::SetAttributes {
+    fs::SetAttributes {
+        mode: set.mode.map(|mode| mode & 0o7777),
+        uid: set.uid,
+        gid: set.gid,
+        size: set.size,
+        atime: set.atime.map(from_time),
+        mtime: set.mtime.map(from_time),
+        ctime: set.ctime.map(fs::Time::At),
+        kill_suid_sgid: set.kill_suidgid,
+        ..fs::SetAttributes::default()
+    }
+}

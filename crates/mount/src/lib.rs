@@ -1,0 +1,30 @@
+//! A filesystem on a mount point: the adapter between [`creamery_fs`] and the FUSE transport. It translates words
+//! and numbers; what an operation means is the filesystem's business.
+//!
+//! # Node ids
+//! The kernel names inodes by node ids. Ours are computed, not remembered: an inode of the mounted subvolume has
+//! its inode number, one of another subvolume has that number with the subvolume's id in the upper 16 bits, and the
+//! mount's root has 1, as the protocol wants. The same number is shown as `st_ino`, so it is unique in the mount
+//! and the same after every remount. Only what was unlinked while the kernel still knew it is remembered, because
+//! the object has to stay alive until the kernel forgets it ([`nodes`]).
+//!
+//! # Caches
+//! Nobody else changes the filesystem while it is mounted here, so the kernel may keep attributes and names for a
+//! while and a file's pages across opens. The writeback cache stays off: with it, data that only the kernel has
+//! would be reported as holes.
+
+mod adapter;
+mod attributes;
+mod flags;
+mod handles;
+mod nodes;
+mod open;
+mod options;
+mod serve;
+mod unmount;
+
+pub use adapter::Adapter;
+pub use open::open;
+pub use options::{Options, Owner};
+pub use serve::{Mounted, Unmounter, mount};
+pub use unmount::{How, unmount};

@@ -1,0 +1,109 @@
+//! What `-o` may say, beyond what the transport takes.
+
+use std::time::Duration;
+
+use creamery_base::{Error, Result};
+use creamery_fuse::MountOptions;
+
+/// Seconds between commits, as Linux has it.
+const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Words of mount(8) and fstab that mean nothing to a filesystem.
+const IGNORED: [&str; 12] = [
+    "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop", "relatime",
+    "lazytime",
+];
+
+/// Which owner is shown, and given to new files, instead of the one in the filesystem.
+///
+/// ```
+/// assert_eq!(creamery_mount::Owner::default().uid, None);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Owner {
+    /// User for all files.
+    pub uid: Option<u32>,
+    /// Group for all files.
+    pub gid: Option<u32>,
+}
+
+/// Options of a mount.
+///
+/// ```
+/// let options = creamery_mount::Options::parse("disk.img", ["ro,subvol=/home,commit=5"]).unwrap();
+/// assert!(options.transport.read_only());
+/// assert_eq!(options.subvol.as_deref(), Some("/home"));
+/// assert!(creamery_mount::Options::parse("disk.img", ["compress=zstd"]).is_err());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Those that the transport takes.
+    pub transport: MountOptions,
+    /// Path of the subvolume to mount, from the top level.
+    pub subvol: Option<String>,
+    /// Its id.
+    pub subvolid: Option<u64>,
+    /// Time between commits.
+    pub commit: Duration,
+    /// Shown owner.
+    pub owner: Owner,
+}
+
+impl Options {
+    /// Reads lists of options. Errors: an option that does not exist, by name, or a value that makes no sense.
+    pub fn parse<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let mut options = Self::new(source);
+        for list in lists {
+            for word in options.transport.parse(list)? {
+                options.apply(word)?;
+            }
+        }
+        Ok(options)
+    }
+
+    /// As [`Options::parse`], but leaves out what it does not know (mount -s).
+    pub fn parse_sloppy<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let mut options = Self::new(source);
+        for list in lists {
+            for word in options.transport.parse(list)? {
+                let _unknown_is_fine = options.apply(word);
+            }
+        }
+        Ok(options)
+    }
+
+    fn new(source: &str) -> Self {
+        Self {
+            transport: MountOptions::new(source, "creamery"),
+            subvol: None,
+            subvolid: None,
+            commit: COMMIT_DEFAULT,
+            owner: Owner::default(),
+        }
+    }
+
+    fn apply(&mut self, word: &str) -> Result<()> {
+        if IGNORED.contains(&word) || word.starts_with("x-") || word.starts_with("comment=") {
+            return Ok(());
+        }
+        let (name, value) = word.split_once('=').unwrap_or((word, ""));
+        let number = || {
+            value.parse::<u64>().map_err(|_| Error::invalid(format!("mount option {word}: want a number")))
+        };
+        let id = || number().and_then(|id| u32::try_from(id).map_err(|_| Error::invalid(word)));
+        match name {
+            "subvol" if !value.is_empty() => self.subvol = Some(value.to_owned()),
+            "subvolid" => self.subvolid = Some(number()?),
+            "commit" => self.commit = Duration::from_secs(number()?.clamp(1, 3600)),
+            "uid" => self.owner.uid = Some(id()?),
+            "gid" => self.owner.gid = Some(id()?),
+            _ => {
+                return Err(Error::invalid(format!(
+                    "mount option \"{word}\" does not exist here; \
+                     known are ro, rw, subvol=, subvolid=, commit=, uid=, gid=, allow_other and those of mount(8)"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
