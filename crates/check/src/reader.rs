@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         let size = self.checksum.size();
         let sector = usize::try_from(self.sector_size).expect("a sector fits in memory");
         let mut good = vec![false; out.len() / sector];
-        let mut failed_before: Vec<(usize, String)> = Vec::new();
+        let mut failed_before: Vec<(usize, Problem, String)> = Vec::new();
         for mirror in mirrors.mirrors() {
             let outcome = self.read_pieces(mirror, out);
             let name = mirror.first().map(|piece| piece.at.to_string()).unwrap_or_default();
@@ -140,16 +140,18 @@ impl<'a> Reader<'a> {
                     outcome.is_ok() && checksum(self.checksum, bytes).as_bytes(self.checksum) == want;
                 if !good[number] {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
-                    failed_before.push((number, format!("copy at {name}: {why}")));
+                    let problem =
+                        if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
+                    failed_before.push((number, problem, format!("copy at {name}: {why}")));
                 }
             }
             if good.iter().all(|good| *good) {
                 break;
             }
         }
-        for (number, why) in failed_before {
+        for (number, problem, why) in failed_before {
             let logical = at.get().saturating_add(number as u64 * self.sector_size);
-            let problem = if good[number] { Problem::DataCopy } else { Problem::DataChecksum };
+            let problem = if good[number] { Problem::DataCopy } else { problem };
             self.sink.add(problem, Place::default(), format!("logical {logical}: {why}"));
         }
         Ok(())

@@ -147,7 +147,7 @@ const FILES: &[Row] = &[
         "extref hash",
         Last(FS, KeyType::INODE_EXTREF, any, |b, s| rekey(b, s, |k| Key { offset: k.offset + 1, ..k })),
         &[ExtrefHash],
-        true,
+        false,
     ),
     row(
         "entry by index lost",
@@ -188,10 +188,10 @@ const FILES: &[Row] = &[
     row(
         "extent moved",
         One(FS, KeyType::EXTENT_DATA, on_disk, |b, s| add(b, s, 21, 4096)),
-        &[ExtentMissing, ReferenceStale],
+        &[ExtentMissing, ReferenceCount],
         true,
     ),
-    row("extent lost", One(FS, KeyType::EXTENT_DATA, on_disk, remove), &[InodeBytes, ReferenceStale], true),
+    row("extent lost", One(FS, KeyType::EXTENT_DATA, on_disk, remove), &[InodeBytes, ReferenceCount], true),
     row(
         "extents overlap",
         Last(FS, KeyType::EXTENT_DATA, |it| on_disk(it) && it.key.offset > 0, |b, s| add(b, s - 1, 45, 8192)),
@@ -208,12 +208,6 @@ const FILES: &[Row] = &[
         "entry of a file that never was",
         One(FS, KeyType::DIR_INDEX, entry_of_file, |b, s| add(b, s, 0, 1 << 30)),
         &[EntryWithoutInode, RefWithoutEntry],
-        true,
-    ),
-    row(
-        "root directory lost",
-        One(FS, KeyType::INODE_ITEM, |it| it.key.objectid.get() == 256, remove),
-        &[RootDirectory, InodeMissing],
         true,
     ),
     row(
@@ -395,11 +389,11 @@ const EXTENTS: &[Row] = &[
         true,
     ),
     row(
-        "data in place of a tree block",
+        "extent out of order",
         One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| {
             rekey(b, s, |k| Key { objectid: ObjectId::new(4096), ..k });
         }),
-        &[BlockFirstKey],
+        &[BlockKeyOrder],
         true,
     ),
     row(
@@ -492,13 +486,13 @@ const DEVICES: &[Row] = &[
     ),
     row(
         "used bytes of a device",
-        One(TreeId::CHUNK, KeyType::DEV_ITEM, any, |b, s| add(b, s, 16, 4096)),
+        Last(TreeId::CHUNK, KeyType::DEV_ITEM, any, |b, s| add(b, s, 16, 4096)),
         &[DeviceBytesUsed, SuperblockDevice],
         true,
     ),
     row(
         "size of a device",
-        One(TreeId::CHUNK, KeyType::DEV_ITEM, any, |b, s| add(b, s, 8, 1 << 20)),
+        Last(TreeId::CHUNK, KeyType::DEV_ITEM, any, |b, s| add(b, s, 8, 1 << 20)),
         &[DeviceSize, SuperblockTotalBytes],
         true,
     ),
@@ -539,7 +533,7 @@ const DEVICES: &[Row] = &[
             raw.sys_chunk_array[stripe + 2] ^= 0x20;
         }),
         &[SystemChunkExtra],
-        true,
+        false,
     ),
     row(
         "superblock: second copy",
@@ -649,7 +643,10 @@ fn judge(base: &Path, damaged: &Path, row: &Row) -> Result<()> {
     shapes::copy(base, damaged)?;
     apply(&Image::open(damaged)?, &row.change)?;
     let finished = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(damaged).output()?;
-    let complains = finished.code != Some(0);
+    // Of some mismatches it tells and ends with 0 all the same.
+    let said = finished.stderr_text();
+    let told = ["mismatch", "didn't find", "ERROR:"].iter().any(|word| said.contains(word));
+    let complains = finished.code != Some(0) || told;
     let report = match checked(damaged, true) {
         Ok(report) => report,
         Err(error) => bail!("not checked at all: {error}"),

@@ -7,14 +7,14 @@ use anyhow::{Result, ensure};
 use creamery_base::TreeId;
 use creamery_check::{CheckOptions, NoProgress, check};
 use creamery_device::{Access, FileDevice};
+use creamery_testkit::Random;
 use creamery_testkit::harness::Case;
-use creamery_testkit::{Random, Run};
 use creamery_volume::{Mode, Volume};
 
 use crate::image::Image;
 use crate::shapes;
 
-const ROUNDS: u64 = 150;
+const ROUNDS: u64 = 80;
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -24,10 +24,10 @@ pub(crate) fn cases() -> Vec<Case> {
         let trees = [1, 2, 3, 4, 5, 7, 9, 10, 256].map(TreeId::new);
         let seed = 20_260_801;
         let mut random = Random::new(seed);
+        let image = Image::open(&base)?;
         let mut noticed = 0;
         for round in 0..ROUNDS {
             shapes::copy(&base, &damaged)?;
-            let image = Image::open(&base)?;
             let target = Image::open(&damaged)?;
             for _ in 0..=random.below(4) {
                 let tree = trees[random.below(trees.len() as u64) as usize];
@@ -40,13 +40,13 @@ pub(crate) fn cases() -> Vec<Case> {
                 creamery_format::seal(&mut bytes, image.volume.checksum_type());
                 target.write(block, &bytes)?;
             }
-            drop((image, target));
-            let before = Run::new("sha256sum").arg(&damaged).ok()?.stdout;
+            drop(target);
+            let before = std::fs::metadata(&damaged)?.modified()?;
             let start = Instant::now();
             let found = look(&damaged)?;
             ensure!(start.elapsed() < LIMIT, "round {round} of seed {seed} took {:?}", start.elapsed());
             noticed += u64::from(found);
-            ensure!(Run::new("sha256sum").arg(&damaged).ok()?.stdout == before, "round {round} wrote");
+            ensure!(std::fs::metadata(&damaged)?.modified()? == before, "round {round} wrote");
         }
         ensure!(noticed > ROUNDS * 3 / 4, "only {noticed} of {ROUNDS} mutations were noticed");
         Ok(())

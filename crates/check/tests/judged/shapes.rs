@@ -13,7 +13,7 @@ const FILL: &str = r#"
 set -e
 mkdir d e
 for i in $(seq 1 400); do echo "content $i" > d/file-with-a-name-$i; done
-for i in $(seq 1 60); do ln d/file-with-a-name-1 e/a-hard-link-with-a-rather-long-name-to-fill-$i; done
+for i in $(seq 1 150); do ln d/file-with-a-name-1 e/a-hard-link-with-a-rather-long-name-to-fill-$i; done
 head -c 3000000 /dev/urandom > big
 sync
 for i in $(seq 1 120); do head -c 4096 /dev/urandom | dd of=frag bs=4k seek=$((i*2)) conv=notrunc status=none; done
@@ -43,9 +43,10 @@ pub(crate) fn make(scratch: &Scratch, mkfs: &[&str], mount: &str) -> Result<Path
     file.set_len(300 << 20)?;
     drop(file);
     Run::new("mkfs.btrfs").arg("-q").args(mkfs).arg(&image).ok()?;
-    let mounted = LoopMount::mount(&image, &scratch.file("mounted"), mount)?;
+    let mut mounted = LoopMount::mount(&image, &scratch.file("mounted"), mount)?;
     Run::new("bash").args(["-c", FILL]).within(mounted.dir()).ok()?;
-    mounted.unmount()?;
+    // Of the old free space cache the kernel says that it is old.
+    mounted.unmount_and_tell()?;
     Ok(image)
 }
 
