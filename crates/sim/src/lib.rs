@@ -1,0 +1,19 @@
+//! Proof by simulation: power cuts, faults, and a model of the files.
+
+mod device;
+mod driver;
+mod fresh;
+mod image;
+mod model;
+mod operation;
+mod random_run;
+mod snapshot;
+
+pub use device::{Canary, Fault, Kind, SimDevice};
+pub use driver::{Driver, open};
+pub use fresh::{MadeBy, fresh_image};
+pub use image::{Image, PAGE};
+pub use model::{Model, ROOT};
+pub use operation::{Operation, Outcome, Taste};
+pub use random_run::random_run;
+pub use snapshot::{Entry, Snapshot};
