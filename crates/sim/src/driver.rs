@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId};
+use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes};
 use creamery_txn::{Engine, Options};
@@ -14,6 +14,9 @@ use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content};
 use crate::snapshot::walk;
+
+/// An inode number that no test reaches.
+const NEVER: ObjectId = ObjectId::new(1 << 40);
 
 /// A filesystem on a simulated device, and the model of it.
 ///
@@ -102,6 +105,7 @@ impl Driver {
                 subvolumes.insert(id.subvolume, number);
             }
             let subvolume = subvolumes[&id.subvolume];
+            model.place(number, subvolume);
             let node = model.nodes.get_mut(&number).context("just made")?;
             (node.subvolume, node.mode, node.uid, node.gid) = (subvolume, entry.mode, entry.uid, entry.gid);
             (node.nlink, node.xattrs) = (entry.nlink, entry.xattrs.clone());
@@ -156,6 +160,11 @@ impl Driver {
                     self.open.last_mut().context("a file that was just opened")?.0 = number;
                 }
             }
+            (Ok(Outcome::Made(whiteout)), Ok((Outcome::Done, None))) => {
+                let Operation::Rename { from, name, .. } = operation else { bail!("{operation:?} made something") };
+                let found = self.fs.lookup(self.id(*from), name, Wait::Yes).context("the whiteout")?;
+                self.ids.insert(whiteout, found);
+            }
             (Ok(wanted), Ok((found, _))) => {
                 ensure!(wanted == found, "{operation:?}: wanted {wanted:?}, got {found:?}");
             }
@@ -170,7 +179,7 @@ impl Driver {
 
     fn id(&self, number: u64) -> InodeId {
         // A number that never was stands for an inode that never was.
-        let none = InodeId::new(TreeId::FS, ObjectId::new(1 << 40));
+        let none = InodeId::new(TreeId::FS, NEVER);
         self.ids.get(&number).copied().unwrap_or(none)
     }
 
@@ -234,7 +243,7 @@ impl Driver {
             Operation::Read { inode, offset, len } => {
                 let file = self.handle(*inode)?;
                 let mut data = vec![0; *len];
-                let count = fs.read_at(&file, *offset, &mut data, creamery_base::Wait::Yes)?;
+                let count = fs.read_at(&file, *offset, &mut data, Wait::Yes)?;
                 data.truncate(count);
                 Ok((Outcome::Data(data), None))
             }
@@ -280,13 +289,18 @@ impl Driver {
     /// # Errors
     /// When that fails, or what is found then is not what was there.
     pub fn restart(self, device: &Arc<SimDevice>) -> Result<Self> {
-        let Self { fs, mut model, open: files, .. } = self;
+        let Self { fs, mut model, open: files, ids } = self;
         drop(files);
         fs.sync()?;
         fs.engine().volume().close()?;
         drop(fs);
         model.restart();
-        Self::with_model(open(device)?, model)
+        let mut driver = Self::with_model(open(device)?, model)?;
+        // Operations still name inodes that are gone, and their numbers may be in use again.
+        for (number, id) in ids {
+            driver.ids.entry(number).or_insert(InodeId::new(id.subvolume, NEVER));
+        }
+        Ok(driver)
     }
 }
 

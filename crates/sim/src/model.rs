@@ -80,6 +80,8 @@ impl Node {
 #[derive(Clone, Debug)]
 pub struct Model {
     pub(crate) nodes: BTreeMap<u64, Node>,
+    /// Subvolumes of all inodes that ever were: an engine tells from the number alone.
+    subvolumes: BTreeMap<u64, u64>,
     next: u64,
 }
 
@@ -107,14 +109,20 @@ impl Model {
     #[must_use]
     pub fn new() -> Self {
         let root = Node::new(Content::Directory(BTreeMap::new()), 0, ROOT, 0o755);
-        Self { nodes: BTreeMap::from([(ROOT, root)]), next: 1 }
+        Self { nodes: BTreeMap::from([(ROOT, root)]), subvolumes: BTreeMap::new(), next: 1 }
     }
 
     pub(crate) fn add(&mut self, node: Node) -> u64 {
         let id = self.next;
         self.next += 1;
+        self.place(id, node.subvolume);
         self.nodes.insert(id, node);
         id
+    }
+
+    /// Notes which subvolume an inode lies in.
+    pub(crate) fn place(&mut self, id: u64, subvolume: u64) {
+        self.subvolumes.insert(id, subvolume);
     }
 
     pub(crate) fn node(&self, id: u64) -> Result<&Node, ErrorKind> {
@@ -169,6 +177,7 @@ impl Model {
                 let made = self.create(*dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
                 if let Outcome::Made(id) = made {
                     self.node_mut(id).subvolume = id;
+                    self.place(id, id);
                 }
                 Ok(made)
             }
@@ -218,16 +227,28 @@ impl Model {
         if names.contains_key(name) {
             return Err(ErrorKind::AlreadyExists);
         }
-        let subvolume = self.node(dir)?.subvolume;
-        let id = self.add(Node::new(content, subvolume, dir, mode));
+        let node = self.inheriting(dir, Node::new(content, self.node(dir)?.subvolume, dir, mode));
+        let id = self.add(node);
         self.names_mut(dir).insert(name.to_vec(), id);
         Ok(Outcome::Made(id))
+    }
+
+    /// What a set-group-id directory hands down.
+    fn inheriting(&self, dir: u64, mut node: Node) -> Node {
+        let dir = &self.nodes[&dir];
+        if dir.mode & 0o2000 != 0 {
+            node.gid = dir.gid;
+            if let Content::Directory(_) = node.content {
+                node.mode |= 0o2000;
+            }
+        }
+        node
     }
 
     fn tmpfile(&mut self, dir: u64) -> Done {
         self.names(dir)?;
         let subvolume = self.node(dir)?.subvolume;
-        let mut node = Node::new(Content::File(Arc::default()), subvolume, dir, 0o600);
+        let mut node = self.inheriting(dir, Node::new(Content::File(Arc::default()), subvolume, dir, 0o600));
         (node.nlink, node.opens, node.linkable) = (0, 1, true);
         Ok(Outcome::Made(self.add(node)))
     }
@@ -271,16 +292,15 @@ impl Model {
     fn link(&mut self, target: u64, dir: u64, name: &[u8]) -> Done {
         check_name(name, true)?;
         self.check_same_subvolume(dir, target)?;
-        self.names(dir)?;
+        if self.names(dir)?.contains_key(name) {
+            return Err(ErrorKind::AlreadyExists);
+        }
         let node = self.node(target)?;
         if matches!(node.content, Content::Directory(_)) {
             return Err(ErrorKind::PermissionDenied);
         }
         if node.nlink == 0 && !node.linkable {
             return Err(ErrorKind::NotFound);
-        }
-        if self.names(dir)?.contains_key(name) {
-            return Err(ErrorKind::AlreadyExists);
         }
         let node = self.node_mut(target);
         node.nlink += 1;
@@ -291,7 +311,11 @@ impl Model {
 
     /// Both must exist and lie in one subvolume.
     fn check_same_subvolume(&self, a: u64, b: u64) -> Result<(), ErrorKind> {
-        if self.node(a)?.subvolume == self.node(b)?.subvolume { Ok(()) } else { Err(ErrorKind::CrossDevice) }
+        let of = |id| self.subvolumes.get(&id).copied().unwrap_or(ROOT);
+        if of(a) != of(b) {
+            return Err(ErrorKind::CrossDevice);
+        }
+        self.node(a).and(self.node(b)).map(drop)
     }
 
     fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> Done {
@@ -323,6 +347,9 @@ impl Model {
             return Ok(Outcome::Done);
         }
         if let Some(other) = other {
+            if self.check_not_inside(from, other, from != to).is_err() {
+                return Err(ErrorKind::DirectoryNotEmpty);
+            }
             match (is_dir(id), is_dir(other)) {
                 (true, false) => return Err(ErrorKind::NotADirectory),
                 (false, true) => return Err(ErrorKind::IsADirectory),
@@ -339,6 +366,7 @@ impl Model {
             let subvolume = self.nodes[&from].subvolume;
             let whiteout = self.add(Node::new(Content::Special(FileType::CharDevice), subvolume, from, 0));
             self.names_mut(from).insert(name.to_vec(), whiteout);
+            return Ok(Outcome::Made(whiteout));
         }
         Ok(Outcome::Done)
     }

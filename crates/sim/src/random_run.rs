@@ -32,6 +32,7 @@ pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Resu
             0 => Operation::Sync,
             _ => generator.next(driver.model()),
         };
+        if std::env::var_os("TRACE").is_some() { eprintln!("{number} {operation:?}"); }
         driver.apply(&operation).with_context(place)?;
         if number % PER_COMPARE == PER_COMPARE - 1 {
             driver.compare().with_context(place)?;

@@ -210,6 +210,11 @@ fn check_inode_count(fs: &Filesystem, subvolume: TreeId, found: &Walked) -> Resu
     Ok(())
 }
 
+fn shown(entry: Option<&Entry>) -> String {
+    const LONGEST: usize = 400;
+    format!("{entry:?}").chars().take(LONGEST).collect()
+}
+
 impl Snapshot {
     /// Where `other` differs, in words; nothing when it does not.
     #[must_use]
@@ -230,7 +235,7 @@ impl Snapshot {
                 let _ = match (mine, theirs) {
                     (Some(_), None) => writeln!(text, "  /{name} is missing"),
                     (None, Some(found)) => writeln!(text, "  /{name} should not be there: {found:?}"),
-                    _ => writeln!(text, "  /{name}\n    wanted {mine:?}\n    found  {theirs:?}"),
+                    _ => writeln!(text, "  /{name}\n    wanted {}\n    found  {}", shown(mine), shown(theirs)),
                 };
             }
         }
