@@ -181,6 +181,14 @@ impl SimDevice {
         self.state.lock().log.len()
     }
 
+    /// The first write of a first superblock copy among the events from `start` on, and how many there are.
+    pub(crate) fn superblock_since(&self, start: usize) -> (Option<usize>, usize) {
+        let state = self.state.lock();
+        let mut found = (start..state.log.len()).filter(|&at| state.log[at].is_first_superblock());
+        let first = found.next();
+        (first, usize::from(first.is_some()) + found.count())
+    }
+
     pub(crate) fn take_log(&self) -> Vec<Event> {
         std::mem::take(&mut self.state.lock().log)
     }

@@ -136,7 +136,14 @@ impl Driver {
     /// When their answers differ.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         let found = self.run(operation);
-        self.judge(operation, found).map(drop)
+        self.judge(operation, found)
+    }
+
+    /// As [`apply`](Self::apply), and gives what the model says of an operation that succeeds.
+    pub(crate) fn apply_for(&mut self, operation: &Operation) -> Result<Outcome> {
+        let mut ahead = self.model.clone();
+        self.apply(operation)?;
+        ahead.apply(operation).map_err(|kind| anyhow::anyhow!("{operation:?} fails with {kind:?}"))
     }
 
     /// As [`apply`](Self::apply), on a device that may fail or be full: gives the engine's error back where that is
