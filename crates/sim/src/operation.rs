@@ -155,9 +155,12 @@ impl Generator {
         name
     }
 
-    /// A name that a directory has, or any.
+    /// A name that a directory has and this generator gave, or any.
     fn taken(&mut self, model: &Model, dir: u64) -> Vec<u8> {
-        let names: Vec<Vec<u8>> = model.names(dir).map(|names| names.keys().cloned().collect()).unwrap_or_default();
+        let names: Vec<Vec<u8>> = match model.names(dir) {
+            Ok(names) => names.keys().filter(|name| name.starts_with(b"name")).cloned().collect(),
+            Err(_) => Vec::new(),
+        };
         if self.mistaken() { self.name() } else { self.pick(&names).unwrap_or_else(|| self.name()) }
     }
 

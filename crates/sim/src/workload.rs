@@ -133,11 +133,11 @@ impl Recorder {
         match number {
             5 => {
                 let dir = self.make(ROOT, b"many", FileType::Directory)?;
-                (0..400).try_for_each(|each| self.make(dir, &file(each), FileType::File).map(drop))
+                (0..1000).try_for_each(|each| self.make(dir, &file(each), FileType::File).map(drop))
             }
             8 => {
                 let dir = self.find(ROOT, b"many")?;
-                for each in 390..400 {
+                for each in 990..1000 {
                     let inode = self.find(dir, &file(each))?;
                     self.write(inode, 0, 9000)?;
                     self.driver.apply(&Operation::Open { inode })?;
@@ -168,7 +168,7 @@ impl Recorder {
             }
             42 => {
                 let dir = self.find(ROOT, b"many")?;
-                (0..350).try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
+                (0..900).try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
             }
             46 => {
                 let dir = self.find(ROOT, b"small")?;
