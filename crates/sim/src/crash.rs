@@ -89,8 +89,8 @@ pub fn crash(
     Ok(report)
 }
 
-/// Whether the state shows the commit on the way.
-fn verify(
+/// Opens a state, compares, and works on. Whether it shows the commit on the way.
+pub(crate) fn verify(
     history: &History,
     state: &CutState,
     each: &mut dyn FnMut(&Survivor<'_>) -> Result<()>,

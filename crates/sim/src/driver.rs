@@ -154,6 +154,15 @@ impl Driver {
     pub fn try_apply(&mut self, operation: &Operation) -> Result<Option<Error>> {
         match self.run(operation) {
             Err(error) if is_of_the_device(error.kind()) => Ok(Some(error)),
+            Ok((Outcome::Count(count), _)) => {
+                // Where space runs out on the way, the first part is written.
+                let mut written = operation.clone();
+                if let Operation::Write { len, .. } = &mut written {
+                    ensure!(count <= *len, "{operation:?}: {count} bytes were written");
+                    *len = count;
+                }
+                self.judge(&written, Ok((Outcome::Count(count), None))).map(|()| None)
+            }
             found => self.judge(operation, found).map(|()| None),
         }
     }

@@ -435,7 +435,8 @@ impl Model {
     }
 
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
-        if !name.starts_with(b"user.") || name.len() == 5 {
+        let known = [&b"user."[..], b"trusted."];
+        if !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
             return Err(ErrorKind::Unsupported);
         }
         let here = self.node(id)?.xattrs.contains_key(name);

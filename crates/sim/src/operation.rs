@@ -265,7 +265,10 @@ impl Generator {
 
     fn attribute(&mut self, model: &Model) -> Operation {
         let inode = self.inode(model, |_| true);
-        let mut name = format!("user.a{}", self.random.below(6)).into_bytes();
+        // Linux keeps user attributes from all but files and directories.
+        let plain = model.node(inode).is_ok_and(|node| matches!(node.content, Content::File(_) | Content::Directory(_)));
+        let space = if plain { "user" } else { "trusted" };
+        let mut name = format!("{space}.a{}", self.random.below(6)).into_bytes();
         if self.mistaken() && self.random.below(3) == 0 {
             name = b"odd.name".to_vec();
         }

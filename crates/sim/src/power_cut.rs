@@ -113,12 +113,6 @@ impl PowerCut {
         Self { events, epochs, random: Random::new(seed), seen: HashSet::new(), boundaries: 0, torn_superblocks }
     }
 
-    /// Whether the write of a first superblock is among the writes that begin before `position`, and before the
-    /// last flush before it.
-    pub(crate) fn events(&self) -> &[Event] {
-        &self.events
-    }
-
     /// Distinct states made so far.
     #[must_use]
     pub fn distinct(&self) -> usize {
@@ -141,6 +135,24 @@ impl PowerCut {
                 && self.seen.insert(state.image.hash())
             {
                 return Some(state);
+            }
+        }
+        None
+    }
+
+    /// A state after the whole log: any of the writes of the last epoch, none of them the first time.
+    pub(crate) fn next_at_end(&mut self) -> Option<Image> {
+        let (range, platter) = self.epochs.last()?.clone();
+        let odds = [0, 1, 3, 6];
+        for tried in 0..odds.len() {
+            let mut image = platter.clone();
+            for at in range.clone() {
+                if self.random.below(8) < odds[tried] {
+                    apply(&mut image, &self.events[at]);
+                }
+            }
+            if self.seen.insert(image.hash()) {
+                return Some(image);
             }
         }
         None

@@ -177,6 +177,44 @@ impl Walker<'_> {
     }
 }
 
+/// What can be seen of a damaged filesystem, and the errors met on the way. Links are not looked at.
+///
+/// # Errors
+/// When not even the root is there.
+pub fn walk_damaged(fs: &Filesystem) -> creamery_base::Result<(Snapshot, Vec<creamery_base::Error>)> {
+    let root = fs.root(fs.default_subvolume())?;
+    let found = Walked { snapshot: Snapshot::default(), ids: BTreeMap::new(), contents: BTreeMap::new() };
+    let mut walker = Walker { fs, keep: false, found };
+    let mut errors = Vec::new();
+    let mut left = vec![(Vec::new(), root)];
+    while let Some((path, id)) = left.pop() {
+        match walker.entry(&path, id) {
+            Ok(entry) => {
+                walker.found.snapshot.entries.insert(path.clone(), entry);
+            }
+            Err(error) => errors.push(into_engine_error(error)),
+        }
+        let listed = fs.read_dir(id, 0, Wait::Yes, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                left.push((join(&path, entry.name), entry.id));
+            }
+            ControlFlow::Continue(())
+        });
+        match listed {
+            Err(error) if error.kind() != creamery_base::ErrorKind::NotADirectory => errors.push(error),
+            _ => {}
+        }
+    }
+    Ok((walker.found.snapshot, errors))
+}
+
+fn into_engine_error(error: anyhow::Error) -> creamery_base::Error {
+    match error.downcast::<creamery_base::Error>() {
+        Ok(error) => error,
+        Err(other) => panic!("no error of the engine: {other:#}"),
+    }
+}
+
 fn read_all(fs: &Filesystem, id: InodeId, size: u64) -> Result<Vec<u8>> {
     const SIZE_MAX: u64 = 64 << 20;
     ensure!(size <= SIZE_MAX, "{size} bytes are more than any test writes");

@@ -30,6 +30,13 @@ pub(crate) struct Commit {
     pub(crate) durable: usize,
 }
 
+impl Commit {
+    /// What was there at the start.
+    pub(crate) fn first(model: &Model) -> Self {
+        Self { snapshot: model.snapshot(), model: model.clone(), superblock: None, durable: 0 }
+    }
+}
+
 /// What a history has in it.
 ///
 /// ```
@@ -78,9 +85,7 @@ struct Recorder {
 pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), canary));
     let driver = Driver::open_foreign(&device)?;
-    let model = driver.model().clone();
-    let snapshot = model.snapshot();
-    let first = Commit { model, snapshot, superblock: None, durable: 0 };
+    let first = Commit::first(driver.model());
     let taste = Taste { mistakes: 3, names: 60, write_max: 30_000, ..Taste::default() };
     let mut recorder = Recorder {
         device: Arc::clone(&device),
@@ -218,8 +223,21 @@ impl Recorder {
         };
         features.bitmaps = features.bitmaps.max(count(TreeId::FREE_SPACE, KeyType::FREE_SPACE_BITMAP)?);
         features.orphans = features.orphans.max(count(TreeId::FS, KeyType::ORPHAN_ITEM)?);
+        features.snapshots = features.snapshots.max(snapshots(engine)?);
         Ok(())
     }
+}
+
+/// Root items of snapshots: those have the transaction that made them in their key.
+fn snapshots(engine: &creamery_txn::Engine) -> Result<usize> {
+    let tree = engine.tree(TreeId::ROOT)?;
+    let mut cursor = tree.cursor(&Key::new(256.into(), KeyType::new(0), 0), Wait::Yes)?;
+    let mut found = 0;
+    while let Some((key, _)) = cursor.item() {
+        found += usize::from(key.kind == KeyType::ROOT_ITEM && key.offset != 0);
+        cursor.advance()?;
+    }
+    Ok(found)
 }
 
 impl History {
