@@ -24,6 +24,6 @@ pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
-pub use random_run::random_run;
+pub use random_run::{random_run, random_run_on};
 pub use snapshot::{Entry, Snapshot, walk_damaged};
 pub use workload::{Features, History, record};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use creamery_base::ErrorKind;
 
 use crate::device::SimDevice;
 use crate::driver::Driver;
@@ -23,17 +24,32 @@ const PER_RESTART: u64 = 1000;
 /// # Errors
 /// Where engine and model differ, with the seed and the number of the operation.
 pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<Image> {
+    let (image, refused) = random_run_on(seed, count, made_by, taste)?;
+    ensure!(refused == 0, "seed {seed}: no space for {refused} operations");
+    Ok(image)
+}
+
+/// The same on a device that may be full: an operation may find no space, and then has changed nothing. Returns how
+/// many did.
+///
+/// # Errors
+/// As [`random_run`].
+pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(Image, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
     let mut driver = Driver::open_fresh(&device)?;
     let mut generator = Generator::new(seed, taste);
+    let mut refused = 0;
     for number in 0..count {
         let place = || format!("seed {seed}, operation {number}");
         let operation = match generator.random.below(PER_COMMIT) {
             0 => Operation::Sync,
             _ => generator.next(driver.model()),
         };
-        if std::env::var_os("TRACE").is_some() { eprintln!("{number} {operation:?}"); }
-        driver.apply(&operation).with_context(place)?;
+        if let Some(error) = driver.try_apply(&operation).with_context(place)? {
+            let fair = error.kind() == ErrorKind::NoSpace && operation != Operation::Sync;
+            ensure!(fair, "{}: {operation:?}: {error:?}", place());
+            refused += 1;
+        }
         if number % PER_COMPARE == PER_COMPARE - 1 {
             driver.compare().with_context(place)?;
         }
@@ -42,5 +58,5 @@ pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Resu
         }
     }
     driver.restart(&device).with_context(|| format!("seed {seed}, the last restart"))?;
-    Ok(device.image())
+    Ok((device.image(), refused))
 }
