@@ -247,6 +247,9 @@ impl Engine {
                 if self.chunks.lock().pending.iter().any(|chunk| chunk.start == group.start) {
                     continue;
                 }
+                if group.flags.contains(BlockGroupFlags::METADATA) && self.counts_on(group) {
+                    continue;
+                }
                 self.remove_group(handle, group)?;
                 left -= 1;
                 removed = true;
@@ -256,6 +259,13 @@ impl Engine {
             self.record_device_use(handle)?;
         }
         Ok(removed)
+    }
+
+    /// Whether this commit and the next operations may need what an idle group offers. Handles began because of it
+    /// (RESERVE-1), and the next one would allocate it again at once.
+    fn counts_on(&self, group: &BlockGroup) -> bool {
+        let others = self.space.available(SpaceKind::Metadata).saturating_sub(group.available());
+        others < 2 * self.commit_need(0)
     }
 
     fn remove_group(&self, handle: &Handle<'_>, group: &BlockGroup) -> Result<()> {

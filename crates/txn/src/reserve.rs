@@ -8,7 +8,8 @@
 //! help, the answer is "no space" and nothing has been changed.
 //!
 //! What the commit needs is bounded from two sides: a queued reference change touches one leaf of each of those
-//! trees, and a tree cannot be copied more than once as a whole.
+//! trees, and a tree cannot be copied more than once as a whole. Changes that handles were promised but have not made
+//! yet count as if they were queued: they will be when the commit comes.
 //!
 //! # Invariants
 //! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out. A
@@ -76,13 +77,15 @@ impl Drop for Promise<'_> {
 }
 
 impl Engine {
-    /// Bytes that the next commit may have to allocate.
-    fn commit_need(&self) -> u64 {
+    /// Bytes that the next commit may have to allocate, when handles change `promised` bytes of blocks before it.
+    pub(crate) fn commit_need(&self, promised: u64) -> u64 {
         let node = u64::from(self.node_size());
-        let heads = self.refs.len() as u64 + self.store().dirty_bytes() / node;
+        let heads = self.refs.len() as u64 + (self.store().dirty_bytes() + promised) / node;
         let trees = self.commit_tree_blocks();
         let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
-        let grown = heads.saturating_mul(BYTES_PER_HEAD) / (node / 2);
+        // Each copy is a change of the extent tree, too. Leaves that were full split at their first insertion.
+        let changes = heads.saturating_add(copied);
+        let grown = copied.min(changes) + changes.saturating_mul(BYTES_PER_HEAD) / (node / 2);
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
@@ -93,7 +96,8 @@ impl Engine {
             return u64::MAX;
         }
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let taken = *self.space.promised.lock() + self.commit_need() + spare;
+        let promised = *self.space.promised.lock();
+        let taken = promised + self.commit_need(promised + spare) + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
@@ -118,10 +122,10 @@ impl Engine {
     }
 
     fn try_promise(&self, need: u64, use_reserve: bool) -> Option<Promise<'_>> {
-        let commit_need = self.commit_need();
-        let commit_share = if use_reserve { commit_need / 2 } else { commit_need };
         let available = self.space.available(SpaceKind::Metadata);
         let mut promised = self.space.promised.lock();
+        let commit_need = self.commit_need(*promised + need);
+        let commit_share = if use_reserve { commit_need / 2 } else { commit_need };
         if *promised + need + commit_share > available {
             return None;
         }
