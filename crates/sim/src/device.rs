@@ -25,11 +25,8 @@ use crate::image::{Image, PAGE, Page};
 /// Where the first superblock copy lies.
 pub(crate) const FIRST_SUPERBLOCK: u64 = 64 << 10;
 /// Where any superblock copy can lie, as page numbers.
-pub(crate) const SUPERBLOCK_PAGES: [u64; 3] = [
-    FIRST_SUPERBLOCK / PAGE as u64,
-    (64 << 20) / PAGE as u64,
-    (256 << 30) / PAGE as u64,
-];
+pub(crate) const SUPERBLOCK_PAGES: [u64; 3] =
+    [FIRST_SUPERBLOCK / PAGE as u64, (64 << 20) / PAGE as u64, (256 << 30) / PAGE as u64];
 
 /// What a recording device noted.
 #[derive(Clone, Debug)]

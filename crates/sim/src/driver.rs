@@ -84,7 +84,8 @@ impl Driver {
         for (path, id) in &walked.ids {
             let entry = &walked.snapshot.entries[path];
             let cut = path.iter().rposition(|byte| *byte == b'/');
-            let (dir, name) = (cut.map_or(&[][..], |cut| &path[..cut]), cut.map_or(&path[..], |cut| &path[cut + 1..]));
+            let (dir, name) =
+                (cut.map_or(&[][..], |cut| &path[..cut]), cut.map_or(&path[..], |cut| &path[cut + 1..]));
             let parent = if path.is_empty() { ROOT } else { known[&walked.ids[dir]] };
             let number = if path.is_empty() {
                 ROOT
@@ -110,7 +111,8 @@ impl Driver {
             (node.subvolume, node.mode, node.uid, node.gid) = (subvolume, entry.mode, entry.uid, entry.gid);
             (node.nlink, node.xattrs) = (entry.nlink, entry.xattrs.clone());
             if !path.is_empty()
-                && let Content::Directory(names) = &mut model.nodes.get_mut(&parent).context("a parent")?.content
+                && let Content::Directory(names) =
+                    &mut model.nodes.get_mut(&parent).context("a parent")?.content
             {
                 names.insert(name.to_vec(), number);
             }
@@ -153,6 +155,10 @@ impl Driver {
     /// When the answers differ otherwise.
     pub fn try_apply(&mut self, operation: &Operation) -> Result<Option<Error>> {
         match self.run(operation) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => match self.fs.engine().read_only() {
+                Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
+                None => Ok(Some(error)),
+            },
             Err(error) if is_of_the_device(error.kind()) => Ok(Some(error)),
             Ok((Outcome::Count(count), _)) => {
                 // Where space runs out on the way, the first part is written.
@@ -167,7 +173,11 @@ impl Driver {
         }
     }
 
-    fn judge(&mut self, operation: &Operation, found: creamery_base::Result<(Outcome, Option<InodeId>)>) -> Result<()> {
+    fn judge(
+        &mut self,
+        operation: &Operation,
+        found: creamery_base::Result<(Outcome, Option<InodeId>)>,
+    ) -> Result<()> {
         let wanted = self.model.apply(operation);
         match (wanted, found) {
             (Ok(Outcome::Made(number)), Ok((Outcome::Made(_), Some(id)))) => {
@@ -177,7 +187,9 @@ impl Driver {
                 }
             }
             (Ok(Outcome::Made(whiteout)), Ok((Outcome::Done, None))) => {
-                let Operation::Rename { from, name, .. } = operation else { bail!("{operation:?} made something") };
+                let Operation::Rename { from, name, .. } = operation else {
+                    bail!("{operation:?} made something")
+                };
                 let found = self.fs.lookup(self.id(*from), name, Wait::Yes).context("the whiteout")?;
                 self.ids.insert(whiteout, found);
             }

@@ -158,8 +158,13 @@ impl Image {
     pub fn zero(&mut self, offset: u64, len: u64) {
         let end = offset + len;
         let (first, last) = (offset / PAGE as u64, end.div_ceil(PAGE as u64));
-        let mut touched: Vec<u64> =
-            self.base.keys().chain(self.changes.keys()).copied().filter(|n| (first..last).contains(n)).collect();
+        let mut touched: Vec<u64> = self
+            .base
+            .keys()
+            .chain(self.changes.keys())
+            .copied()
+            .filter(|n| (first..last).contains(n))
+            .collect();
         touched.sort_unstable();
         touched.dedup();
         for number in touched {

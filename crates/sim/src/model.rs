@@ -147,6 +147,12 @@ impl Model {
         }
     }
 
+    /// The inode called `name` in `dir`.
+    #[must_use]
+    pub fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        self.names(dir).ok()?.get(name).copied()
+    }
+
     /// What a power cut and a new start leave: nothing is open, so nothing without a name stays.
     pub fn restart(&mut self) {
         self.nodes.values_mut().for_each(|node| {

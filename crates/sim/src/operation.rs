@@ -126,7 +126,11 @@ impl Generator {
             // Of numbers that were once in use, some are gone.
             let ids: Vec<u64> = model.nodes.keys().copied().collect();
             let top = ids.last().copied().unwrap_or(ROOT) + 1;
-            return if self.random.below(3) == 0 { self.random.below(top) } else { self.pick(&ids).unwrap_or(ROOT) };
+            return if self.random.below(3) == 0 {
+                self.random.below(top)
+            } else {
+                self.pick(&ids).unwrap_or(ROOT)
+            };
         }
         let ids: Vec<u64> =
             model.nodes.iter().filter(|(_, node)| suits(&node.content)).map(|(id, _)| *id).collect();
@@ -209,7 +213,10 @@ impl Generator {
                 Operation::Truncate { inode, size: self.offset(model, inode) }
             }
             79..88 => self.attribute(model),
-            88..91 => Operation::Chmod { inode: self.inode(model, |_| true), mode: self.random.below(0o10000) as u32 },
+            88..91 => Operation::Chmod {
+                inode: self.inode(model, |_| true),
+                mode: self.random.below(0o10000) as u32,
+            },
             91..93 => {
                 let (uid, gid) = (self.random.below(2000) as u32, self.random.below(2000) as u32);
                 Operation::Chown { inode: self.inode(model, |_| true), uid, gid }
@@ -229,7 +236,9 @@ impl Generator {
                 let len = 1 + self.random.below(60) as usize;
                 return Operation::Symlink { dir, name, target: vec![b't'; len] };
             }
-            8 if self.taste.subvolumes && self.random.below(4) == 0 => return Operation::CreateSubvolume { dir, name },
+            8 if self.taste.subvolumes && self.random.below(4) == 0 => {
+                return Operation::CreateSubvolume { dir, name };
+            }
             9 => return Operation::Tmpfile { dir },
             _ => FileType::File,
         };
@@ -266,7 +275,9 @@ impl Generator {
     fn attribute(&mut self, model: &Model) -> Operation {
         let inode = self.inode(model, |_| true);
         // Linux keeps user attributes from all but files and directories.
-        let plain = model.node(inode).is_ok_and(|node| matches!(node.content, Content::File(_) | Content::Directory(_)));
+        let plain = model
+            .node(inode)
+            .is_ok_and(|node| matches!(node.content, Content::File(_) | Content::Directory(_)));
         let space = if plain { "user" } else { "trusted" };
         let mut name = format!("{space}.a{}", self.random.below(6)).into_bytes();
         if self.mistaken() && self.random.below(3) == 0 {

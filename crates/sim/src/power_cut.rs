@@ -110,7 +110,14 @@ impl PowerCut {
             epochs.push((start..end, before));
             start = end + 1;
         }
-        Self { events, epochs, random: Random::new(seed), seen: HashSet::new(), boundaries: 0, torn_superblocks }
+        Self {
+            events,
+            epochs,
+            random: Random::new(seed),
+            seen: HashSet::new(),
+            boundaries: 0,
+            torn_superblocks,
+        }
     }
 
     /// Distinct states made so far.
@@ -196,7 +203,8 @@ impl PowerCut {
                 more = format!(": {begun:?}");
             }
             Class::Torn512 | Class::Torn4096 | Class::TornSuperblock => {
-                let wanted = |at: &usize| self.events[*at].is_superblock() == (class == Class::TornSuperblock);
+                let wanted =
+                    |at: &usize| self.events[*at].is_superblock() == (class == Class::TornSuperblock);
                 let torn: Vec<usize> = begun.iter().copied().filter(wanted).collect();
                 if torn.is_empty() {
                     return None;

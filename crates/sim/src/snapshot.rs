@@ -239,7 +239,11 @@ fn check_inode_count(fs: &Filesystem, subvolume: TreeId, found: &Walked) -> Resu
             bail!("subvolume {subvolume}: the orphan {} was left behind", key.offset);
         }
         if key.kind == KeyType::INODE_ITEM {
-            ensure!(named.contains(&key.objectid), "subvolume {subvolume}: no path leads to inode {}", key.objectid);
+            ensure!(
+                named.contains(&key.objectid),
+                "subvolume {subvolume}: no path leads to inode {}",
+                key.objectid
+            );
             inodes += 1;
         }
         cursor.advance()?;
@@ -260,8 +264,7 @@ impl Snapshot {
         const SHOWN: usize = 5;
         let mut text = String::new();
         let mut count = 0;
-        let paths: BTreeSet<&Vec<u8>> =
-            self.entries.keys().chain(other.entries.keys()).collect();
+        let paths: BTreeSet<&Vec<u8>> = self.entries.keys().chain(other.entries.keys()).collect();
         for path in paths {
             let (mine, theirs) = (self.entries.get(path), other.entries.get(path));
             if mine == theirs {
@@ -273,7 +276,9 @@ impl Snapshot {
                 let _ = match (mine, theirs) {
                     (Some(_), None) => writeln!(text, "  /{name} is missing"),
                     (None, Some(found)) => writeln!(text, "  /{name} should not be there: {found:?}"),
-                    _ => writeln!(text, "  /{name}\n    wanted {}\n    found  {}", shown(mine), shown(theirs)),
+                    _ => {
+                        writeln!(text, "  /{name}\n    wanted {}\n    found  {}", shown(mine), shown(theirs))
+                    }
                 };
             }
         }

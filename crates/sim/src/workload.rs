@@ -116,7 +116,8 @@ fn file(number: usize) -> Vec<u8> {
 
 impl Recorder {
     fn make(&mut self, dir: u64, name: &[u8], kind: FileType) -> Result<u64> {
-        let number = self.driver.apply_for(&Operation::Create { dir, name: name.to_vec(), kind, mode: 0o640 })?;
+        let number =
+            self.driver.apply_for(&Operation::Create { dir, name: name.to_vec(), kind, mode: 0o640 })?;
         match number {
             Outcome::Made(number) => Ok(number),
             other => anyhow::bail!("making something gave {other:?}"),
@@ -169,7 +170,9 @@ impl Recorder {
             }
             35 => {
                 let dir = self.find(ROOT, b"small")?;
-                (0..80).step_by(2).try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
+                (0..80)
+                    .step_by(2)
+                    .try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
             }
             42 => {
                 let dir = self.find(ROOT, b"many")?;
@@ -177,7 +180,9 @@ impl Recorder {
             }
             46 => {
                 let dir = self.find(ROOT, b"small")?;
-                (1..80).step_by(2).try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
+                (1..80)
+                    .step_by(2)
+                    .try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
             }
             _ => Ok(()),
         }

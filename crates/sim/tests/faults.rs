@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use creamery_sim::{
-    Driver, Fault, FaultOutcome, Image, Kind, MadeBy, Model, Operation, ROOT, SimDevice, faulty_run, fresh_image,
-    requests_of_a_run,
+    Driver, Fault, FaultOutcome, Image, Kind, MadeBy, Model, Operation, ROOT, SimDevice, faulty_run,
+    fresh_image, requests_of_a_run,
 };
 
 /// Runs per kind of failure.
@@ -20,7 +20,12 @@ fn prepared() -> (Image, Model) {
         let name = format!("name{number}").into_bytes();
         let kind = creamery_fs::FileType::File;
         driver.apply(&Operation::Create { dir: ROOT, name, kind, mode: 0o644 }).expect("a file");
-        let write = Operation::Write { inode: number + 1, offset: 0, len: 3000 * (number as usize % 7), seed: number };
+        let write = Operation::Write {
+            inode: number + 1,
+            offset: 0,
+            len: 3000 * (number as usize % 7),
+            seed: number,
+        };
         driver.apply(&write).expect("its data");
     }
     let driver = driver.restart(&device).expect("it opens again");

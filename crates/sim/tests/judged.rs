@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use anyhow::{Result, ensure};
 use creamery_sim::{
-    MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, mount_survivor, random_run, record,
+    MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, mount_survivor, random_run,
+    record,
 };
 use creamery_testkit::Judge;
 use creamery_testkit::harness::{Bench, Case};

@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_base::ErrorKind;
 use creamery_fs::FileType;
 use creamery_mkfs::Profile;
-use creamery_sim::{Driver, MadeBy, Operation, Outcome, ROOT, SimDevice, Taste, check_image, fresh_image, random_run_on};
+use creamery_sim::{
+    Driver, MadeBy, Operation, ROOT, SimDevice, Taste, check_image, fresh_image, random_run_on,
+};
 use creamery_testkit::{Judge, Judges, Scratch};
 
 /// Fills the device with files of `size` until nothing more goes in, and says how many there are.
@@ -15,14 +17,13 @@ fn fill(driver: &mut Driver, size: usize, sync_every: usize) -> Result<Vec<Vec<u
     let mut names = Vec::new();
     for number in 0..FILES_MAX {
         let name = format!("name{number:06}").into_bytes();
-        let mut model = driver.model().clone();
         let make = Operation::Create { dir: ROOT, name: name.clone(), kind: FileType::File, mode: 0o644 };
         if let Some(error) = driver.try_apply(&make)? {
             ensure!(error.kind() == ErrorKind::NoSpace, "{error}");
             return Ok(names);
         }
+        let inode = driver.model().child(ROOT, &name).context("the file that was made")?;
         names.push(name);
-        let Ok(Outcome::Made(inode)) = model.apply(&make) else { bail!("the model makes {make:?}") };
         let write = Operation::Write { inode, offset: 0, len: size, seed: number as u64 };
         if size > 0
             && let Some(error) = driver.try_apply(&write)?
@@ -46,7 +47,9 @@ fn fill_and_empty(made_by: MadeBy, size: usize, sync_every: usize) -> Result<()>
     let mut driver = driver.restart(&device).context("opening what is full")?;
     judge(&device).context("what is full")?;
     for name in &names {
-        driver.apply(&Operation::Unlink { dir: ROOT, name: name.clone() }).context("emptying what is full")?;
+        driver
+            .apply(&Operation::Unlink { dir: ROOT, name: name.clone() })
+            .context("emptying what is full")?;
     }
     driver.apply(&Operation::Sync)?;
     let again = fill(&mut driver, size, sync_every).context("filling again")?;
