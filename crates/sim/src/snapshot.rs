@@ -258,6 +258,13 @@ fn shown(entry: Option<&Entry>) -> String {
 }
 
 impl Snapshot {
+    /// The same where every path is the first of its inode: for files without other names.
+    #[must_use]
+    pub fn with_firsts(mut self) -> Self {
+        self.entries.iter_mut().for_each(|(path, entry)| entry.first.clone_from(path));
+        self
+    }
+
     /// Where `other` differs, in words; nothing when it does not.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
