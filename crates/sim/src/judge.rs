@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use creamery_fs::FileType;
 use creamery_testkit::{LoopMount, Run, Scratch, btrfs_check};
+use parking_lot::Mutex;
 
 use crate::crash::Survivor;
 use crate::image::Image;
@@ -45,6 +46,9 @@ pub fn mount_survivor(survivor: &Survivor<'_>, scratch: &Scratch) -> Result<()> 
     if survivor.state.class == Class::TornSuperblock {
         return Ok(()); // Linux refuses those, as the sheet says
     }
+    // All states of an image have one UUID, and the kernel mounts only one such at a time.
+    static MOUNTING: Mutex<()> = Mutex::new(());
+    let _alone = MOUNTING.lock();
     let path = scratch.file("mounted.img");
     survivor.state.image.save(&path)?;
     let mount = LoopMount::mount(&path, &scratch.dir("mount")?, "")?;

@@ -1,5 +1,6 @@
 //! Proof by simulation: power cuts, faults, and a model of the files.
 
+mod campaign;
 mod crash;
 mod device;
 mod driver;
@@ -14,6 +15,7 @@ mod random_run;
 mod snapshot;
 mod workload;
 
+pub use campaign::{Campaign, campaign};
 pub use crash::{CrashReport, Survivor, crash};
 pub use device::{Canary, Fault, Kind, SimDevice};
 pub use driver::{Driver, open};

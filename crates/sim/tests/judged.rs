@@ -1,7 +1,6 @@
 //! A sample of the states that power cuts leave, and the outcome of random work, before judges that are not ours.
 
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use anyhow::{Result, ensure};
 use creamery_sim::{
@@ -10,9 +9,6 @@ use creamery_sim::{
 };
 use creamery_testkit::Judge;
 use creamery_testkit::harness::{Bench, Case};
-
-/// All images of a run have one UUID, and the kernel mounts only one such at a time.
-static MOUNTING: Mutex<()> = Mutex::new(());
 
 /// States that are tried, and how many of them are judged: one in so many.
 const STATES: usize = 200;
@@ -29,7 +25,6 @@ fn sampled(bench: &Bench, made_by: &MadeBy, seed: u64, mounted: bool) -> Result<
         if !mounted {
             return check_survivor(survivor, &bench.scratch);
         }
-        let _alone = MOUNTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         mount_survivor(survivor, &bench.scratch)
     })?;
     ensure!(number == STATES, "{number} states");

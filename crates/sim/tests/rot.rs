@@ -8,7 +8,8 @@ use creamery_base::ErrorKind;
 use creamery_fs::FileType;
 use creamery_mkfs::Profile;
 use creamery_sim::{
-    Driver, Entry, Image, MadeBy, Model, Operation, ROOT, SimDevice, Snapshot, fresh_image, open, walk_damaged,
+    Driver, Entry, Image, MadeBy, Model, Operation, ROOT, SimDevice, Snapshot, fresh_image, open,
+    walk_damaged,
 };
 
 const NODE: u64 = 4096;
@@ -21,8 +22,15 @@ fn prepared() -> (Image, Model) {
     let mut driver = Driver::open_fresh(&device).expect("it opens");
     for number in 0..FILES {
         let name = format!("name{number}").into_bytes();
-        driver.apply(&Operation::Create { dir: ROOT, name, kind: FileType::File, mode: 0o644 }).expect("a file");
-        let write = Operation::Write { inode: number + 1, offset: 0, len: 1500 * (number as usize % 12), seed: number };
+        driver
+            .apply(&Operation::Create { dir: ROOT, name, kind: FileType::File, mode: 0o644 })
+            .expect("a file");
+        let write = Operation::Write {
+            inode: number + 1,
+            offset: 0,
+            len: 1500 * (number as usize % 12),
+            seed: number,
+        };
         driver.apply(&write).expect("its data");
     }
     let driver = driver.restart(&device).expect("it opens again");
@@ -143,6 +151,7 @@ fn work_on(fs: Arc<creamery_fs::Filesystem>, model: &Model) {
         errors.extend(fs.unlink(root, name).err());
     }
     errors.extend(fs.sync().err());
-    let fair = [ErrorKind::Corrupt, ErrorKind::ReadOnly, ErrorKind::Aborted, ErrorKind::Stale, ErrorKind::NotFound];
+    let fair =
+        [ErrorKind::Corrupt, ErrorKind::ReadOnly, ErrorKind::Aborted, ErrorKind::Stale, ErrorKind::NotFound];
     assert!(errors.iter().all(|error| fair.contains(&error.kind())), "{errors:?}");
 }
