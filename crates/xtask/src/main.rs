@@ -7,6 +7,7 @@
 mod bench;
 mod ci;
 mod coverage;
+mod crash;
 mod demo;
 mod install;
 mod licences;
@@ -25,6 +26,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   ci               formatting, lints, documentation, arrows, licences, and all tests with every judge required
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the table of what works into README.md, from docs/coverage/*.toml
+  crash            power cuts on a simulated device (--seed S --states N --judged N)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)";
 
@@ -47,6 +49,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::tidy(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_readme(),
+        ["crash", options @ ..] => crash::crash(options),
         ["bench", "image", options @ ..] => bench::image(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,0 +1,341 @@
+//! Drives the engine and the model through the same operations and holds one against the other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
+use creamery_device::BlockDevice;
+use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
+
+use crate::device::SimDevice;
+use crate::model::{Content, Model, Node, ROOT};
+use crate::operation::{Operation, Outcome, content};
+use crate::snapshot::walk;
+
+/// An inode number that no test reaches.
+const NEVER: ObjectId = ObjectId::new(1 << 40);
+
+/// A filesystem on a simulated device, and the model of it.
+///
+/// ```
+/// use creamery_sim::{Driver, MadeBy, Operation, SimDevice, ROOT, fresh_image};
+/// use std::sync::Arc;
+/// let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default())?));
+/// let mut driver = Driver::open_fresh(&device)?;
+/// driver.apply(&Operation::CreateSubvolume { dir: ROOT, name: b"home".to_vec() })?;
+/// driver.apply(&Operation::Sync)?;
+/// driver.compare()?;
+/// # Ok::<(), anyhow::Error>(())
+/// ```
+pub struct Driver {
+    fs: Arc<Filesystem>,
+    model: Model,
+    ids: HashMap<u64, InodeId>,
+    open: Vec<(u64, Arc<OpenFile>)>,
+}
+
+/// Opens the filesystem on `device` for writing, with a clock that stands still.
+///
+/// # Errors
+/// Whatever the engine says.
+pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
+    let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
+    let volume = Volume::open(vec![device], Mode::ReadWrite)?;
+    let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
+    let engine = Engine::open(volume, Options { cache_bytes: 4 << 20, env, ..Options::default() })?;
+    Filesystem::open(engine, FsOptions::default())
+}
+
+impl Driver {
+    /// An empty filesystem.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open_fresh(device: &Arc<SimDevice>) -> Result<Self> {
+        Self::with_model(open(device)?, Model::new())
+    }
+
+    /// A filesystem that holds what `model` says, which is compared.
+    ///
+    /// # Errors
+    /// When it holds something else.
+    pub fn with_model(fs: Arc<Filesystem>, model: Model) -> Result<Self> {
+        let walked = walk(&fs, false)?;
+        if let Some(difference) = model.snapshot().difference(&walked.snapshot) {
+            bail!("{difference}");
+        }
+        let ids = model.paths().into_iter().map(|(id, path)| (id, walked.ids[&path])).collect();
+        Ok(Self { fs, model, ids, open: Vec::new() })
+    }
+
+    /// A filesystem somebody else has made: the model is what a walk finds.
+    ///
+    /// # Errors
+    /// When it cannot be opened or walked.
+    pub fn open_foreign(device: &Arc<SimDevice>) -> Result<Self> {
+        let fs = open(device)?;
+        let walked = walk(&fs, true)?;
+        let mut model = Model::new();
+        let mut known: BTreeMap<InodeId, u64> = BTreeMap::new();
+        let mut subvolumes: BTreeMap<TreeId, u64> = BTreeMap::new();
+        for (path, id) in &walked.ids {
+            let entry = &walked.snapshot.entries[path];
+            let cut = path.iter().rposition(|byte| *byte == b'/');
+            let (dir, name) =
+                (cut.map_or(&[][..], |cut| &path[..cut]), cut.map_or(&path[..], |cut| &path[cut + 1..]));
+            let parent = if path.is_empty() { ROOT } else { known[&walked.ids[dir]] };
+            let number = if path.is_empty() {
+                ROOT
+            } else if let Some(number) = known.get(id) {
+                *number
+            } else {
+                let data = walked.contents.get(path).cloned().unwrap_or_default();
+                let content = match entry.kind {
+                    FileType::Directory => Content::Directory(BTreeMap::new()),
+                    FileType::File => Content::File(Arc::new(data)),
+                    FileType::Symlink => Content::Symlink(data),
+                    other => Content::Special(other),
+                };
+                model.add(Node::new(content, 0, parent, entry.mode))
+            };
+            known.insert(*id, number);
+            if id.ino == ObjectId::FIRST_FREE {
+                subvolumes.insert(id.subvolume, number);
+            }
+            let subvolume = subvolumes[&id.subvolume];
+            model.place(number, subvolume);
+            let node = model.nodes.get_mut(&number).context("just made")?;
+            (node.subvolume, node.mode, node.uid, node.gid) = (subvolume, entry.mode, entry.uid, entry.gid);
+            (node.nlink, node.xattrs) = (entry.nlink, entry.xattrs.clone());
+            if !path.is_empty()
+                && let Content::Directory(names) =
+                    &mut model.nodes.get_mut(&parent).context("a parent")?.content
+            {
+                names.insert(name.to_vec(), number);
+            }
+        }
+        Self::with_model(fs, model)
+    }
+
+    /// The model now.
+    #[must_use]
+    pub const fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The filesystem.
+    #[must_use]
+    pub const fn filesystem(&self) -> &Arc<Filesystem> {
+        &self.fs
+    }
+
+    /// Lets both do `operation`.
+    ///
+    /// # Errors
+    /// When their answers differ.
+    pub fn apply(&mut self, operation: &Operation) -> Result<()> {
+        let found = self.run(operation);
+        self.judge(operation, found)
+    }
+
+    /// As [`apply`](Self::apply), and gives what the model says of an operation that succeeds.
+    pub(crate) fn apply_for(&mut self, operation: &Operation) -> Result<Outcome> {
+        let mut ahead = self.model.clone();
+        self.apply(operation)?;
+        ahead.apply(operation).map_err(|kind| anyhow::anyhow!("{operation:?} fails with {kind:?}"))
+    }
+
+    /// As [`apply`](Self::apply), on a device that may fail or be full: gives the engine's error back where that is
+    /// the device's or the space's fault.
+    ///
+    /// # Errors
+    /// When the answers differ otherwise.
+    pub fn try_apply(&mut self, operation: &Operation) -> Result<Option<Error>> {
+        match self.run(operation) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => match self.fs.engine().read_only() {
+                Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
+                None => Ok(Some(error)),
+            },
+            Err(error) if is_of_the_device(error.kind()) => Ok(Some(error)),
+            Ok((Outcome::Count(count), _)) => {
+                // Where space runs out on the way, the first part is written.
+                let mut written = operation.clone();
+                if let Operation::Write { len, .. } = &mut written {
+                    ensure!(count <= *len, "{operation:?}: {count} bytes were written");
+                    *len = count;
+                }
+                self.judge(&written, Ok((Outcome::Count(count), None))).map(|()| None)
+            }
+            found => self.judge(operation, found).map(|()| None),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        operation: &Operation,
+        found: creamery_base::Result<(Outcome, Option<InodeId>)>,
+    ) -> Result<()> {
+        let wanted = self.model.apply(operation);
+        match (wanted, found) {
+            (Ok(Outcome::Made(number)), Ok((Outcome::Made(_), Some(id)))) => {
+                self.ids.insert(number, id);
+                if let Operation::Tmpfile { .. } = operation {
+                    self.open.last_mut().context("a file that was just opened")?.0 = number;
+                }
+            }
+            (Ok(Outcome::Made(whiteout)), Ok((Outcome::Done, None))) => {
+                let Operation::Rename { from, name, .. } = operation else {
+                    bail!("{operation:?} made something")
+                };
+                let found = self.fs.lookup(self.id(*from), name, Wait::Yes).context("the whiteout")?;
+                self.ids.insert(whiteout, found);
+            }
+            (Ok(wanted), Ok((found, _))) => {
+                ensure!(wanted == found, "{operation:?}: wanted {wanted:?}, got {found:?}");
+            }
+            (Err(wanted), Err(found)) => {
+                ensure!(wanted == found.kind(), "{operation:?}: wanted {wanted:?}, got {found:?}");
+            }
+            (wanted, Err(found)) => bail!("{operation:?}: wanted {wanted:?}, got {found:?}"),
+            (wanted, Ok((found, _))) => bail!("{operation:?}: wanted {wanted:?}, got {found:?}"),
+        }
+        Ok(())
+    }
+
+    fn id(&self, number: u64) -> InodeId {
+        // A number that never was stands for an inode that never was.
+        let none = InodeId::new(TreeId::FS, NEVER);
+        self.ids.get(&number).copied().unwrap_or(none)
+    }
+
+    fn handle(&self, inode: u64) -> creamery_base::Result<Arc<OpenFile>> {
+        match self.open.iter().find(|(number, _)| *number == inode) {
+            Some((_, file)) => Ok(Arc::clone(file)),
+            None => self.fs.open_file(self.id(inode)),
+        }
+    }
+
+    fn run(&mut self, operation: &Operation) -> creamery_base::Result<(Outcome, Option<InodeId>)> {
+        let fs = Arc::clone(&self.fs);
+        let done = |()| (Outcome::Done, None);
+        let made = |id: InodeId| (Outcome::Made(0), Some(id));
+        match operation {
+            Operation::Create { dir, name, kind, mode } => {
+                let kind = match kind {
+                    FileType::Directory => NewKind::Directory,
+                    FileType::Fifo => NewKind::Fifo,
+                    FileType::Socket => NewKind::Socket,
+                    _ => NewKind::File,
+                };
+                let new = NewInode { kind, ..NewInode::file(*mode) };
+                fs.create(self.id(*dir), name, &new).map(|attributes| made(attributes.id))
+            }
+            Operation::Symlink { dir, name, target } => {
+                let new = NewInode { kind: NewKind::Symlink(target), ..NewInode::file(0o777) };
+                fs.create(self.id(*dir), name, &new).map(|attributes| made(attributes.id))
+            }
+            Operation::CreateSubvolume { dir, name } => {
+                fs.create_subvolume(self.id(*dir), name, &NewInode::directory(0o755)).map(made)
+            }
+            Operation::Tmpfile { dir } => {
+                let (attributes, file) = fs.tmpfile(self.id(*dir), &NewInode::file(0o600))?;
+                self.open.push((u64::MAX, file));
+                Ok(made(attributes.id))
+            }
+            Operation::Unlink { dir, name } => fs.unlink(self.id(*dir), name).map(done),
+            Operation::Rmdir { dir, name } => fs.rmdir(self.id(*dir), name).map(done),
+            Operation::Link { target, dir, name } => {
+                fs.link(self.id(*target), self.id(*dir), name).map(|_| done(()))
+            }
+            Operation::Rename { from, name, to, new_name, mode } => {
+                fs.rename(self.id(*from), name, self.id(*to), new_name, *mode).map(done)
+            }
+            Operation::Open { inode } => {
+                let file = fs.open_file(self.id(*inode))?;
+                self.open.push((*inode, file));
+                Ok(done(()))
+            }
+            Operation::Close { inode } => {
+                let at = self.open.iter().position(|(number, _)| number == inode);
+                let (_, file) = self.open.swap_remove(at.expect("closing what was opened"));
+                fs.close(file);
+                Ok(done(()))
+            }
+            Operation::Write { inode, offset, len, seed } => {
+                let file = self.handle(*inode)?;
+                fs.write_at(&file, *offset, &content(*len, *seed)).map(|count| (Outcome::Count(count), None))
+            }
+            Operation::Read { inode, offset, len } => {
+                let file = self.handle(*inode)?;
+                let mut data = vec![0; *len];
+                let count = fs.read_at(&file, *offset, &mut data, Wait::Yes)?;
+                data.truncate(count);
+                Ok((Outcome::Data(data), None))
+            }
+            other => self.run_on_inode(&fs, other).map(done),
+        }
+    }
+
+    fn run_on_inode(&self, fs: &Filesystem, operation: &Operation) -> creamery_base::Result<()> {
+        let set = |inode: u64, set: SetAttributes| fs.set_attributes(self.id(inode), &set).map(drop);
+        match operation {
+            Operation::Truncate { inode, size } => {
+                set(*inode, SetAttributes { size: Some(*size), ..Default::default() })
+            }
+            Operation::Chmod { inode, mode } => {
+                set(*inode, SetAttributes { mode: Some(*mode), ..Default::default() })
+            }
+            Operation::Chown { inode, uid, gid } => {
+                set(*inode, SetAttributes { uid: Some(*uid), gid: Some(*gid), ..Default::default() })
+            }
+            Operation::SetXattr { inode, name, value, mode } => {
+                fs.set_xattr(self.id(*inode), name, value, *mode)
+            }
+            Operation::RemoveXattr { inode, name } => fs.remove_xattr(self.id(*inode), name),
+            Operation::Sync => fs.sync(),
+            other => unreachable!("{other:?} is done elsewhere"),
+        }
+    }
+
+    /// Compares everything; inodes that are open without a name are left out.
+    ///
+    /// # Errors
+    /// Where the filesystem differs from the model.
+    pub fn compare(&mut self) -> Result<()> {
+        let walked = crate::snapshot::walk_only(&self.fs)?;
+        match self.model.snapshot().difference(&walked) {
+            Some(difference) => bail!("{difference}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes everything, makes it durable and opens it again.
+    ///
+    /// # Errors
+    /// When that fails, or what is found then is not what was there.
+    pub fn restart(self, device: &Arc<SimDevice>) -> Result<Self> {
+        let Self { fs, mut model, open: files, ids } = self;
+        drop(files);
+        fs.sync()?;
+        fs.engine().volume().close()?;
+        drop(fs);
+        model.restart();
+        let mut driver = Self::with_model(open(device)?, model)?;
+        // Operations still name inodes that are gone, and their numbers may be in use again.
+        for (number, id) in ids {
+            driver.ids.entry(number).or_insert(InodeId::new(id.subvolume, NEVER));
+        }
+        Ok(driver)
+    }
+}
+
+/// Whether the fault can lie with the device or its size, or was passed on by what had failed before.
+pub(crate) const fn is_of_the_device(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Aborted | ErrorKind::Corrupt
+    )
+}

@@ -1,0 +1,519 @@
+//! The model: what the files are after a sequence of operations, kept in memory in the plainest way.
+//!
+//! It is the judge of results and kinds of error, so it says what POSIX and Linux say and borrows nothing from the
+//! engine. Inodes are numbers of its own; a driver knows which is which.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use creamery_base::ErrorKind;
+use creamery_fs::{FileType, RenameMode, XattrMode};
+
+use crate::operation::{Operation, Outcome};
+use crate::snapshot::{Entry, Snapshot, hash_of, join};
+
+/// The root directory's number.
+pub const ROOT: u64 = 0;
+/// Bytes of a name at most.
+const NAME_MAX: usize = 255;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Directory(BTreeMap<Vec<u8>, u64>),
+    File(Arc<Vec<u8>>),
+    Symlink(Vec<u8>),
+    Special(FileType),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) content: Content,
+    pub(crate) subvolume: u64,
+    /// Of directories.
+    pub(crate) parent: u64,
+    pub(crate) mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u32,
+    pub(crate) opens: u32,
+    /// Made without a name and never given one that it lost.
+    pub(crate) linkable: bool,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Node {
+    pub(crate) fn new(content: Content, subvolume: u64, parent: u64, mode: u32) -> Self {
+        Self {
+            content,
+            subvolume,
+            parent,
+            mode,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            opens: 0,
+            linkable: false,
+            xattrs: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> FileType {
+        match &self.content {
+            Content::Directory(_) => FileType::Directory,
+            Content::File(_) => FileType::File,
+            Content::Symlink(_) => FileType::Symlink,
+            Content::Special(kind) => *kind,
+        }
+    }
+}
+
+/// Files in memory.
+///
+/// ```
+/// use creamery_sim::{Model, Operation, ROOT};
+/// let mut model = Model::new();
+/// let make = Operation::Create { dir: ROOT, name: b"a".to_vec(), kind: creamery_fs::FileType::File, mode: 0o644 };
+/// assert!(model.apply(&make).is_ok());
+/// assert_eq!(model.apply(&make).unwrap_err(), creamery_base::ErrorKind::AlreadyExists);
+/// assert_eq!(model.snapshot().entries.len(), 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) nodes: BTreeMap<u64, Node>,
+    /// Subvolumes of all inodes that ever were: an engine tells from the number alone.
+    subvolumes: BTreeMap<u64, u64>,
+    next: u64,
+}
+
+type Done = Result<Outcome, ErrorKind>;
+
+impl Default for Model {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn check_name(name: &[u8], to_make: bool) -> Result<(), ErrorKind> {
+    match name {
+        b"" => Err(ErrorKind::NotFound),
+        b"." | b".." if to_make => Err(ErrorKind::AlreadyExists),
+        b"." | b".." => Err(ErrorKind::InvalidInput),
+        _ if name.len() > NAME_MAX => Err(ErrorKind::NameTooLong),
+        _ if name.iter().any(|byte| matches!(byte, b'/' | 0)) => Err(ErrorKind::InvalidInput),
+        _ => Ok(()),
+    }
+}
+
+impl Model {
+    /// An empty filesystem.
+    #[must_use]
+    pub fn new() -> Self {
+        let root = Node::new(Content::Directory(BTreeMap::new()), 0, ROOT, 0o755);
+        Self { nodes: BTreeMap::from([(ROOT, root)]), subvolumes: BTreeMap::new(), next: 1 }
+    }
+
+    pub(crate) fn add(&mut self, node: Node) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.place(id, node.subvolume);
+        self.nodes.insert(id, node);
+        id
+    }
+
+    /// Notes which subvolume an inode lies in.
+    pub(crate) fn place(&mut self, id: u64, subvolume: u64) {
+        self.subvolumes.insert(id, subvolume);
+    }
+
+    pub(crate) fn node(&self, id: u64) -> Result<&Node, ErrorKind> {
+        self.nodes.get(&id).ok_or(ErrorKind::Stale)
+    }
+
+    fn node_mut(&mut self, id: u64) -> &mut Node {
+        self.nodes.get_mut(&id).expect("the caller looked")
+    }
+
+    pub(crate) fn names(&self, dir: u64) -> Result<&BTreeMap<Vec<u8>, u64>, ErrorKind> {
+        match &self.node(dir)?.content {
+            Content::Directory(names) => Ok(names),
+            _ => Err(ErrorKind::NotADirectory),
+        }
+    }
+
+    fn names_mut(&mut self, dir: u64) -> &mut BTreeMap<Vec<u8>, u64> {
+        match &mut self.node_mut(dir).content {
+            Content::Directory(names) => names,
+            _ => unreachable!("the caller looked"),
+        }
+    }
+
+    /// The inode called `name` in `dir`.
+    #[must_use]
+    pub fn child(&self, dir: u64, name: &[u8]) -> Option<u64> {
+        self.names(dir).ok()?.get(name).copied()
+    }
+
+    /// What a power cut and a new start leave: nothing is open, so nothing without a name stays.
+    pub fn restart(&mut self) {
+        self.nodes.values_mut().for_each(|node| {
+            node.opens = 0;
+            node.linkable = false;
+        });
+        self.nodes.retain(|_, node| node.nlink > 0);
+    }
+
+    /// Applies one operation.
+    ///
+    /// # Errors
+    /// The kind that the operation has to fail with; nothing is changed then.
+    pub fn apply(&mut self, operation: &Operation) -> Done {
+        match operation {
+            Operation::Create { dir, name, kind, mode } => {
+                let content = match kind {
+                    FileType::Directory => Content::Directory(BTreeMap::new()),
+                    FileType::File => Content::File(Arc::default()),
+                    other => Content::Special(*other),
+                };
+                self.create(*dir, name, content, *mode)
+            }
+            Operation::Symlink { dir, name, target } => {
+                self.create(*dir, name, Content::Symlink(target.clone()), 0o777)
+            }
+            Operation::CreateSubvolume { dir, name } => {
+                let made = self.create(*dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
+                if let Outcome::Made(id) = made {
+                    self.node_mut(id).subvolume = id;
+                    self.place(id, id);
+                }
+                Ok(made)
+            }
+            Operation::Tmpfile { dir } => self.tmpfile(*dir),
+            Operation::Unlink { dir, name } => self.remove(*dir, name, false),
+            Operation::Rmdir { dir, name } => self.remove(*dir, name, true),
+            Operation::Link { target, dir, name } => self.link(*target, *dir, name),
+            Operation::Rename { from, name, to, new_name, mode } => {
+                self.rename(*from, name, *to, new_name, *mode)
+            }
+            Operation::Open { inode } => {
+                self.node(*inode)?;
+                self.node_mut(*inode).opens += 1;
+                Ok(Outcome::Done)
+            }
+            Operation::Close { inode } => {
+                self.node_mut(*inode).opens -= 1;
+                self.drop_if_unused(*inode);
+                Ok(Outcome::Done)
+            }
+            Operation::Write { inode, offset, len, seed } => self.write(*inode, *offset, *len, *seed),
+            Operation::Read { inode, offset, len } => self.read(*inode, *offset, *len),
+            Operation::Truncate { inode, size } => self.truncate(*inode, *size),
+            Operation::SetXattr { inode, name, value, mode } => self.set_xattr(*inode, name, value, *mode),
+            Operation::RemoveXattr { inode, name } => self.remove_xattr(*inode, name),
+            Operation::Chmod { inode, mode } => {
+                self.node(*inode)?;
+                self.node_mut(*inode).mode = mode & 0o7777;
+                Ok(Outcome::Done)
+            }
+            Operation::Chown { inode, uid, gid } => {
+                self.node(*inode)?;
+                let node = self.node_mut(*inode);
+                (node.uid, node.gid) = (*uid, *gid);
+                Ok(Outcome::Done)
+            }
+            Operation::Sync => Ok(Outcome::Done),
+        }
+    }
+
+    fn create(&mut self, dir: u64, name: &[u8], content: Content, mode: u32) -> Done {
+        check_name(name, true)?;
+        let names = self.names(dir)?;
+        if self.node(dir)?.nlink == 0 {
+            return Err(ErrorKind::NotFound);
+        }
+        if names.contains_key(name) {
+            return Err(ErrorKind::AlreadyExists);
+        }
+        let node = self.inheriting(dir, Node::new(content, self.node(dir)?.subvolume, dir, mode));
+        let id = self.add(node);
+        self.names_mut(dir).insert(name.to_vec(), id);
+        Ok(Outcome::Made(id))
+    }
+
+    /// What a set-group-id directory hands down.
+    fn inheriting(&self, dir: u64, mut node: Node) -> Node {
+        let dir = &self.nodes[&dir];
+        if dir.mode & 0o2000 != 0 {
+            node.gid = dir.gid;
+            if let Content::Directory(_) = node.content {
+                node.mode |= 0o2000;
+            }
+        }
+        node
+    }
+
+    fn tmpfile(&mut self, dir: u64) -> Done {
+        self.names(dir)?;
+        let subvolume = self.node(dir)?.subvolume;
+        let mut node = self.inheriting(dir, Node::new(Content::File(Arc::default()), subvolume, dir, 0o600));
+        (node.nlink, node.opens, node.linkable) = (0, 1, true);
+        Ok(Outcome::Made(self.add(node)))
+    }
+
+    fn drop_if_unused(&mut self, id: u64) {
+        let node = &self.nodes[&id];
+        if node.nlink == 0 && node.opens == 0 {
+            self.nodes.remove(&id);
+        }
+    }
+
+    fn lose_name(&mut self, id: u64) {
+        let node = self.node_mut(id);
+        node.nlink -= 1;
+        if node.nlink == 0 {
+            node.linkable = false;
+        }
+        self.drop_if_unused(id);
+    }
+
+    fn is_subvolume(&self, id: u64) -> bool {
+        self.nodes[&id].subvolume == id && id != ROOT
+    }
+
+    fn remove(&mut self, dir: u64, name: &[u8], directory: bool) -> Done {
+        check_name(name, false)?;
+        let id = *self.names(dir)?.get(name).ok_or(ErrorKind::NotFound)?;
+        match (&self.nodes[&id].content, directory) {
+            (Content::Directory(_), false) => return Err(ErrorKind::IsADirectory),
+            (Content::Directory(names), true) if !names.is_empty() => {
+                return Err(ErrorKind::DirectoryNotEmpty);
+            }
+            (Content::Directory(_), true) | (_, false) => {}
+            (_, true) => return Err(ErrorKind::NotADirectory),
+        }
+        self.names_mut(dir).remove(name);
+        self.lose_name(id);
+        Ok(Outcome::Done)
+    }
+
+    fn link(&mut self, target: u64, dir: u64, name: &[u8]) -> Done {
+        check_name(name, true)?;
+        self.check_same_subvolume(dir, target)?;
+        if self.names(dir)?.contains_key(name) {
+            return Err(ErrorKind::AlreadyExists);
+        }
+        let node = self.node(target)?;
+        if matches!(node.content, Content::Directory(_)) {
+            return Err(ErrorKind::PermissionDenied);
+        }
+        if node.nlink == 0 && !node.linkable {
+            return Err(ErrorKind::NotFound);
+        }
+        let node = self.node_mut(target);
+        node.nlink += 1;
+        node.linkable = false;
+        self.names_mut(dir).insert(name.to_vec(), target);
+        Ok(Outcome::Done)
+    }
+
+    /// Both must exist and lie in one subvolume.
+    fn check_same_subvolume(&self, a: u64, b: u64) -> Result<(), ErrorKind> {
+        let of = |id| self.subvolumes.get(&id).copied().unwrap_or(ROOT);
+        if of(a) != of(b) {
+            return Err(ErrorKind::CrossDevice);
+        }
+        self.node(a).and(self.node(b)).map(drop)
+    }
+
+    fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> Done {
+        check_name(name, false)?;
+        check_name(new_name, false)?;
+        self.check_same_subvolume(from, to)?;
+        let (old_names, new_names) = (self.names(from)?, self.names(to)?);
+        let id = *old_names.get(name).ok_or(ErrorKind::NotFound)?;
+        let other = new_names.get(new_name).copied();
+        match (other, mode) {
+            (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists),
+            (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound),
+            (Some(other), _) if other == id => return Ok(Outcome::Done),
+            _ => {}
+        }
+        if other.is_some_and(|other| self.is_subvolume(other)) {
+            return Err(ErrorKind::Unsupported);
+        }
+        self.check_not_inside(to, id, from != to)?;
+        let is_dir = |id: u64| matches!(self.nodes[&id].content, Content::Directory(_));
+        if mode == RenameMode::Exchange {
+            let other = other.expect("looked at above");
+            self.check_not_inside(from, other, from != to)?;
+            if self.is_subvolume(id) {
+                return Err(ErrorKind::Unsupported);
+            }
+            self.put(from, name, other);
+            self.put(to, new_name, id);
+            return Ok(Outcome::Done);
+        }
+        if let Some(other) = other {
+            if self.check_not_inside(from, other, from != to).is_err() {
+                return Err(ErrorKind::DirectoryNotEmpty);
+            }
+            match (is_dir(id), is_dir(other)) {
+                (true, false) => return Err(ErrorKind::NotADirectory),
+                (false, true) => return Err(ErrorKind::IsADirectory),
+                (true, true) if !self.names(other)?.is_empty() => return Err(ErrorKind::DirectoryNotEmpty),
+                _ => {}
+            }
+        }
+        self.names_mut(from).remove(name);
+        self.put(to, new_name, id);
+        if let Some(other) = other {
+            self.lose_name(other);
+        }
+        if mode == RenameMode::Whiteout {
+            let subvolume = self.nodes[&from].subvolume;
+            let whiteout = self.add(Node::new(Content::Special(FileType::CharDevice), subvolume, from, 0));
+            self.names_mut(from).insert(name.to_vec(), whiteout);
+            return Ok(Outcome::Made(whiteout));
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn put(&mut self, dir: u64, name: &[u8], id: u64) {
+        self.names_mut(dir).insert(name.to_vec(), id);
+        self.node_mut(id).parent = dir;
+    }
+
+    /// A directory does not move below itself.
+    fn check_not_inside(&self, dir: u64, moved: u64, moves: bool) -> Result<(), ErrorKind> {
+        if !moves || !matches!(self.nodes[&moved].content, Content::Directory(_)) {
+            return Ok(());
+        }
+        let mut at = dir;
+        loop {
+            if at == moved {
+                return Err(ErrorKind::InvalidInput);
+            }
+            if at == ROOT {
+                return Ok(());
+            }
+            at = self.nodes[&at].parent;
+        }
+    }
+
+    fn file(&self, id: u64) -> Result<&Arc<Vec<u8>>, ErrorKind> {
+        match &self.node(id)?.content {
+            Content::File(data) => Ok(data),
+            Content::Directory(_) => Err(ErrorKind::IsADirectory),
+            _ => Err(ErrorKind::InvalidInput),
+        }
+    }
+
+    fn file_mut(&mut self, id: u64) -> &mut Vec<u8> {
+        match &mut self.node_mut(id).content {
+            Content::File(data) => Arc::make_mut(data),
+            _ => unreachable!("the caller looked"),
+        }
+    }
+
+    fn write(&mut self, id: u64, offset: u64, len: usize, seed: u64) -> Done {
+        self.file(id)?;
+        if len == 0 {
+            return Ok(Outcome::Count(0));
+        }
+        let data = crate::operation::content(len, seed);
+        let at = usize::try_from(offset).expect("tests write small files");
+        let file = self.file_mut(id);
+        file.resize(file.len().max(at + len), 0);
+        file[at..at + len].copy_from_slice(&data);
+        Ok(Outcome::Count(len))
+    }
+
+    fn read(&self, id: u64, offset: u64, len: usize) -> Done {
+        let data = self.file(id)?;
+        let start = usize::try_from(offset).expect("tests read small files").min(data.len());
+        let end = (start + len).min(data.len());
+        Ok(Outcome::Data(data[start..end].to_vec()))
+    }
+
+    fn truncate(&mut self, id: u64, size: u64) -> Done {
+        self.file(id)?;
+        self.file_mut(id).resize(usize::try_from(size).expect("small"), 0);
+        Ok(Outcome::Done)
+    }
+
+    fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
+        let known = [&b"user."[..], b"trusted."];
+        if !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
+            return Err(ErrorKind::Unsupported);
+        }
+        let here = self.node(id)?.xattrs.contains_key(name);
+        match mode {
+            XattrMode::Create if here => Err(ErrorKind::AlreadyExists),
+            XattrMode::Replace if !here => Err(ErrorKind::NoAttribute),
+            _ => {
+                self.node_mut(id).xattrs.insert(name.to_vec(), value.to_vec());
+                Ok(Outcome::Done)
+            }
+        }
+    }
+
+    fn remove_xattr(&mut self, id: u64, name: &[u8]) -> Done {
+        self.node(id)?;
+        match self.node_mut(id).xattrs.remove(name) {
+            Some(_) => Ok(Outcome::Done),
+            None => Err(ErrorKind::NoAttribute),
+        }
+    }
+
+    /// What a walk must find.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let firsts = self.paths();
+        for (path, id) in self.all_paths() {
+            let entry = self.entry(&self.nodes[&id], &firsts[&id]);
+            snapshot.entries.insert(path, entry);
+        }
+        snapshot
+    }
+
+    fn entry(&self, node: &Node, first: &[u8]) -> Entry {
+        let (size, content) = match &node.content {
+            Content::Directory(names) => (names.keys().map(|name| name.len() as u64 * 2).sum(), 0),
+            Content::File(data) => (data.len() as u64, hash_of(&[data])),
+            Content::Symlink(target) => (target.len() as u64, hash_of(&[target])),
+            Content::Special(_) => (0, 0),
+        };
+        Entry {
+            kind: node.kind(),
+            mode: node.mode,
+            uid: node.uid,
+            gid: node.gid,
+            nlink: node.nlink,
+            size,
+            content,
+            xattrs: node.xattrs.clone(),
+            first: first.to_vec(),
+        }
+    }
+
+    fn all_paths(&self) -> BTreeMap<Vec<u8>, u64> {
+        let mut paths = BTreeMap::new();
+        let mut left = vec![(Vec::new(), ROOT)];
+        while let Some((path, id)) = left.pop() {
+            if let Content::Directory(names) = &self.nodes[&id].content {
+                left.extend(names.iter().map(|(name, child)| (join(&path, name), *child)));
+            }
+            paths.insert(path, id);
+        }
+        paths
+    }
+
+    /// The first path of every inode that has one.
+    pub(crate) fn paths(&self) -> BTreeMap<u64, Vec<u8>> {
+        let mut firsts = BTreeMap::new();
+        for (path, id) in self.all_paths() {
+            firsts.entry(id).or_insert(path);
+        }
+        firsts
+    }
+}

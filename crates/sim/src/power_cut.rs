@@ -1,0 +1,252 @@
+//! What a power cut can leave on a device, made from the log of its writes and flushes.
+//!
+//! # What is possible
+//! The log falls into epochs, each ended by a flush. When the power fails in an epoch, everything of the epochs
+//! before is on the platter (sheet 4), and of the writes begun in this one any part: none, all, some, in any order,
+//! and one that was cut off in sectors of 512 bytes or in pages (sheet 5). Only a superblock copy is whole or not
+//! there (sheet 6); torn ones are a [`Class`] of their own, which promises less.
+//!
+//! # Invariants
+//! - CUT-1: whatever is made lies within the sheet: it follows from the log, a position and a choice of writes.
+//! - CUT-2: the same seed makes the same states in the same order.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use creamery_testkit::Random;
+
+use crate::device::Event;
+use crate::image::{Image, PAGE, Page};
+
+/// How a state comes about.
+///
+/// ```
+/// assert_eq!(creamery_sim::Class::ALL.len(), 8);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Class {
+    /// Everything up to a flush, and the flush.
+    Boundary,
+    /// Everything up to some write, in order.
+    Prefix,
+    /// An epoch without one of its writes.
+    DroppedOne,
+    /// Any of the writes of an epoch up to some write.
+    Subset,
+    /// Any of them in any order.
+    Reordered,
+    /// One of them cut off in sectors of 512 bytes.
+    Torn512,
+    /// One of them cut off in pages of 4096 bytes.
+    Torn4096,
+    /// A superblock copy cut off in sectors, against the sheet.
+    TornSuperblock,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Boundary,
+        Self::Prefix,
+        Self::DroppedOne,
+        Self::Subset,
+        Self::Reordered,
+        Self::Torn512,
+        Self::Torn4096,
+        Self::TornSuperblock,
+    ];
+}
+
+/// One state.
+///
+/// ```
+/// fn is_plain(state: &creamery_sim::CutState) -> bool {
+///     state.class == creamery_sim::Class::Boundary
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct CutState {
+    /// What the device holds.
+    pub image: Image,
+    /// Writes and flushes of the log that had begun.
+    pub position: usize,
+    /// How it comes about.
+    pub class: Class,
+    /// That in words.
+    pub story: String,
+}
+
+/// A log, ready for making states.
+///
+/// ```no_run
+/// # fn example(mut cut: creamery_sim::PowerCut) {
+/// while let Some(state) = cut.next_state() {
+///     println!("{}", state.story);
+/// }
+/// # }
+/// ```
+pub struct PowerCut {
+    events: Vec<Event>,
+    /// Positions of the writes of each epoch, and what is on the platter when it begins.
+    epochs: Vec<(Range<usize>, Image)>,
+    random: Random,
+    seen: HashSet<u64>,
+    boundaries: usize,
+    torn_superblocks: bool,
+}
+
+/// Tries without a state that was not seen before, after which there are no more.
+const TRIES_MAX: usize = 2000;
+
+impl PowerCut {
+    /// States of a device that held `base` before `events`. Torn superblocks only where that is said.
+    pub(crate) fn new(base: Image, events: Vec<Event>, seed: u64, torn_superblocks: bool) -> Self {
+        let mut epochs = Vec::new();
+        let (mut platter, mut start) = (base, 0);
+        let ends = (0..events.len()).filter(|&at| matches!(events[at], Event::Flush));
+        for end in ends.chain([events.len()]) {
+            let before = platter.clone();
+            events[start..end].iter().for_each(|event| apply(&mut platter, event));
+            epochs.push((start..end, before));
+            start = end + 1;
+        }
+        Self {
+            events,
+            epochs,
+            random: Random::new(seed),
+            seen: HashSet::new(),
+            boundaries: 0,
+            torn_superblocks,
+        }
+    }
+
+    /// Distinct states made so far.
+    #[must_use]
+    pub fn distinct(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// The next state that was not there before: first all boundaries, then a choice from the other classes. None
+    /// when no new ones are found.
+    pub fn next_state(&mut self) -> Option<CutState> {
+        while self.boundaries < self.epochs.len() {
+            let (range, platter) = self.epochs[self.boundaries].clone();
+            self.boundaries += 1;
+            let state = self.state(platter, range.start, Class::Boundary, String::new());
+            if self.seen.insert(state.image.hash()) {
+                return Some(state);
+            }
+        }
+        for _ in 0..TRIES_MAX {
+            if let Some(state) = self.choose()
+                && self.seen.insert(state.image.hash())
+            {
+                return Some(state);
+            }
+        }
+        None
+    }
+
+    /// A state after the whole log: any of the writes of the last epoch, none of them the first time.
+    pub(crate) fn next_at_end(&mut self) -> Option<Image> {
+        let (range, platter) = self.epochs.last()?.clone();
+        let odds = [0, 1, 3, 6];
+        for tried in 0..odds.len() {
+            let mut image = platter.clone();
+            for at in range.clone() {
+                if self.random.below(8) < odds[tried] {
+                    apply(&mut image, &self.events[at]);
+                }
+            }
+            if self.seen.insert(image.hash()) {
+                return Some(image);
+            }
+        }
+        None
+    }
+
+    fn state(&self, image: Image, position: usize, class: Class, more: String) -> CutState {
+        let story = format!("{class:?} at {position} of {}{more}", self.events.len());
+        CutState { image, position, class, story }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.random.below(bound as u64)).expect("below a usize")
+    }
+
+    fn choose(&mut self) -> Option<CutState> {
+        let number = self.below(self.epochs.len());
+        let (range, mut image) = self.epochs[number].clone();
+        if range.is_empty() {
+            return None;
+        }
+        let classes = if self.torn_superblocks { 7 } else { 6 };
+        let class = Class::ALL[1 + self.below(classes)];
+        let position = match class {
+            Class::DroppedOne => range.end,
+            _ => range.start + 1 + self.below(range.len()),
+        };
+        let mut begun: Vec<usize> = (range.start..position).collect();
+        let mut more = String::new();
+        match class {
+            Class::Boundary | Class::Prefix => {}
+            Class::DroppedOne => {
+                let dropped = begun.remove(self.below(range.len()));
+                more = format!(" without {dropped}");
+            }
+            Class::Subset | Class::Reordered => {
+                let odds = 1 + self.below(7);
+                begun.retain(|_| self.random.below(8) < odds as u64);
+                if class == Class::Reordered {
+                    self.random.shuffle(&mut begun);
+                }
+                more = format!(": {begun:?}");
+            }
+            Class::Torn512 | Class::Torn4096 | Class::TornSuperblock => {
+                let wanted =
+                    |at: &usize| self.events[*at].is_superblock() == (class == Class::TornSuperblock);
+                let torn: Vec<usize> = begun.iter().copied().filter(wanted).collect();
+                if torn.is_empty() {
+                    return None;
+                }
+                let torn = torn[self.below(torn.len())];
+                let others = self.random.below(2) == 0;
+                begun.retain(|&at| at != torn && (others || at < torn));
+                let unit = if class == Class::Torn4096 { PAGE } else { 512 };
+                let torn_event = self.events[torn].clone();
+                begun.iter().filter(|&&at| at < torn).for_each(|&at| apply(&mut image, &self.events[at]));
+                begun.retain(|&at| at > torn);
+                tear(&mut image, &torn_event, unit, &mut self.random);
+                more = format!(": {torn} torn, later ones {}", if others { "whole" } else { "lost" });
+            }
+        }
+        begun.iter().for_each(|&at| apply(&mut image, &self.events[at]));
+        Some(self.state(image, position, class, more))
+    }
+}
+
+fn apply(image: &mut Image, event: &Event) {
+    if let Event::Write { first, pages } = event {
+        for (number, page) in (*first..).zip(pages) {
+            image.put(number, page.clone());
+        }
+    }
+}
+
+/// Puts some of the units of a write in place.
+fn tear(image: &mut Image, event: &Event, unit: usize, random: &mut Random) {
+    let Event::Write { first, pages } = event else { return };
+    let bytes: Vec<u8> = pages.iter().flat_map(|page: &std::sync::Arc<Page>| *page.bytes()).collect();
+    let cut = random.below((bytes.len() / unit) as u64 + 1);
+    let way = random.below(3);
+    for (number, part) in (0..).zip(bytes.chunks(unit)) {
+        let lands = match way {
+            0 => number < cut,
+            1 => number >= cut,
+            _ => random.below(2) == 0,
+        };
+        if lands {
+            image.write(first * PAGE as u64 + number * unit as u64, part);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Random sequences of operations, held against the model.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use creamery_base::ErrorKind;
+
+use crate::device::SimDevice;
+use crate::driver::Driver;
+use crate::fresh::{MadeBy, fresh_image};
+use crate::image::Image;
+use crate::operation::{Generator, Operation, Taste};
+
+/// Operations between two commits, about.
+const PER_COMMIT: u64 = 60;
+/// Operations between two comparisons of everything.
+const PER_COMPARE: u64 = 250;
+/// Operations between two restarts.
+const PER_RESTART: u64 = 1000;
+
+/// Runs `count` operations that follow from `seed`, compares all results, everything now and then, and everything
+/// after a last restart. Returns the image.
+///
+/// # Errors
+/// Where engine and model differ, with the seed and the number of the operation.
+pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<Image> {
+    let (image, refused) = random_run_on(seed, count, made_by, taste)?;
+    ensure!(refused == 0, "seed {seed}: no space for {refused} operations");
+    Ok(image)
+}
+
+/// The same on a device that may be full: an operation may find no space, and then has changed nothing. Returns how
+/// many did.
+///
+/// # Errors
+/// As [`random_run`].
+pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(Image, u64)> {
+    let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
+    let mut driver = Driver::open_fresh(&device)?;
+    let mut generator = Generator::new(seed, taste);
+    let mut refused = 0;
+    for number in 0..count {
+        let place = || format!("seed {seed}, operation {number}");
+        let operation = match generator.random.below(PER_COMMIT) {
+            0 => Operation::Sync,
+            _ => generator.next(driver.model()),
+        };
+        if let Some(error) = driver.try_apply(&operation).with_context(place)? {
+            let fair = error.kind() == ErrorKind::NoSpace && operation != Operation::Sync;
+            ensure!(fair, "{}: {operation:?}: {error:?}", place());
+            refused += 1;
+        }
+        if number % PER_COMPARE == PER_COMPARE - 1 {
+            driver.compare().with_context(place)?;
+        }
+        if number % PER_RESTART == PER_RESTART - 1 {
+            driver = driver.restart(&device).with_context(place)?;
+        }
+    }
+    driver.restart(&device).with_context(|| format!("seed {seed}, the last restart"))?;
+    Ok((device.image(), refused))
+}

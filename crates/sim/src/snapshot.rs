@@ -1,0 +1,294 @@
+//! Everything that can be seen of a filesystem's files, as a value that can be compared.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::ControlFlow;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_base::{InodeId, TreeId, Wait};
+use creamery_fs::{FileType, Filesystem};
+
+/// How deep directories go in tests; more is a circle.
+const DEPTH_MAX: usize = 64;
+
+/// What one path shows.
+///
+/// ```
+/// use creamery_sim::Entry;
+/// fn is_empty(entry: &Entry) -> bool {
+///     entry.size == 0
+/// }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What it is.
+    pub kind: FileType,
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Names.
+    pub nlink: u32,
+    /// Bytes of data, of a target, or twice the bytes of a directory's names.
+    pub size: u64,
+    /// Hash of the data or target.
+    pub content: u64,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The first path of the same inode.
+    pub first: Vec<u8>,
+}
+
+/// All paths from the root of the default subvolume, with what they show.
+///
+/// ```
+/// let snapshot = creamery_sim::Snapshot::default();
+/// assert!(snapshot.entries.is_empty());
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshot {
+    /// By path; the root's is empty.
+    pub entries: BTreeMap<Vec<u8>, Entry>,
+}
+
+/// Hash of file content, as [`Entry::content`] holds it.
+pub(crate) fn hash_of(parts: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    parts.iter().for_each(|part| hasher.write(part));
+    hasher.finish()
+}
+
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}
+
+/// What a walk finds, and which inode each path is.
+pub(crate) struct Walked {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) ids: BTreeMap<Vec<u8>, InodeId>,
+    /// Contents by path, only when asked for.
+    pub(crate) contents: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+struct Walker<'a> {
+    fs: &'a Filesystem,
+    keep: bool,
+    found: Walked,
+}
+
+/// Walks everything, and allows inodes that no path leads to: they may be open.
+pub(crate) fn walk_only(fs: &Filesystem) -> Result<Snapshot> {
+    visit_all(fs, false).map(|found| found.snapshot)
+}
+
+/// Walks everything from the root of the default subvolume, by listing and by looking up, and reads all data.
+/// Nothing may be open: then nothing is there that no path leads to.
+pub(crate) fn walk(fs: &Filesystem, keep: bool) -> Result<Walked> {
+    let found = visit_all(fs, keep)?;
+    let subvolumes: BTreeSet<TreeId> = found.ids.values().map(|id| id.subvolume).collect();
+    subvolumes.into_iter().try_for_each(|id| check_inode_count(fs, id, &found))?;
+    Ok(found)
+}
+
+fn visit_all(fs: &Filesystem, keep: bool) -> Result<Walked> {
+    let found = Walked { snapshot: Snapshot::default(), ids: BTreeMap::new(), contents: BTreeMap::new() };
+    let mut walker = Walker { fs, keep, found };
+    let root = fs.root(fs.default_subvolume()).context("the root")?;
+    walker.visit(&mut Vec::new(), root, 0)?;
+    let mut firsts = HashMap::new();
+    for (path, id) in &walker.found.ids {
+        let first = firsts.entry(*id).or_insert(path);
+        walker.found.snapshot.entries.get_mut(path).expect("visited").first.clone_from(first);
+    }
+    Ok(walker.found)
+}
+
+impl Walker<'_> {
+    fn visit(&mut self, path: &mut Vec<u8>, id: InodeId, depth: usize) -> Result<()> {
+        let shown = || format!("/{}", String::from_utf8_lossy(path));
+        let entry = self.entry(path, id).with_context(shown)?;
+        ensure!(depth < DEPTH_MAX, "{} is too deep", shown());
+        let is_dir = entry.kind == FileType::Directory;
+        self.found.ids.insert(path.clone(), id);
+        self.found.snapshot.entries.insert(path.clone(), entry);
+        if !is_dir {
+            return Ok(());
+        }
+        let mut names = Vec::new();
+        let listed = self.fs.read_dir(id, 0, Wait::Yes, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push((entry.name.to_vec(), entry.id, entry.kind));
+            }
+            ControlFlow::Continue(())
+        });
+        listed.with_context(shown)?;
+        for (name, child, kind) in names {
+            let full = join(path, &name);
+            let shown = || format!("/{}", String::from_utf8_lossy(&full));
+            let found = self.fs.lookup(id, &name, Wait::Yes).with_context(shown)?;
+            ensure!(found == child, "{}: listed as {child}, looked up as {found}", shown());
+            self.visit(&mut full.clone(), child, depth + 1)?;
+            let visited = self.found.snapshot.entries[&full].kind;
+            ensure!(visited == kind, "{}: listed as {kind:?}, it is {visited:?}", shown());
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &[u8], id: InodeId) -> Result<Entry> {
+        let attributes = self.fs.stat(id, Wait::Yes)?;
+        let mut xattrs = BTreeMap::new();
+        for name in self.fs.list_xattrs(id, Wait::Yes)? {
+            let value = self.fs.get_xattr(id, &name, Wait::Yes)?;
+            ensure!(xattrs.insert(name, value).is_none(), "an attribute is listed twice");
+        }
+        let content = match attributes.kind {
+            FileType::File => {
+                let data = read_all(self.fs, id, attributes.size)?;
+                let hash = hash_of(&[&data]);
+                if self.keep {
+                    self.found.contents.insert(path.to_vec(), data);
+                }
+                hash
+            }
+            FileType::Symlink => {
+                let target = self.fs.read_link(id)?;
+                let hash = hash_of(&[&target]);
+                if self.keep {
+                    self.found.contents.insert(path.to_vec(), target);
+                }
+                hash
+            }
+            _ => 0,
+        };
+        Ok(Entry {
+            kind: attributes.kind,
+            mode: attributes.mode & 0o7777,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            nlink: attributes.nlink,
+            size: attributes.size,
+            content,
+            xattrs,
+            first: Vec::new(),
+        })
+    }
+}
+
+/// What can be seen of a damaged filesystem, and the errors met on the way. Links are not looked at.
+///
+/// # Errors
+/// When not even the root is there.
+pub fn walk_damaged(fs: &Filesystem) -> creamery_base::Result<(Snapshot, Vec<creamery_base::Error>)> {
+    let root = fs.root(fs.default_subvolume())?;
+    let found = Walked { snapshot: Snapshot::default(), ids: BTreeMap::new(), contents: BTreeMap::new() };
+    let mut walker = Walker { fs, keep: false, found };
+    let mut errors = Vec::new();
+    let mut left = vec![(Vec::new(), root)];
+    while let Some((path, id)) = left.pop() {
+        match walker.entry(&path, id) {
+            Ok(entry) => {
+                walker.found.snapshot.entries.insert(path.clone(), entry);
+            }
+            Err(error) => errors.push(into_engine_error(error)),
+        }
+        let listed = fs.read_dir(id, 0, Wait::Yes, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                left.push((join(&path, entry.name), entry.id));
+            }
+            ControlFlow::Continue(())
+        });
+        match listed {
+            Err(error) if error.kind() != creamery_base::ErrorKind::NotADirectory => errors.push(error),
+            _ => {}
+        }
+    }
+    Ok((walker.found.snapshot, errors))
+}
+
+fn into_engine_error(error: anyhow::Error) -> creamery_base::Error {
+    match error.downcast::<creamery_base::Error>() {
+        Ok(error) => error,
+        Err(other) => panic!("no error of the engine: {other:#}"),
+    }
+}
+
+fn read_all(fs: &Filesystem, id: InodeId, size: u64) -> Result<Vec<u8>> {
+    const SIZE_MAX: u64 = 64 << 20;
+    ensure!(size <= SIZE_MAX, "{size} bytes are more than any test writes");
+    let file = fs.open_file(id)?;
+    let mut data = vec![0; usize::try_from(size)? + 1];
+    let read = fs.read_at(&file, 0, &mut data, Wait::Yes)?;
+    ensure!(read as u64 == size, "{read} bytes can be read, the size is {size}");
+    data.truncate(read);
+    Ok(data)
+}
+
+/// Inodes that no path leads to must not be there, nor orphan items, once a subvolume is in use.
+fn check_inode_count(fs: &Filesystem, subvolume: TreeId, found: &Walked) -> Result<()> {
+    use creamery_format::{Key, KeyType};
+    let named: BTreeSet<_> =
+        found.ids.values().filter(|id| id.subvolume == subvolume).map(|id| id.ino).collect();
+    let tree = fs.engine().tree(subvolume)?;
+    let mut cursor = tree.cursor(&Key::new(0.into(), KeyType::new(0), 0), Wait::Yes)?;
+    let mut inodes = 0;
+    while let Some((key, _)) = cursor.item() {
+        if key.kind == KeyType::ORPHAN_ITEM {
+            bail!("subvolume {subvolume}: the orphan {} was left behind", key.offset);
+        }
+        if key.kind == KeyType::INODE_ITEM {
+            ensure!(
+                named.contains(&key.objectid),
+                "subvolume {subvolume}: no path leads to inode {}",
+                key.objectid
+            );
+            inodes += 1;
+        }
+        cursor.advance()?;
+    }
+    ensure!(inodes == named.len(), "subvolume {subvolume}: {inodes} inode items, {} inodes", named.len());
+    Ok(())
+}
+
+fn shown(entry: Option<&Entry>) -> String {
+    const LONGEST: usize = 400;
+    format!("{entry:?}").chars().take(LONGEST).collect()
+}
+
+impl Snapshot {
+    /// The same where every path is the first of its inode: for files without other names.
+    #[must_use]
+    pub fn with_firsts(mut self) -> Self {
+        self.entries.iter_mut().for_each(|(path, entry)| entry.first.clone_from(path));
+        self
+    }
+
+    /// Where `other` differs, in words; nothing when it does not.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<String> {
+        const SHOWN: usize = 5;
+        let mut text = String::new();
+        let mut count = 0;
+        let paths: BTreeSet<&Vec<u8>> = self.entries.keys().chain(other.entries.keys()).collect();
+        for path in paths {
+            let (mine, theirs) = (self.entries.get(path), other.entries.get(path));
+            if mine == theirs {
+                continue;
+            }
+            count += 1;
+            if count <= SHOWN {
+                let name = String::from_utf8_lossy(path);
+                let _ = match (mine, theirs) {
+                    (Some(_), None) => writeln!(text, "  /{name} is missing"),
+                    (None, Some(found)) => writeln!(text, "  /{name} should not be there: {found:?}"),
+                    _ => {
+                        writeln!(text, "  /{name}\n    wanted {}\n    found  {}", shown(mine), shown(theirs))
+                    }
+                };
+            }
+        }
+        (count > 0).then(|| format!("{count} differences:\n{text}"))
+    }
+}

@@ -1,0 +1,262 @@
+//! The work that is cut off: many commits that reach all that a commit can do.
+//!
+//! Random operations run throughout; at fixed commits something special happens, so that the history has leaf and
+//! root splits and merges, a new chunk and its removal, free space turning into bitmaps and back, and inodes that
+//! are open without a name. [`Features`] counts what came about, because a workload that misses its target tests
+//! nothing.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use creamery_base::{TreeId, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_fs::FileType;
+
+use crate::device::{Canary, Event, SimDevice};
+use crate::driver::Driver;
+use crate::image::Image;
+use crate::model::{Model, ROOT};
+use crate::operation::{Generator, Operation, Outcome, Taste};
+use crate::snapshot::Snapshot;
+
+/// A moment at which everything was durable.
+pub(crate) struct Commit {
+    /// What the files were, with nothing open.
+    pub(crate) model: Model,
+    pub(crate) snapshot: Snapshot,
+    /// The event that wrote its superblock; none for what was there at the start.
+    pub(crate) superblock: Option<usize>,
+    /// From this many events on it is durable for sure.
+    pub(crate) durable: usize,
+}
+
+impl Commit {
+    /// What was there at the start.
+    pub(crate) fn first(model: &Model) -> Self {
+        Self { snapshot: model.snapshot(), model: model.clone(), superblock: None, durable: 0 }
+    }
+}
+
+/// What a history has in it.
+///
+/// ```
+/// assert_eq!(creamery_sim::Features::default().commits, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// Commits.
+    pub commits: usize,
+    /// Most levels of the tree of files.
+    pub levels: u8,
+    /// Most bitmaps in the free space tree.
+    pub bitmaps: usize,
+    /// Chunks at the start, and most of them.
+    pub chunks: (usize, usize),
+    /// Most orphans in a commit.
+    pub orphans: usize,
+    /// Snapshots that shared blocks with others at the start.
+    pub snapshots: usize,
+}
+
+/// A recorded piece of work.
+pub struct History {
+    pub(crate) base: Image,
+    pub(crate) events: Vec<Event>,
+    pub(crate) commits: Vec<Commit>,
+    /// What came about.
+    pub features: Features,
+}
+
+/// Commits of a workload.
+const COMMITS: usize = 60;
+
+struct Recorder {
+    device: Arc<SimDevice>,
+    driver: Driver,
+    generator: Generator,
+    commits: Vec<Commit>,
+    features: Features,
+}
+
+/// Runs the workload of `seed` on a filesystem that holds `base`.
+///
+/// # Errors
+/// Where engine and model differ.
+pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History> {
+    let device = Arc::new(SimDevice::recording(base.clone(), canary));
+    let driver = Driver::open_foreign(&device)?;
+    let first = Commit::first(driver.model());
+    let taste = Taste { mistakes: 3, names: 60, write_max: 30_000, ..Taste::default() };
+    let mut recorder = Recorder {
+        device: Arc::clone(&device),
+        driver,
+        generator: Generator::new(seed, taste),
+        commits: vec![first],
+        features: Features::default(),
+    };
+    recorder.note_features()?;
+    recorder.features.chunks.0 = recorder.features.chunks.1;
+    for number in 0..COMMITS {
+        recorder.special(number).with_context(|| format!("seed {seed}, commit {number}"))?;
+        let count = 5 + recorder.generator.random.below(25);
+        for _ in 0..count {
+            let operation = recorder.generator.next(recorder.driver.model());
+            recorder.driver.apply(&operation).with_context(|| format!("seed {seed}, commit {number}"))?;
+        }
+        recorder.commit().with_context(|| format!("seed {seed}, commit {number}"))?;
+    }
+    let Recorder { driver, commits, features, .. } = recorder;
+    drop(driver);
+    Ok(History { base: base.clone(), events: device.take_log(), commits, features })
+}
+
+fn file(number: usize) -> Vec<u8> {
+    format!("one of many files {number:05}").into_bytes()
+}
+
+impl Recorder {
+    fn make(&mut self, dir: u64, name: &[u8], kind: FileType) -> Result<u64> {
+        let number =
+            self.driver.apply_for(&Operation::Create { dir, name: name.to_vec(), kind, mode: 0o640 })?;
+        match number {
+            Outcome::Made(number) => Ok(number),
+            other => anyhow::bail!("making something gave {other:?}"),
+        }
+    }
+
+    fn find(&self, dir: u64, name: &[u8]) -> Result<u64> {
+        let names = self.driver.model().names(dir).map_err(|kind| anyhow::anyhow!("{kind:?}"))?;
+        names.get(name).copied().context("a name that was made")
+    }
+
+    fn write(&mut self, inode: u64, offset: u64, len: usize) -> Result<()> {
+        let seed = self.generator.random.next_u64();
+        self.driver.apply(&Operation::Write { inode, offset, len, seed })
+    }
+
+    /// What happens at some commits only. The names are none that the generator uses.
+    fn special(&mut self, number: usize) -> Result<()> {
+        match number {
+            5 => {
+                let dir = self.make(ROOT, b"many", FileType::Directory)?;
+                (0..1000).try_for_each(|each| self.make(dir, &file(each), FileType::File).map(drop))
+            }
+            8 => {
+                let dir = self.find(ROOT, b"many")?;
+                for each in 990..1000 {
+                    let inode = self.find(dir, &file(each))?;
+                    self.write(inode, 0, 9000)?;
+                    self.driver.apply(&Operation::Open { inode })?;
+                    self.driver.apply(&Operation::Unlink { dir, name: file(each) })?;
+                }
+                Ok(())
+            }
+            20 => {
+                let inode = self.make(ROOT, b"large", FileType::File)?;
+                (0..9).try_for_each(|mib| self.write(inode, mib << 20, 1 << 20))
+            }
+            26 => {
+                let inode = self.find(ROOT, b"large")?;
+                self.driver.apply(&Operation::Truncate { inode, size: 100_001 })
+            }
+            30 => self.driver.apply(&Operation::Unlink { dir: ROOT, name: b"large".to_vec() }),
+            33 => {
+                let dir = self.make(ROOT, b"small", FileType::Directory)?;
+                for each in 0..80 {
+                    let inode = self.make(dir, &file(each), FileType::File)?;
+                    self.write(inode, 0, 4096 + each % 3 * 4096)?;
+                }
+                Ok(())
+            }
+            35 => {
+                let dir = self.find(ROOT, b"small")?;
+                (0..80)
+                    .step_by(2)
+                    .try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
+            }
+            42 => {
+                let dir = self.find(ROOT, b"many")?;
+                (0..900).try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
+            }
+            46 => {
+                let dir = self.find(ROOT, b"small")?;
+                (1..80)
+                    .step_by(2)
+                    .try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        let before = self.device.log_len();
+        self.driver.apply(&Operation::Sync)?;
+        let (superblock, supers) = self.device.superblock_since(before);
+        ensure!(supers <= 1, "one commit wrote {supers} superblocks");
+        let mut model = self.driver.model().clone();
+        model.restart();
+        let snapshot = model.snapshot();
+        match superblock {
+            Some(_) => {
+                let durable = self.device.log_len();
+                self.commits.push(Commit { model, snapshot, superblock, durable });
+                self.features.commits += 1;
+            }
+            None => {
+                let same = self.commits.last().is_some_and(|last| last.snapshot == snapshot);
+                ensure!(same, "a commit with changes wrote no superblock");
+            }
+        }
+        self.note_features()
+    }
+
+    fn note_features(&mut self) -> Result<()> {
+        let engine = self.driver.filesystem().engine();
+        let files = engine.tree(TreeId::FS)?;
+        let features = &mut self.features;
+        features.levels = features.levels.max(files.root_pointer()?.level + 1);
+        features.chunks.1 = features.chunks.1.max(engine.volume().chunks().len());
+        let count = |tree: TreeId, kind: KeyType| -> Result<usize> {
+            let tree = engine.tree(tree)?;
+            let mut cursor = tree.cursor(&Key::new(0.into(), KeyType::new(0), 0), Wait::Yes)?;
+            let mut found = 0;
+            while let Some((key, _)) = cursor.item() {
+                found += usize::from(key.kind == kind);
+                cursor.advance()?;
+            }
+            Ok(found)
+        };
+        features.bitmaps = features.bitmaps.max(count(TreeId::FREE_SPACE, KeyType::FREE_SPACE_BITMAP)?);
+        features.orphans = features.orphans.max(count(TreeId::FS, KeyType::ORPHAN_ITEM)?);
+        features.snapshots = features.snapshots.max(snapshots(engine)?);
+        Ok(())
+    }
+}
+
+/// Root items of snapshots: those have the transaction that made them in their key.
+fn snapshots(engine: &creamery_txn::Engine) -> Result<usize> {
+    let tree = engine.tree(TreeId::ROOT)?;
+    let mut cursor = tree.cursor(&Key::new(256.into(), KeyType::new(0), 0), Wait::Yes)?;
+    let mut found = 0;
+    while let Some((key, _)) = cursor.item() {
+        found += usize::from(key.kind == KeyType::ROOT_ITEM && key.offset != 0);
+        cursor.advance()?;
+    }
+    Ok(found)
+}
+
+impl History {
+    /// The commits that a device may show after the power failed when `position` events had begun: the last one
+    /// that was durable, and one on the way.
+    pub(crate) fn legal(&self, position: usize) -> &[Commit] {
+        let begun = |commit: &Commit| commit.superblock.is_none_or(|at| at < position);
+        let flushed = |commit: &Commit| {
+            let Some(at) = commit.superblock else { return true };
+            let flush = self.events[at..].iter().position(|event| matches!(event, Event::Flush));
+            flush.is_some_and(|after| at + after < position) || commit.durable <= position
+        };
+        let newest = self.commits.iter().rposition(begun).unwrap_or(0);
+        let oldest = self.commits.iter().rposition(flushed).unwrap_or(0);
+        &self.commits[oldest..=newest.max(oldest)]
+    }
+}

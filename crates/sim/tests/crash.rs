@@ -1,0 +1,39 @@
+//! A few hundred power cuts in every kind of image; `cargo xtask crash` does thousands.
+
+use creamery_sim::{Canary, MadeBy, crash, fresh_image, record};
+
+fn survive(made_by: &MadeBy, seed: u64, states: usize) {
+    let history = record(&fresh_image(made_by).expect("an image"), seed, None).expect("the workload runs");
+    let features = history.features;
+    assert!(features.commits >= 50, "{features:?}");
+    assert!(features.levels >= 2 && features.bitmaps > 0 && features.orphans > 0, "{features:?}");
+    assert!(features.chunks.1 > features.chunks.0, "{features:?}");
+    match crash(&history, seed, states, &mut |_| Ok(())) {
+        Ok(report) => {
+            println!("{features:?}\n{report}");
+            assert_eq!(report.states(), states);
+            assert!(report.last > 0 && report.in_flight > 0, "{report}");
+        }
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+#[test]
+fn what_was_committed_survives_every_power_cut() {
+    survive(&MadeBy::default(), 1, 400);
+}
+
+#[test]
+fn what_was_committed_survives_every_power_cut_in_deep_trees() {
+    survive(&MadeBy { node_size: 4096, ..MadeBy::default() }, 2, 300);
+}
+
+#[test]
+fn a_device_that_ignores_a_flush_is_noticed() {
+    for canary in [Canary::NoFlushBeforeSuperblock, Canary::NoFlushAfterSuperblock] {
+        let base = fresh_image(&MadeBy::default()).expect("an image");
+        let history = record(&base, 3, Some(canary)).expect("the workload notices nothing");
+        let error = crash(&history, 3, 1000, &mut |_| Ok(())).expect_err("a broken promise");
+        println!("{canary:?}: {error:#}");
+    }
+}

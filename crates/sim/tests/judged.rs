@@ -1,0 +1,70 @@
+//! A sample of the states that power cuts leave, and the outcome of random work, before judges that are not ours.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use creamery_sim::{
+    MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, mount_survivor, random_run,
+    record,
+};
+use creamery_testkit::Judge;
+use creamery_testkit::harness::{Bench, Case};
+
+/// States that are tried, and how many of them are judged: one in so many.
+const STATES: usize = 200;
+const ONE_IN: usize = 12;
+
+fn sampled(bench: &Bench, made_by: &MadeBy, seed: u64, mounted: bool) -> Result<()> {
+    let history = record(&fresh_image(made_by)?, seed, None)?;
+    let mut number = 0;
+    crash(&history, seed, STATES, &mut |survivor| {
+        number += 1;
+        if number % ONE_IN != 0 {
+            return Ok(());
+        }
+        if !mounted {
+            return check_survivor(survivor, &bench.scratch);
+        }
+        mount_survivor(survivor, &bench.scratch)
+    })?;
+    ensure!(number == STATES, "{number} states");
+    Ok(())
+}
+
+fn shared_blocks(bench: &Bench) -> Result<()> {
+    let image = kernel_image(&bench.scratch)?;
+    let history = record(&image, 31, None)?;
+    ensure!(history.features.snapshots >= 2, "{:?}", history.features);
+    let mut number = 0;
+    crash(&history, 31, STATES, &mut |survivor| {
+        number += 1;
+        if number % ONE_IN != 0 {
+            return Ok(());
+        }
+        check_survivor(survivor, &bench.scratch)
+    })?;
+    Ok(())
+}
+
+fn random_work(bench: &Bench) -> Result<()> {
+    for seed in 100..106 {
+        let node_size = if seed % 2 == 0 { 4096 } else { 16384 };
+        let image = random_run(seed, 3000, &MadeBy { node_size, ..MadeBy::default() }, Taste::default())?;
+        check_image(&image, &bench.scratch)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let progs = [Judge::BtrfsProgs];
+    let kernel = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+    let deep = MadeBy { node_size: 4096, ..MadeBy::default() };
+    creamery_testkit::harness::main(vec![
+        Case::new("power_cut/btrfs_check", &progs, |bench| sampled(bench, &MadeBy::default(), 11, false)),
+        Case::new("power_cut/btrfs_check_deep", &progs, move |bench| sampled(bench, &deep, 12, false)),
+        Case::new("power_cut/kernel", &kernel, |bench| sampled(bench, &MadeBy::default(), 13, true)),
+        Case::new("power_cut/kernel_deep", &kernel, move |bench| sampled(bench, &deep, 14, true)),
+        Case::new("power_cut/shared_blocks", &kernel, shared_blocks),
+        Case::new("random_work/btrfs_check", &progs, random_work),
+    ])
+}

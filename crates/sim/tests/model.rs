@@ -1,0 +1,30 @@
+//! Random operations of the library against a model in memory: results, kinds of error, and everything there is.
+
+use creamery_sim::{MadeBy, Taste, random_run};
+
+fn run(seed: u64, count: u64, node_size: u32) {
+    let made_by = MadeBy { node_size, ..MadeBy::default() };
+    if let Err(error) = random_run(seed, count, &made_by, Taste::default()) {
+        panic!("replay with seed {seed}, {count} operations, node size {node_size}: {error:#}");
+    }
+}
+
+#[test]
+fn stored_seeds_agree_with_the_model() {
+    for seed in [1, 2, 3] {
+        run(seed, 4000, 16384);
+    }
+}
+
+#[test]
+fn stored_seeds_agree_with_the_model_in_deep_trees() {
+    for seed in [4, 5] {
+        run(seed, 4000, 4096);
+    }
+}
+
+#[test]
+fn a_fresh_seed_agrees_with_the_model() {
+    use std::hash::{BuildHasher, RandomState};
+    run(RandomState::new().hash_one(0), 4000, 16384);
+}
