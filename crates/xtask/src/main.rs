@@ -11,6 +11,7 @@ mod crash;
 mod demo;
 mod install;
 mod licences;
+mod suites;
 mod test;
 mod tidy;
 mod workspace;
@@ -27,6 +28,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the table of what works into README.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
+  pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
+  fsx              random reads and writes of one file on the mount, three seeds (cargo installs it)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)";
 
@@ -50,6 +53,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_readme(),
         ["crash", options @ ..] => crash::crash(options),
+        ["pjdfstest"] => suites::pjdfstest(),
+        ["fsx"] => suites::fsx(),
         ["bench", "image", options @ ..] => bench::image(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
         [] | ["help" | "--help" | "-h"] => {
