@@ -34,6 +34,12 @@ impl Failure {
         self
     }
 
+    /// With this exit status instead of 1.
+    pub(crate) fn status(mut self, status: u8) -> Self {
+        self.status = status;
+        self
+    }
+
     /// Prints the line; gives the exit status. A reader that went away (`| head`) is no failure worth a word.
     pub(crate) fn report(&self) -> ExitCode {
         if is_broken_pipe(&self.error) {

@@ -55,6 +55,7 @@
 //! # Ok::<(), creamery::Error>(())
 //! ```
 
+pub mod check;
 mod copy;
 mod copy_out;
 mod file;

@@ -2,6 +2,7 @@
 
 pub(crate) mod cat;
 pub(crate) mod change;
+pub(crate) mod check;
 pub(crate) mod cp;
 pub(crate) mod df;
 pub(crate) mod inspect;

@@ -1,0 +1,88 @@
+//! `creamery check`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use creamery::check::{CheckOptions, Progress, Report, check, exit_status};
+use indicatif::ProgressBar;
+
+use crate::failure::Failure;
+use crate::output::{Output, writing};
+
+/// Verify a filesystem without writing to it.
+///
+/// Every finding has a permanent number; docs/findings.md says what each means. The exit
+/// status is that of fsck(8): 0 without errors, 4 with errors, 8 when it could not check.
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct CheckArgs {
+    /// The image or device; all of them when the filesystem has several.
+    #[arg(value_name = "IMAGE", required = true)]
+    images: Vec<PathBuf>,
+
+    /// Read all data and compare it with its checksums.
+    #[arg(long)]
+    check_data_csum: bool,
+
+    /// One JSON object.
+    #[arg(long)]
+    json: bool,
+
+    /// How many threads read and verify [default: one for each core, at most 8].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let mut options = CheckOptions { check_data_csum: args.check_data_csum, ..CheckOptions::default() };
+    options.threads = args.threads.unwrap_or(options.threads);
+    let spinner = Spinner(ProgressBar::new_spinner());
+    spinner.0.enable_steady_tick(Duration::from_millis(200));
+    let outcome = check(&args.images, &options, &spinner);
+    spinner.0.finish_and_clear();
+    let status = exit_status(&outcome);
+    let told = |error| Failure::new("check", error).status(status);
+    let report = outcome.map_err(told)?;
+    let mut out = Output::new();
+    let print = if args.json { as_json } else { as_text };
+    print(&mut out, &report).map_err(writing).and_then(|()| out.finish()).map_err(told)?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    let images: Vec<String> = args.images.iter().map(|image| image.display().to_string()).collect();
+    let what = format!("{}: {} errors", images.join(", "), report.counts.errors);
+    let error = creamery::Error::new(creamery::ErrorKind::Corrupt, what);
+    Err(Failure::new("check", error).advise("docs/findings.md says what the numbers mean").status(status))
+}
+
+fn as_json(out: &mut Output, report: &Report) -> std::io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, report)?;
+    writeln!(out)
+}
+
+fn as_text(out: &mut Output, report: &Report) -> std::io::Result<()> {
+    for finding in &report.findings {
+        writeln!(out, "{finding}")?;
+    }
+    let counts = &report.counts;
+    let left_out = (counts.errors + counts.warnings).saturating_sub(report.findings.len() as u64);
+    if left_out > 0 {
+        writeln!(out, "and {left_out} findings more")?;
+    }
+    writeln!(
+        out,
+        "{} trees, {} tree blocks, {} inodes, {} data extents: {} errors, {} warnings",
+        counts.trees, counts.tree_blocks, counts.inodes, counts.data_extents, counts.errors, counts.warnings
+    )
+}
+
+/// Says on a terminal what is being looked at.
+struct Spinner(ProgressBar);
+
+impl Progress for Spinner {
+    fn phase(&self, name: &'static str) {
+        self.0.set_message(format!("checking {name}"));
+    }
+}
