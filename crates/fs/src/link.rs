@@ -88,6 +88,7 @@ impl Filesystem {
         *guards.item_mut(dir.id) = new_dir;
         dir.set_next_index(index + 1);
         if was_nameless {
+            target.clear_linkable();
             self.table.keep(&target);
         }
         Ok(attributes)

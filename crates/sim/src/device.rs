@@ -6,7 +6,7 @@
 //!
 //! # Faults
 //! A [`Fault`] names a kind of request and a number: that request fails, or that one and all later ones. A write
-//! that fails has put a part of its sectors in place (sheet 5). A flush that failed fails for ever (sheet 10).
+//! that fails has put a part of its sectors in place (sheet 9). A flush that failed fails for ever (sheet 11).
 //! Ranges can be made unreadable until they are written (sheet 3).
 //!
 //! # Canaries

@@ -159,7 +159,12 @@ impl Driver {
                 Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
                 None => Ok(Some(error)),
             },
-            Err(error) if is_of_the_device(error.kind()) => Ok(Some(error)),
+            Err(error) if is_of_the_device(error.kind()) => {
+                if let Operation::Truncate { inode, size } = operation {
+                    self.accept_size(*inode, *size)?;
+                }
+                Ok(Some(error))
+            }
             Ok((Outcome::Count(count), _)) => {
                 // Where space runs out on the way, the first part is written.
                 let mut written = operation.clone();
@@ -171,6 +176,24 @@ impl Driver {
             }
             found => self.judge(operation, found).map(|()| None),
         }
+    }
+
+    /// Cutting a file off may stop on the way: at a size between the old and the new one.
+    fn accept_size(&mut self, inode: u64, wanted: u64) -> Result<()> {
+        let (Some(before), Ok(found)) = (self.model.size(inode), self.fs.stat(self.id(inode), Wait::Yes))
+        else {
+            return Ok(());
+        };
+        if found.size != before {
+            ensure!(
+                (wanted..before).contains(&found.size),
+                "cut off to {wanted}, {before} became {}",
+                found.size
+            );
+            let cut = self.model.apply(&Operation::Truncate { inode, size: found.size });
+            ensure!(cut.is_ok(), "the model cuts {inode} off");
+        }
+        Ok(())
     }
 
     fn judge(
@@ -206,9 +229,12 @@ impl Driver {
     }
 
     fn id(&self, number: u64) -> InodeId {
-        // A number that never was stands for an inode that never was.
-        let none = InodeId::new(TreeId::FS, NEVER);
-        self.ids.get(&number).copied().unwrap_or(none)
+        if let Some(id) = self.ids.get(&number) {
+            return *id;
+        }
+        // An inode that is gone, or never was, still names its subvolume.
+        let root = self.ids.get(&self.model.subvolume_of(number));
+        InodeId::new(root.map_or(TreeId::FS, |id| id.subvolume), NEVER)
     }
 
     fn handle(&self, inode: u64) -> creamery_base::Result<Arc<OpenFile>> {

@@ -1,4 +1,23 @@
-//! Proof by simulation: power cuts, faults, and a model of the files.
+//! Proof by simulation: power cuts, faults, and a model of the files to hold the engine against.
+//!
+//! [`SimDevice`] keeps `docs/media-assumptions.md` to the letter, notes what is asked of it and fails where it is told
+//! to. [`Model`] is a filesystem in memory, [`Driver`] lets both do the same [`Operation`]s and compares the answers,
+//! and [`Snapshot`] is what a walk sees. On these stand:
+//!
+//! | run | what it shows |
+//! |---|---|
+//! | [`random_run`], [`random_run_on`] | results, kinds of error and files agree with the model; also on a full device |
+//! | [`record`] and [`crash`] | whatever a [`PowerCut`] leaves is the last durable commit or the one in flight, and can be worked on |
+//! | [`faulty_run`] | after any failing request there is a right answer, or it is read-only with the reason, and nothing durable is lost |
+//! | [`walk_damaged`] | what is damaged is told, the rest is served |
+//! | [`check_survivor`], [`mount_survivor`] | `btrfs check` and the kernel think so, too |
+//! | [`campaign`] | the crash test at length |
+//!
+//! # Invariants
+//! - SIM-1: everything follows from a seed, which stands in every message; only fresh seeds come from outside.
+//! - SIM-2: what is right is decided by the model, by the log of the device, and by judges that are not ours: never by
+//!   the engine.
+//! - SIM-3: a [`Canary`] that breaks a promise is noticed by the same run that finds nothing else.
 
 mod campaign;
 mod crash;

@@ -153,6 +153,16 @@ impl Model {
         self.names(dir).ok()?.get(name).copied()
     }
 
+    /// The number of the root of the subvolume that an inode lies in, or lay in.
+    pub(crate) fn subvolume_of(&self, id: u64) -> u64 {
+        self.subvolumes.get(&id).copied().unwrap_or(ROOT)
+    }
+
+    /// Bytes of a file.
+    pub(crate) fn size(&self, id: u64) -> Option<u64> {
+        self.file(id).ok().map(|data| data.len() as u64)
+    }
+
     /// What a power cut and a new start leave: nothing is open, so nothing without a name stays.
     pub fn restart(&mut self) {
         self.nodes.values_mut().for_each(|node| {
@@ -253,6 +263,9 @@ impl Model {
 
     fn tmpfile(&mut self, dir: u64) -> Done {
         self.names(dir)?;
+        if self.node(dir)?.nlink == 0 {
+            return Err(ErrorKind::NotFound);
+        }
         let subvolume = self.node(dir)?.subvolume;
         let mut node = self.inheriting(dir, Node::new(Content::File(Arc::default()), subvolume, dir, 0o600));
         (node.nlink, node.opens, node.linkable) = (0, 1, true);
@@ -317,8 +330,7 @@ impl Model {
 
     /// Both must exist and lie in one subvolume.
     fn check_same_subvolume(&self, a: u64, b: u64) -> Result<(), ErrorKind> {
-        let of = |id| self.subvolumes.get(&id).copied().unwrap_or(ROOT);
-        if of(a) != of(b) {
+        if self.subvolume_of(a) != self.subvolume_of(b) {
             return Err(ErrorKind::CrossDevice);
         }
         self.node(a).and(self.node(b)).map(drop)

@@ -150,11 +150,10 @@ impl PowerCut {
     /// A state after the whole log: any of the writes of the last epoch, none of them the first time.
     pub(crate) fn next_at_end(&mut self) -> Option<Image> {
         let (range, platter) = self.epochs.last()?.clone();
-        let odds = [0, 1, 3, 6];
-        for tried in 0..odds.len() {
+        for odds in [0, 1, 3, 6] {
             let mut image = platter.clone();
             for at in range.clone() {
-                if self.random.below(8) < odds[tried] {
+                if self.random.below(8) < odds {
                     apply(&mut image, &self.events[at]);
                 }
             }

@@ -97,7 +97,7 @@ fn visit_all(fs: &Filesystem, keep: bool) -> Result<Walked> {
     let found = Walked { snapshot: Snapshot::default(), ids: BTreeMap::new(), contents: BTreeMap::new() };
     let mut walker = Walker { fs, keep, found };
     let root = fs.root(fs.default_subvolume()).context("the root")?;
-    walker.visit(&mut Vec::new(), root, 0)?;
+    walker.visit(&[], root, 0)?;
     let mut firsts = HashMap::new();
     for (path, id) in &walker.found.ids {
         let first = firsts.entry(*id).or_insert(path);
@@ -107,13 +107,13 @@ fn visit_all(fs: &Filesystem, keep: bool) -> Result<Walked> {
 }
 
 impl Walker<'_> {
-    fn visit(&mut self, path: &mut Vec<u8>, id: InodeId, depth: usize) -> Result<()> {
+    fn visit(&mut self, path: &[u8], id: InodeId, depth: usize) -> Result<()> {
         let shown = || format!("/{}", String::from_utf8_lossy(path));
         let entry = self.entry(path, id).with_context(shown)?;
         ensure!(depth < DEPTH_MAX, "{} is too deep", shown());
         let is_dir = entry.kind == FileType::Directory;
-        self.found.ids.insert(path.clone(), id);
-        self.found.snapshot.entries.insert(path.clone(), entry);
+        self.found.ids.insert(path.to_vec(), id);
+        self.found.snapshot.entries.insert(path.to_vec(), entry);
         if !is_dir {
             return Ok(());
         }
@@ -130,7 +130,7 @@ impl Walker<'_> {
             let shown = || format!("/{}", String::from_utf8_lossy(&full));
             let found = self.fs.lookup(id, &name, Wait::Yes).with_context(shown)?;
             ensure!(found == child, "{}: listed as {child}, looked up as {found}", shown());
-            self.visit(&mut full.clone(), child, depth + 1)?;
+            self.visit(&full, child, depth + 1)?;
             let visited = self.found.snapshot.entries[&full].kind;
             ensure!(visited == kind, "{}: listed as {kind:?}, it is {visited:?}", shown());
         }

@@ -39,7 +39,7 @@ fn prepared() -> (Image, Model) {
 fn every_request(kind: Kind) -> BTreeMap<FaultOutcome, usize> {
     let (image, model) = prepared();
     let mut outcomes = BTreeMap::new();
-    let seed = 7;
+    let seed = std::env::var("CREAMERY_FAULT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     let requests = requests_of_a_run(&image, &model, seed, kind).expect("it works without failures");
     assert!(requests > 4, "{requests} requests");
     for lasting in [false, true] {
@@ -47,7 +47,7 @@ fn every_request(kind: Kind) -> BTreeMap<FaultOutcome, usize> {
             let fault = Fault { kind, nth, lasting };
             match faulty_run(&image, &model, seed, fault) {
                 Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
-                Err(error) => panic!("{fault:?}: {error:#}"),
+                Err(error) => panic!("seed {seed}, {fault:?}: {error:#}"),
             }
         }
     }

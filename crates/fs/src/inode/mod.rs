@@ -200,6 +200,11 @@ impl Inode {
         self.state.fetch_or(state::LINKABLE, Ordering::AcqRel);
     }
 
+    /// It was given a name: when it loses that it is a file like any other.
+    pub(crate) fn clear_linkable(&self) {
+        self.state.fetch_and(!state::LINKABLE, Ordering::AcqRel);
+    }
+
     /// What is known about extended attributes.
     pub(crate) fn xattrs_known(&self) -> XattrsKnown {
         let state = self.state.load(Ordering::Acquire);

@@ -113,6 +113,12 @@ fn tmpfile(bench: &Bench) -> Result<()> {
     ensure!(made.nlink == 0 && orphans(&fs)? == 1 && fs.names(top)?.is_empty());
     fs.write_at(&open, 0, b"content")?;
     ensure!(fs.link(made.id, top, b"named")?.nlink == 1 && orphans(&fs)? == 0);
+    // As on Linux: what has lost the name that it was given gets no other one.
+    let (again, still_open) = fs.tmpfile(top, &NewInode::file(0o640))?;
+    fs.link(again.id, top, b"for a while")?;
+    fs.unlink(top, b"for a while")?;
+    ensure!(fs.link(again.id, top, b"later").err().map(|error| error.kind()) == Some(ErrorKind::NotFound));
+    fs.close(still_open);
     fs.close(open);
     let (lost, open) = fs.tmpfile(top, &NewInode::file(0o640))?;
     fs.close(open);
