@@ -6,7 +6,7 @@
 //! its inode number, one of another subvolume has that number with the subvolume's id in the upper 16 bits, and the
 //! mount's root has 1, as the protocol wants. The same number is shown as `st_ino`, so it is unique in the mount
 //! and the same after every remount. Only what was unlinked while the kernel still knew it is remembered, because
-//! the object has to stay alive until the kernel forgets it ([`nodes`]).
+//! the object has to stay alive until the kernel forgets it (`nodes`).
 //!
 //! # Caches
 //! Nobody else changes the filesystem while it is mounted here, so the kernel may keep attributes and names for a
