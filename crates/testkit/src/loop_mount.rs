@@ -148,6 +148,19 @@ impl LoopMount {
     }
 }
 
+/// A child that another thread has just forked holds our open files until it runs its program: that passes.
+fn unmount_when_let_go(dir: &Path) -> Result<()> {
+    let deadline = Instant::now() + DETACH_LIMIT;
+    loop {
+        match Run::new("umount").arg(dir).ok() {
+            Err(error) if Instant::now() < deadline && error.to_string().contains("busy") => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            other => return other.map(drop),
+        }
+    }
+}
+
 impl Drop for LoopMount {
     fn drop(&mut self) {
         if self.mounted && Run::new("umount").arg(&self.dir).ok().is_err() {
