@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use creamery_base::{DevId, Logical, TreeId, Uuid};
+use creamery_base::{DevId, Logical, ObjectId, TreeId, Uuid};
 use creamery_format::{
     BlockGroupFlags, BlockRef, Key, KeyType, RawDevExtent, RawDevItem, STRIPE_LEN, SUPERBLOCK_OFFSETS,
 };
@@ -88,7 +88,7 @@ impl Sequence<Vec<u8>> for ChunkSequence<'_> {
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
             match key.kind {
-                KeyType::CHUNK_ITEM => {
+                KeyType::CHUNK_ITEM if key.objectid == ObjectId::FIRST_CHUNK_TREE => {
                     let start = Logical::new(key.offset);
                     let parsed = Chunk::from_item(start, data, self.volume.sector_size());
                     let pushed = parsed.and_then(|chunk| {
@@ -103,8 +103,11 @@ impl Sequence<Vec<u8>> for ChunkSequence<'_> {
                         }
                     }
                 }
-                KeyType::DEV_ITEM => {
-                    if let Ok(item) = RawDevItem::ref_from_bytes(data) {
+                // Under another key nobody finds it, and the device counts as missing.
+                KeyType::DEV_ITEM if key.objectid == ObjectId::DEV_ITEMS => {
+                    if let Ok(item) = RawDevItem::ref_from_bytes(data)
+                        && item.devid.get() == key.offset
+                    {
                         self.found.devices.insert(item.devid.get(), *item);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::{Error, Logical, TreeId};
+use creamery_base::{Error, Logical, ObjectId, TreeId};
 use creamery_format::KeyType;
 
 use crate::options::Progress;
@@ -36,7 +36,7 @@ impl SumsContext<'_> {
         let size = self.reader.checksum.size() as u64;
         for slot in 0..leaf.block.count() {
             let (key, data) = (leaf.block.key(slot), leaf.block.data(slot));
-            if key.kind != KeyType::EXTENT_CSUM {
+            if key.kind != KeyType::EXTENT_CSUM || key.objectid != ObjectId::EXTENT_CSUM {
                 continue;
             }
             let sums = data.len() as u64;

@@ -107,6 +107,7 @@ problems! {
     BlockTwice = 214 Error "a tree block is used twice in trees that share nothing";
     BlockCopy = 215 Warning "one copy of a tree block is bad while another is good";
     BlockPointer = 216 Error "a key pointer is impossible";
+    BlockFlags = 217 Error "a tree block's flags are not those of its references";
 
     ChunkInvalid = 301 Error "a chunk is impossible, overlaps another one or leaves its device";
     DeviceExtentMissing = 302 Error "a chunk's stripe has no device extent";

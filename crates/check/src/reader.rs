@@ -162,12 +162,18 @@ impl<'a> Reader<'a> {
 enum BlockFault {
     Read(Error),
     Corrupt(Corruption),
+    NullKey,
     Upper { found: Key, want: Key },
 }
 
 fn judge(block: &[u8], want: &Expected, upper: Option<Key>) -> Result<(), BlockFault> {
     verify_block(block, want).map_err(BlockFault::Corrupt)?;
-    let last = creamery_format::BlockRef::new(block).last_key();
+    let view = creamery_format::BlockRef::new(block);
+    // No item has this key, and btrfs check wants the first one to be greater.
+    if view.is_leaf() && view.first_key() == Some(Key::MIN) {
+        return Err(BlockFault::NullKey);
+    }
+    let last = view.last_key();
     match (last, upper) {
         (Some(found), Some(want)) if found >= want => Err(BlockFault::Upper { found, want }),
         _ => Ok(()),
@@ -179,6 +185,7 @@ impl BlockFault {
         match self {
             Self::Read(error) => error.to_string(),
             Self::Corrupt(corruption) => corruption.kind().to_string(),
+            Self::NullKey => "the first key is all zeros".to_owned(),
             Self::Upper { found, want } => format!("last key, found {found}, want below {want}"),
         }
     }
@@ -186,6 +193,7 @@ impl BlockFault {
     fn problem(&self) -> Problem {
         match self {
             Self::Read(_) => Problem::BlockUnreadable,
+            Self::NullKey => Problem::BlockKeyOrder,
             Self::Upper { .. } => Problem::BlockUpperKey,
             Self::Corrupt(corruption) => problem_of(corruption),
         }

@@ -246,7 +246,7 @@ impl Check<'_> {
         self.progress.phase("files");
         let superblock = self.reader.volume.superblock();
         let mut memory = Memory::default();
-        for (root, _) in found.roots.roots().filter(|(root, _)| root.tree.is_shareable()) {
+        for (root, item) in found.roots.roots().filter(|(root, _)| root.tree.is_shareable()) {
             let rules = GroupRules {
                 tree: root.tree,
                 generation: self.reader.generation.get(),
@@ -272,6 +272,11 @@ impl Check<'_> {
                 links::explain(self.reader, &root, summary.inodes, self.options.memory_limit)?;
             }
             let directory = Key::new(ObjectId::FIRST_FREE, KeyType::INODE_ITEM, 0);
+            let (named, want) = (item.root_dirid.get(), ObjectId::FIRST_FREE.get());
+            if named != want {
+                let message = format!("root item names inode {named}, want {want}");
+                self.reader.sink.add(Problem::RootDirectory, Place::tree(root.tree), message);
+            }
             if lookup(self.reader, &root, directory)?.is_none() {
                 self.reader.sink.add(Problem::RootDirectory, Place::key(root.tree, directory), "");
             }

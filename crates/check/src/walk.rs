@@ -14,7 +14,7 @@
 use std::collections::{HashMap, HashSet};
 
 use creamery_base::{Generation, Logical, Result, TreeId};
-use creamery_format::{BlockRef, Expected, ExtentRef, Key};
+use creamery_format::{BlockRef, Expected, ExtentRef, HEADER_FLAG_RELOC, Key, MIXED_BACKREF_REV};
 
 use crate::problem::Problem;
 use crate::reader::Reader;
@@ -25,6 +25,9 @@ use crate::report::Place;
 const BATCH_BYTES: u64 = 8 << 20;
 /// Fewer leaves than this are not worth threads.
 const BATCH_PARALLEL_MIN: usize = 8;
+
+/// Where the backref revision begins in a header's flags.
+const REVISION_SHIFT: u32 = 56;
 
 /// Where a tree begins.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +93,8 @@ pub(crate) struct Meta {
     pub(crate) level: u8,
     pub(crate) generation: Generation,
     pub(crate) owner: TreeId,
+    /// The whole flags field.
+    flags: u64,
     pub(crate) keys: Option<(Key, Key)>,
     pub(crate) first: bool,
 }
@@ -101,6 +106,7 @@ impl Meta {
             level: block.level(),
             generation: block.generation(),
             owner: block.owner(),
+            flags: block.flags(),
             keys: block.first_key().zip(block.last_key()),
             first,
         }
@@ -363,6 +369,13 @@ impl<'a> Walker<'a> {
         if extent.level != meta.level {
             let message = format!("extent item of level {}, want {}", extent.level, meta.level);
             self.reader.sink.add(Problem::ExtentLevel, place.clone(), message);
+        }
+        // A copy that relocation made is referred to by its address, and old backrefs are not of this format.
+        let relocated = meta.flags & HEADER_FLAG_RELOC != 0;
+        let revision = meta.flags >> REVISION_SHIFT;
+        if (relocated && !extent.full_backref) || revision != MIXED_BACKREF_REV {
+            let message = format!("found 0x{:x}, full backrefs: {}", meta.flags, extent.full_backref);
+            self.reader.sink.add(Problem::BlockFlags, place.clone(), message);
         }
         let owner = meta.owner.get();
         let listed = match tables.owners.get(&meta.logical.get()) {

@@ -225,6 +225,8 @@ const FILES: &[Row] = &[
 ];
 
 const BLOCKS: &[Row] = &[
+    row("relocation flag", Block(TreeId::UUID, |b, _| b[56] |= 2), &[BlockFlags], true),
+    row("backref revision", Block(TreeId::UUID, |b, _| b[63] = 0), &[BlockFlags], true),
     row(
         "checksum",
         Any(|image| {
@@ -467,6 +469,14 @@ const EXTENTS: &[Row] = &[
 
 const DEVICES: &[Row] = &[
     row(
+        "device under another key",
+        Last(TreeId::CHUNK, KeyType::DEV_ITEM, any, |b, s| {
+            rekey(b, s, |k| Key { objectid: ObjectId::new(2), ..k })
+        }),
+        &[SuperblockDeviceCount],
+        true,
+    ),
+    row(
         "device extent lost",
         Last(TreeId::DEV, KeyType::DEV_EXTENT, any, remove),
         &[DeviceExtentMissing, DeviceBytesUsed],
@@ -550,6 +560,12 @@ const DEVICES: &[Row] = &[
 ];
 
 const ROOTS: &[Row] = &[
+    row(
+        "root directory of another number",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| set(b, s, 168, &[0; 8])),
+        &[RootDirectory],
+        true,
+    ),
     row("root ref lost", One(TreeId::ROOT, KeyType::ROOT_REF, any, remove), &[RootRefMissing], true),
     row(
         "root backref lost",
