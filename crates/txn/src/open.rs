@@ -1,15 +1,14 @@
 //! Opening: from the superblock to all fixed trees, and the judgement whether writing is possible.
 //!
 //! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
-//! that this version cannot continue: a log to replay, quotas, a balance or device replacement in progress, a
-//! seed device, a free space tree that is missing or not valid.
+//! that this version cannot continue. What the superblock tells - a log to replay, a seed device - the volume has
+//! refused already; here it is quotas, a balance or device replacement in progress, a free space tree that is
+//! missing or not valid.
 
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId, Wait};
-use creamery_format::{
-    BlockRef, CompatRo, Expected, Incompat, Key, KeyType, RawDevReplace, SuperFlags, Superblock,
-};
+use creamery_format::{BlockRef, CompatRo, Expected, Incompat, Key, KeyType, RawDevReplace, Superblock};
 use creamery_tree::{BufferStore, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Volume};
 use zerocopy::FromBytes;
@@ -135,12 +134,6 @@ fn read_chunks(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
 
 /// Why this filesystem may not be written, if so.
 fn refusal_to_write(superblock: &Superblock, root_tree: &Tree, dev_tree: &Tree) -> Result<Option<String>> {
-    if superblock.log_root().is_some() {
-        return Ok(Some("a log is to be replayed (mount it once with Linux)".to_owned()));
-    }
-    if superblock.flags().contains(SuperFlags::SEEDING) {
-        return Ok(Some("it is a seed device".to_owned()));
-    }
     if !superblock.incompat().contains(Incompat::SKINNY_METADATA) {
         return Ok(Some("it has no skinny metadata (btrfstune -x adds it)".to_owned()));
     }

@@ -1,0 +1,66 @@
+//! States that cannot be continued: writing is refused, by name, and reading is not.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use creamery_base::Result;
+use creamery_device::{Access, FileDevice};
+use creamery_testkit::{Judge, Judges, Scratch};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
+
+fn open(path: &Path, read_only: bool) -> Result<Arc<Engine>> {
+    let (access, mode) = match read_only {
+        true => (Access::ReadOnly, Mode::ReadOnly),
+        false => (Access::ReadWrite, Mode::ReadWrite),
+    };
+    let volume = Volume::open(vec![Arc::new(FileDevice::open(path, access)?)], mode)?;
+    Engine::open(volume, Options { read_only, ..Options::default() })
+}
+
+/// An image made with these options, and perhaps tuned, is refused with `words`.
+fn refused(mkfs: &[&str], tune: &[&str], words: &str) {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let scratch = Scratch::new("refusals").expect("a scratch folder");
+    let image = scratch.file("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
+    let run = |program: &str, options: &[&str]| {
+        let done = Command::new(program).args(options).arg(&image).output().expect("the program runs");
+        assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    run("mkfs.btrfs", &[&["-q"], mkfs].concat());
+    if !tune.is_empty() {
+        run("btrfstune", tune);
+    }
+    let before = std::fs::read(&image).expect("the image");
+    let Err(error) = open(&image, false) else { panic!("{words}: opened for writing") };
+    assert!(error.to_string().contains(words), "{error}");
+    let engine = open(&image, true).expect("reading is possible");
+    assert!(engine.read_only().is_some());
+    drop(engine);
+    assert!(before == std::fs::read(&image).expect("the image"), "{words}: the image changed");
+}
+
+#[test]
+fn quotas() {
+    refused(&["-O", "quota"], &[], "quotas are on");
+}
+
+#[test]
+fn a_missing_free_space_tree() {
+    refused(&["-O", "^free-space-tree,^block-group-tree"], &[], "free space tree is missing");
+}
+
+#[test]
+fn no_skinny_metadata() {
+    refused(&["-O", "^skinny-metadata"], &[], "no skinny metadata");
+}
+
+#[test]
+fn a_seed_device() {
+    refused(&[], &["-f", "-S", "1"], "SEEDING");
+}
