@@ -1,27 +1,91 @@
 //! Sets of address ranges, sorted and merged: neighbours become one, so that a device filled from end to end costs
 //! one entry.
+//!
+//! An entry is two offsets of 32 bits from the base of its run; only the end of a run's last range may be farther away.
+//! So a gap costs 8 bytes, and a claimed length costs nothing, however absurd it is.
+
+/// Entries of a run at most: what is allocated for more than there is stays small.
+const RUN_MAX: usize = 4096;
+
+/// Neighbouring ranges.
+#[derive(Clone, Debug)]
+struct Run {
+    base: u64,
+    /// Start and end, from the base; the end of the last one stands in `end`.
+    offsets: Vec<(u32, u32)>,
+    end: u64,
+}
+
+impl Run {
+    fn new(start: u64, end: u64) -> Self {
+        Self { base: start, offsets: vec![(0, 0)], end }
+    }
+
+    fn get(&self, index: usize) -> (u64, u64) {
+        let (start, end) = self.offsets[index];
+        let last = index + 1 == self.offsets.len();
+        (self.base + u64::from(start), if last { self.end } else { self.base + u64::from(end) })
+    }
+
+    /// Takes a range behind its last one, if it can.
+    fn push(&mut self, start: u64, end: u64) -> bool {
+        let offset = |at: u64| u32::try_from(at - self.base).ok();
+        let (Some(start), Some(old_end)) = (offset(start), offset(self.end)) else { return false };
+        if self.offsets.len() == RUN_MAX {
+            return false;
+        }
+        if let Some(last) = self.offsets.last_mut() {
+            last.1 = old_end;
+        }
+        self.offsets.push((start, 0));
+        self.end = end;
+        true
+    }
+
+    /// The first range that ends behind `at`.
+    fn first_behind(&self, at: u64) -> usize {
+        // All but the last have their ends here; the last one's was looked at by whoever chose the run.
+        let offset = at.saturating_sub(self.base);
+        let all_but_last = &self.offsets[..self.offsets.len() - 1];
+        all_but_last.partition_point(|range| u64::from(range.1) <= offset)
+    }
+}
 
 /// Ranges `[start, end)`, ascending, with a gap between any two.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Ranges(Vec<(u64, u64)>);
+pub(crate) struct Ranges(Vec<Run>);
 
 impl Ranges {
     /// Adds a range that does not begin before the last one that was added; overlap is merged.
     pub(crate) fn push(&mut self, start: u64, end: u64) {
         match self.0.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ if start < end => self.0.push((start, end)),
-            _ => {}
+            Some(last) if start <= last.end => last.end = last.end.max(end),
+            _ if start >= end => {}
+            Some(last) if last.push(start, end) => {}
+            last => {
+                if let Some(full) = last {
+                    full.offsets.shrink_to_fit();
+                }
+                self.0.push(Run::new(start, end));
+            }
         }
     }
 
     /// Those that touch `[start, end)`, cut to it.
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let from = self.0.partition_point(|range| range.1 <= start);
-        self.0[from..]
-            .iter()
+        let from = self.0.partition_point(|run| run.end <= start);
+        let first = self.0.get(from).map_or(0, |run| run.first_behind(start));
+        self.from(from, first)
             .take_while(move |range| range.0 < end)
             .map(move |range| (range.0.max(start), range.1.min(end)))
+    }
+
+    /// The ranges from one on, by run and entry.
+    fn from(&self, run: usize, entry: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.0[run..].iter().enumerate().flat_map(move |(number, run)| {
+            let first = if number == 0 { entry } else { 0 };
+            (first..run.offsets.len()).map(|index| run.get(index))
+        })
     }
 
     /// Bytes of `[start, end)` that the set has.
@@ -46,7 +110,7 @@ impl Ranges {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.0.iter().copied()
+        self.from(0, 0)
     }
 
     /// The set of any ranges in any order.
@@ -71,5 +135,22 @@ mod tests {
         assert_eq!(set.covered(15, 45), 20);
         assert_eq!(set.first_gap(12, 28), None);
         assert_eq!(set.first_gap(70, 80), Some((70, 80)));
+    }
+
+    #[test]
+    fn ranges_far_apart_and_longer_than_a_run_are_found() {
+        const TERA: u64 = 1 << 40;
+        let mut wanted = vec![(0, 3 * TERA), (3 * TERA + 1, 3 * TERA + 2), (9 * TERA, u64::MAX - 5)];
+        let many = (0..3 * RUN_MAX as u64).map(|number| 4 * TERA + number * 4096);
+        wanted.splice(2..2, many.map(|at| (at, at + 17)));
+        let set = Ranges::from_unsorted(wanted.clone());
+        assert_eq!(set.iter().collect::<Vec<_>>(), wanted);
+        for (start, end) in &wanted {
+            assert_eq!(set.first_gap(*start, *end), None);
+            assert_eq!(set.within(start + 1, *end).next(), Some((*start + 1, *end)).filter(|it| it.0 < it.1));
+            assert_eq!(set.covered(*end, end + 1), 0, "behind [{start}, {end})");
+        }
+        let between = 4 * TERA + 4096 * (RUN_MAX as u64 - 1);
+        assert_eq!(set.within(between, between + 5000).count(), 2, "over the seam of two runs");
     }
 }

@@ -31,7 +31,10 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (cargo installs it)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
-  bench memory     peak memory for a million files and for a million names in one folder (--files --dry)";
+  bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
+  bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
+  bench check-memory
+                   peak memory of verifying ten million files (--files --dry)";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -57,6 +60,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["fsx"] => suites::fsx(),
         ["bench", "image", options @ ..] => bench::image(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
+        ["bench", "check", options @ ..] => bench::check(options),
+        ["bench", "check-memory", options @ ..] => bench::check_memory(options),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -4,11 +4,15 @@
 //! memory filesystem about as long, so a plain `cp -a` needs 1.5 to 2 s; an engine that creates a file in 5 us of
 //! tree work adds 0.15 s. So the plain copy is the mark, and mkfs.btrfs with 6.8 s is to be beaten at least threefold.
 
+mod check;
+mod check_memory;
 mod image;
 mod measure;
 mod memory;
 mod report;
 
+pub(crate) use check::check;
+pub(crate) use check_memory::check_memory;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
 
