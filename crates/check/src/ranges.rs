@@ -58,16 +58,18 @@ pub(crate) struct Ranges(Vec<Run>);
 impl Ranges {
     /// Adds a range that does not begin before the last one that was added; overlap is merged.
     pub(crate) fn push(&mut self, start: u64, end: u64) {
-        match self.0.last_mut() {
-            Some(last) if start <= last.end => last.end = last.end.max(end),
-            _ if start >= end => {}
-            Some(last) if last.push(start, end) => {}
-            last => {
-                if let Some(full) = last {
-                    full.offsets.shrink_to_fit();
-                }
-                self.0.push(Run::new(start, end));
+        if let Some(last) = self.0.last_mut() {
+            if start <= last.end {
+                last.end = last.end.max(end);
+                return;
             }
+            if start >= end || last.push(start, end) {
+                return;
+            }
+            last.offsets.shrink_to_fit();
+        }
+        if start < end {
+            self.0.push(Run::new(start, end));
         }
     }
 

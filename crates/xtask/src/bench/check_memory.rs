@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use creamery_testkit::Program;
+use creamery_testkit::{Program, Run};
+use serde_json::Value;
 
 use super::measure::measure;
 use super::report::{mebibytes, publish};
@@ -12,6 +14,7 @@ use super::{Options, options};
 use crate::workspace::{build_program, cargo, run, target};
 
 const PEAK_MAX: u64 = 512 << 20;
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// `cargo xtask bench check-memory`.
 pub(crate) fn check_memory(words: &[&str]) -> Result<()> {
@@ -38,6 +41,12 @@ pub(crate) fn check_memory(words: &[&str]) -> Result<()> {
 fn look(creamery: &Program, image: &Path, files: u64) -> Result<(String, Vec<String>)> {
     let package = ["run", "--release", "--locked", "--package", "creamery-sim", "--example", "many_files"];
     run(cargo(&package).arg("--").arg(image).arg(files.to_string()))?;
+    let counted = Run::new(creamery.path()).args(["check", "--json"]).arg(image).limit(LIMIT).ok()?;
+    let counted: Value = serde_json::from_str(&counted.stdout_text())?;
+    let inodes = counted["counts"]["inodes"].as_u64().unwrap_or(0);
+    if inodes <= files {
+        bail!("{inodes} inodes were checked of {files} files and their folders");
+    }
     let mut text = String::from("| data | files | time | peak memory |\n|---|---|---|---|\n");
     let mut over = Vec::new();
     for (shown, flags) in [("no", &["check"][..]), ("verified", &["check", "--check-data-csum"])] {
