@@ -5,6 +5,8 @@
 //! [`References`], tree blocks go to a table that later walks look things up in, and the ranges in use are kept,
 //! merged, for free space and checksums.
 
+use std::collections::HashMap;
+
 use creamery_base::{Logical, TreeId};
 use creamery_format::{
     BlockGroupFlags, BlockRef, ExtentFlags, ExtentItem, ExtentRef, Key, KeyType, RawBlockGroupItem,
@@ -38,6 +40,8 @@ pub(crate) struct Extents {
     pub(crate) data: Ranges,
     pub(crate) data_extents: u64,
     pub(crate) data_bytes: u64,
+    /// With simple quotas: bytes of data by the tree that made them.
+    pub(crate) owned: HashMap<u64, u64>,
 }
 
 /// The extent whose references are being met.
@@ -45,6 +49,7 @@ struct Open {
     bytenr: u64,
     len: u64,
     is_tree: bool,
+    generation: u64,
     want: u64,
     listed: u64,
     roots: Vec<u64>,
@@ -61,6 +66,8 @@ pub(crate) struct ExtentSequence<'a> {
     /// On the second walk only references are of interest.
     references_only: bool,
     open: Option<Open>,
+    /// With simple quotas: the first generation that counts.
+    owned_since: Option<u64>,
     /// Where the last extent ended.
     end: u64,
     found: Extents,
@@ -75,8 +82,24 @@ impl<'a> ExtentSequence<'a> {
         generation: u64,
         references_only: bool,
     ) -> Self {
-        let (open, end, found) = (None, 0, Extents::default());
-        Self { sink, references, chunks, node_size, generation, references_only, open, end, found }
+        let (open, owned_since, end, found) = (None, None, 0, Extents::default());
+        Self {
+            sink,
+            references,
+            chunks,
+            node_size,
+            generation,
+            references_only,
+            open,
+            owned_since,
+            end,
+            found,
+        }
+    }
+
+    /// Sums up data by the tree that made it, from a generation on.
+    pub(crate) fn owned_since(self, owned_since: Option<u64>) -> Self {
+        Self { owned_since, ..self }
     }
 
     pub(crate) fn finish(mut self) -> Extents {
@@ -112,8 +135,13 @@ impl<'a> ExtentSequence<'a> {
     fn add_reference(&mut self, found: &ExtentRef) {
         let Some(open) = &mut self.open else { return };
         let count = u64::from(found.count());
-        if matches!(found, ExtentRef::Owner { .. }) {
-            return; // says who made it, not who uses it
+        if let ExtentRef::Owner { root } = found {
+            // Says who made it, not who uses it.
+            if self.owned_since.is_some_and(|since| open.generation >= since) {
+                let bytes = self.found.owned.entry(root.get()).or_default();
+                *bytes = bytes.saturating_add(open.len);
+            }
+            return;
         }
         open.listed = open.listed.saturating_add(count);
         if let ExtentRef::TreeBlock { root } = found
@@ -140,7 +168,9 @@ impl<'a> ExtentSequence<'a> {
         self.references.extent(bytenr);
         self.end = self.end.max(bytenr.saturating_add(len));
         let want = item.head.refs.get();
-        self.open = Some(Open { bytenr, len, is_tree, want, listed: 0, roots: Vec::new(), place });
+        let generation = item.head.generation.get();
+        self.open =
+            Some(Open { bytenr, len, is_tree, generation, want, listed: 0, roots: Vec::new(), place });
         for found in item.refs().flatten() {
             self.add_reference(&found);
         }

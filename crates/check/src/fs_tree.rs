@@ -217,6 +217,8 @@ pub(crate) struct SubvolumeSequence<'a> {
     pub(crate) sink: &'a Sink,
     pub(crate) tables: &'a TreeBlocks,
     pub(crate) memory: &'a mut Memory,
+    /// With simple quotas: the number of tree blocks by the tree that made them, from a generation on.
+    owned: Option<(u64, HashMap<u64, u64>)>,
     /// From the root down, what has been put together so far; the last is of the node being walked.
     stack: Vec<Summary>,
 }
@@ -228,7 +230,26 @@ impl<'a> SubvolumeSequence<'a> {
         tables: &'a TreeBlocks,
         memory: &'a mut Memory,
     ) -> Self {
-        Self { rules, sink, tables, memory, stack: vec![Summary::default()] }
+        Self { rules, sink, tables, memory, owned: None, stack: vec![Summary::default()] }
+    }
+
+    /// Sums up tree blocks by the tree that made them, from a generation on.
+    pub(crate) fn owned_since(self, since: Option<u64>) -> Self {
+        Self { owned: since.map(|since| (since, HashMap::new())), ..self }
+    }
+
+    /// The number of blocks that each tree made.
+    pub(crate) fn take_owned(&mut self) -> HashMap<u64, u64> {
+        self.owned.take().map(|owned| owned.1).unwrap_or_default()
+    }
+
+    fn count_owned(&mut self, meta: &Meta) {
+        if let Some((since, owned)) = &mut self.owned
+            && meta.first
+            && meta.generation.get() >= *since
+        {
+            *owned.entry(meta.owner.get()).or_default() += 1;
+        }
     }
 
     fn add(&mut self, next: Summary) {
@@ -251,11 +272,13 @@ impl<'a> SubvolumeSequence<'a> {
 
 impl Sequence<Summary> for SubvolumeSequence<'_> {
     fn leaf(&mut self, meta: &Meta, digest: Summary) {
+        self.count_owned(meta);
         self.keep(meta, &digest);
         self.add(digest);
     }
 
-    fn begin(&mut self, _meta: &Meta) {
+    fn begin(&mut self, meta: &Meta) {
+        self.count_owned(meta);
         self.stack.push(Summary::default());
     }
 

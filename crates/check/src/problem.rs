@@ -145,6 +145,8 @@ problems! {
     FreeSpaceMissing = 504 Error "free space is not listed";
     FreeSpaceCount = 505 Error "a block group's number of free extents is wrong";
     FreeSpaceForm = 506 Error "free space is listed in the wrong form or outside its block group";
+    SpaceCacheUnusable = 507 Warning "a block group's old free space cache cannot be used";
+    SpaceCacheWrong = 508 Error "a block group's old free space cache is accepted and wrong";
 
     ChecksumMissing = 601 Error "file data has no checksums";
     ChecksumUnwanted = 602 Error "file data of an inode without checksums has some";
@@ -184,6 +186,13 @@ problems! {
     UuidStale = 808 Warning "the UUID tree names a subvolume that does not exist";
     RootRefTree = 809 Error "a root ref names a tree that does not exist";
     DefaultSubvolume = 810 Error "the default subvolume does not exist";
+
+    QuotaReferenced = 901 Error "a quota group's referenced bytes are wrong";
+    QuotaExclusive = 902 Error "a quota group's exclusive bytes are wrong";
+    QuotaInconsistent = 903 Warning "quota groups are marked as inconsistent";
+    QuotaUncounted = 904 Warning "too much is shared by too many for quota groups to be counted";
+    QuotaGroupMissing = 905 Error "a quota group that is part of another one does not exist";
+    QuotaRelationHalf = 906 Warning "that a quota group is part of another one is said by one of them only";
 }
 
 impl fmt::Display for Problem {

@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         self.sink.add(first.problem(), place, message);
     }
 
-    fn read_pieces(&self, pieces: &Mirror, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_pieces(&self, pieces: &Mirror, out: &mut [u8]) -> Result<()> {
         let mut rest = out;
         for piece in pieces {
             let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(rest.len());

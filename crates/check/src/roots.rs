@@ -10,6 +10,7 @@ use creamery_format::{
 use crate::problem::Problem;
 use crate::reader::Reader;
 use crate::report::{Place, Sink};
+use crate::space_cache::SpaceCaches;
 use crate::walk::{Meta, Root, Sequence};
 
 /// A root ref or backref: directory, index, name.
@@ -23,6 +24,7 @@ pub(crate) struct Roots {
     backrefs: BTreeMap<(u64, u64), NameOfRoot>,
     /// The tree that the entry "default" names.
     default: Option<u64>,
+    pub(crate) caches: SpaceCaches,
 }
 
 impl Sequence<Vec<u8>> for Roots {
@@ -49,7 +51,7 @@ impl Sequence<Vec<u8>> for Roots {
                     let default = DirEntries::new(data).flatten().find(|entry| entry.name == b"default");
                     self.default = self.default.or(default.map(|entry| entry.location.objectid.get()));
                 }
-                _ => {}
+                _ => self.caches.item(leaf, slot),
             }
         }
     }

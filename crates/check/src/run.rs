@@ -1,5 +1,6 @@
 //! The order of a check.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{DevId, ObjectId, Result, TreeId};
@@ -15,6 +16,7 @@ use crate::inode_group::GroupRules;
 use crate::links;
 use crate::options::{CheckOptions, Progress};
 use crate::problem::Problem;
+use crate::quota::{self, QuotaTree};
 use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::references::References;
@@ -68,6 +70,7 @@ struct Found {
     extents: Extents,
     chunks: ChunkTree,
     table: ChunkTable,
+    quota: QuotaTree,
 }
 
 impl Check<'_> {
@@ -79,12 +82,18 @@ impl Check<'_> {
         let mut roots = Roots::default();
         let roots_complete = walker.walk(&self.root_tree(), &self.with_data(bytes_of), &mut roots)?;
         roots.judge_items(&self.required_trees(), roots_complete, self.reader);
+        let mut quota = QuotaTree::default();
+        let mut quota_complete = false;
+        if let Some(root) = roots.find(TreeId::QUOTA) {
+            quota_complete = walker.walk(&root, &bytes_of, &mut quota)?;
+        }
         self.progress.phase("extents");
         let mut table = chunks.table();
         let mut extents_complete = roots_complete;
         let mut extents = Extents::default();
         if let Some(root) = roots.find(TreeId::EXTENT) {
-            let mut sequence = self.extent_sequence(self.references, &mut table, false);
+            let sequence = self.extent_sequence(self.references, &mut table, false);
+            let mut sequence = sequence.owned_since(quota.simple_since());
             extents_complete &= walker.walk(&root, &bytes_of, &mut sequence)?;
             extents = sequence.finish();
         }
@@ -94,15 +103,18 @@ impl Check<'_> {
             groups_complete &= walker.walk(&root, &bytes_of, &mut groups)?;
             extents.groups = groups.0;
         }
-        let found = Found { roots, extents, chunks, table };
+        let mut found = Found { roots, extents, chunks, table, quota };
+        let owned = std::mem::take(&mut found.extents.owned);
         walker.set_tables(&found.extents.tree_blocks);
         self.devices(&mut walker, &found, groups_complete)?;
         self.free_space(&mut walker, &found, extents_complete)?;
         let sums = self.checksums(&mut walker, &found, extents_complete)?;
-        self.subvolumes(&mut walker, &found, sums.as_ref())?;
+        self.space_caches(&found, extents_complete);
+        let owned = self.subvolumes(&mut walker, &found, sums.as_ref(), owned)?;
         self.other_trees(&mut walker, &found)?;
         let complete = walker.complete;
         self.counts.tree_blocks = walker.blocks_seen();
+        self.quotas(&found, owned, complete && quota_complete)?;
         self.logs(&mut walker)?;
         self.progress.tree_blocks(walker.blocks_seen());
         drop(walker);
@@ -242,7 +254,49 @@ impl Check<'_> {
         Ok(complete.then_some(sequence.ranges))
     }
 
-    fn subvolumes(&mut self, walker: &mut Walker<'_>, found: &Found, sums: Option<&Ranges>) -> Result<()> {
+    /// Caches of the old kind, unless the whole lot of them is out of date.
+    fn space_caches(&self, found: &Found, extents_complete: bool) {
+        let superblock = self.reader.volume.superblock();
+        let current = superblock.raw().cache_generation.get() == superblock.generation().get();
+        if current && extents_complete {
+            let extents = &found.extents;
+            found.roots.caches.judge(self.reader, &extents.groups, &extents.used, &found.table);
+        }
+    }
+
+    /// Quota groups, unless a subvolume is being deleted: then the numbers are on their way.
+    fn quotas(&self, found: &Found, owned: HashMap<u64, u64>, complete: bool) -> Result<()> {
+        let subvolumes: Vec<Root> =
+            found.roots.roots().map(|(root, _)| root).filter(|root| root.tree.is_subvolume()).collect();
+        if !complete || !found.quota.can_be_judged() || subvolumes.iter().any(|root| root.dropped.is_some()) {
+            return Ok(());
+        }
+        self.progress.phase("quotas");
+        if found.quota.simple_since().is_some() {
+            let usage: Vec<_> = owned.into_iter().map(|(tree, bytes)| (vec![tree], bytes)).collect();
+            found.quota.judge(&usage, self.reader.sink);
+            return Ok(());
+        }
+        let effort = quota::Effort {
+            data_extents: found.extents.data_extents,
+            memory_limit: self.options.memory_limit,
+            threads: self.options.threads,
+        };
+        match quota::usage(self.reader, &subvolumes, &found.extents.tree_blocks, &effort)? {
+            Some(usage) => found.quota.judge(&usage, self.reader.sink),
+            None => self.reader.sink.add(Problem::QuotaUncounted, Place::tree(TreeId::QUOTA), ""),
+        }
+        Ok(())
+    }
+
+    /// Judges files and directories. Takes and gives bytes by the tree that made them, for simple quotas.
+    fn subvolumes(
+        &mut self,
+        walker: &mut Walker<'_>,
+        found: &Found,
+        sums: Option<&Ranges>,
+        mut owned: HashMap<u64, u64>,
+    ) -> Result<HashMap<u64, u64>> {
         self.progress.phase("files");
         let superblock = self.reader.volume.superblock();
         let mut memory = Memory::default();
@@ -257,8 +311,12 @@ impl Check<'_> {
             let context = LeafContext { rules, sink: self.reader.sink, references: self.references, sums };
             let digest = |leaf: &Leaf<'_>| fs_tree::digest(&context, leaf);
             let tables = &found.extents.tree_blocks;
-            let mut sequence = SubvolumeSequence::new(rules, self.reader.sink, tables, &mut memory);
+            let sequence = SubvolumeSequence::new(rules, self.reader.sink, tables, &mut memory);
+            let mut sequence = sequence.owned_since(found.quota.simple_since());
             let complete = walker.walk(&root, &digest, &mut sequence)?;
+            for (tree, blocks) in sequence.take_owned() {
+                *owned.entry(tree).or_default() += blocks * self.reader.node_size;
+            }
             self.progress.tree_blocks(walker.blocks_seen());
             if root.dropped.is_some() {
                 continue; // half of it is gone, and that is as it should be
@@ -281,18 +339,20 @@ impl Check<'_> {
                 self.reader.sink.add(Problem::RootDirectory, Place::key(root.tree, directory), "");
             }
         }
-        found.roots.judge_refs(self.reader)
+        found.roots.judge_refs(self.reader)?;
+        Ok(owned)
     }
 
     fn other_trees(&self, walker: &mut Walker<'_>, found: &Found) -> Result<()> {
         self.progress.phase("other trees");
-        const JUDGED: [TreeId; 6] = [
+        const JUDGED: [TreeId; 7] = [
             TreeId::EXTENT,
             TreeId::BLOCK_GROUP,
             TreeId::DEV,
             TreeId::FREE_SPACE,
             TreeId::CSUM,
             TreeId::UUID,
+            TreeId::QUOTA,
         ];
         let rest = |root: &Root| !JUDGED.contains(&root.tree) && !root.tree.is_shareable();
         for (root, _) in found.roots.roots().filter(|(root, _)| rest(root)) {

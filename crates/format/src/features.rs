@@ -109,7 +109,7 @@ bitflags! {
 
 impl Incompat {
     /// The bits whose structures this crate knows.
-    pub const SUPPORTED: Self = Self::from_bits_retain(0xfff);
+    pub const SUPPORTED: Self = Self::from_bits_retain(0xfff).union(Self::SIMPLE_QUOTA);
 
     /// The bits that forbid opening.
     #[must_use]

@@ -1,7 +1,8 @@
 //! Which superblock copy of a device counts.
 //!
 //! The first copy, whenever it is whole. Linux mounts from no other, so another copy may stem from a history that
-//! Linux has left behind, and a newer one proves nothing. When the first copy is damaged (its magic number is
+//! Linux has left behind, and a newer one proves nothing. When the first copy cannot be read at all it may be whole
+//! and newer than the others, so a writer is refused: going on from another copy would give up commits. When it is damaged (its magic number is
 //! there, the rest does not hold) the newest whole copy is taken and the notes say so. When there is no magic
 //! number the device may have been given to something else: what can be recognised is named, and at most a
 //! reader gets to see the old filesystem.
@@ -25,12 +26,14 @@ enum Refusal {
     Random,
     Overwritten { copy: u64, generation: u64 },
     Damaged { copies: Vec<(u64, String)> },
+    Unreadable { offset: u64, error: Error },
 }
 
 impl Refusal {
     const fn kind(&self) -> ErrorKind {
         match self {
             Self::Overwritten { .. } | Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::Unreadable { error, .. } => error.kind(),
             _ => ErrorKind::InvalidInput,
         }
     }
@@ -53,6 +56,10 @@ impl fmt::Display for Refusal {
                 f,
                 "the first superblock was overwritten, while the copy at {copy} is whole (generation {generation}): \
                  open it read-only, or restore the first one with btrfs rescue super-recover"
+            ),
+            Self::Unreadable { offset, error } => write!(
+                f,
+                "the superblock at {offset} cannot be read, and the copies of it may be older: {error}; open it read-only"
             ),
             Self::Damaged { copies } => {
                 f.write_str("no superblock copy is whole")?;
@@ -80,13 +87,14 @@ enum Copy {
     Whole(Box<Superblock>),
     NoMagic { zeros: bool },
     Damaged(String),
+    Unreadable(Error),
 }
 
 impl Copy {
     fn read(device: &dyn BlockDevice, offset: u64) -> Self {
         let mut bytes = vec![0; SUPERBLOCK_LEN];
         if let Err(error) = device.read_at(offset, &mut bytes) {
-            return Self::Damaged(error.to_string());
+            return Self::Unreadable(error);
         }
         match Superblock::from_bytes(&bytes, offset) {
             Ok(superblock) => Self::Whole(Box::new(superblock)),
@@ -118,6 +126,17 @@ fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
             let notes = notes_on_others(&superblock, &others);
             Ok(Found { superblock: *superblock, notes })
         }
+        (offset, Copy::Unreadable(error)) => match newest(&others) {
+            Some((copy, superblock)) if mode == Mode::ReadOnly => {
+                let note = format!(
+                    "the superblock at {offset} cannot be read ({error}); the copy at {copy} of generation {} was \
+                     used, which may be older",
+                    superblock.generation()
+                );
+                Ok(Found { superblock: superblock.clone(), notes: vec![note] })
+            }
+            _ => Err(Refusal::Unreadable { offset, error }),
+        },
         (first, Copy::Damaged(reason)) => match newest(&others) {
             Some((offset, superblock)) => {
                 let note = format!(
@@ -170,6 +189,7 @@ fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
 fn reasons(first: u64, reason: String, others: &[(u64, Copy)]) -> Vec<(u64, String)> {
     let others = others.iter().map(|(offset, copy)| match copy {
         Copy::Damaged(reason) => (*offset, reason.clone()),
+        Copy::Unreadable(error) => (*offset, error.to_string()),
         _ => (*offset, "no superblock".to_owned()),
     });
     std::iter::once((first, reason)).chain(others).collect()
@@ -181,6 +201,7 @@ fn notes_on_others(superblock: &Superblock, others: &[(u64, Copy)]) -> Vec<Strin
         // What lies beyond the filesystem's end is no concern of it.
         _ if !inside(*offset) => None,
         Copy::Damaged(reason) => Some(format!("the superblock copy at {offset} is damaged: {reason}")),
+        Copy::Unreadable(error) => Some(format!("the superblock copy at {offset} cannot be read: {error}")),
         Copy::NoMagic { .. } => Some(format!("the superblock copy at {offset} is missing")),
         Copy::Whole(other) if other.fsid() != superblock.fsid() => {
             Some(format!("the superblock copy at {offset} is of another filesystem, {}", other.fsid()))

@@ -7,37 +7,40 @@ use creamery_testkit::harness::Case;
 use creamery_testkit::{LoopMount, Run, btrfs_check};
 
 use crate::image::Image;
-use crate::shapes;
+use crate::shapes::{self, Shape};
 
-const SHAPES: &[(&str, &[&str], &str)] = &[
-    ("default", &[], ""),
-    ("xxhash-4k", &["--csum", "xxhash", "-n", "4096"], ""),
-    ("sha256-32k-single", &["--csum", "sha256", "-n", "32768", "-m", "single"], ""),
-    ("blake2-64k", &["--csum", "blake2", "-n", "65536"], ""),
-    ("mixed", &["--mixed", "-n", "4096"], ""),
-    ("dup-data", &["-d", "dup", "-m", "dup"], ""),
-    ("holes-described", &["-O", "^no-holes"], ""),
-    ("fat-metadata-items", &["-O", "^skinny-metadata"], ""),
-    ("old-free-space-cache", &["-R", "^free-space-tree"], ""),
-    ("block-group-tree", &["-O", "block-group-tree"], ""),
-    ("compressed", &[], "compress-force=zstd"),
-    ("without-checksums", &[], "nodatasum"),
-    ("quota", &["-O", "quota"], ""),
+const SHAPES: &[(&str, Shape)] = &[
+    ("default", Shape::new(&[], "")),
+    ("xxhash-4k", Shape::new(&["--csum", "xxhash", "-n", "4096"], "")),
+    ("sha256-32k-single", Shape::new(&["--csum", "sha256", "-n", "32768", "-m", "single"], "")),
+    ("blake2-64k", Shape::new(&["--csum", "blake2", "-n", "65536"], "")),
+    ("mixed", Shape::new(&["--mixed", "-n", "4096"], "")),
+    ("dup-data", Shape::new(&["-d", "dup", "-m", "dup"], "")),
+    ("holes-described", Shape::new(&["-O", "^no-holes"], "")),
+    ("fat-metadata-items", Shape::new(&["-O", "^skinny-metadata"], "")),
+    ("no-free-space", Shape::new(&["-R", "^free-space-tree"], "nospace_cache")),
+    ("old-free-space-cache", Shape::old_cache()),
+    ("block-group-tree", Shape::new(&["-O", "block-group-tree"], "")),
+    ("compressed", Shape::new(&[], "compress-force=zstd")),
+    ("without-checksums", Shape::new(&[], "nodatasum")),
+    ("quota", Shape::quotas(&["-O", "quota"])),
+    ("quota-4k", Shape::quotas(&["-O", "quota", "-n", "4096"])),
+    ("simple-quota", Shape::quotas(&["-O", "squota"])),
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = SHAPES
         .iter()
-        .map(|(name, mkfs, mount)| {
+        .map(|(name, shape)| {
             Case::new(format!("clean/{name}"), &shapes::NEEDS, move |bench| {
-                let path = shapes::make(&bench.scratch, mkfs, mount)?;
+                let path = shapes::make(&bench.scratch, shape)?;
                 btrfs_check(&path)?;
                 nothing_found(&Image::open(&path)?)
             })
         })
         .collect();
     cases.push(Case::new("clean/bitmaps", &shapes::NEEDS, |bench| {
-        let path = shapes::make(&bench.scratch, &["-n", "4096"], "")?;
+        let path = shapes::make(&bench.scratch, &Shape::new(&["-n", "4096"], ""))?;
         let mounted = LoopMount::mount(&path, &bench.scratch.file("again"), "")?;
         // Every other sector of a stretch is freed, which the kernel lists as a bitmap.
         let script =

@@ -124,6 +124,15 @@ impl Image {
         Ok(items)
     }
 
+    /// Data, from its first copy.
+    pub(crate) fn data(&self, logical: Logical, len: usize) -> Result<Vec<u8>> {
+        let mirrors = self.volume.map(logical, len as u64)?;
+        let [piece] = &mirrors.mirrors()[0][..] else { bail!("a striped image") };
+        let mut bytes = vec![0; len];
+        File::open(&self.path)?.read_exact_at(&mut bytes, piece.at.offset)?;
+        Ok(bytes)
+    }
+
     /// Writes a block to all its places, as it is.
     pub(crate) fn write(&self, logical: Logical, bytes: &[u8]) -> Result<()> {
         let file = File::options().write(true).open(&self.path)?;

@@ -12,14 +12,14 @@ use creamery_testkit::{Random, btrfs_check};
 use creamery_volume::{Mode, Volume};
 
 use crate::image::Image;
-use crate::shapes;
+use crate::shapes::{self, Shape};
 
 const ROUNDS: u64 = 80;
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("mutation/resealed-blocks", &shapes::NEEDS, |bench| {
-        let base = shapes::make(&bench.scratch, &["-n", "4096"], "")?;
+        let base = shapes::make(&bench.scratch, &Shape::new(&["-n", "4096"], ""))?;
         let damaged = bench.scratch.file("damaged.img");
         let trees = [1, 2, 3, 4, 5, 7, 9, 10, 256].map(TreeId::new);
         let seed = 20_260_801;

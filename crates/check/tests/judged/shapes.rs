@@ -36,15 +36,50 @@ btrfs -q subvolume delete -c snap2 >/dev/null
 sync
 "#;
 
-/// An image made with these options of mkfs.btrfs and of mount, filled and unmounted.
-pub(crate) fn make(scratch: &Scratch, mkfs: &[&str], mount: &str) -> Result<PathBuf> {
+/// What an image is made with.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    /// Options of mkfs.btrfs.
+    pub(crate) mkfs: &'static [&'static str],
+    /// Options of the mount.
+    pub(crate) mount: &'static str,
+    /// What is done after the filling.
+    pub(crate) more: &'static str,
+    pub(crate) len: u64,
+}
+
+impl Shape {
+    pub(crate) const fn new(mkfs: &'static [&'static str], mount: &'static str) -> Self {
+        Self { mkfs, mount, more: "", len: 300 << 20 }
+    }
+
+    /// With quotas of this kind, counted, and a group that is made of two.
+    pub(crate) const fn quotas(mkfs: &'static [&'static str]) -> Self {
+        let more =
+            "btrfs qgroup create 1/0 . && btrfs qgroup assign --no-rescan 0/256 1/0 . 2>/dev/null || true
+            btrfs qgroup assign --no-rescan 0/257 1/0 . 2>/dev/null || true
+            btrfs quota rescan -w . >/dev/null 2>&1 || true; sync; echo x > late; sync";
+        Self { more, ..Self::new(mkfs, "") }
+    }
+
+    /// With the old free space cache; Linux writes none for block groups below 100 MiB.
+    pub(crate) const fn old_cache() -> Self {
+        let shape = Self::new(&["-O", "^free-space-tree"], "space_cache=v1");
+        Self { more: "head -c 2000000 /dev/urandom > late; sync; rm late; sync", len: 12 << 30, ..shape }
+    }
+}
+
+/// An image of this shape, filled and unmounted.
+pub(crate) fn make(scratch: &Scratch, shape: &Shape) -> Result<PathBuf> {
     let image = scratch.file("made.img");
     let file = std::fs::File::create(&image)?;
-    file.set_len(300 << 20)?;
+    file.set_len(shape.len)?;
     drop(file);
-    Run::new("mkfs.btrfs").arg("-q").args(mkfs).arg(&image).ok()?;
-    let mut mounted = LoopMount::mount(&image, &scratch.file("mounted"), mount)?;
-    Run::new("bash").args(["-c", FILL]).within(mounted.dir()).ok()?;
+    Run::new("mkfs.btrfs").arg("-q").args(shape.mkfs).arg(&image).ok()?;
+    let mut mounted = LoopMount::mount(&image, &scratch.file("mounted"), shape.mount)?;
+    for script in [FILL, shape.more] {
+        Run::new("bash").args(["-c", script]).within(mounted.dir()).ok()?;
+    }
     // Of the old free space cache the kernel says that it is old.
     mounted.unmount_and_tell()?;
     Ok(image)

@@ -1,0 +1,362 @@
+//! Quota groups: what the quota tree says they use, against what the subvolumes use.
+//!
+//! With quotas proper, a group refers to an extent (a tree block or data, whole) when one of its subvolumes reaches it, and
+//! has it exclusively when nobody else does. So for every extent the set of subvolumes that reach it is needed. Most
+//! blocks have one parent, and with it they share this set; a block with several begins a *segment*, the root of a subvolume
+//! one, too. A walk over each block once finds the segments, their parents and which segments refer to which data extent. Sets are kept once
+//! each ([`Sets`]). Of data extents a table is needed, so if there are very many the walk is done for a share of them at a time.
+//!
+//! With simple quotas an extent belongs to the subvolume that made it, whoever uses it: tree blocks say it in their
+//! header and data in an owner ref, and what is older than the quotas belongs to nobody. Those are summed up in passing by
+//! the walks over the extent tree and the subvolumes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use creamery_base::{ObjectId, Result, TreeId};
+use creamery_format::{BlockRef, Expected, FileExtent, Key, KeyType, RawQgroupInfo, RawQgroupStatus};
+use zerocopy::FromBytes;
+
+use crate::hash;
+use crate::problem::Problem;
+use crate::reader::Reader;
+use crate::references::References;
+use crate::report::{Place, Sink};
+use crate::sets::Sets;
+use crate::walk::{Again, Leaf, Meta, Root, Sequence, TreeBlocks, Walker};
+
+const FLAG_RESCAN: u64 = 2;
+const FLAG_INCONSISTENT: u64 = 4;
+const FLAG_SIMPLE: u64 = 8;
+/// About what a data extent costs in the table.
+const EXTENT_BYTES: u64 = 64;
+
+/// Bytes that a group refers to, and those of nobody else.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Used {
+    referenced: u64,
+    exclusive: u64,
+}
+
+/// What the quota tree says.
+#[derive(Default)]
+pub(crate) struct QuotaTree {
+    flags: Option<u64>,
+    /// The first generation that counts with simple quotas.
+    since: u64,
+    groups: BTreeMap<u64, Used>,
+    /// Groups that a group is part of.
+    parents: BTreeMap<u64, BTreeSet<u64>>,
+    /// The same pairs, member first, as the greater groups say them.
+    members: BTreeSet<(u64, u64)>,
+}
+
+impl Sequence<Vec<u8>> for QuotaTree {
+    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
+        let leaf = BlockRef::new(&bytes);
+        for slot in 0..leaf.count() {
+            let (key, data) = (leaf.key(slot), leaf.data(slot));
+            match key.kind {
+                KeyType::QGROUP_STATUS => {
+                    let Ok((status, more)) = RawQgroupStatus::ref_from_prefix(data) else { continue };
+                    self.flags = Some(status.flags.get());
+                    self.since = more.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                }
+                KeyType::QGROUP_INFO => {
+                    let Ok(info) = RawQgroupInfo::ref_from_bytes(data) else { continue };
+                    let (referenced, exclusive) = (info.referenced.get(), info.exclusive.get());
+                    self.groups.insert(key.offset, Used { referenced, exclusive });
+                }
+                KeyType::QGROUP_RELATION => {
+                    let (a, b) = (key.objectid.get(), key.offset);
+                    if a < b {
+                        self.parents.entry(a).or_default().insert(b);
+                    } else {
+                        self.members.insert((b, a));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl QuotaTree {
+    /// The generation from which on simple quotas count, if they are on.
+    pub(crate) fn simple_since(&self) -> Option<u64> {
+        let simple = self.flags.is_some_and(|flags| flags & FLAG_SIMPLE != 0);
+        simple.then_some(self.since)
+    }
+
+    /// Whether the numbers are meant to be right or, at least, to be looked at.
+    pub(crate) fn can_be_judged(&self) -> bool {
+        self.flags.is_some_and(|flags| flags & FLAG_RESCAN == 0)
+    }
+
+    /// A subvolume's own group and all that it is part of.
+    fn groups_of(&self, tree: u64) -> HashSet<u64> {
+        let mut found = HashSet::from([tree]);
+        let mut waiting = vec![tree];
+        while let Some(group) = waiting.pop() {
+            let parents = self.parents.get(&group).into_iter().flatten();
+            waiting.extend(parents.copied().filter(|parent| found.insert(*parent)));
+        }
+        found
+    }
+
+    /// What the groups have to say when these sets of subvolumes use so many bytes.
+    fn expected(&self, usage: &[(Vec<u64>, u64)]) -> BTreeMap<u64, Used> {
+        let mut groups_of: HashMap<u64, HashSet<u64>> = HashMap::new();
+        let mut expected: BTreeMap<u64, Used> = BTreeMap::new();
+        for (trees, bytes) in usage {
+            let mut members: HashMap<u64, usize> = HashMap::new();
+            for tree in trees {
+                let groups = groups_of.entry(*tree).or_insert_with(|| self.groups_of(*tree));
+                groups.iter().for_each(|group| *members.entry(*group).or_default() += 1);
+            }
+            for (group, count) in members {
+                let used = expected.entry(group).or_default();
+                used.referenced = used.referenced.saturating_add(*bytes);
+                if count == trees.len() {
+                    used.exclusive = used.exclusive.saturating_add(*bytes);
+                }
+            }
+        }
+        expected
+    }
+
+    fn judge_relations(&self, sink: &Sink) {
+        let listed = |(member, parents): (&u64, &BTreeSet<u64>)| {
+            let member = *member;
+            parents.iter().map(move |parent| (member, *parent)).collect::<Vec<_>>()
+        };
+        let upwards: BTreeSet<(u64, u64)> = self.parents.iter().flat_map(listed).collect();
+        for &(member, parent) in upwards.symmetric_difference(&self.members) {
+            let key = Key::new(member.into(), KeyType::QGROUP_RELATION, parent);
+            sink.add(Problem::QuotaRelationHalf, Place::key(TreeId::QUOTA, key), "");
+        }
+        for &(member, parent) in upwards.union(&self.members) {
+            for group in [member, parent].into_iter().filter(|group| !self.groups.contains_key(group)) {
+                let key = Key::new(member.into(), KeyType::QGROUP_RELATION, parent);
+                let message = format!("group {}/{}", group >> 48, group & ((1 << 48) - 1));
+                sink.add(Problem::QuotaGroupMissing, Place::key(TreeId::QUOTA, key), message);
+            }
+        }
+    }
+
+    /// Compares every group with what its subvolumes use.
+    pub(crate) fn judge(&self, usage: &[(Vec<u64>, u64)], sink: &Sink) {
+        let expected = self.expected(usage);
+        let inconsistent = self.flags.is_some_and(|flags| flags & FLAG_INCONSISTENT != 0);
+        if inconsistent {
+            let place = Place::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
+            sink.add(Problem::QuotaInconsistent, place, "");
+        }
+        self.judge_relations(sink);
+        let say = |group: u64, problem, found: u64, want: u64| {
+            if found != want && !inconsistent {
+                let key = Key::new(ObjectId::new(0), KeyType::QGROUP_INFO, group);
+                sink.add(problem, Place::key(TreeId::QUOTA, key), format!("found {found}, want {want}"));
+            }
+        };
+        for (group, found) in &self.groups {
+            let want = expected.get(group).copied().unwrap_or_default();
+            say(*group, Problem::QuotaReferenced, found.referenced, want.referenced);
+            say(*group, Problem::QuotaExclusive, found.exclusive, want.exclusive);
+        }
+    }
+}
+
+/// A part of the forest that the same subvolumes reach: below one block, down to the next ones with several parents.
+struct Segment {
+    level: u8,
+    bytes: u64,
+    parents: Vec<u32>,
+    /// For the top of a subvolume: which one.
+    tree: Option<u32>,
+}
+
+/// Data extents of a leaf: address and length.
+type DataOfLeaf = Vec<(u64, u64)>;
+
+struct Shares<'a> {
+    tables: &'a TreeBlocks,
+    node_size: u64,
+    segments: Vec<Segment>,
+    of_block: HashMap<u64, u32>,
+    /// The segments of the nodes from the root down to where the walk is.
+    stack: Vec<u32>,
+    /// Length and set of segments by address.
+    data: HashMap<u64, (u64, u32)>,
+    sets: Sets,
+    overflow: bool,
+}
+
+impl Shares<'_> {
+    fn begin_tree(&mut self, tree: u32) {
+        self.stack = vec![self.add(u8::MAX, Vec::new(), Some(tree))];
+    }
+
+    fn add(&mut self, level: u8, parents: Vec<u32>, tree: Option<u32>) -> u32 {
+        let number = u32::try_from(self.segments.len()).expect("fewer segments than tree blocks");
+        self.segments.push(Segment { level, bytes: 0, parents, tree });
+        number
+    }
+
+    fn current(&self) -> u32 {
+        *self.stack.last().expect("the tree's own segment lies at the bottom")
+    }
+
+    /// The segment of a block that is met for the first time.
+    fn enter(&mut self, meta: &Meta) -> u32 {
+        let mut segment = self.current();
+        if self.tables.shared(meta.logical) {
+            segment = self.add(meta.level, vec![segment], None);
+            self.of_block.insert(meta.logical.get(), segment);
+        }
+        let bytes = &mut self.segments[segment as usize].bytes;
+        *bytes = bytes.saturating_add(self.node_size);
+        segment
+    }
+
+    /// The bytes of each set of trees.
+    fn usage(mut self, memory_limit: u64) -> Option<HashMap<Vec<u32>, u64>> {
+        let mut trees = Sets::new(memory_limit);
+        let mut of_segment = vec![Sets::EMPTY; self.segments.len()];
+        let mut order: Vec<usize> = (0..self.segments.len()).collect();
+        // Parents lie higher up, so they are done before.
+        order.sort_by_key(|number| std::cmp::Reverse(self.segments[*number].level));
+        let mut usage: HashMap<u32, u64> = HashMap::new();
+        for number in order {
+            let segment = &mut self.segments[number];
+            let mut set = segment.tree.map_or(Sets::EMPTY, |tree| trees.single(tree));
+            segment.parents.sort_unstable();
+            segment.parents.dedup();
+            for parent in &segment.parents {
+                set = trees.union(set, of_segment[*parent as usize])?;
+            }
+            of_segment[number] = set;
+            *usage.entry(set).or_default() += segment.bytes;
+        }
+        let mut known: HashMap<u32, u32> = HashMap::new();
+        for (len, segments) in self.data.values() {
+            let set = match known.get(segments) {
+                Some(set) => *set,
+                None => {
+                    let mut set = Sets::EMPTY;
+                    for segment in self.sets.members(*segments) {
+                        set = trees.union(set, of_segment[*segment as usize])?;
+                    }
+                    known.insert(*segments, set);
+                    set
+                }
+            };
+            let bytes = usage.entry(set).or_default();
+            *bytes = bytes.saturating_add(*len);
+        }
+        Some(usage.into_iter().map(|(set, bytes)| (trees.members(set).to_vec(), bytes)).collect())
+    }
+}
+
+impl Sequence<DataOfLeaf> for Shares<'_> {
+    fn leaf(&mut self, meta: &Meta, extents: DataOfLeaf) {
+        let segment = self.enter(meta);
+        let own = self.sets.single(segment);
+        for (bytenr, len) in extents {
+            let entry = self.data.entry(bytenr).or_insert((len, own));
+            match self.sets.union(entry.1, own) {
+                Some(set) => entry.1 = set,
+                None => self.overflow = true,
+            }
+        }
+    }
+
+    fn begin(&mut self, meta: &Meta) {
+        let segment = self.enter(meta);
+        self.stack.push(segment);
+    }
+
+    fn end(&mut self, _meta: &Meta) {
+        self.stack.pop();
+    }
+
+    fn again(&mut self, want: &Expected, _upper: Option<Key>) -> Again {
+        // A block that is met twice without being known as shared has been told of.
+        if let Some(segment) = self.of_block.get(&want.logical.get()) {
+            let parent = self.current();
+            self.segments[*segment as usize].parents.push(parent);
+        }
+        Again::Known
+    }
+}
+
+fn data_of(leaf: &Leaf<'_>, mine: &dyn Fn(u64) -> bool) -> DataOfLeaf {
+    let mut found = Vec::new();
+    for slot in 0..leaf.block.count() {
+        if leaf.block.key(slot).kind != KeyType::EXTENT_DATA {
+            continue;
+        }
+        let parsed = FileExtent::parse(leaf.block.data(slot));
+        if let Ok(FileExtent::Regular(extent) | FileExtent::Prealloc(extent)) = parsed {
+            let bytenr = extent.disk_bytenr.get();
+            if !extent.is_hole() && mine(bytenr) {
+                found.push((bytenr, extent.disk_num_bytes.get()));
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// How much is to be counted, and with how much of the host.
+pub(crate) struct Effort {
+    pub(crate) data_extents: u64,
+    pub(crate) memory_limit: u64,
+    pub(crate) threads: usize,
+}
+
+/// The bytes that each set of subvolumes uses. None when something cannot be read, or too much is shared by too many.
+///
+/// # Errors
+/// The volume cannot read this kind of chunk at all.
+pub(crate) fn usage(
+    volume_reader: &Reader<'_>,
+    roots: &[Root],
+    tables: &TreeBlocks,
+    effort: &Effort,
+) -> Result<Option<Vec<(Vec<u64>, u64)>>> {
+    let quiet = Sink::new(0);
+    let reader = Reader::new(volume_reader.volume, &quiet);
+    let shares = effort.data_extents.saturating_mul(EXTENT_BYTES) / effort.memory_limit.max(1) + 1;
+    let mut usage: HashMap<Vec<u32>, u64> = HashMap::new();
+    for share in 0..shares {
+        let mine = |bytenr: u64| shares == 1 || (hash::numbers(6, &[bytenr]) >> 1) % shares == share;
+        let references = References::new();
+        let mut walker = Walker::new(&reader, &references, effort.threads);
+        walker.stop_counting();
+        let mut found = Shares {
+            tables,
+            node_size: if share == 0 { reader.node_size } else { 0 },
+            segments: Vec::new(),
+            of_block: HashMap::new(),
+            stack: Vec::new(),
+            data: HashMap::new(),
+            sets: Sets::new(effort.memory_limit / 4),
+            overflow: false,
+        };
+        for (number, root) in roots.iter().enumerate() {
+            found.begin_tree(u32::try_from(number).unwrap_or(u32::MAX));
+            walker.walk(root, &|leaf: &Leaf<'_>| data_of(leaf, &mine), &mut found)?;
+        }
+        if !walker.complete || found.overflow {
+            return Ok(None);
+        }
+        let Some(part) = found.usage(effort.memory_limit / 4) else { return Ok(None) };
+        for (set, bytes) in part {
+            let sum = usage.entry(set).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+    let named = |set: Vec<u32>| set.into_iter().map(|number| roots[number as usize].tree.get()).collect();
+    Ok(Some(usage.into_iter().map(|(set, bytes)| (named(set), bytes)).collect()))
+}

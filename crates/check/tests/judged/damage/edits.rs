@@ -1,0 +1,88 @@
+//! What rows are made of: which item, and what is done to it.
+
+use anyhow::{Context, Result};
+use creamery_base::{Logical, ObjectId, TreeId};
+use creamery_format::{BlockMut, BlockRef, Key, KeyType};
+
+use super::Edit;
+use crate::image::{Image, Item};
+
+pub(super) fn any(_: &Item) -> bool {
+    true
+}
+
+/// Adds to the eight bytes at `at` of the item's data.
+pub(super) fn add(bytes: &mut [u8], slot: usize, at: usize, more: u64) {
+    let mut block = BlockMut::new(bytes);
+    let field = &mut block.data_mut(slot)[at..at + 8];
+    let old = u64::from_le_bytes(field.try_into().expect("eight bytes"));
+    field.copy_from_slice(&old.wrapping_add(more).to_le_bytes());
+}
+
+pub(super) fn set(bytes: &mut [u8], slot: usize, at: usize, new: &[u8]) {
+    BlockMut::new(bytes).data_mut(slot)[at..at + new.len()].copy_from_slice(new);
+}
+
+pub(super) fn remove(bytes: &mut [u8], slot: usize) {
+    BlockMut::new(bytes).remove_items(slot, 1);
+}
+
+pub(super) fn rekey(bytes: &mut [u8], slot: usize, edit: impl Fn(Key) -> Key) {
+    let key = BlockRef::new(bytes).key(slot);
+    BlockMut::new(bytes).set_item_key(slot, &edit(key));
+}
+
+pub(super) fn u64_at(item: &Item, at: usize) -> u64 {
+    u64::from_le_bytes(item.data[at..at + 8].try_into().expect("eight bytes"))
+}
+
+pub(super) fn mode(item: &Item) -> u32 {
+    u32::from_le_bytes(item.data[52..56].try_into().expect("four bytes"))
+}
+
+pub(super) fn is_file(item: &Item) -> bool {
+    mode(item) & 0o170_000 == 0o100_000 && item.key.objectid.get() > 256
+}
+
+pub(super) fn is_directory(item: &Item) -> bool {
+    mode(item) & 0o170_000 == 0o040_000
+}
+
+pub(super) fn big_file(item: &Item) -> bool {
+    is_file(item) && u64_at(item, 16) == 3_000_000
+}
+
+/// A regular extent that is on disk.
+pub(super) fn on_disk(item: &Item) -> bool {
+    item.data.len() == 53 && item.data[20] == 1 && u64_at(item, 21) != 0
+}
+
+pub(super) fn is_data(item: &Item) -> bool {
+    u64_at(item, 16) & 1 == 1
+}
+
+pub(super) fn has_data_ref(item: &Item) -> bool {
+    is_data(item) && item.data.len() > 24 && item.data[24] == 178
+}
+
+pub(super) fn subvolume(item: &Item) -> bool {
+    item.key.objectid.get() >= 256 && item.key.objectid <= ObjectId::LAST_FREE
+}
+
+pub(super) fn not_root_directory(item: &Item) -> bool {
+    item.key.objectid.get() > 256
+}
+
+pub(super) fn entry_of_file(item: &Item) -> bool {
+    item.data[29] == 1
+}
+
+/// Edits the extent item of a tree block.
+pub(super) fn edit_extent(image: &Image, of: Logical, edit: Edit) -> Result<()> {
+    let items = image.items(TreeId::EXTENT)?;
+    let item = items
+        .iter()
+        .find(|it| it.key.kind == KeyType::METADATA_ITEM && it.key.objectid.get() == of.get())
+        .context("no extent item")?;
+    image.change(item.block, |bytes| edit(bytes, item.slot))
+}

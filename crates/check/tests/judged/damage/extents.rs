@@ -1,0 +1,171 @@
+//! The extent tree, checksums and free space.
+
+use anyhow::Context;
+use creamery_base::{Logical, ObjectId, TreeId};
+use creamery_check::Problem::*;
+use creamery_format::{BlockRef, Key, KeyType};
+
+use super::Change::{Image as Any, Item as One, Last};
+use super::edits::{add, any, edit_extent, has_data_ref, is_data, rekey, remove, set};
+use super::{Row, row};
+
+const FS: TreeId = TreeId::FS;
+const EXTENT: TreeId = TreeId::EXTENT;
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "reference count",
+        One(EXTENT, KeyType::EXTENT_ITEM, is_data, |b, s| add(b, s, 0, 1)),
+        &[ExtentRefCount],
+        true,
+    ),
+    row(
+        "extent item lost",
+        One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, remove),
+        &[ExtentMissing, BlockGroupUsed, FreeSpaceMissing, ChecksumStale],
+        true,
+    ),
+    row(
+        "reference by another tree",
+        One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| add(b, s, 25, 1000)),
+        &[ReferenceStale, ReferenceMissing],
+        true,
+    ),
+    row(
+        "reference by another inode",
+        One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| add(b, s, 33, 1)),
+        &[ReferenceStale, ReferenceMissing],
+        true,
+    ),
+    row(
+        "references of one file",
+        One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| {
+            add(b, s, 0, 1);
+            set(b, s, 49, &[BlockRef::new(b).data(s)[49] + 1]);
+        }),
+        &[ReferenceCount],
+        true,
+    ),
+    row(
+        "level of a tree block",
+        One(EXTENT, KeyType::METADATA_ITEM, any, |b, s| rekey(b, s, |k| Key { offset: k.offset + 1, ..k })),
+        &[ExtentLevel],
+        true,
+    ),
+    row(
+        "tree block of nobody",
+        Any(|image| {
+            let leaf = *image.blocks(TreeId::CSUM)?.last().context("no block")?;
+            edit_extent(image, leaf, remove)
+        }),
+        &[ExtentMissing, BlockGroupUsed],
+        true,
+    ),
+    row(
+        "owner of a tree block",
+        Any(|image| {
+            let leaf = *image.blocks(TreeId::CSUM)?.last().context("no block")?;
+            edit_extent(image, leaf, |b, s| add(b, s, 25, 2))
+        }),
+        &[ExtentOwner, ReferenceStale, ReferenceMissing],
+        true,
+    ),
+    row(
+        "full backref",
+        Any(|image| {
+            let leaf = *image.blocks(FS)?.first().context("no block")?;
+            edit_extent(image, leaf, |b, s| set(b, s, 17, &[1]))
+        }),
+        &[ReferenceStale, ReferenceMissing],
+        true,
+    ),
+    row(
+        "extent of the future",
+        One(EXTENT, KeyType::EXTENT_ITEM, is_data, |b, s| add(b, s, 8, 1 << 40)),
+        &[ExtentGeneration],
+        true,
+    ),
+    row(
+        "extent too long",
+        One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| {
+            rekey(b, s, |k| Key { offset: k.offset + 4096, ..k })
+        }),
+        &[ReferenceMissing],
+        true,
+    ),
+    row(
+        "extent out of order",
+        One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| {
+            rekey(b, s, |k| Key { objectid: ObjectId::new(4096), ..k });
+        }),
+        &[BlockKeyOrder],
+        true,
+    ),
+    row(
+        "used bytes of a group",
+        One(EXTENT, KeyType::BLOCK_GROUP_ITEM, any, |b, s| add(b, s, 0, 4096)),
+        &[BlockGroupUsed, SuperblockBytesUsed],
+        true,
+    ),
+    row("block group lost", Last(EXTENT, KeyType::BLOCK_GROUP_ITEM, any, remove), &[BlockGroupMissing], true),
+    row(
+        "flags of a group",
+        Last(EXTENT, KeyType::BLOCK_GROUP_ITEM, any, |b, s| add(b, s, 16, 1 << 4)),
+        &[BlockGroupWrong],
+        true,
+    ),
+    row("checksums lost", One(TreeId::CSUM, KeyType::EXTENT_CSUM, any, remove), &[ChecksumMissing], true),
+    row(
+        "checksums of nothing",
+        Last(TreeId::CSUM, KeyType::EXTENT_CSUM, any, |b, s| {
+            rekey(b, s, |k| Key { offset: k.offset + (64 << 20), ..k })
+        }),
+        &[ChecksumStale, ChecksumMissing],
+        true,
+    ),
+    row(
+        "data",
+        Any(|image| {
+            let item = image.items(TreeId::CSUM)?.into_iter().next().context("no sums")?;
+            image.write(Logical::new(item.key.offset), &[0xa5; 4096])
+        }),
+        &[DataChecksum],
+        true,
+    ),
+    row(
+        "free space lost",
+        Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_EXTENT, any, remove),
+        &[FreeSpaceMissing, FreeSpaceCount],
+        true,
+    ),
+    row(
+        "free space in use",
+        Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_EXTENT, any, |b, s| {
+            rekey(b, s, |k| Key {
+                objectid: ObjectId::new(k.objectid.get() - 4096),
+                offset: k.offset + 4096,
+                ..k
+            });
+        }),
+        &[FreeSpaceUsed],
+        true,
+    ),
+    row(
+        "count of free extents",
+        Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_INFO, any, |b, s| set(b, s, 0, &77_u32.to_le_bytes())),
+        &[FreeSpaceCount],
+        true,
+    ),
+    row(
+        "free space info lost",
+        Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_INFO, any, remove),
+        &[FreeSpaceInfoMissing],
+        true,
+    ),
+    row(
+        "form of free space",
+        Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_INFO, any, |b, s| set(b, s, 4, &[1])),
+        &[FreeSpaceForm],
+        true,
+    ),
+];

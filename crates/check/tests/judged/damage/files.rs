@@ -1,0 +1,131 @@
+//! Files and directories.
+
+use creamery_base::TreeId;
+use creamery_check::Problem::*;
+use creamery_format::{Key, KeyType};
+
+use super::Change::{Item as One, Last};
+use super::edits::{
+    add, any, big_file, entry_of_file, is_directory, is_file, not_root_directory, on_disk, rekey, remove,
+    set, u64_at,
+};
+use super::{Row, row};
+use crate::image::Item;
+
+const FS: TreeId = TreeId::FS;
+
+pub(super) const ROWS: &[Row] = &[
+    row("link count", One(FS, KeyType::INODE_ITEM, is_file, |b, s| add(b, s, 40, 1)), &[InodeLinks], true),
+    row(
+        "bytes of a file",
+        One(FS, KeyType::INODE_ITEM, big_file, |b, s| add(b, s, 24, 4096)),
+        &[InodeBytes],
+        true,
+    ),
+    row(
+        "size of a directory",
+        One(FS, KeyType::INODE_ITEM, is_directory, |b, s| add(b, s, 16, 1)),
+        &[DirectorySize],
+        true,
+    ),
+    row(
+        "inode item lost",
+        One(FS, KeyType::INODE_ITEM, is_file, remove),
+        &[InodeMissing, EntryWithoutInode],
+        true,
+    ),
+    row(
+        "inode ref lost",
+        One(FS, KeyType::INODE_REF, not_root_directory, remove),
+        &[EntryWithoutRef, InodeLinks],
+        true,
+    ),
+    row("extref lost", One(FS, KeyType::INODE_EXTREF, any, remove), &[EntryWithoutRef, InodeLinks], true),
+    row(
+        "extref hash",
+        Last(FS, KeyType::INODE_EXTREF, any, |b, s| rekey(b, s, |k| Key { offset: k.offset + 1, ..k })),
+        &[ExtrefHash],
+        false,
+    ),
+    row(
+        "entry by index lost",
+        One(FS, KeyType::DIR_INDEX, entry_of_file, remove),
+        &[DirectoryIndexes, DirectorySize, RefWithoutEntry],
+        true,
+    ),
+    row(
+        "entry by name lost",
+        One(FS, KeyType::DIR_ITEM, entry_of_file, remove),
+        &[DirectoryIndexes, DirectorySize],
+        true,
+    ),
+    row(
+        "type in an entry",
+        One(FS, KeyType::DIR_INDEX, entry_of_file, |b, s| set(b, s, 29, &[5])),
+        &[EntryType, DirectoryIndexes],
+        true,
+    ),
+    row(
+        "mode of a file",
+        One(FS, KeyType::INODE_ITEM, big_file, |b, s| set(b, s, 52, &0o010_644_u32.to_le_bytes())),
+        &[EntryType, InodeItems],
+        true,
+    ),
+    row(
+        "inode of the future",
+        One(FS, KeyType::INODE_ITEM, is_file, |b, s| add(b, s, 0, 1 << 40)),
+        &[InodeGeneration],
+        true,
+    ),
+    row(
+        "unlinked inode",
+        One(FS, KeyType::INODE_ITEM, is_file, |b, s| set(b, s, 40, &[0; 4])),
+        &[InodeUnlinked, InodeLinks],
+        true,
+    ),
+    row(
+        "extent moved",
+        One(FS, KeyType::EXTENT_DATA, on_disk, |b, s| add(b, s, 21, 4096)),
+        &[ExtentMissing, ReferenceCount],
+        true,
+    ),
+    row("extent lost", One(FS, KeyType::EXTENT_DATA, on_disk, remove), &[InodeBytes, ReferenceCount], true),
+    row(
+        "extents overlap",
+        Last(FS, KeyType::EXTENT_DATA, |it| on_disk(it) && it.key.offset > 0, |b, s| add(b, s - 1, 45, 8192)),
+        &[FileExtentOverlap, InodeBytes],
+        true,
+    ),
+    row(
+        "checksums unwanted",
+        One(FS, KeyType::INODE_ITEM, big_file, |b, s| add(b, s, 64, 1)),
+        &[ChecksumUnwanted],
+        true,
+    ),
+    row(
+        "entry of a file that never was",
+        One(FS, KeyType::DIR_INDEX, entry_of_file, |b, s| add(b, s, 0, 1 << 30)),
+        &[EntryWithoutInode, RefWithoutEntry],
+        true,
+    ),
+    row(
+        "directory with data",
+        One(FS, KeyType::INODE_ITEM, big_file, |b, s| set(b, s, 52, &0o040_755_u32.to_le_bytes())),
+        &[InodeItems, EntryType],
+        true,
+    ),
+    row(
+        "name hash",
+        One(FS, KeyType::DIR_ITEM, any, |b, s| rekey(b, s, |k| Key { offset: k.offset + 1, ..k })),
+        &[BlockItem],
+        true,
+    ),
+];
+
+/// Of a filesystem in which holes are described.
+pub(super) const HOLES: &[Row] =
+    &[row("hole lost", One(FS, KeyType::EXTENT_DATA, hole, remove), &[FileHole], true)];
+
+fn hole(item: &Item) -> bool {
+    item.data.len() == 53 && item.data[20] == 1 && u64_at(item, 21) == 0
+}

@@ -1,0 +1,143 @@
+//! The table of damage: one thing is changed in all copies and sealed, and the finding has to be the one stated.
+//!
+//! Where btrfs check complains, so must we; whether it does is stated, too, and shown.
+
+mod blocks;
+mod caches;
+mod devices;
+mod edits;
+mod extents;
+mod files;
+mod quotas;
+mod roots;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_base::TreeId;
+use creamery_check::Problem;
+use creamery_format::{KeyType, RawSuperblock};
+use creamery_testkit::Run;
+use creamery_testkit::harness::Case;
+
+use crate::image::{Image, Item, checked};
+use crate::shapes::{self, Shape};
+
+type Edit = fn(&mut [u8], usize);
+
+enum Change {
+    /// The first item of this type in the tree for which the function says yes.
+    Item(TreeId, KeyType, fn(&Item) -> bool, Edit),
+    /// The last such item.
+    Last(TreeId, KeyType, fn(&Item) -> bool, Edit),
+    /// The root block of a tree.
+    Block(TreeId, Edit),
+    /// A leaf that is not the tree's root.
+    Leaf(TreeId, Edit),
+    Superblock(fn(&mut RawSuperblock)),
+    /// Anything else.
+    Image(fn(&Image) -> Result<()>),
+}
+use Change::{Block, Image as Any, Item as One, Last, Leaf, Superblock as Super};
+
+struct Row {
+    name: &'static str,
+    change: Change,
+    want: &'static [Problem],
+    /// Whether btrfs check complains.
+    btrfs: bool,
+}
+
+const fn row(name: &'static str, change: Change, want: &'static [Problem], btrfs: bool) -> Row {
+    Row { name, change, want, btrfs }
+}
+fn apply(image: &Image, change: &Change) -> Result<()> {
+    let pick = |tree, kind, wanted: fn(&Item) -> bool, last: bool| -> Result<Item> {
+        let mut items = image.items(tree)?;
+        // The first slot of a leaf is its parent's key: taking it away is another kind of damage.
+        items.retain(|it| it.key.kind == kind && (it.slot > 0 || last) && wanted(it));
+        let found = if last { items.pop() } else { items.into_iter().next() };
+        found.context("the image has no such item")
+    };
+    match change {
+        One(tree, kind, wanted, edit) => {
+            let item = pick(*tree, *kind, *wanted, false)?;
+            image.change(item.block, |bytes| edit(bytes, item.slot))
+        }
+        Last(tree, kind, wanted, edit) => {
+            let item = pick(*tree, *kind, *wanted, true)?;
+            image.change(item.block, |bytes| edit(bytes, item.slot))
+        }
+        Block(tree, edit) => image.change(image.blocks(*tree)?[0], |bytes| edit(bytes, 0)),
+        Leaf(tree, edit) => {
+            let leaf = *image.blocks(*tree)?.get(2).context("the tree has one block")?;
+            image.change(leaf, |bytes| edit(bytes, 0))
+        }
+        Super(edit) => image.change_superblocks(edit),
+        Any(edit) => edit(image),
+    }
+}
+
+fn judge(base: &Path, damaged: &Path, row: &Row) -> Result<()> {
+    shapes::copy(base, damaged)?;
+    apply(&Image::open(damaged)?, &row.change)?;
+    let finished = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(damaged).output()?;
+    // Of some mismatches it tells and ends with 0 all the same.
+    let said = finished.stderr_text();
+    // Of an old cache that it throws away it tells, and finds no error.
+    let told = said.lines().filter(|line| !line.contains("free space cache"));
+    let told = told.flat_map(|line| ["mismatch", "didn't find", "ERROR:"].map(|word| line.contains(word)));
+    let told = told.into_iter().any(|told| told);
+    let complains = finished.code != Some(0) || told;
+    let report = match checked(damaged, true) {
+        Ok(report) => report,
+        Err(error) => bail!("not checked at all: {error}"),
+    };
+    let numbers: Vec<u16> = report.findings.iter().map(|finding| finding.number).collect();
+    for want in row.want {
+        let shown: Vec<String> = report.findings.iter().take(12).map(ToString::to_string).collect();
+        ensure!(numbers.contains(&want.number()), "want {} ({want}), found {shown:#?}", want.number());
+    }
+    ensure!(!complains || !report.is_clean(), "btrfs check complains and we do not: {finished}");
+    ensure!(
+        complains == row.btrfs,
+        "btrfs check {}: {finished}",
+        if complains { "complains" } else { "is content" }
+    );
+    Ok(())
+}
+
+type Group = (&'static str, Shape, &'static [Row]);
+
+/// Small blocks, so that there are many.
+const SMALL: Shape = Shape::new(&["-n", "4096"], "");
+
+const GROUPS: &[Group] = &[
+    ("files", SMALL, files::ROWS),
+    ("holes", Shape::new(&["-O", "^no-holes"], ""), files::HOLES),
+    ("blocks", SMALL, blocks::ROWS),
+    ("extents", SMALL, extents::ROWS),
+    ("devices", SMALL, devices::ROWS),
+    ("roots", SMALL, roots::ROWS),
+    ("quotas", Shape::quotas(&["-O", "quota"]), quotas::ROWS),
+    ("simple-quotas", Shape::quotas(&["-O", "squota"]), quotas::ROWS),
+    ("old-free-space-cache", Shape::old_cache(), caches::ROWS),
+];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let case = |(name, shape, rows): &'static Group| {
+        Case::new(format!("damage/{name}"), &shapes::NEEDS, move |bench| {
+            let base = shapes::make(&bench.scratch, shape)?;
+            let damaged = bench.scratch.file("damaged.img");
+            let failed: Vec<String> = rows
+                .iter()
+                .filter_map(|row| {
+                    judge(&base, &damaged, row).err().map(|error| format!("{}: {error:#}", row.name))
+                })
+                .collect();
+            ensure!(failed.is_empty(), "{} of {} rows:\n{}", failed.len(), rows.len(), failed.join("\n"));
+            Ok(())
+        })
+    };
+    GROUPS.iter().map(case).collect()
+}

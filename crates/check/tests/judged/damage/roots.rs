@@ -1,0 +1,70 @@
+//! The root tree and the UUID tree.
+
+use creamery_base::TreeId;
+use creamery_check::Problem::*;
+use creamery_format::KeyType;
+
+use super::Change::Item as One;
+use super::edits::{add, any, remove, set, subvolume};
+use super::{Row, row};
+
+const FS: TreeId = TreeId::FS;
+
+pub(super) const ROWS: &[Row] = &[
+    row(
+        "root directory of another number",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| set(b, s, 168, &[0; 8])),
+        &[RootDirectory],
+        true,
+    ),
+    row("root ref lost", One(TreeId::ROOT, KeyType::ROOT_REF, any, remove), &[RootRefMissing], true),
+    row(
+        "root backref lost",
+        One(TreeId::ROOT, KeyType::ROOT_BACKREF, any, remove),
+        &[RootBackrefMissing, SubvolumeUnreferenced],
+        true,
+    ),
+    row(
+        "root ref of another directory",
+        One(TreeId::ROOT, KeyType::ROOT_REF, any, |b, s| add(b, s, 0, 1)),
+        &[RootBackrefMissing, RootRefMissing, RootRefEntry],
+        true,
+    ),
+    row(
+        "generation of a tree",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| add(b, s, 160, 1)),
+        &[BlockGeneration],
+        true,
+    ),
+    row(
+        "level of a tree",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| add(b, s, 238, 1)),
+        &[BlockLevel],
+        true,
+    ),
+    row(
+        "tree lost",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, |it| it.key.objectid.get() == 7, remove),
+        &[TreeMissing],
+        true,
+    ),
+    row(
+        "subvolume lost",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, remove),
+        &[RootRefTree, ReferenceStale],
+        true,
+    ),
+    row("uuid lost", One(TreeId::UUID, KeyType::UUID_SUBVOL, any, remove), &[UuidMissing], false),
+    row(
+        "uuid of nothing",
+        One(TreeId::UUID, KeyType::UUID_SUBVOL, any, |b, s| add(b, s, 0, 5000)),
+        &[UuidMissing, UuidStale],
+        false,
+    ),
+    row(
+        "entry of a subvolume lost",
+        One(FS, KeyType::DIR_INDEX, |it| it.data[8] == 132, remove),
+        &[RootRefEntry, DirectoryIndexes],
+        true,
+    ),
+];
