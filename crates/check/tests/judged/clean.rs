@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use anyhow::{Result, ensure};
+use creamery_check::Report;
 use creamery_testkit::harness::Case;
 use creamery_testkit::{LoopMount, Run, btrfs_check};
 
-use crate::image::Image;
+use crate::image::{Image, checked_all};
 use crate::shapes::{self, Shape};
 
 const SHAPES: &[(&str, Shape)] = &[
@@ -28,6 +29,10 @@ const SHAPES: &[(&str, Shape)] = &[
     ("simple-quota", Shape::quotas(&["-O", "squota"])),
 ];
 
+/// Profiles, and the number of devices.
+const PROFILES: &[(&str, usize)] =
+    &[("raid0", 2), ("raid1", 3), ("raid10", 4), ("raid1c3", 3), ("raid1c4", 4)];
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = SHAPES
         .iter()
@@ -39,6 +44,12 @@ pub(crate) fn cases() -> Vec<Case> {
             })
         })
         .collect();
+    cases.extend(PROFILES.iter().map(|(profile, count)| {
+        Case::new(format!("clean/devices-{profile}"), &shapes::NEEDS, move |bench| {
+            let paths = shapes::make_on_devices(&bench.scratch, profile, *count)?;
+            clean(&checked_all(&paths, true)?)
+        })
+    }));
     cases.push(Case::new("clean/bitmaps", &shapes::NEEDS, |bench| {
         let path = shapes::make(&bench.scratch, &Shape::new(&["-n", "4096"], ""))?;
         let mounted = LoopMount::mount(&path, &bench.scratch.file("again"), "")?;
@@ -61,7 +72,10 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn nothing_found(image: &Image) -> Result<()> {
-    let report = image.check()?;
+    clean(&image.check()?)
+}
+
+fn clean(report: &Report) -> Result<()> {
     ensure!(report.findings.is_empty(), "findings on a clean image: {:#?}", report.findings);
     ensure!(report.counts.inodes > 1000 && report.counts.tree_blocks > 20, "{:?}", report.counts);
     Ok(())

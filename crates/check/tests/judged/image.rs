@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use creamery_base::{Generation, Logical, TreeId, Wait};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
-use creamery_device::{Access, FileDevice};
+use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_format::{
     BlockRef, Expected, Key, KeyType, RawRootItem, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
     Superblock, seal,
@@ -38,8 +38,16 @@ fn volume(path: &Path) -> Result<Volume> {
 
 /// Opens and checks as the program does.
 pub(crate) fn checked(path: &Path, check_data_csum: bool) -> Result<Report, creamery_base::Error> {
-    let device = FileDevice::open(path, Access::ReadOnly)?;
-    let volume = Volume::open(vec![Arc::new(device)], Mode::ReadOnly)?;
+    checked_all(&[path.to_owned()], check_data_csum)
+}
+
+/// The same with several devices.
+pub(crate) fn checked_all(paths: &[PathBuf], check_data_csum: bool) -> Result<Report, creamery_base::Error> {
+    let mut devices: Vec<Arc<dyn BlockDevice>> = Vec::new();
+    for path in paths {
+        devices.push(Arc::new(FileDevice::open(path, Access::ReadOnly)?));
+    }
+    let volume = Volume::open(devices, Mode::ReadOnly)?;
     check(&volume, &CheckOptions { check_data_csum, threads: 2, ..CheckOptions::default() }, &NoProgress)
 }
 

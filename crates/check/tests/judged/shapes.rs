@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use creamery_testkit::{Judge, LoopMount, Run, Scratch};
+use anyhow::{Result, ensure};
+use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch};
 
 /// What making one needs.
 pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
@@ -83,6 +83,29 @@ pub(crate) fn make(scratch: &Scratch, shape: &Shape) -> Result<PathBuf> {
     // Of the old free space cache the kernel says that it is old.
     mounted.unmount_and_tell()?;
     Ok(image)
+}
+
+/// Several devices with this profile for data and metadata, filled, accepted by btrfs check and let go.
+pub(crate) fn make_on_devices(scratch: &Scratch, profile: &str, count: usize) -> Result<Vec<PathBuf>> {
+    let paths: Vec<PathBuf> = (0..count).map(|number| scratch.file(&format!("{number}.img"))).collect();
+    let mut devices = Vec::new();
+    for path in &paths {
+        std::fs::File::create(path)?.set_len(1 << 30)?;
+        devices.push(LoopDevice::attach(path, false)?);
+    }
+    let names: Vec<&Path> = devices.iter().map(LoopDevice::path).collect();
+    Run::new("mkfs.btrfs").args(["-q", "-f", "-d", profile, "-m", profile]).args(&names).ok()?;
+    let dir = scratch.dir("mounted")?;
+    let others: Vec<String> = names.iter().map(|name| format!("device={}", name.display())).collect();
+    Run::new("mount").args(["-t", "btrfs", "-o", &others.join(",")]).arg(names[0]).arg(&dir).ok()?;
+    let filled = Run::new("bash").args(["-c", FILL]).within(&dir).ok();
+    Run::new("umount").arg(&dir).ok()?;
+    filled?;
+    // It looks at every device of the host for the others, and tells of those that vanish meanwhile.
+    let judged = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(names[0]).ok()?;
+    ensure!(judged.stdout_text().contains("no error found"), "{judged}");
+    devices.into_iter().try_for_each(LoopDevice::detach)?;
+    Ok(paths)
 }
 
 /// A sparse copy.

@@ -30,6 +30,10 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     json: bool,
 
+    /// Say on stderr what is being looked at, a line for each part; on a terminal it is said anyway.
+    #[arg(short, long)]
+    progress: bool,
+
     /// How many threads read and verify [default: one for each core, at most 8].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -38,10 +42,15 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut options = CheckOptions { check_data_csum: args.check_data_csum, ..CheckOptions::default() };
     options.threads = args.threads.unwrap_or(options.threads);
-    let spinner = Spinner(ProgressBar::new_spinner());
-    spinner.0.enable_steady_tick(Duration::from_millis(200));
-    let outcome = check(&args.images, &options, &spinner);
-    spinner.0.finish_and_clear();
+    let outcome = if args.progress {
+        check(&args.images, &options, &Lines)
+    } else {
+        let spinner = Spinner(ProgressBar::new_spinner());
+        spinner.0.enable_steady_tick(Duration::from_millis(200));
+        let outcome = check(&args.images, &options, &spinner);
+        spinner.0.finish_and_clear();
+        outcome
+    };
     let status = exit_status(&outcome);
     let told = |error| Failure::new("check", error).status(status);
     let report = outcome.map_err(told)?;
@@ -76,6 +85,15 @@ fn as_text(out: &mut Output, report: &Report) -> std::io::Result<()> {
         "{} trees, {} tree blocks, {} inodes, {} data extents: {} errors, {} warnings",
         counts.trees, counts.tree_blocks, counts.inodes, counts.data_extents, counts.errors, counts.warnings
     )
+}
+
+/// Says in lines what is being looked at.
+struct Lines;
+
+impl Progress for Lines {
+    fn phase(&self, name: &'static str) {
+        anstream::eprintln!("checking {name}");
+    }
 }
 
 /// Says on a terminal what is being looked at.

@@ -5,6 +5,7 @@
 //! what it tests is a program, not a crate.
 
 mod bad_input;
+mod check;
 mod commands;
 mod dup;
 mod matrix;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         options::cases(),
         unprivileged::cases(),
         commands::cases(),
+        check::cases(),
         bad_input::cases(),
     ];
     creamery_testkit::harness::main(groups.into_iter().flatten().collect())

@@ -8,6 +8,7 @@ use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::SuperFlags;
 use creamery_volume::{Mode, Volume};
 
+use crate::faulty::Faulty;
 use crate::images::*;
 
 const BOTH: [Mode; 2] = [Mode::ReadOnly, Mode::ReadWrite];
@@ -113,6 +114,24 @@ fn an_overwritten_first_superblock_is_shown_to_readers_only() {
     let (kind, text) = refusal(&device, Mode::ReadWrite);
     assert_eq!(kind, ErrorKind::Corrupt);
     assert!(text.contains("67108864 is whole") && text.contains("super-recover"), "{text}");
+}
+
+#[test]
+fn an_unreadable_first_superblock_is_passed_over_by_readers_only() {
+    let Some(device) = btrfs(&[]) else { return };
+    let faulty = Faulty::new(&device);
+    faulty.fail_reads(FIRST..FIRST + 4096);
+    let try_open = |mode| {
+        let device: Arc<dyn BlockDevice> = Arc::<Faulty>::clone(&faulty);
+        Volume::open(vec![device], mode)
+    };
+    let volume = try_open(Mode::ReadOnly).unwrap();
+    assert!(volume.notes()[0].contains("65536 cannot be read"), "{:?}", volume.notes());
+    let error = try_open(Mode::ReadWrite).err().expect("the other copy may be older");
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.to_string().contains("may be older"), "{error}");
+    faulty.fail_reads(SECOND..SECOND + 4096);
+    assert_eq!(try_open(Mode::ReadOnly).err().map(|error| error.kind()), Some(ErrorKind::Io));
 }
 
 #[test]

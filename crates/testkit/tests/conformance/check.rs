@@ -1,0 +1,103 @@
+//! `creamery check`: its exit status, what it prints, and that it never writes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Finished, Judge};
+use serde_json::Value;
+
+use crate::support::{expect_untouched, flip_byte, mkfs_from, sparse_file};
+
+const PROGRAM: [Judge; 1] = [Judge::Program];
+const CLEAN: i32 = 0;
+const DAMAGED: i32 = 4;
+const NOT_CHECKED: i32 = 8;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("check/exit-status", &PROGRAM, exit_status),
+        Case::new("check/json", &PROGRAM, json),
+        Case::new("check/progress", &PROGRAM, progress),
+    ]
+}
+
+fn image(bench: &Bench) -> Result<PathBuf> {
+    let source = bench.scratch.dir("source")?;
+    for number in 0..300 {
+        std::fs::write(source.join(format!("file-{number}")), vec![b'q'; 5000])?;
+    }
+    let image = bench.scratch.file("disk.img");
+    mkfs_from(bench.creamery(), &["-d", "single", "-m", "single"], &source, &image)?;
+    Ok(image)
+}
+
+/// Runs a check; the image has to stay as it is.
+fn check(bench: &Bench, flags: &[&str], image: &Path, status: i32) -> Result<Finished> {
+    let mut finished = None;
+    expect_untouched(image, || {
+        finished = Some(bench.creamery().run(["check"]).args(flags).arg(image).output()?);
+        Ok(())
+    })?;
+    let finished = finished.context("it ran")?;
+    ensure!(finished.code == Some(status), "want status {status}: {finished}");
+    Ok(finished)
+}
+
+/// Where the bytes of a file lie: a page of the letter that only they have.
+fn place_of_data(image: &Path) -> Result<u64> {
+    let bytes = std::fs::read(image)?;
+    let page = bytes.chunks(4096).position(|page| page.iter().all(|byte| *byte == b'q'));
+    Ok(page.context("no data in the image")? as u64 * 4096)
+}
+
+fn exit_status(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    check(bench, &[], &image, CLEAN)?;
+    let clean = check(bench, &["--check-data-csum"], &image, CLEAN)?;
+    ensure!(clean.stdout_text().contains("0 errors, 0 warnings"), "{clean}");
+    flip_byte(&image, place_of_data(&image)? + 17)?;
+    check(bench, &[], &image, CLEAN)?;
+    let damaged = check(bench, &["--check-data-csum"], &image, DAMAGED)?;
+    ensure!(damaged.stdout_text().contains("error 605: data does not have its checksum"), "{damaged}");
+    ensure!(damaged.stderr_text().contains("docs/findings.md"), "{damaged}");
+    let nothing = bench.scratch.file("nothing.img");
+    sparse_file(&nothing, 1 << 20)?;
+    check(bench, &[], &nothing, NOT_CHECKED)?;
+    let missing = bench.creamery().run(["check"]).arg(bench.scratch.file("none.img")).output()?;
+    ensure!(missing.code == Some(NOT_CHECKED), "{missing}");
+    Ok(())
+}
+
+fn json(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let said: Value = serde_json::from_str(&check(bench, &["--json"], &image, CLEAN)?.stdout_text())?;
+    ensure!(said["findings"].as_array().is_some_and(Vec::is_empty), "{said}");
+    for (name, least) in [("inodes", 301), ("data_extents", 300), ("tree_blocks", 8), ("trees", 5)] {
+        ensure!(said["counts"][name].as_u64().is_some_and(|found| found >= least), "{name} in {said}");
+    }
+    flip_byte(&image, place_of_data(&image)? + 17)?;
+    let damaged = check(bench, &["--json", "--check-data-csum"], &image, DAMAGED)?;
+    let said: Value = serde_json::from_str(&damaged.stdout_text())?;
+    ensure!(said["counts"]["errors"] == 1 && said["counts"]["warnings"] == 0, "{said}");
+    let finding = &said["findings"][0];
+    ensure!(finding["number"] == 605 && finding["severity"] == "error", "{said}");
+    for field in ["title", "message"] {
+        ensure!(finding[field].as_str().is_some_and(|text| !text.is_empty()), "{field} in {said}");
+    }
+    ensure!(finding["place"].is_object(), "{said}");
+    Ok(())
+}
+
+fn progress(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let quiet = check(bench, &[], &image, CLEAN)?;
+    ensure!(quiet.stderr_text().is_empty(), "{quiet}");
+    let told = check(bench, &["--progress"], &image, CLEAN)?;
+    for part in ["chunks", "extents", "free space", "checksums", "files", "references"] {
+        let line = format!("checking {part}");
+        ensure!(told.stderr_text().lines().any(|it| it == line), "{line}: {told}");
+    }
+    ensure!(told.stdout_text() == quiet.stdout_text(), "{told}");
+    Ok(())
+}
