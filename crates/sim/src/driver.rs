@@ -120,10 +120,24 @@ impl Driver {
         Self::with_model(fs, model)
     }
 
+    /// A directory without anything in it, as the root of a model of its own.
+    #[must_use]
+    pub fn within(fs: Arc<Filesystem>, dir: InodeId) -> Self {
+        Self { fs, model: Model::new(), ids: HashMap::from([(ROOT, dir)]), open: Vec::new() }
+    }
+
     /// The model now.
     #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model
+    }
+
+    /// The model, when everything is done; files that are still open are closed.
+    #[must_use]
+    pub fn into_model(self) -> Model {
+        let mut model = self.model;
+        model.restart();
+        model
     }
 
     /// The filesystem.
@@ -331,7 +345,7 @@ impl Driver {
     /// # Errors
     /// Where the filesystem differs from the model.
     pub fn compare(&mut self) -> Result<()> {
-        let walked = crate::snapshot::walk_only(&self.fs)?;
+        let walked = crate::snapshot::walk_only(&self.fs, self.ids[&ROOT])?;
         match self.model.snapshot().difference(&walked) {
             Some(difference) => bail!("{difference}"),
             None => Ok(()),

@@ -7,6 +7,8 @@
 //! | run | what it shows |
 //! |---|---|
 //! | [`random_run`], [`random_run_on`] | results, kinds of error and files agree with the model; also on a full device |
+//! | [`threads_run`] | threads on trees of their own agree with their own models |
+//! | [`linearizable`] | what threads see of the same directories has an order that explains it |
 //! | [`record`] and [`crash`] | whatever a [`PowerCut`] leaves is the last durable commit or the one in flight, and can be worked on |
 //! | [`faulty_run`] | after any failing request there is a right answer, or it is read-only with the reason, and nothing durable is lost |
 //! | [`walk_damaged`] | what is damaged is told, the rest is served |
@@ -27,11 +29,13 @@ mod faulty_run;
 mod fresh;
 mod image;
 mod judge;
+mod linearize;
 mod model;
 mod operation;
 mod power_cut;
 mod random_run;
 mod snapshot;
+mod threads;
 mod workload;
 
 pub use campaign::{Campaign, campaign};
@@ -42,9 +46,11 @@ pub use faulty_run::{FaultOutcome, faulty_run, requests_of_a_run};
 pub use fresh::{MadeBy, fresh_image};
 pub use image::{Image, PAGE};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
+pub use linearize::{Ask, Call, Told, linearizable};
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
 pub use random_run::{random_run, random_run_on};
 pub use snapshot::{Entry, Snapshot, walk_damaged};
+pub use threads::threads_run;
 pub use workload::{Features, History, record};

@@ -79,24 +79,24 @@ struct Walker<'a> {
     found: Walked,
 }
 
-/// Walks everything, and allows inodes that no path leads to: they may be open.
-pub(crate) fn walk_only(fs: &Filesystem) -> Result<Snapshot> {
-    visit_all(fs, false).map(|found| found.snapshot)
+/// Walks everything below a directory, and allows inodes that no path leads to: they may be open.
+pub(crate) fn walk_only(fs: &Filesystem, root: InodeId) -> Result<Snapshot> {
+    visit_all(fs, root, false).map(|found| found.snapshot)
 }
 
 /// Walks everything from the root of the default subvolume, by listing and by looking up, and reads all data.
 /// Nothing may be open: then nothing is there that no path leads to.
 pub(crate) fn walk(fs: &Filesystem, keep: bool) -> Result<Walked> {
-    let found = visit_all(fs, keep)?;
+    let root = fs.root(fs.default_subvolume()).context("the root")?;
+    let found = visit_all(fs, root, keep)?;
     let subvolumes: BTreeSet<TreeId> = found.ids.values().map(|id| id.subvolume).collect();
     subvolumes.into_iter().try_for_each(|id| check_inode_count(fs, id, &found))?;
     Ok(found)
 }
 
-fn visit_all(fs: &Filesystem, keep: bool) -> Result<Walked> {
+fn visit_all(fs: &Filesystem, root: InodeId, keep: bool) -> Result<Walked> {
     let found = Walked { snapshot: Snapshot::default(), ids: BTreeMap::new(), contents: BTreeMap::new() };
     let mut walker = Walker { fs, keep, found };
-    let root = fs.root(fs.default_subvolume()).context("the root")?;
     walker.visit(&[], root, 0)?;
     let mut firsts = HashMap::new();
     for (path, id) in &walker.found.ids {
