@@ -154,6 +154,11 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
         return Some(piece);
     }
     piece.bytes = bytes;
+    let generation = extent.generation.get();
+    if generation == 0 || generation > context.rules.generation {
+        let message = format!("found {generation}, want 1 to {}", context.rules.generation);
+        context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
+    }
     if leaf.first {
         find_data(context.references, leaf, slot);
     }

@@ -175,6 +175,7 @@ problems! {
     ExtrefHash = 716 Error "an inode extref's key is not its hash";
     FileInline = 717 Error "an inline extent is impossible";
     RootDirectory = 718 Error "a subvolume has no root directory";
+    FileExtentGeneration = 719 Error "a file extent is newer than the filesystem";
 
     TreeMissing = 801 Error "a tree that must exist is missing";
     RootGeneration = 802 Error "a root item is newer than the filesystem";

@@ -166,6 +166,9 @@ impl QuotaTree {
     }
 }
 
+/// Bytes by the set of subvolumes that use them.
+pub(crate) type Usage = Vec<(Vec<u64>, u64)>;
+
 /// A part of the forest that the same subvolumes reach: below one block, down to the next ones with several parents.
 struct Segment {
     level: u8,
@@ -324,7 +327,7 @@ pub(crate) fn usage(
     roots: &[Root],
     tables: &TreeBlocks,
     effort: &Effort,
-) -> Result<Option<Vec<(Vec<u64>, u64)>>> {
+) -> Result<Option<Usage>> {
     let quiet = Sink::new(0);
     let reader = Reader::new(volume_reader.volume, &quiet);
     let shares = effort.data_extents.saturating_mul(EXTENT_BYTES) / effort.memory_limit.max(1) + 1;

@@ -9,6 +9,9 @@ use crate::items::file_extent::{Compression, FileExtent, RawFileExtent, RawFileE
 use crate::items::inode::{InodeExtrefs, InodeRefs, NAME_LEN_MAX, RawInodeItem};
 use crate::key::{Key, KeyType};
 
+/// Type and permission bits, all of them.
+const MODE_MAX: u32 = 0o177_777;
+
 pub(super) fn inode(data: &[u8]) -> Result<(), CorruptKind> {
     let Ok(inode) = RawInodeItem::ref_from_bytes(data) else {
         return Err(CorruptKind::ItemSize {
@@ -18,6 +21,9 @@ pub(super) fn inode(data: &[u8]) -> Result<(), CorruptKind> {
         });
     };
     let mode = inode.mode.get();
+    if mode > MODE_MAX {
+        return Err(CorruptKind::Unknown { what: "bits of mode", found: mode.into() });
+    }
     match FileType::from_mode(mode) {
         Some(FileType::Directory) if inode.nlink.get() > 1 => {
             let found = inode.nlink.get().into();

@@ -86,3 +86,21 @@ pub(super) fn edit_extent(image: &Image, of: Logical, edit: Edit) -> Result<()> 
         .context("no extent item")?;
     image.change(item.block, |bytes| edit(bytes, item.slot))
 }
+
+/// Gives an item another key, and a leaf's first one to the nodes above it, too.
+pub(super) fn rekey_with_parents(image: &Image, tree: TreeId, item: &Item, key: Key) -> Result<()> {
+    const POINTERS: usize = 101;
+    const POINTER: usize = 33;
+    let blocks = image.blocks(tree)?;
+    image.change(item.block, |bytes| rekey(bytes, item.slot, |_| key))?;
+    for logical in blocks.into_iter().filter(|logical| item.slot == 0 && *logical != item.block) {
+        let bytes = image.block(logical)?;
+        let block = BlockRef::new(&bytes);
+        let slot = (0..block.count()).find(|slot| block.key(*slot) == item.key);
+        let Some(slot) = slot.filter(|_| !block.is_leaf()) else { continue };
+        let offset = POINTERS + POINTER * slot + 9;
+        image
+            .change(logical, |bytes| bytes[offset..offset + 8].copy_from_slice(&key.offset.to_le_bytes()))?;
+    }
+    Ok(())
+}

@@ -6,7 +6,7 @@ use creamery_check::Problem::*;
 use creamery_format::{BlockRef, Key, KeyType};
 
 use super::Change::{Image as Any, Item as One, Last};
-use super::edits::{add, any, edit_extent, has_data_ref, is_data, rekey, remove, set};
+use super::edits::{add, any, edit_extent, has_data_ref, is_data, rekey, rekey_with_parents, remove, set};
 use super::{Row, row};
 
 const FS: TreeId = TreeId::FS;
@@ -86,6 +86,18 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "extent a little newer than the filesystem",
+        One(EXTENT, KeyType::EXTENT_ITEM, is_data, |b, s| set(b, s, 8, &u32::MAX.to_le_bytes())),
+        &[ExtentGeneration],
+        true,
+    ),
+    row(
+        "last extent newer than the filesystem",
+        Last(EXTENT, KeyType::EXTENT_ITEM, is_data, |b, s| add(b, s, 8, 1 << 20)),
+        &[ExtentGeneration],
+        true,
+    ),
+    row(
         "extent too long",
         One(EXTENT, KeyType::EXTENT_ITEM, has_data_ref, |b, s| {
             rekey(b, s, |k| Key { offset: k.offset + 4096, ..k })
@@ -117,8 +129,10 @@ pub(super) const ROWS: &[Row] = &[
     row("checksums lost", One(TreeId::CSUM, KeyType::EXTENT_CSUM, any, remove), &[ChecksumMissing], true),
     row(
         "checksums of nothing",
-        Last(TreeId::CSUM, KeyType::EXTENT_CSUM, any, |b, s| {
-            rekey(b, s, |k| Key { offset: k.offset + (64 << 20), ..k })
+        Any(|image| {
+            let item = image.items(TreeId::CSUM)?.into_iter().next_back().context("no sums")?;
+            let key = Key { offset: item.key.offset + (64 << 20), ..item.key };
+            rekey_with_parents(image, TreeId::CSUM, &item, key)
         }),
         &[ChecksumStale, ChecksumMissing],
         true,

@@ -72,6 +72,12 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "bits of a mode that mean nothing",
+        One(FS, KeyType::INODE_ITEM, big_file, |b, s| set(b, s, 54, &[1])),
+        &[BlockItem],
+        true,
+    ),
+    row(
         "inode of the future",
         One(FS, KeyType::INODE_ITEM, is_file, |b, s| add(b, s, 0, 1 << 40)),
         &[InodeGeneration],
@@ -87,6 +93,24 @@ pub(super) const ROWS: &[Row] = &[
         "extent moved",
         One(FS, KeyType::EXTENT_DATA, on_disk, |b, s| add(b, s, 21, 4096)),
         &[ExtentMissing, ReferenceCount],
+        true,
+    ),
+    row(
+        "generation of a file extent",
+        One(FS, KeyType::EXTENT_DATA, on_disk, |b, s| set(b, s, 0, &u32::MAX.to_le_bytes())),
+        &[FileExtentGeneration],
+        true,
+    ),
+    row(
+        "file extent beyond its extent",
+        One(FS, KeyType::EXTENT_DATA, on_disk, |b, s| add(b, s, 37, 1 << 20)),
+        &[],
+        true,
+    ),
+    row(
+        "directory with many links",
+        One(FS, KeyType::INODE_ITEM, is_directory, |b, s| set(b, s, 40, &2_u32.to_le_bytes())),
+        &[BlockItem],
         true,
     ),
     row("extent lost", One(FS, KeyType::EXTENT_DATA, on_disk, remove), &[InodeBytes, ReferenceCount], true),

@@ -54,10 +54,12 @@ const fn row(name: &'static str, change: Change, want: &'static [Problem], btrfs
 fn apply(image: &Image, change: &Change) -> Result<()> {
     let pick = |tree, kind, wanted: fn(&Item) -> bool, last: bool| -> Result<Item> {
         let mut items = image.items(tree)?;
+        items.retain(|it| it.key.kind == kind && wanted(it));
         // The first slot of a leaf is its parent's key: taking it away is another kind of damage.
-        items.retain(|it| it.key.kind == kind && (it.slot > 0 || last) && wanted(it));
-        let found = if last { items.pop() } else { items.into_iter().next() };
-        found.context("the image has no such item")
+        let inside = |it: &&Item| it.slot > 0;
+        let found =
+            if last { items.iter().rfind(inside).or(items.last()) } else { items.iter().find(inside) };
+        found.cloned().context("the image has no such item")
     };
     match change {
         One(tree, kind, wanted, edit) => {
