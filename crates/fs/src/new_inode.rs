@@ -192,6 +192,12 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
+    /// Takes the group and its bit as given: Linux hands them down to directories, but not to subvolumes.
+    pub(crate) fn keep_group(&mut self, new: &NewInode<'_>) {
+        self.item.gid = new.gid;
+        self.item.mode = self.item.mode & !S_ISGID | new.mode & S_ISGID;
+    }
+
     /// Refuses attributes that share an item, their names having the same hash, and find no room in it.
     fn check_collisions(&self, tree: &Tree) -> Result<()> {
         let len = |a: &Attribute| dir_item::HEADER_LEN + a.name.len() + a.value.len();

@@ -27,7 +27,7 @@ use crate::inode::{Inode, InodeItem};
 use crate::inode_ref::{self, Link, Spelling};
 use crate::keys;
 use crate::name::Name;
-use crate::new_inode::{Draft, Inherit, NewInode, NewKind};
+use crate::new_inode::{Draft, NewInode, NewKind};
 use crate::operation::{finish, or_end};
 use crate::orphan::LosingName;
 use crate::subvolume::{Subvolume, encode_root_ref};
@@ -327,7 +327,7 @@ impl Filesystem {
         now: Timespec,
     ) -> Result<(ObjectId, Draft<'static>)> {
         let kind = NewKind::CharDevice(DeviceNumber { major: 0, minor: 0 });
-        let new = NewInode { kind, inherit: Inherit::OnlyFlags, ..NewInode::file(0) };
+        let new = NewInode { kind, ..NewInode::file(0) };
         Ok((subvolume.allocate_ino()?, Draft::new(ends.from, dir_item, &new, now)?))
     }
 

@@ -32,6 +32,7 @@ impl Filesystem {
         let naming = self.subvolumes.creating();
         let now = self.engine.now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
+        draft.keep_group(new);
         let index = directory::next_index(&dir)?;
         let id = TreeId::new(highest_objectid(&self.root_tree)?.get() + 1);
         if !id.is_subvolume() {

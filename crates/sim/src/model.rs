@@ -192,7 +192,9 @@ impl Model {
             Operation::CreateSubvolume { dir, name } => {
                 let made = self.create(*dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
                 if let Outcome::Made(id) = made {
-                    self.node_mut(id).subvolume = id;
+                    let node = self.node_mut(id);
+                    // Linux hands a group down to directories, not to subvolumes.
+                    (node.subvolume, node.mode, node.gid) = (id, 0o755, 0);
                     self.place(id, id);
                 }
                 Ok(made)
@@ -382,7 +384,8 @@ impl Model {
         }
         if mode == RenameMode::Whiteout {
             let subvolume = self.nodes[&from].subvolume;
-            let whiteout = self.add(Node::new(Content::Special(FileType::CharDevice), subvolume, from, 0));
+            let node = Node::new(Content::Special(FileType::CharDevice), subvolume, from, 0);
+            let whiteout = self.add(self.inheriting(from, node));
             self.names_mut(from).insert(name.to_vec(), whiteout);
             return Ok(Outcome::Made(whiteout));
         }
@@ -518,6 +521,11 @@ impl Model {
             paths.insert(path, id);
         }
         paths
+    }
+
+    /// A path of an inode that has one.
+    pub(crate) fn path_of(&self, id: u64) -> Option<Vec<u8>> {
+        if id == ROOT { Some(Vec::new()) } else { self.paths().remove(&id) }
     }
 
     /// The first path of every inode that has one.

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, Timespec, Wait};
-use creamery_fs::{FileType, InodeFlags, NewInode, NewKind, SetAttributes, Time, XattrMode};
+use creamery_fs::{FileType, InodeFlags, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
@@ -245,6 +245,12 @@ fn inherited(bench: &Bench) -> Result<()> {
     let (file, dir) = (fs.file(group, "file")?, fs.dir(group, "dir")?);
     let (file, dir) = (fs.stat(file, Wait::Yes)?, fs.stat(dir, Wait::Yes)?);
     ensure!((file.gid, file.mode) == (77, 0o100_644) && (dir.gid, dir.mode) == (77, 0o042_755));
+    // Not to subvolumes, but to whiteouts.
+    let subvolume = fs.stat(fs.create_subvolume(group, b"sub", &NewInode::directory(0o755))?, Wait::Yes)?;
+    ensure!((subvolume.gid, subvolume.mode) == (0, 0o040_755), "{subvolume:?}");
+    fs.rename(group, b"file", group, b"moved", RenameMode::Whiteout)?;
+    let whiteout = fs.stat(fs.find(group, "file")?, Wait::Yes)?;
+    ensure!((whiteout.gid, whiteout.mode) == (77, 0o020_000), "{whiteout:?}");
     fs.with_kernel("ro", |dir| {
         let mut value = [0; 10];
         let read = rustix::fs::getxattr(dir.join("packed/sub/file"), "btrfs.compression", &mut value[..])?;
