@@ -7,6 +7,7 @@
 //! | run | what it shows |
 //! |---|---|
 //! | [`random_run`], [`random_run_on`] | results, kinds of error and files agree with the model; also on a full device |
+//! | [`kernel_run`] | the model, and so the engine, agrees with the kernel |
 //! | [`threads_run`] | threads on trees of their own agree with their own models |
 //! | [`linearizable`] | what threads see of the same directories has an order that explains it |
 //! | [`record`] and [`crash`] | whatever a [`PowerCut`] leaves is the last durable commit or the one in flight, and can be worked on |
@@ -27,8 +28,10 @@ mod device;
 mod driver;
 mod faulty_run;
 mod fresh;
+mod host;
 mod image;
 mod judge;
+mod kernel_run;
 mod linearize;
 mod model;
 mod operation;
@@ -46,6 +49,7 @@ pub use faulty_run::{FaultOutcome, faulty_run, requests_of_a_run};
 pub use fresh::{MadeBy, fresh_image};
 pub use image::{Image, PAGE};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
+pub use kernel_run::kernel_run;
 pub use linearize::{Ask, Call, Told, linearizable};
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};

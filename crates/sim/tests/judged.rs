@@ -1,14 +1,15 @@
 //! A sample of the states that power cuts leave, and the outcome of random work, before judges that are not ours.
 
+use std::hash::{BuildHasher, RandomState};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use creamery_sim::{
-    MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, mount_survivor, random_run,
-    record,
+    MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, kernel_run, mount_survivor,
+    random_run, record,
 };
-use creamery_testkit::Judge;
 use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Judge, LoopMount, Run};
 
 /// States that are tried, and how many of them are judged: one in so many.
 const STATES: usize = 200;
@@ -55,7 +56,21 @@ fn random_work(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+fn against_the_kernel(bench: &Bench, seed: u64, count: u64) -> Result<()> {
+    let path = bench.scratch.file("kernel.img");
+    std::fs::File::create(&path)?.set_len(1 << 30)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&path).ok()?;
+    let mount = LoopMount::mount(&path, &bench.scratch.dir("kernel")?, "")?;
+    kernel_run(seed, count, mount.dir())?;
+    mount.unmount()
+}
+
+/// Operations of a sequence that the kernel is asked for, too.
+const OPERATIONS: u64 = 3000;
+
 fn main() -> ExitCode {
+    // The modes that are asked for are the modes that are meant.
+    rustix::process::umask(rustix::fs::Mode::empty());
     let progs = [Judge::BtrfsProgs];
     let kernel = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     let deep = MadeBy { node_size: 4096, ..MadeBy::default() };
@@ -66,5 +81,11 @@ fn main() -> ExitCode {
         Case::new("power_cut/kernel_deep", &kernel, move |bench| sampled(bench, &deep, 14, true)),
         Case::new("power_cut/shared_blocks", &kernel, shared_blocks),
         Case::new("random_work/btrfs_check", &progs, random_work),
+        Case::new("random_work/kernel", &kernel, |bench| {
+            (200..204).try_for_each(|seed| against_the_kernel(bench, seed, OPERATIONS))
+        }),
+        Case::new("random_work/kernel_fresh_seed", &kernel, |bench| {
+            against_the_kernel(bench, RandomState::new().hash_one("kernel"), OPERATIONS)
+        }),
     ])
 }
