@@ -8,11 +8,10 @@ use crate::device::Canary;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::judge::{check_survivor, kernel_image, mount_survivor};
+use crate::seeds::stored_seeds;
 use crate::workload::record;
 
-/// Seeds of campaigns that once found something; they are run again every time.
-const ONCE_FAILED: [u64; 0] = [];
-/// States tried for each of those.
+/// States tried for each campaign that once found something.
 const STATES_AGAIN: usize = 300;
 
 /// How long a campaign is.
@@ -44,7 +43,7 @@ struct Leg {
 /// The first state that did not pass; a canary that nobody noticed.
 pub fn campaign(campaign: &Campaign) -> Result<Vec<String>> {
     let mut told = Vec::new();
-    for seed in ONCE_FAILED {
+    for seed in stored_seeds("crash") {
         let again = Campaign { seed, states: STATES_AGAIN, judged: 0 };
         told.extend(one_campaign(&again)?);
     }

@@ -16,6 +16,7 @@ use crate::image::Image;
 use crate::model::Model;
 use crate::operation::{Generator, Operation, Taste};
 use crate::power_cut::PowerCut;
+use crate::watch::Watch;
 use crate::workload::{Commit, Features, History};
 
 /// Operations of a run, and between two commits.
@@ -48,22 +49,30 @@ pub enum FaultOutcome {
 pub fn requests_of_a_run(base: &Image, model: &Model, seed: u64, kind: Kind) -> Result<u64> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let mut run = Run::open(&device, model)?;
-    run.work(seed)?;
+    run.work(seed, &|_| ())?;
     ensure!(run.failed.is_none(), "a run without failures failed");
     Ok(device.count(kind))
 }
 
-/// Works on `base`, which holds what `model` says, with a failing device; then looks at what that left.
+/// Works on `base`, which holds what `model` says, with a failing device; then looks at what that left. `watch` is told
+/// of every operation.
 ///
 /// # Errors
 /// When an answer is wrong, or what is left is no legal commit.
-pub fn faulty_run(base: &Image, model: &Model, seed: u64, fault: Fault) -> Result<FaultOutcome> {
+pub fn faulty_run(
+    base: &Image,
+    model: &Model,
+    seed: u64,
+    fault: Fault,
+    watch: &Watch,
+) -> Result<FaultOutcome> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     device.fail(fault);
     let opened = Run::open(&device, model);
     let (outcome, commits) = match opened {
         Ok(mut run) => {
-            run.work(seed)?;
+            run.work(seed, &|operation| watch.doing(&(seed, fault, operation)))?;
+            watch.doing(&(seed, fault, "comparing"));
             (run.outcome()?, run.commits)
         }
         Err(error) => {
@@ -81,6 +90,7 @@ pub fn faulty_run(base: &Image, model: &Model, seed: u64, fault: Fault) -> Resul
     let mut cut = PowerCut::new(base.clone(), events, seed, false);
     states.extend(std::iter::from_fn(|| cut.next_at_end()).take(STATES));
     for (number, image) in states.into_iter().enumerate() {
+        watch.doing(&(seed, fault, "what is left", number));
         let state = crate::power_cut::CutState {
             image,
             position,
@@ -106,7 +116,7 @@ impl Run {
         Ok(Self { device: Arc::clone(device), driver, commits: vec![Commit::first(model)], failed: None })
     }
 
-    fn work(&mut self, seed: u64) -> Result<()> {
+    fn work(&mut self, seed: u64, doing: &dyn Fn(&Operation)) -> Result<()> {
         let taste = Taste { mistakes: 3, write_max: 30_000, ..Taste::default() };
         let mut generator = Generator::new(seed, taste);
         // Which operations there are must not depend on what failed.
@@ -118,6 +128,7 @@ impl Run {
                 continue;
             }
             let _ = ahead.apply(&operation);
+            doing(&operation);
             self.step(&operation).with_context(|| format!("operation {number}"))?;
             if self.driver.filesystem().engine().read_only().is_some() {
                 return Ok(());

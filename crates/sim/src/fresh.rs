@@ -1,11 +1,18 @@
 //! New images for the workloads.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use creamery_base::{FixedEnv, Timespec};
 use creamery_mkfs::{MkfsOptions, Profile, make_filesystem};
 
+use creamery_fs::FileType;
+
 use crate::device::SimDevice;
+use crate::driver::Driver;
 use crate::image::Image;
+use crate::model::{Model, ROOT};
+use crate::operation::Operation;
 
 /// How an image is made.
 ///
@@ -48,4 +55,25 @@ pub fn fresh_image(how: &MadeBy) -> Result<Image> {
     let mut image = device.image();
     image.freeze();
     Ok(image)
+}
+
+/// The same with `files` files in the root, durable, and the model of it; `len` says how long each is.
+///
+/// # Errors
+/// When the engine does not do that.
+pub fn image_with_files(how: &MadeBy, files: u64, len: impl Fn(u64) -> usize) -> Result<(Image, Model)> {
+    let device = Arc::new(SimDevice::new(fresh_image(how)?));
+    let mut driver = Driver::open_fresh(&device)?;
+    for number in 0..files {
+        let name = format!("name{number}").into_bytes();
+        driver.apply(&Operation::Create { dir: ROOT, name, kind: FileType::File, mode: 0o644 })?;
+        let write = Operation::Write { inode: number + 1, offset: 0, len: len(number), seed: number };
+        driver.apply(&write)?;
+    }
+    let driver = driver.restart(&device)?;
+    let model = driver.model().clone();
+    drop(driver);
+    let mut image = device.image();
+    image.freeze();
+    Ok((image, model))
 }

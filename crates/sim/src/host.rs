@@ -350,8 +350,8 @@ fn create(path: &Path, kind: FileType, mode: u32) -> rustix::io::Result<()> {
 /// first, the host at what the names stand for.
 fn either_first(operation: &Operation, wanted: ErrorKind, found: Option<ErrorKind>) -> bool {
     use ErrorKind::{
-        AlreadyExists, CrossDevice, DirectoryNotEmpty, IsADirectory, NameTooLong, NotADirectory, NotFound,
-        PermissionDenied,
+        AlreadyExists, CrossDevice, DirectoryNotEmpty, InvalidInput, IsADirectory, NameTooLong,
+        NotADirectory, NotFound, PermissionDenied,
     };
     let two_places = matches!(operation, Operation::Link { .. } | Operation::Rename { .. });
     let first = wanted == NameTooLong || (two_places && wanted == CrossDevice);
@@ -359,6 +359,7 @@ fn either_first(operation: &Operation, wanted: ErrorKind, found: Option<ErrorKin
         AlreadyExists,
         CrossDevice,
         DirectoryNotEmpty,
+        InvalidInput,
         IsADirectory,
         NameTooLong,
         NotADirectory,

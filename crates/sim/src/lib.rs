@@ -18,8 +18,8 @@
 //!
 //! # Invariants
 //! - SIM-1: everything follows from a seed, which stands in every message; only fresh seeds come from outside.
-//! - SIM-2: what is right is decided by the model, by the log of the device, and by judges that are not ours: never by
-//!   the engine.
+//! - SIM-2: what is right is decided by the model, by the log of the device, by `check`, which shares no code with the
+//!   engine's trees and transactions, and by judges that are not ours: never by the engine.
 //! - SIM-3: a [`Canary`] that breaks a promise is noticed by the same run that finds nothing else.
 
 mod campaign;
@@ -37,8 +37,10 @@ mod model;
 mod operation;
 mod power_cut;
 mod random_run;
+mod seeds;
 mod snapshot;
 mod threads;
+mod watch;
 mod workload;
 
 pub use campaign::{Campaign, campaign};
@@ -46,7 +48,7 @@ pub use crash::{CrashReport, Survivor, crash};
 pub use device::{Canary, Fault, Kind, SimDevice};
 pub use driver::{Driver, open};
 pub use faulty_run::{FaultOutcome, faulty_run, requests_of_a_run};
-pub use fresh::{MadeBy, fresh_image};
+pub use fresh::{MadeBy, fresh_image, image_with_files};
 pub use image::{Image, PAGE};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
 pub use kernel_run::kernel_run;
@@ -55,6 +57,8 @@ pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
 pub use random_run::{random_run, random_run_on};
+pub use seeds::stored_seeds;
 pub use snapshot::{Entry, Snapshot, walk_damaged};
 pub use threads::threads_run;
+pub use watch::{Watch, watched};
 pub use workload::{Features, History, record};

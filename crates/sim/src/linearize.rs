@@ -6,7 +6,7 @@
 //! may be next, apply it, go on, and go back when stuck; what was once reached (the calls done and the state of
 //! the model) and led nowhere is not tried again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -90,6 +90,8 @@ struct State {
     model: Model,
     ids: BTreeMap<u64, InodeId>,
     dirs: Vec<u64>,
+    /// Directories that were made, there or not.
+    made: BTreeSet<InodeId>,
 }
 
 impl State {
@@ -107,7 +109,7 @@ impl State {
                 other => unreachable!("a directory in an empty model: {other:?}"),
             })
             .collect();
-        Self { model, ids: BTreeMap::new(), dirs }
+        Self { model, ids: BTreeMap::new(), dirs, made: BTreeSet::new() }
     }
 
     /// The state after a call, if it is told this now.
@@ -138,13 +140,20 @@ impl State {
         match (next.model.apply(&operation), &call.told) {
             (Ok(Outcome::Made(number)), Ok(Some(id))) => {
                 next.ids.insert(number, *id);
+                if let Ask::Make(.., FileType::Directory) = call.ask {
+                    next.made.insert(*id);
+                }
                 Some(next)
             }
             (Ok(Outcome::Done), Ok(None)) => Some(next),
             (Err(wanted), Err(found)) if wanted == *found => Some(next),
             // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
-            (Err(wanted), Err(found)) if is_gone(wanted) && is_gone(*found) => match call.ask {
-                Ask::Link(..) => Some(next),
+            (Err(wanted), Err(found)) if is_gone(wanted) => match &call.ask {
+                Ask::Link(..) if is_gone(*found) => Some(next),
+                // And a directory would not be linked anyway.
+                Ask::Link(target, ..) if self.made.contains(target) => {
+                    (*found == ErrorKind::PermissionDenied).then_some(next)
+                }
                 _ => None,
             },
             _ => None,

@@ -238,11 +238,8 @@ impl Model {
 
     fn create(&mut self, dir: u64, name: &[u8], content: Content, mode: u32) -> Done {
         check_name(name, true)?;
-        let names = self.names(dir)?;
-        if self.node(dir)?.nlink == 0 {
-            return Err(ErrorKind::NotFound);
-        }
-        if names.contains_key(name) {
+        self.check_not_removed(dir)?;
+        if self.names(dir)?.contains_key(name) {
             return Err(ErrorKind::AlreadyExists);
         }
         let node = self.inheriting(dir, Node::new(content, self.node(dir)?.subvolume, dir, mode));
@@ -264,10 +261,7 @@ impl Model {
     }
 
     fn tmpfile(&mut self, dir: u64) -> Done {
-        self.names(dir)?;
-        if self.node(dir)?.nlink == 0 {
-            return Err(ErrorKind::NotFound);
-        }
+        self.check_not_removed(dir)?;
         let subvolume = self.node(dir)?.subvolume;
         let mut node = self.inheriting(dir, Node::new(Content::File(Arc::default()), subvolume, dir, 0o600));
         (node.nlink, node.opens, node.linkable) = (0, 1, true);
@@ -313,6 +307,7 @@ impl Model {
     fn link(&mut self, target: u64, dir: u64, name: &[u8]) -> Done {
         check_name(name, true)?;
         self.check_same_subvolume(dir, target)?;
+        self.check_not_removed(dir)?;
         if self.names(dir)?.contains_key(name) {
             return Err(ErrorKind::AlreadyExists);
         }
@@ -330,6 +325,12 @@ impl Model {
         Ok(Outcome::Done)
     }
 
+    /// A directory that was removed while it was open takes no names.
+    fn check_not_removed(&self, dir: u64) -> Result<(), ErrorKind> {
+        self.names(dir)?;
+        if self.node(dir)?.nlink == 0 { Err(ErrorKind::NotFound) } else { Ok(()) }
+    }
+
     /// Both must exist and lie in one subvolume.
     fn check_same_subvolume(&self, a: u64, b: u64) -> Result<(), ErrorKind> {
         if self.subvolume_of(a) != self.subvolume_of(b) {
@@ -344,6 +345,7 @@ impl Model {
         self.check_same_subvolume(from, to)?;
         let (old_names, new_names) = (self.names(from)?, self.names(to)?);
         let id = *old_names.get(name).ok_or(ErrorKind::NotFound)?;
+        self.check_not_removed(to)?;
         let other = new_names.get(new_name).copied();
         match (other, mode) {
             (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists),

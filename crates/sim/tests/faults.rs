@@ -1,11 +1,11 @@
 //! Every request of a workload fails once, and every one is the last that works.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::time::Duration;
 
 use creamery_sim::{
-    Driver, Fault, FaultOutcome, Image, Kind, MadeBy, Model, Operation, ROOT, SimDevice, faulty_run,
-    fresh_image, requests_of_a_run,
+    Fault, FaultOutcome, Image, Kind, MadeBy, Model, faulty_run, image_with_files, requests_of_a_run,
+    stored_seeds, watched,
 };
 
 /// Runs per kind of failure.
@@ -14,44 +14,39 @@ const RUNS_MAX: u64 = 60;
 /// Some files, in trees of several levels, durable.
 fn prepared() -> (Image, Model) {
     let made_by = MadeBy { node_size: 4096, ..MadeBy::default() };
-    let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
-    let mut driver = Driver::open_fresh(&device).expect("it opens");
-    for number in 0..60_u64 {
-        let name = format!("name{number}").into_bytes();
-        let kind = creamery_fs::FileType::File;
-        driver.apply(&Operation::Create { dir: ROOT, name, kind, mode: 0o644 }).expect("a file");
-        let write = Operation::Write {
-            inode: number + 1,
-            offset: 0,
-            len: 3000 * (number as usize % 7),
-            seed: number,
-        };
-        driver.apply(&write).expect("its data");
-    }
-    let driver = driver.restart(&device).expect("it opens again");
-    let model = driver.model().clone();
-    drop(driver);
-    let mut image = device.image();
-    image.freeze();
-    (image, model)
+    image_with_files(&made_by, 60, |number| 3000 * (number as usize % 7)).expect("an image")
+}
+
+/// How long a run may take; a whole one takes a tenth of a second.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn seeds() -> Vec<u64> {
+    let chosen = std::env::var("CREAMERY_FAULT_SEED").ok().and_then(|seed| seed.parse().ok());
+    std::iter::once(chosen.unwrap_or(7)).chain(stored_seeds("faults")).collect()
 }
 
 fn every_request(kind: Kind) -> BTreeMap<FaultOutcome, usize> {
     let (image, model) = prepared();
     let mut outcomes = BTreeMap::new();
-    let seed = std::env::var("CREAMERY_FAULT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
-    let requests = requests_of_a_run(&image, &model, seed, kind).expect("it works without failures");
-    assert!(requests > 4, "{requests} requests");
-    for lasting in [false, true] {
-        for nth in (0..requests).step_by(requests.div_ceil(RUNS_MAX) as usize) {
+    for seed in seeds() {
+        let requests = requests_of_a_run(&image, &model, seed, kind).expect("it works without failures");
+        assert!(requests > 4, "{requests} requests");
+        let step = usize::try_from(requests.div_ceil(RUNS_MAX)).expect("few requests");
+        let nths = || (0..requests).step_by(step);
+        for (lasting, nth) in nths().map(|nth| (false, nth)).chain(nths().map(|nth| (true, nth))) {
             let fault = Fault { kind, nth, lasting };
-            match faulty_run(&image, &model, seed, fault) {
+            let (image, model) = (image.clone(), model.clone());
+            let outcome = watched(LIMIT, move |watch| {
+                watch.doing(&format!("seed {seed}, {fault:?}"));
+                faulty_run(&image, &model, seed, fault, watch)
+            });
+            match outcome {
                 Ok(outcome) => *outcomes.entry(outcome).or_default() += 1,
                 Err(error) => panic!("seed {seed}, {fault:?}: {error:#}"),
             }
         }
+        println!("{requests} requests, {kind:?}: {outcomes:?}");
     }
-    println!("{requests} requests, {kind:?}: {outcomes:?}");
     outcomes
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use creamery_sim::{
     MadeBy, Taste, check_image, check_survivor, crash, fresh_image, kernel_image, kernel_run, mount_survivor,
-    random_run, record,
+    random_run, record, stored_seeds,
 };
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, LoopMount, Run};
@@ -82,7 +82,8 @@ fn main() -> ExitCode {
         Case::new("power_cut/shared_blocks", &kernel, shared_blocks),
         Case::new("random_work/btrfs_check", &progs, random_work),
         Case::new("random_work/kernel", &kernel, |bench| {
-            (200..204).try_for_each(|seed| against_the_kernel(bench, seed, OPERATIONS))
+            let mut seeds = (201..203).chain(stored_seeds("kernel"));
+            seeds.try_for_each(|seed| against_the_kernel(bench, seed, OPERATIONS))
         }),
         Case::new("random_work/kernel_fresh_seed", &kernel, |bench| {
             against_the_kernel(bench, RandomState::new().hash_one("kernel"), OPERATIONS)

@@ -1,6 +1,6 @@
 //! Random operations of the library against a model in memory: results, kinds of error, and everything there is.
 
-use creamery_sim::{MadeBy, Taste, random_run};
+use creamery_sim::{MadeBy, Taste, random_run, stored_seeds};
 
 fn run(seed: u64, count: u64, node_size: u32) {
     let made_by = MadeBy { node_size, ..MadeBy::default() };
@@ -11,7 +11,7 @@ fn run(seed: u64, count: u64, node_size: u32) {
 
 #[test]
 fn stored_seeds_agree_with_the_model() {
-    for seed in [1, 2, 3] {
+    for seed in [1, 2, 3].into_iter().chain(stored_seeds("model")) {
         run(seed, 4000, 16384);
     }
 }

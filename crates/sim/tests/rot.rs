@@ -5,11 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use creamery_base::ErrorKind;
-use creamery_fs::FileType;
 use creamery_mkfs::Profile;
 use creamery_sim::{
-    Driver, Entry, Image, MadeBy, Model, Operation, ROOT, SimDevice, Snapshot, fresh_image, open,
-    walk_damaged,
+    Driver, Entry, Image, MadeBy, Model, SimDevice, Snapshot, image_with_files, open, walk_damaged,
 };
 
 const NODE: u64 = 4096;
@@ -18,27 +16,7 @@ const FILES: u64 = 120;
 /// Files of all sizes with attributes, durable.
 fn prepared() -> (Image, Model) {
     let made_by = MadeBy { len: 256 << 20, node_size: 4096, data: Profile::Dup, ..MadeBy::default() };
-    let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
-    let mut driver = Driver::open_fresh(&device).expect("it opens");
-    for number in 0..FILES {
-        let name = format!("name{number}").into_bytes();
-        driver
-            .apply(&Operation::Create { dir: ROOT, name, kind: FileType::File, mode: 0o644 })
-            .expect("a file");
-        let write = Operation::Write {
-            inode: number + 1,
-            offset: 0,
-            len: 1500 * (number as usize % 12),
-            seed: number,
-        };
-        driver.apply(&write).expect("its data");
-    }
-    let driver = driver.restart(&device).expect("it opens again");
-    let model = driver.model().clone();
-    drop(driver);
-    let mut image = device.image();
-    image.freeze();
-    (image, model)
+    image_with_files(&made_by, FILES, |number| 1500 * (number as usize % 12)).expect("an image")
 }
 
 /// Both copies of every block of every chunk of two copies that holds anything, and whether it is data.

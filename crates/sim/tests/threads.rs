@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier};
 
 use creamery_base::{InodeId, Wait};
 use creamery_fs::{FileType, Filesystem, NewInode, RenameMode};
-use creamery_sim::{Ask, Call, MadeBy, SimDevice, Told, fresh_image, linearizable, open, threads_run};
+use creamery_sim::{
+    Ask, Call, MadeBy, SimDevice, Told, fresh_image, linearizable, open, stored_seeds, threads_run,
+};
 use creamery_testkit::Random;
 
 const THREADS: u64 = 4;
@@ -22,7 +24,7 @@ fn disjoint(seed: u64) {
 
 #[test]
 fn threads_on_directories_of_their_own_agree_with_their_own_models() {
-    [1, 2, 3].into_iter().for_each(disjoint);
+    [1, 2, 3].into_iter().chain(stored_seeds("disjoint")).for_each(disjoint);
 }
 
 #[test]
@@ -153,7 +155,7 @@ fn shared(seed: u64) {
 
 #[test]
 fn what_threads_see_of_shared_directories_is_linearizable() {
-    [10_000, 20_000].into_iter().for_each(shared);
+    [10_000].into_iter().chain(stored_seeds("shared")).for_each(shared);
 }
 
 #[test]
