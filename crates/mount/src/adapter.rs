@@ -28,7 +28,6 @@ use crate::options::Owner;
 const VALID: Duration = Duration::from_secs(60);
 /// Type bits of a mode.
 const MODE_TYPE: u32 = 0o170_000;
-const O_TRUNC: u32 = 0o1000;
 
 /// A filesystem as the kernel asks for it.
 ///
@@ -264,8 +263,8 @@ impl Operations for Adapter {
 
     fn open(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         let id = self.nodes.inode(node);
-        let file = self.fs.open_file(id)?;
-        if open.flags & O_TRUNC != 0 {
+        let file = self.fs.open_file_for(id, flags::access(open.flags))?;
+        if open.flags & flags::O_TRUNC != 0 {
             let kill_suid_sgid = open.kill_suidgid;
             let set = SetAttributes { size: Some(0), kill_suid_sgid, ..SetAttributes::default() };
             self.fs.set_attributes(id, &set)?;
