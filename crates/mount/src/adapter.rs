@@ -1,7 +1,7 @@
 //! The operations of the protocol, one by one, in the filesystem's words.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
@@ -14,8 +14,8 @@ use creamery_fuse::protocol::{
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
-    OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, SetAttr,
-    SetXattrRequest, Statfs, StatxReply, WriteRequest,
+    Notifier, OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo,
+    SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
 
 use crate::attributes::{from_device, from_set_attr, to_attr};
@@ -44,13 +44,20 @@ pub struct Adapter {
     nodes: Nodes,
     handles: Handles,
     owner: Owner,
+    /// Set once the mount is there.
+    notifier: OnceLock<Notifier>,
 }
 
 impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        Self { fs, nodes: Nodes::new(root), handles: Handles::default(), owner }
+        Self { fs, nodes: Nodes::new(root), handles: Handles::default(), owner, notifier: OnceLock::new() }
+    }
+
+    /// Where to tell the kernel what it cannot know.
+    pub(crate) fn notify_through(&self, notifier: Notifier) {
+        assert!(self.notifier.set(notifier).is_ok(), "one mount has one notifier");
     }
 
     fn attr_reply(&self, attributes: &Attributes) -> Result<AttrReply> {
@@ -492,6 +499,11 @@ impl Operations for Adapter {
         let set =
             SetAttributes { flags: Some(changed.ok_or(Errno::EOPNOTSUPP)?), ..SetAttributes::default() };
         self.fs.set_attributes(id, &set)?;
+        if let Some(notifier) = self.notifier.get() {
+            // The change time moved, and the kernel thinks of controls as changing nothing. Attributes alone are dropped
+            // without any lock of an operation. An inode that it has forgotten meanwhile needs no telling.
+            let _ = notifier.inval_inode(node, -1, 0);
+        }
         Ok(IoctlReply::default())
     }
 

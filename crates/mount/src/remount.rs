@@ -13,7 +13,7 @@ use crate::table::{MountedImage, mounted_at};
 /// Errors: nothing of ours is mounted there; not root; files are open for writing and it is to become read-only; it is
 /// to become writable, but was mounted from an image opened read-only.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
-    let MountedImage { point, image } = mounted_at(dir)?;
+    let MountedImage { point, image, .. } = mounted_at(dir)?;
     let nothing_to_write = served_read_only(&image);
     if nothing_to_write && !options.transport.read_only() {
         let message = format!(

@@ -8,6 +8,8 @@ use creamery_base::{Error, Result};
 
 /// The type that the mount table shows for our mounts.
 const KIND: &[u8] = b"fuse.creamery";
+/// Here the kernel lists the FUSE connections of all namespaces by the minor number of their devices.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// A mount of ours, as the table has it.
 pub(crate) struct MountedImage {
@@ -15,21 +17,42 @@ pub(crate) struct MountedImage {
     pub(crate) point: PathBuf,
     /// The image file or block device.
     pub(crate) image: PathBuf,
+    /// The device number of the filesystem, "major:minor"; all its mounts have it.
+    device: String,
+}
+
+impl MountedImage {
+    /// Whether it is still mounted somewhere: at another place (a bind mount), or for another namespace, which we see
+    /// by its connection only.
+    pub(crate) fn lives_on(&self) -> Result<bool> {
+        let here = rows(&table()?).any(|row| row.device == self.device);
+        let minor = self.device.split_once(':').map_or("", |(_, minor)| minor);
+        Ok(here || Path::new(CONNECTIONS).join(minor).is_dir())
+    }
 }
 
 /// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.
 pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     let point = resolve(dir);
-    let table = std::fs::read("/proc/self/mountinfo")
-        .map_err(|error| Error::from(error).context("reading the mount table"))?;
-    let (kind, image) = find(&table, point.as_os_str().as_bytes())
+    let table = table()?;
+    let row = rows(&table)
+        .filter(|row| row.point == point.as_os_str().as_bytes())
+        .last()
         .ok_or_else(|| Error::invalid(format!("{}: nothing is mounted there", dir.display())))?;
-    if kind != KIND {
-        let message =
-            format!("{}: a {} is mounted there, not an image of ours", dir.display(), kind.escape_ascii());
-        return Err(Error::invalid(message));
+    if row.kind != KIND {
+        let kind = row.kind.escape_ascii();
+        return Err(Error::invalid(format!(
+            "{}: a {kind} is mounted there, not an image of ours",
+            dir.display()
+        )));
     }
-    Ok(MountedImage { point, image })
+    let image = PathBuf::from(OsStr::from_bytes(&row.source));
+    Ok(MountedImage { point, image, device: row.device })
+}
+
+fn table() -> Result<Vec<u8>> {
+    std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| Error::from(error).context("reading the mount table"))
 }
 
 /// The absolute path as the mount table has it. The directory itself is not looked at: its server may be dead.
@@ -41,17 +64,24 @@ fn resolve(dir: &Path) -> PathBuf {
     }
 }
 
-/// Type and source of what is on top at `point`. Rows are: id, parent, device, root, point, options, optional
-/// fields, "-", type, source, super options.
-fn find(table: &[u8], point: &[u8]) -> Option<(Vec<u8>, PathBuf)> {
-    table.split(|&byte| byte == b'\n').rev().find_map(|row| {
-        let mut fields = row.split(|&byte| byte == b' ');
-        if unescape(fields.nth(4)?) != point {
-            return None;
-        }
+/// What a row says that we need.
+#[derive(Debug)]
+struct Row {
+    device: String,
+    point: Vec<u8>,
+    kind: Vec<u8>,
+    source: Vec<u8>,
+}
+
+/// Rows are: id, parent, device, root, point, options, optional fields, "-", type, source, super options. The last row of
+/// a point is what is on top there.
+fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
+    table.split(|&byte| byte == b'\n').filter_map(|row| {
+        let mut fields = row.split(|&byte| byte == b' ').skip(2);
+        let device = String::from_utf8_lossy(fields.next()?).into_owned();
+        let point = unescape(fields.nth(1)?);
         let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-        let kind = unescape(rest.next()?);
-        Some((kind, PathBuf::from(OsStr::from_bytes(&unescape(rest.next()?)))))
+        Some(Row { device, point, kind: unescape(rest.next()?), source: unescape(rest.next()?) })
     })
 }
 
@@ -84,10 +114,11 @@ mod tests {
         let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
             30 22 0:40 / /mnt/a\\040b rw shared:1 master:2 - fuse.creamery /tmp/x\\134y rw\n\
             31 30 0:41 / /mnt/c rw - tmpfs none rw\n";
-        let (kind, source) = find(table, b"/mnt/a b").expect("is there");
-        assert_eq!((&kind[..], source), (KIND, PathBuf::from("/tmp/x\\y")));
-        assert_eq!(find(table, b"/").expect("is there").0, b"ext4");
-        assert!(find(table, b"/mnt").is_none());
-        assert!(find(b"\n \n- -", b"").is_none());
+        let row = |point: &[u8]| rows(table).filter(|row| row.point == point).last();
+        let ours = row(b"/mnt/a b").expect("is there");
+        assert_eq!((&ours.kind[..], &ours.source[..], &ours.device[..]), (KIND, &b"/tmp/x\\y"[..], "0:40"));
+        assert_eq!(row(b"/").expect("is there").kind, b"ext4");
+        assert!(row(b"/mnt").is_none());
+        assert_eq!(rows(b"\n \n- -").count(), 0);
     }
 }

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice};
 use rustix::mount::UnmountFlags;
 
-use crate::table::{MountedImage, mounted_at};
+use crate::table::mounted_at;
 
 /// Time between two looks at whether the image is closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -27,13 +27,15 @@ pub enum How {
     Lazy,
 }
 
-/// Unmounts what is mounted at `dir` and, unless it is lazy, returns when the image is closed and durable.
+/// Unmounts what is mounted at `dir` and, unless it is lazy, returns when the image is closed and durable,
+/// or still mounted at another place.
 /// Errors: nothing of ours is mounted there; in use; what the system said.
 pub fn unmount(dir: &Path, how: How) -> Result<()> {
-    let MountedImage { point, image } = mounted_at(dir)?;
-    detach(&point, how).map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
-    if how == How::WhenIdle {
-        wait_until_closed(&image);
+    let mounted = mounted_at(dir)?;
+    detach(&mounted.point, how)
+        .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
+    if how == How::WhenIdle && !mounted.lives_on()? {
+        wait_until_closed(&mounted.image);
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   readme           write the table of what works into README.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
-  fsx              random reads and writes of one file on the mount, three seeds (--operations N; cargo installs it)
+  fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)";

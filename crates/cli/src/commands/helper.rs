@@ -77,11 +77,16 @@ pub(crate) fn parse(args: &[OsString]) -> Option<Result<HelperCall, clap::Error>
     }
 }
 
+/// What mount(8) leaves out because filesystems have it anyway: set-user-id programs and device files work unless the
+/// options say otherwise. An unprivileged mounter does not get them all the same.
+const ASSUMED: &str = "suid,dev";
+
 fn mount_call(call: MountCall) -> HelperCall {
+    let options = std::iter::once(OsString::from(ASSUMED)).chain(call.options).collect();
     let args = MountArgs {
         image: call.image,
         dir: call.dir,
-        options: call.options,
+        options,
         foreground: false,
         verbose: call.verbose,
         announce: false,
@@ -120,7 +125,7 @@ mod tests {
             call("/sbin/mount.fuse.creamery /disk.img /mnt -sn -o rw,subvol=a -v -t fuse.creamery").unwrap();
         let HelperCall::Mount(args) = call else { panic!("{call:?}") };
         assert!(args.sloppy && args.verbose);
-        assert_eq!(args.options, ["rw,subvol=a"]);
+        assert_eq!(args.options, [ASSUMED, "rw,subvol=a"]);
         assert_eq!(args.dir, PathBuf::from("/mnt"));
     }
 

@@ -8,10 +8,10 @@ use creamery_testkit::{FuseMount, Program, Run, btrfs_check};
 use super::{OPTIONS, Stage, install, stage};
 
 const SUITE: (&str, &str) = ("fsx", "0.3.2");
-/// Operations of each seed.
+/// Operations of all seeds together.
 const OPERATIONS: u64 = 100_000;
 /// Between two rounds the filesystem is unmounted, checked and mounted again.
-const OPERATIONS_OF_A_ROUND: u64 = 100_000;
+const OPERATIONS_OF_A_ROUND: u64 = 20_000;
 const SEEDS: u64 = 3;
 
 /// All operations that exist, fallocate and punched holes left out.
@@ -52,7 +52,8 @@ pub(crate) fn fsx(words: &[&str]) -> Result<()> {
     let settings = scratch.file("fsx.toml");
     std::fs::write(&settings, SETTINGS)?;
     for seed in 1..=SEEDS {
-        let mut left = operations;
+        let share = operations.div_ceil(SEEDS);
+        let mut left = share;
         let mut round = 0;
         while left > 0 {
             let count = left.min(OPERATIONS_OF_A_ROUND);
@@ -64,7 +65,7 @@ pub(crate) fn fsx(words: &[&str]) -> Result<()> {
             left -= count;
             round += 1;
         }
-        println!("fsx {}: seed {seed}, {operations} operations in {round} rounds agree", SUITE.1);
+        println!("fsx {}: seed {seed}, {share} operations in {round} rounds agree", SUITE.1);
     }
     Ok(())
 }
