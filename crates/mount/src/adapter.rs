@@ -28,6 +28,8 @@ use crate::options::Owner;
 const VALID: Duration = Duration::from_secs(60);
 /// Type bits of a mode.
 const MODE_TYPE: u32 = 0o170_000;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
 
 /// A filesystem as the kernel asks for it.
 ///
@@ -116,10 +118,22 @@ impl Adapter {
     }
 
     /// A write by somebody without the privilege takes set-user-id and set-group-id away.
-    fn kill_privileges(&self, id: InodeId) -> Result<()> {
+    fn kill_privileges(&self, node: NodeId, file: &OpenFile) -> Result<()> {
+        if file.stat(Wait::Yes)?.mode & (S_ISUID | S_ISGID) == 0 {
+            return Ok(());
+        }
         let set = SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() };
-        self.fs.set_attributes(id, &set)?;
+        self.fs.set_attributes(file.id(), &set)?;
+        self.attributes_moved(node);
         Ok(())
+    }
+
+    /// Tells the kernel to forget the attributes of an inode that a request changed of which it does not expect that. No
+    /// lock of an operation is taken for it. An inode that it has forgotten meanwhile needs no telling.
+    fn attributes_moved(&self, node: NodeId) {
+        if let Some(notifier) = self.notifier.get() {
+            let _ = notifier.inval_attributes(node);
+        }
     }
 }
 
@@ -143,6 +157,7 @@ impl Operations for Adapter {
                 | InitFlags::DO_READDIRPLUS
                 | InitFlags::READDIRPLUS_AUTO
                 | InitFlags::ATOMIC_O_TRUNC
+                | InitFlags::EXPORT_SUPPORT
                 | InitFlags::HANDLE_KILLPRIV_V2
                 | InitFlags::SETXATTR_EXT
                 | InitFlags::CACHE_SYMLINKS
@@ -154,7 +169,9 @@ impl Operations for Adapter {
     }
 
     fn lookup(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        let found = self.fs.lookup(self.nodes.inode(parent), name, Wait::Yes);
+        let parent = self.nodes.inode(parent);
+        // The kernel asks so for an inode of which it has only a handle (open_by_handle_at(2), NFS), files too.
+        let found = if name == b"." { Ok(parent) } else { self.fs.lookup(parent, name, Wait::Yes) };
         match found.and_then(|id| self.fs.stat(id, Wait::Yes)) {
             Ok(attributes) => self.entry(&attributes),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(VALID)),
@@ -299,7 +316,7 @@ impl Operations for Adapter {
     ) -> Result<usize> {
         let file = self.handles.get(write.handle)?;
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
-            self.kill_privileges(self.nodes.inode(node))?;
+            self.kill_privileges(node, &file)?;
         }
         Ok(self.fs.write_at(&file, write.offset, data)?)
     }
@@ -499,11 +516,7 @@ impl Operations for Adapter {
         let set =
             SetAttributes { flags: Some(changed.ok_or(Errno::EOPNOTSUPP)?), ..SetAttributes::default() };
         self.fs.set_attributes(id, &set)?;
-        if let Some(notifier) = self.notifier.get() {
-            // The change time moved, and the kernel thinks of controls as changing nothing. Attributes alone are dropped
-            // without any lock of an operation. An inode that it has forgotten meanwhile needs no telling.
-            let _ = notifier.inval_inode(node, -1, 0);
-        }
+        self.attributes_moved(node); // the change time
         Ok(IoctlReply::default())
     }
 
