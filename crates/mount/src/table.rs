@@ -22,6 +22,12 @@ pub(crate) struct MountedImage {
 }
 
 impl MountedImage {
+    /// Whether some server has the image mounted here: another one, when ours is gone.
+    pub(crate) fn mounted_again(&self) -> bool {
+        let image = self.image.as_os_str().as_bytes();
+        table().is_ok_and(|table| rows(&table).any(|row| row.kind == KIND && row.source == image))
+    }
+
     /// Whether it is still mounted somewhere: at another place (a bind mount), or for another namespace, which we see
     /// by its connection only.
     pub(crate) fn lives_on(&self) -> Result<bool> {

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice};
 use rustix::mount::UnmountFlags;
 
-use crate::table::mounted_at;
+use crate::table::{MountedImage, mounted_at};
 
 /// Time between two looks at whether the image is closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -35,7 +35,7 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
     detach(&mounted.point, how)
         .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
     if how == How::WhenIdle && !mounted.lives_on()? {
-        wait_until_closed(&mounted.image);
+        wait_until_closed(&mounted);
     }
     Ok(())
 }
@@ -61,10 +61,11 @@ fn detach(point: &Path, how: How) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// The server holds the image's lock until everything is durable.
-fn wait_until_closed(image: &Path) {
-    while let Err(error) = FileDevice::open(image, Access::ReadOnly) {
-        if error.kind() != ErrorKind::Busy {
+/// The server holds the image's lock until everything is durable. Who mounts the image meanwhile gets the lock right after
+/// it; then it is not ours to wait for any more.
+fn wait_until_closed(mounted: &MountedImage) {
+    while let Err(error) = FileDevice::open(&mounted.image, Access::ReadOnly) {
+        if error.kind() != ErrorKind::Busy || mounted.mounted_again() {
             break; // gone, or not ours to look at: nothing to wait for
         }
         std::thread::sleep(LOOK_AGAIN);

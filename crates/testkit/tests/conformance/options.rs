@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/allow-other", &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(), allow_other),
         Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
+        Case::new("mount/bind", &MOUNTED, bind),
     ]
 }
 
@@ -264,4 +265,20 @@ fn helper(bench: &Bench) -> Result<()> {
     let said = remount("rw").output()?;
     ensure!(said.code == Some(1) && said.stderr_text().contains("mounted read-only"), "remount rw: {said}");
     Run::new(&umount_helper).arg(&dir).ok().map(drop)
+}
+
+/// A filesystem that shows at two places: taking one away neither waits for the other nor harms it.
+fn bind(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let (first, second) = (bench.scratch.dir("fuse")?, bench.scratch.dir("second")?);
+    bench.creamery().run(["mount"]).arg(&image).arg(&first).ok()?;
+    Run::new("mount").arg("--bind").arg(&first).arg(&second).ok()?;
+    bench.creamery().run(["umount"]).arg(&first).ok()?;
+    std::fs::write(second.join("file"), b"content")?;
+    bench.creamery().run(["umount"]).arg(&second).ok()?;
+    btrfs_check(&image)?;
+    let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&image, "/file")).ok()?;
+    ensure!(said.stdout == b"content", "the image has {said}");
+    Ok(())
 }
