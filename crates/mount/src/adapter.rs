@@ -158,6 +158,7 @@ impl Operations for Adapter {
                 | InitFlags::READDIRPLUS_AUTO
                 | InitFlags::ATOMIC_O_TRUNC
                 | InitFlags::EXPORT_SUPPORT
+                | InitFlags::ALLOW_IDMAP
                 | InitFlags::HANDLE_KILLPRIV_V2
                 | InitFlags::SETXATTR_EXT
                 | InitFlags::CACHE_SYMLINKS
