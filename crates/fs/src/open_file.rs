@@ -1,13 +1,29 @@
 //! Open files: reading and writing data through a handle object that keeps its inode alive.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::attributes::{Attributes, FILE_SIZE_MAX, check_not_immutable};
+use crate::attributes::{Attributes, FILE_SIZE_MAX, check_not_append_only, check_not_immutable};
 use crate::data;
 use crate::filesystem::Filesystem;
 use crate::inode::{FileType, Inode, InodeItem};
+
+/// What a file is opened for.
+///
+/// ```
+/// assert_ne!(creamery_fs::Access::Append, creamery_fs::Access::Write);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Only to read.
+    Read,
+    /// To write behind the end, and maybe to read.
+    Append,
+    /// To write anywhere, and maybe to read.
+    Write,
+}
 
 /// An open file. Its inode lives until the last one is closed, even without a name.
 ///
@@ -18,11 +34,23 @@ use crate::inode::{FileType, Inode, InodeItem};
 /// ```
 pub struct OpenFile {
     inode: Arc<Inode>,
+    /// Where a listing of this directory ends; 0 before one began. Its threads may differ about it: any of their answers
+    /// is a right one.
+    dir_end: AtomicU64,
 }
 
 impl OpenFile {
     pub(crate) const fn new(inode: Arc<Inode>) -> Self {
-        Self { inode }
+        Self { inode, dir_end: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn dir_end(&self) -> Option<u64> {
+        Some(self.dir_end.load(Ordering::Relaxed)).filter(|&end| end != 0)
+    }
+
+    pub(crate) fn set_dir_end(&self, end: u64) -> u64 {
+        self.dir_end.store(end, Ordering::Relaxed);
+        end
     }
 
     /// The inode.
@@ -58,6 +86,19 @@ impl Filesystem {
         // Fails for an inode that was deleted between.
         drop(inode.read(Wait::Yes)?);
         Ok(Arc::new(OpenFile::new(inode)))
+    }
+
+    /// Opens an inode for what `access` says. Errors: it is marked immutable, or append-only and is to be written elsewhere.
+    pub fn open_file_for(&self, id: InodeId, access: Access) -> Result<Arc<OpenFile>> {
+        let file = self.open_file(id)?;
+        let item = file.inode.read(Wait::Yes)?;
+        match access {
+            Access::Read => {}
+            Access::Append => check_not_immutable(&item)?,
+            Access::Write => check_not_append_only(&item)?,
+        }
+        drop(item);
+        Ok(file)
     }
 
     /// Closes a file: lets go of it, and deletes it if this was the last use of one that has no name. (Dropping the

@@ -29,7 +29,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   readme           write the table of what works into README.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
-  fsx              random reads and writes of one file on the mount, three seeds (cargo installs it)
+  fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
+  fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
@@ -57,7 +58,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["readme"] => coverage::write_readme(),
         ["crash", options @ ..] => crash::crash(options),
         ["pjdfstest"] => suites::pjdfstest(),
-        ["fsx"] => suites::fsx(),
+        ["fsx", options @ ..] => suites::fsx(options),
+        ["fstests", options @ ..] => suites::fstests(options),
         ["bench", "image", options @ ..] => bench::image(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
         ["bench", "check", options @ ..] => bench::check(options),
