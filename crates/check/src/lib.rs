@@ -11,9 +11,10 @@
 //! - What lies apart is compared by sums of hashes: directory entries with inode refs (`summary`), recorded with
 //!   existing references (`references`). A sum that is not zero is explained on a second walk that lists a part.
 //! - Subtrees that snapshots share are read once; what they mean is kept as one value (`summary`).
+//! - Which subvolumes reach an extent, which quota groups count, is known of parts of the forest and not of extents (`quota`).
 //!
 //! What grows with the filesystem is a table of tree blocks (about 60 bytes for each) and the merged ranges of
-//! used space, data and checksums (16 bytes for each gap). Ten million small files have about half a million tree blocks.
+//! used space, data and checksums (8 bytes for each gap). Ten million small files have about half a million tree blocks.
 //!
 //! # Invariants
 //! - CHECK-1: nothing is written.

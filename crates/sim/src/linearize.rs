@@ -148,15 +148,21 @@ impl State {
             (Ok(Outcome::Done), Ok(None)) => Some(next),
             (Err(wanted), Err(found)) if wanted == *found => Some(next),
             // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
-            (Err(wanted), Err(found)) if is_gone(wanted) => match &call.ask {
-                Ask::Link(..) if is_gone(*found) => Some(next),
-                // And a directory would not be linked anyway.
-                Ask::Link(target, ..) if self.made.contains(target) => {
-                    (*found == ErrorKind::PermissionDenied).then_some(next)
-                }
-                _ => None,
-            },
+            (Err(wanted), Err(found)) if is_gone(wanted) && self.may_tell(call, *found) => Some(next),
             _ => None,
+        }
+    }
+
+    /// Whether a link to an inode that is gone may fail with this, everything being wrong that it is about.
+    fn may_tell(&self, call: &Call, found: ErrorKind) -> bool {
+        let Ask::Link(target, dir, name) = &call.ask else { return false };
+        match found {
+            // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
+            ErrorKind::NotFound | ErrorKind::Stale => true,
+            // A directory would not be linked anyway, and nothing to a name that is taken.
+            ErrorKind::PermissionDenied => self.made.contains(target),
+            ErrorKind::AlreadyExists => self.model.child(self.dirs[*dir], name).is_some(),
+            _ => false,
         }
     }
 
