@@ -7,10 +7,12 @@
 mod image;
 mod measure;
 mod memory;
+mod names;
 mod report;
 
 pub(crate) use image::image;
 pub(crate) use memory::memory;
+pub(crate) use names::names;
 
 use anyhow::{Context, Result, bail};
 
