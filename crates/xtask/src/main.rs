@@ -32,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
+  bench create     names through the library, beside the kernel: also lookup, lookup-warm, readdir, unlink, mixed
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
   bench check-memory
@@ -64,6 +65,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["bench", "memory", options @ ..] => bench::memory(options),
         ["bench", "check", options @ ..] => bench::check(options),
         ["bench", "check-memory", options @ ..] => bench::check_memory(options),
+        [
+            "bench",
+            name @ ("create" | "lookup" | "lookup-warm" | "readdir" | "unlink" | "mixed"),
+            options @ ..,
+        ] => bench::names(name, options),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -9,12 +9,14 @@ mod check_memory;
 mod image;
 mod measure;
 mod memory;
+mod names;
 mod report;
 
 pub(crate) use check::check;
 pub(crate) use check_memory::check_memory;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
+pub(crate) use names::names;
 
 use anyhow::{Context, Result, bail};
 

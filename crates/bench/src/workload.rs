@@ -1,0 +1,167 @@
+//! What is done, by several threads at once, and how long it takes.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::side::Side;
+
+/// The kinds of work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Workload {
+    /// Each thread fills directories of its own, one per round, with empty files (the pattern of fs_mark).
+    Create,
+    /// Each thread asks for every file of its directories once, in a scattered order.
+    Lookup,
+    /// The same, a second time.
+    LookupWarm,
+    /// Each thread lists its directories.
+    Readdir,
+    /// Each thread removes the files of its directories.
+    Unlink,
+    /// Threads create, rename, ask and remove in directories that all share.
+    Mixed,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) threads: usize,
+    /// Files of one thread in one round.
+    pub(crate) files: usize,
+    pub(crate) rounds: usize,
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub(crate) struct Times {
+    operations: usize,
+    /// All threads' work, by the clock on the wall.
+    work: Duration,
+    /// Making it durable afterwards.
+    sync: Duration,
+}
+
+impl Times {
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        json!({
+            "operations": self.operations,
+            "work_seconds": self.work.as_secs_f64(),
+            "sync_seconds": self.sync.as_secs_f64(),
+        })
+    }
+}
+
+/// A thread's directory of one round.
+fn dir(thread: usize, round: usize) -> String {
+    format!("thread-{thread}-round-{round}")
+}
+
+/// 40 bytes, as fs_mark's names are.
+fn name(thread: usize, round: usize, file: usize) -> String {
+    format!("{}/{file:08x}-a-name-of-forty-bytes-as-usual~~", dir(thread, round))
+}
+
+impl Workload {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "create" => Self::Create,
+            "lookup" => Self::Lookup,
+            "lookup-warm" => Self::LookupWarm,
+            "readdir" => Self::Readdir,
+            "unlink" => Self::Unlink,
+            "mixed" => Self::Mixed,
+            _ => return None,
+        })
+    }
+
+    /// Does it and measures.
+    pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Times> {
+        match self {
+            Self::Create => {
+                for thread in 0..scale.threads {
+                    for round in 0..scale.rounds {
+                        side.make_dir(&dir(thread, round))?;
+                    }
+                }
+            }
+            Self::Mixed => side.make_dir("shared")?,
+            Self::LookupWarm => {
+                in_threads(scale.threads, &|thread| self.work(side, scale, thread))?;
+            }
+            Self::Lookup | Self::Readdir | Self::Unlink => {}
+        }
+        let start = Instant::now();
+        let operations = in_threads(scale.threads, &|thread| self.work(side, scale, thread))?;
+        let work = start.elapsed();
+        let start = Instant::now();
+        side.sync()?;
+        Ok(Times { operations, work, sync: start.elapsed() })
+    }
+
+    /// One thread's part; gives back how many operations it did.
+    fn work(self, side: &dyn Side, scale: Scale, thread: usize) -> Result<usize> {
+        let mut operations = 0;
+        for round in 0..scale.rounds {
+            match self {
+                Self::Readdir => {
+                    let names = side.list(&dir(thread, round))?;
+                    ensure!(names >= scale.files, "{names} names of {}", scale.files);
+                    operations += names;
+                    continue;
+                }
+                Self::Create | Self::Lookup | Self::LookupWarm | Self::Unlink | Self::Mixed => {}
+            }
+            for index in 0..scale.files {
+                match self {
+                    Self::Create => side.create(&name(thread, round, index))?,
+                    // A stride that is prime to any smaller number of files meets each once.
+                    Self::Lookup | Self::LookupWarm => {
+                        let scattered = index.wrapping_mul(7_368_787) % scale.files;
+                        ensure!(side.stat(&name(thread, round, scattered))? > 0);
+                    }
+                    Self::Unlink => side.unlink(&name(thread, round, index))?,
+                    Self::Mixed => mixed(side, thread, round, index)?,
+                    Self::Readdir => {}
+                }
+            }
+            operations += scale.files * if matches!(self, Self::Mixed) { 4 } else { 1 };
+        }
+        Ok(operations)
+    }
+}
+
+/// Create, ask, rename, remove the one before: every operation in the directory that all threads share.
+fn mixed(side: &dyn Side, thread: usize, round: usize, index: usize) -> Result<()> {
+    let path = |what: &str, index: usize| format!("shared/{what}-{thread}-{round}-{index:08}");
+    side.create(&path("new", index))?;
+    ensure!(side.stat(&path("new", index))? > 0);
+    side.rename(&path("new", index), &path("old", index))?;
+    match index.checked_sub(1) {
+        Some(before) => side.unlink(&path("old", before)),
+        None => side.stat(&path("old", index)).map(drop),
+    }
+}
+
+/// Runs `work` in each thread; all begin together.
+fn in_threads(threads: usize, work: &(dyn Fn(usize) -> Result<usize> + Sync)) -> Result<usize> {
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads)
+            .map(|thread| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(thread).with_context(|| format!("thread {thread}"))
+                })
+            })
+            .collect();
+        let mut operations = 0;
+        for thread in started {
+            operations += thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        }
+        Ok(operations)
+    })
+}

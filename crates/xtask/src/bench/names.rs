@@ -1,0 +1,221 @@
+//! `bench create`, `lookup`, `readdir`, `unlink` and `mixed`: work on names through the library, beside the kernel's Btrfs on a
+//! loop device, both on one tmpfs, in turn, medians. The same program (`creamery-bench`) does the same operations on
+//! both sides.
+//!
+//! Back of the envelope for `create`: a file is six items, three of them in leaves that the file before touched, too. At
+//! 200 ns for a descent of three levels with everything cached and 300 ns for an insertion with its share of splits,
+//! that is 3 us; the kernel takes 30.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
+use serde_json::Value;
+
+use super::measure::median;
+use super::report::publish;
+use super::{Options, options};
+use crate::workspace::{build_program, cargo, run, target};
+
+const IMAGE_BYTES: u64 = 6 << 30;
+const ROUNDS: u64 = 4;
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// One workload: what it is called, what must be there before, and whether it changes anything.
+struct Work {
+    name: &'static str,
+    before: Option<&'static str>,
+    writes: bool,
+}
+
+const WORKS: [Work; 6] = [
+    Work { name: "create", before: None, writes: true },
+    Work { name: "lookup", before: Some("create"), writes: false },
+    Work { name: "lookup-warm", before: Some("create"), writes: false },
+    Work { name: "readdir", before: Some("create"), writes: false },
+    Work { name: "unlink", before: Some("create"), writes: true },
+    Work { name: "mixed", before: None, writes: true },
+];
+
+/// What a number of threads did on one side.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    operations: f64,
+    work: f64,
+    sync: f64,
+}
+
+impl Taken {
+    fn rate(&self) -> f64 {
+        self.operations / self.work
+    }
+
+    fn durable_rate(&self) -> f64 {
+        self.operations / (self.work + self.sync)
+    }
+}
+
+/// One row: a number of threads, both sides.
+struct Row {
+    threads: usize,
+    ours: Vec<Taken>,
+    theirs: Vec<Taken>,
+}
+
+/// `cargo xtask bench NAME`, where `NAME` is one of `WORKS`.
+pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
+    let work = WORKS.iter().find(|work| work.name == name).context("unknown workload")?;
+    let options = options(Options { files: 100_000, bytes: 0, runs: 3, dry: false }, words)?;
+    let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+    if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
+        bail!("bench {name} stands beside the kernel: {missing} is missing");
+    }
+    build_program()?;
+    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))?;
+    let place =
+        Place { scratch: Scratch::new("bench-names")?, creamery: Program::find()?, files: options.files };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let counts = [1, 2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores.max(2));
+    let mut rows: Vec<Row> =
+        counts.map(|threads| Row { threads, ours: Vec::new(), theirs: Vec::new() }).collect();
+    for round in 1..=options.runs {
+        for row in &mut rows {
+            let (ours, theirs) = (place.library(work, row.threads)?, place.kernel(work, row.threads)?);
+            println!(
+                "  run {round}, {} threads: {:.0} a second, the kernel {:.0}",
+                row.threads,
+                ours.rate(),
+                theirs.rate()
+            );
+            row.ours.push(ours);
+            row.theirs.push(theirs);
+        }
+    }
+    let text = format!(
+        "{}\n`cargo xtask bench {name} --files {} --runs {}`: {} directories of {} files for each thread, `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides alternating, medians of {}.",
+        table(&rows),
+        options.files,
+        options.runs,
+        ROUNDS,
+        options.files,
+        options.runs
+    );
+    publish(&format!("bench {name}"), &text, options.dry)?;
+    let two = rows.iter().find(|row| row.threads == 2).unwrap_or(&rows[0]);
+    println!(
+        "ratio {:.2}",
+        middle(&two.ours, Taken::durable_rate) / middle(&two.theirs, Taken::durable_rate)
+    );
+    Ok(())
+}
+
+struct Place {
+    scratch: Scratch,
+    creamery: Program,
+    files: u64,
+}
+
+impl Place {
+    fn image(&self) -> Result<PathBuf> {
+        let image = self.scratch.file("names.img");
+        if image.exists() {
+            std::fs::remove_file(&image)?;
+        }
+        std::fs::File::create_new(&image)?.set_len(IMAGE_BYTES)?;
+        Ok(image)
+    }
+
+    /// Through the library, each workload in a process of its own, so with nothing cached. A figure counts only if the
+    /// image is right.
+    fn library(&self, work: &Work, threads: usize) -> Result<Taken> {
+        let image = self.image()?;
+        self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
+        let bench = |name| self.bench(name, "--image", &image, threads);
+        if let Some(before) = work.before {
+            bench(before)?;
+        }
+        let taken = bench(work.name)?;
+        if work.writes {
+            btrfs_check(&image)?;
+        }
+        Ok(taken)
+    }
+
+    /// Through the kernel, mounted anew before what is measured.
+    fn kernel(&self, work: &Work, threads: usize) -> Result<Taken> {
+        let image = self.image()?;
+        Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(&image).ok()?;
+        let device = LoopDevice::attach(&image, false)?;
+        let dir = self.scratch.dir("kernel")?;
+        let mounted = |name: &'static str| -> Result<Taken> {
+            Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(&dir).ok()?;
+            let taken = self.bench(name, "--dir", &dir, threads);
+            Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
+            taken
+        };
+        if let Some(before) = work.before {
+            mounted(before)?;
+        }
+        let taken = mounted(work.name)?;
+        device.detach()?;
+        Ok(taken)
+    }
+
+    fn bench(&self, name: &str, side: &str, at: &Path, threads: usize) -> Result<Taken> {
+        let mut command = Command::new(target().join("release/creamery-bench"));
+        command.arg(name).arg(side).arg(at);
+        for (option, value) in [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)]
+        {
+            command.arg(option).arg(value.to_string());
+        }
+        let output = command.output().context("starting creamery-bench")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+        let said: Value =
+            serde_json::from_slice(&output.stdout).context("reading what creamery-bench says")?;
+        let number =
+            |name: &str| said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"));
+        Ok(Taken {
+            operations: number("operations")?,
+            work: number("work_seconds")?,
+            sync: number("sync_seconds")?,
+        })
+    }
+}
+
+fn middle(taken: &[Taken], rate: fn(&Taken) -> f64) -> f64 {
+    // A median of rates is the rate of the median time: all did the same number.
+    let times: Vec<Duration> = taken.iter().map(|taken| Duration::from_secs_f64(1.0 / rate(taken))).collect();
+    1.0 / median(&times).as_secs_f64()
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| threads | library, a second | kernel, a second | ratio | with the final sync: library | kernel | ratio |\n|---|---|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let [ours, theirs] = [&row.ours, &row.theirs].map(|taken| middle(taken, Taken::rate));
+        let [durable, durable_theirs] =
+            [&row.ours, &row.theirs].map(|taken| middle(taken, Taken::durable_rate));
+        text += &format!(
+            "| {} | {ours:.0} | {theirs:.0} | {:.2} | {durable:.0} | {durable_theirs:.0} | {:.2} |\n",
+            row.threads,
+            ours / theirs,
+            durable / durable_theirs
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Row, Taken, table};
+
+    #[test]
+    fn ratios_are_over_the_kernel() {
+        let taken = |work, sync| vec![Taken { operations: 100.0, work, sync }; 3];
+        let text = table(&[Row { threads: 2, ours: taken(1.0, 1.0), theirs: taken(4.0, 0.0) }]);
+        assert!(text.ends_with("| 2 | 100 | 25 | 4.00 | 50 | 25 | 2.00 |\n"), "{text}");
+    }
+}
