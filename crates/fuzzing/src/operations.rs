@@ -49,7 +49,7 @@ fn fresh(how: usize) -> Image {
     let made_by = match how {
         0 => MadeBy { node_size: 4096, metadata: Profile::Single, ..MadeBy::default() },
         1 => MadeBy::default(),
-        _ => MadeBy { mixed: true, node_size: 4096, ..MadeBy::default() },
+        _ => MadeBy { mixed: true, node_size: 4096, metadata: Profile::Single, ..MadeBy::default() },
     };
     IMAGES[how].get_or_init(|| fresh_image(&made_by).expect("mkfs of a device that never fails")).clone()
 }
