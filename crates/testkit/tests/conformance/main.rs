@@ -7,6 +7,7 @@
 mod bad_input;
 mod commands;
 mod dup;
+mod hostile;
 mod matrix;
 mod options;
 mod posix;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         unprivileged::cases(),
         commands::cases(),
         bad_input::cases(),
+        hostile::cases(),
     ];
     creamery_testkit::harness::main(groups.into_iter().flatten().collect())
 }
