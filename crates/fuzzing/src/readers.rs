@@ -123,3 +123,65 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.write("/home/letter", &content);
     let _ = fs.close();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::base;
+    use creamery_codec::ChecksumType;
+    use creamery_format::{BlockMut, BlockRef, DirEntries, KeyType, seal};
+
+    /// The base image with the entries called `name` of one directory pointing to inode `to`.
+    fn redirected(name: &[u8], to: u64) -> Arc<SimDevice> {
+        let base = base(0);
+        let mut image = base.image.clone();
+        let mut changed = 0;
+        for block in &base.blocks {
+            let mut bytes = block.bytes.clone();
+            let found = BlockRef::new(&bytes);
+            let is_entry = |slot: &usize| {
+                let kind = found.key(*slot).kind;
+                let entry = DirEntries::new(found.data(*slot)).next();
+                (kind == KeyType::DIR_ITEM || kind == KeyType::DIR_INDEX)
+                    && entry.is_some_and(|entry| entry.is_ok_and(|entry| entry.name == name))
+            };
+            let slots = if found.is_leaf() { 0..found.count() } else { 0..0 };
+            let slots: Vec<usize> = slots.filter(is_entry).collect();
+            changed += slots.len();
+            for slot in slots {
+                BlockMut::new(&mut bytes).data_mut(slot)[..8].copy_from_slice(&to.to_le_bytes());
+            }
+            seal(&mut bytes, ChecksumType::Crc32c);
+            block.copies.iter().for_each(|&at| image.write(at, &bytes));
+        }
+        assert_eq!(changed, 2, "one entry by name and one by number");
+        Arc::new(SimDevice::new(image))
+    }
+
+    /// How many entries a walk finds, and its errors.
+    fn walked(device: &Arc<SimDevice>) -> (usize, Vec<String>) {
+        let fs = Image::options().open_device(dyn_device(device)).expect("only an entry is damaged");
+        let (mut found, mut errors) = (0, Vec::new());
+        for entry in fs.walk("/").expect("the root is whole").take(10_000) {
+            match entry {
+                Ok(_) => found += 1,
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        (found, errors)
+    }
+
+    #[test]
+    fn a_walk_through_directories_in_a_circle_ends() {
+        let (whole, errors) = walked(&base(0).device());
+        assert_eq!(errors, [""; 0]);
+        let fs = Image::options().open_device(dyn_device(&base(0).device())).expect("nothing is damaged");
+        let inode = |path: &str| fs.metadata(path).expect("it is there").ino();
+        for to in [inode("/"), inode("/level0"), inode("/level0/level1"), inode("/many")] {
+            let (found, errors) = walked(&redirected(b"level2", to));
+            assert!(found < whole, "{found} of {whole} entries, to {to}");
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert!(errors[0].contains("level2") && errors[0].contains("elsewhere"), "{errors:?}");
+        }
+    }
+}
