@@ -4,8 +4,8 @@
 //! sanitizer. Where it is installed, `cargo +nightly fuzz run TARGET` works on the same folder.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +21,8 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
 /// What no input may exceed: memory in MiB, and seconds.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=1024", "-timeout=10"];
 const INPUT_MAX: &str = "-max_len=2048";
+/// Files of a corpus: it is replayed by every `cargo test`.
+const CORPUS_FILES_MAX: usize = 200;
 
 /// Options of the command.
 struct Wanted {
@@ -165,22 +167,65 @@ fn children_cpu() -> Result<Duration> {
     Ok(Duration::from_millis(ticks * 10))
 }
 
-/// Replaces a corpus by the fewest files that reach as much, among those that are there and those that were found.
+/// Replaces a corpus by a few files, among those that are there and those that were found, that reach what all reach.
 fn shrink(target: &str) -> Result<()> {
     let (grown, corpus) = (folder("target/corpus", target)?, folder("corpus", target)?);
-    let fewest = folder("target/fewest", target)?;
-    std::fs::remove_dir_all(&fewest)?;
-    std::fs::create_dir(&fewest)?;
-    run(program(target).arg("-merge=1").args([&fewest, &corpus, &grown]))?;
+    let merged = folder("target/merged", target)?;
+    std::fs::remove_dir_all(&merged)?;
+    std::fs::create_dir(&merged)?;
+    let control = results().join(format!("{target}.merge"));
+    if control.exists() {
+        std::fs::remove_file(&control)?;
+    }
+    let mut merge = program(target);
+    merge.arg("-merge=1").arg(format!("-merge_control_file={}", control.display()));
+    run(merge.args([&merged, &corpus, &grown]).stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let told = std::fs::read_to_string(&control).with_context(|| format!("reading {}", control.display()))?;
+    let kept: Vec<(PathBuf, Vec<u8>)> = telling(&told)?
+        .into_iter()
+        .map(|path| Ok((corpus.join(path.file_name().context("a file")?), std::fs::read(&path)?)))
+        .collect::<Result<_>>()?;
     std::fs::remove_dir_all(&corpus)?;
-    copy_files(&fewest, &corpus)
+    std::fs::create_dir_all(&corpus)?;
+    for (path, bytes) in &kept {
+        std::fs::write(path, bytes)?;
+    }
+    println!(
+        "{target}: {} files, {} bytes",
+        kept.len(),
+        kept.iter().map(|(_, bytes)| bytes.len()).sum::<usize>()
+    );
+    Ok(())
 }
 
-fn copy_files(from: &Path, to: &Path) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+/// The files that reached code that no smaller one did, from what libFuzzer notes while it merges: the number of files,
+/// that of a part of them, their names, and then lines with the number of a file. Those that reached most come first.
+fn telling(notes: &str) -> Result<Vec<PathBuf>> {
+    let mut lines = notes.lines();
+    let count: usize = lines.next().context("an empty list")?.parse().context("the number of files")?;
+    let names: Vec<&str> = lines.by_ref().skip(1).take(count).collect();
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    for line in lines {
+        let mut words = line.split_whitespace();
+        if words.next() == Some("COV") {
+            let number: usize = words.next().context("the number of a file")?.parse()?;
+            let name = names.get(number).with_context(|| format!("there is no file {number}"))?;
+            found.push((words.count(), name));
+        }
     }
-    Ok(())
+    found.retain(|(reached, _)| *reached > 0);
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(found.into_iter().take(CORPUS_FILES_MAX).map(|(_, name)| PathBuf::from(name)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::telling;
+
+    #[test]
+    fn files_that_reach_something_new_are_kept() {
+        let notes = "3\n0\na/one\na/two\nb/three\nSTARTED 0 4\nFT 0 1 2\nCOV 0 77\nSTARTED 1 9\nFT 1 1\nCOV 1\n\
+                     STARTED 2 12\nFT 2 3\nCOV 2 78 79\n";
+        assert_eq!(telling(notes).unwrap(), ["b/three", "a/one"].map(std::path::PathBuf::from));
+    }
 }
