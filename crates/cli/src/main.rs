@@ -11,24 +11,19 @@ mod size;
 mod time;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use args::{Cli, Command, InspectCommand};
-use commands::mount::HELPER_NAMES;
 use failure::{Failure, usage};
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let called_as = args.first().and_then(|name| Path::new(name).file_name()?.to_str());
-    let outcome = match called_as {
-        Some(name) if HELPER_NAMES.contains(&name) => match commands::mount::parse_helper(args.clone()) {
-            Ok(call) => commands::mount::helper(&call),
-            Err(error) => return usage(&error, &args),
-        },
-        _ => match Cli::try_parse_from(&args) {
+    let outcome = match commands::helper::parse(&args) {
+        Some(Ok(call)) => commands::helper::run(&call),
+        Some(Err(error)) => return usage(&error, &args),
+        None => match Cli::try_parse_from(&args) {
             Ok(cli) => run(cli.command),
             Err(error) => return usage(&error, &args),
         },

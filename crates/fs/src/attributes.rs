@@ -278,7 +278,9 @@ impl SetAttributes {
     fn check(&self, item: &InodeItem) -> Result<()> {
         if self.flags.is_none() {
             check_not_immutable(item)?;
-            if self.mode.is_some() || self.uid.is_some() || self.gid.is_some() || self.size.is_some() {
+            let past = [self.atime, self.mtime].iter().any(|time| matches!(time, Some(Time::At(_))));
+            let more_than_now = self.mode.is_some() || self.uid.is_some() || self.gid.is_some() || past;
+            if more_than_now || self.size.is_some() {
                 check_not_append_only(item)?;
             }
         }

@@ -52,7 +52,7 @@ pub use data::{FileContent, Stretch};
 pub use filesystem::{Filesystem, FsOptions};
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use new_inode::{Inherit, NewInode, NewKind};
-pub use open_file::OpenFile;
+pub use open_file::{Access, OpenFile};
 pub use read_dir::DirEntry;
 pub use rename::RenameMode;
 pub use statfs::FsStatistics;

@@ -4,10 +4,25 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::attributes::{Attributes, FILE_SIZE_MAX, check_not_immutable};
+use crate::attributes::{Attributes, FILE_SIZE_MAX, check_not_append_only, check_not_immutable};
 use crate::data;
 use crate::filesystem::Filesystem;
 use crate::inode::{FileType, Inode, InodeItem};
+
+/// What a file is opened for.
+///
+/// ```
+/// assert_ne!(creamery_fs::Access::Append, creamery_fs::Access::Write);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Only to read.
+    Read,
+    /// To write behind the end, and maybe to read.
+    Append,
+    /// To write anywhere, and maybe to read.
+    Write,
+}
 
 /// An open file. Its inode lives until the last one is closed, even without a name.
 ///
@@ -58,6 +73,19 @@ impl Filesystem {
         // Fails for an inode that was deleted between.
         drop(inode.read(Wait::Yes)?);
         Ok(Arc::new(OpenFile::new(inode)))
+    }
+
+    /// Opens an inode for what `access` says. Errors: it is marked immutable, or append-only and is to be written elsewhere.
+    pub fn open_file_for(&self, id: InodeId, access: Access) -> Result<Arc<OpenFile>> {
+        let file = self.open_file(id)?;
+        let item = file.inode.read(Wait::Yes)?;
+        match access {
+            Access::Read => {}
+            Access::Append => check_not_immutable(&item)?,
+            Access::Write => check_not_append_only(&item)?,
+        }
+        drop(item);
+        Ok(file)
     }
 
     /// Closes a file: lets go of it, and deletes it if this was the last use of one that has no name. (Dropping the

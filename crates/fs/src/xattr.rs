@@ -263,7 +263,7 @@ impl Filesystem {
         check_name(name)?;
         let inode = self.inode_to_change(id)?;
         let mut item = inode.write()?;
-        crate::attributes::check_not_immutable(&item)?;
+        crate::attributes::check_not_append_only(&item)?;
         if value.is_none() && mode == XattrMode::Replace && !has_any(&inode, Wait::Yes)? {
             return Err(ErrorKind::NoAttribute.into());
         }

@@ -83,7 +83,7 @@ mod transport;
 mod types;
 
 pub use errno::{Errno, Result};
-pub use mount::{MountOptions, Unmount};
+pub use mount::{MountOptions, Unmount, remount};
 pub use negotiate::{Agreement, Negotiation};
 pub use notify::{Notice, Notifier, NotifyQueue, NotifyThread};
 pub use operations::Operations;

@@ -12,7 +12,8 @@
 //! - under a lock of the filesystem that an operation takes.
 //!
 //! [`NotifyThread`] is the way out for both: it takes orders without waiting and carries them out in a thread
-//! of its own.
+//! of its own. One notification is free of all this: dropping the attributes alone, which takes no lock of the inode's and
+//! waits for no page ([`Notifier::inval_attributes`]).
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -51,6 +52,13 @@ impl Notifier {
     pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> Result<()> {
         let body = wire::NotifyInvalInode { ino: node.get(), off: offset, len };
         self.send(NotifyCode::InvalInode, &body, &[])
+    }
+
+    /// Drops the cached attributes of `node` and nothing else. Any thread may call it, also while it answers a request
+    /// about that inode: the answer then finds the kernel asking again.
+    pub fn inval_attributes(&self, node: NodeId) -> Result<()> {
+        let body = wire::NotifyInvalInode { ino: node.get(), off: -1, len: 0 };
+        self.send_from_anywhere(NotifyCode::InvalInode, &body, &[])
     }
 
     /// Drops `name` from what the kernel remembers of `parent`.
@@ -93,9 +101,18 @@ impl Notifier {
         self.send(NotifyCode::IncEpoch, &(), &[])
     }
 
-    /// What the kernel does not remember is no error.
     fn send(&self, code: NotifyCode, body: &(impl IntoBytes + Immutable), tail: &[&[u8]]) -> Result<()> {
         assert!(!on_worker_thread(), "a notification from a worker thread would wait for itself");
+        self.send_from_anywhere(code, body, tail)
+    }
+
+    /// What the kernel does not remember is no error.
+    fn send_from_anywhere(
+        &self,
+        code: NotifyCode,
+        body: &(impl IntoBytes + Immutable),
+        tail: &[&[u8]],
+    ) -> Result<()> {
         let body = body.as_bytes();
         let len =
             size_of::<wire::OutHeader>() + body.len() + tail.iter().map(|piece| piece.len()).sum::<usize>();

@@ -1,7 +1,7 @@
 //! The operations of the protocol, one by one, in the filesystem's words.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
@@ -14,8 +14,8 @@ use creamery_fuse::protocol::{
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
-    OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, SetAttr,
-    SetXattrRequest, Statfs, StatxReply, WriteRequest,
+    Notifier, OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo,
+    SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
 
 use crate::attributes::{from_device, from_set_attr, to_attr};
@@ -28,7 +28,8 @@ use crate::options::Owner;
 const VALID: Duration = Duration::from_secs(60);
 /// Type bits of a mode.
 const MODE_TYPE: u32 = 0o170_000;
-const O_TRUNC: u32 = 0o1000;
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
 
 /// A filesystem as the kernel asks for it.
 ///
@@ -45,13 +46,20 @@ pub struct Adapter {
     nodes: Nodes,
     handles: Handles,
     owner: Owner,
+    /// Set once the mount is there.
+    notifier: OnceLock<Notifier>,
 }
 
 impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        Self { fs, nodes: Nodes::new(root), handles: Handles::default(), owner }
+        Self { fs, nodes: Nodes::new(root), handles: Handles::default(), owner, notifier: OnceLock::new() }
+    }
+
+    /// Where to tell the kernel what it cannot know.
+    pub(crate) fn notify_through(&self, notifier: Notifier) {
+        assert!(self.notifier.set(notifier).is_ok(), "one mount has one notifier");
     }
 
     fn attr_reply(&self, attributes: &Attributes) -> Result<AttrReply> {
@@ -110,10 +118,22 @@ impl Adapter {
     }
 
     /// A write by somebody without the privilege takes set-user-id and set-group-id away.
-    fn kill_privileges(&self, id: InodeId) -> Result<()> {
+    fn kill_privileges(&self, node: NodeId, file: &OpenFile) -> Result<()> {
+        if file.stat(Wait::Yes)?.mode & (S_ISUID | S_ISGID) == 0 {
+            return Ok(());
+        }
         let set = SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() };
-        self.fs.set_attributes(id, &set)?;
+        self.fs.set_attributes(file.id(), &set)?;
+        self.attributes_moved(node);
         Ok(())
+    }
+
+    /// Tells the kernel to forget the attributes of an inode that a request changed of which it does not expect that. No
+    /// lock of an operation is taken for it. An inode that it has forgotten meanwhile needs no telling.
+    fn attributes_moved(&self, node: NodeId) {
+        if let Some(notifier) = self.notifier.get() {
+            let _ = notifier.inval_attributes(node);
+        }
     }
 }
 
@@ -137,6 +157,7 @@ impl Operations for Adapter {
                 | InitFlags::DO_READDIRPLUS
                 | InitFlags::READDIRPLUS_AUTO
                 | InitFlags::ATOMIC_O_TRUNC
+                | InitFlags::EXPORT_SUPPORT
                 | InitFlags::HANDLE_KILLPRIV_V2
                 | InitFlags::SETXATTR_EXT
                 | InitFlags::CACHE_SYMLINKS
@@ -148,7 +169,9 @@ impl Operations for Adapter {
     }
 
     fn lookup(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        let found = self.fs.lookup(self.nodes.inode(parent), name, Wait::Yes);
+        let parent = self.nodes.inode(parent);
+        // The kernel asks so for an inode of which it has only a handle (open_by_handle_at(2), NFS), files too.
+        let found = if name == b"." { Ok(parent) } else { self.fs.lookup(parent, name, Wait::Yes) };
         match found.and_then(|id| self.fs.stat(id, Wait::Yes)) {
             Ok(attributes) => self.entry(&attributes),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Entry::negative(VALID)),
@@ -264,8 +287,8 @@ impl Operations for Adapter {
 
     fn open(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         let id = self.nodes.inode(node);
-        let file = self.fs.open_file(id)?;
-        if open.flags & O_TRUNC != 0 {
+        let file = self.fs.open_file_for(id, flags::access(open.flags))?;
+        if open.flags & flags::O_TRUNC != 0 {
             let kill_suid_sgid = open.kill_suidgid;
             let set = SetAttributes { size: Some(0), kill_suid_sgid, ..SetAttributes::default() };
             self.fs.set_attributes(id, &set)?;
@@ -293,7 +316,7 @@ impl Operations for Adapter {
     ) -> Result<usize> {
         let file = self.handles.get(write.handle)?;
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
-            self.kill_privileges(self.nodes.inode(node))?;
+            self.kill_privileges(node, &file)?;
         }
         Ok(self.fs.write_at(&file, write.offset, data)?)
     }
@@ -493,6 +516,7 @@ impl Operations for Adapter {
         let set =
             SetAttributes { flags: Some(changed.ok_or(Errno::EOPNOTSUPP)?), ..SetAttributes::default() };
         self.fs.set_attributes(id, &set)?;
+        self.attributes_moved(node); // the change time
         Ok(IoctlReply::default())
     }
 

@@ -1,11 +1,18 @@
-//! chattr's flags: they reach us as the two pairs of ioctls that the kernel translates its file attribute calls to.
+//! Words of bits: what open(2) is told, and chattr's flags. The latter reach us as the two pairs of ioctls that the
+//! kernel translates its file attribute calls to.
 //!
 //! | ioctl | carries |
 //! |---|---|
 //! | `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS` | a word of `FS_*_FL` bits |
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`, 28 bytes, its first word `FS_XFLAG_*` bits |
 
-use creamery_fs::InodeFlags;
+use creamery_fs::{Access, InodeFlags};
+
+const O_ACCMODE: u32 = 0o3;
+const O_RDONLY: u32 = 0;
+const O_APPEND: u32 = 0o2000;
+/// Cut the file to nothing while opening it.
+pub(crate) const O_TRUNC: u32 = 0o1000;
 
 pub(crate) const GET_FLAGS: u32 = 0x8008_6601;
 pub(crate) const SET_FLAGS: u32 = 0x4008_6602;
@@ -35,6 +42,15 @@ const XFLAGS: [(u32, InodeFlags); 5] = [
     (0x40, InodeFlags::NOATIME),
     (0x80, InodeFlags::NODUMP),
 ];
+
+/// What a file opened with these flags may be used for.
+pub(crate) const fn access(flags: u32) -> Access {
+    match (flags & O_ACCMODE, flags & O_APPEND) {
+        (O_RDONLY, _) => Access::Read,
+        (_, 0) => Access::Write,
+        _ => Access::Append,
+    }
+}
 
 fn to_word(table: &[(u32, InodeFlags)], flags: InodeFlags) -> u32 {
     table.iter().filter(|(_, flag)| flags.contains(*flag)).fold(0, |word, (bit, _)| word | bit)

@@ -20,11 +20,14 @@ mod handles;
 mod nodes;
 mod open;
 mod options;
+mod remount;
 mod serve;
+mod table;
 mod unmount;
 
 pub use adapter::Adapter;
 pub use open::open;
 pub use options::{Options, Owner};
+pub use remount::remount;
 pub use serve::{Mounted, Unmounter, mount};
 pub use unmount::{How, unmount};

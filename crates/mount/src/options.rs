@@ -14,6 +14,9 @@ const IGNORED: [&str; 12] = [
     "lazytime",
 ];
 
+/// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
+const OF_THE_KERNEL: [&str; 5] = ["user_id=", "group_id=", "rootmode=", "fd=", "max_read="];
+
 /// Which owner is shown, and given to new files, instead of the one in the filesystem.
 ///
 /// ```
@@ -47,26 +50,40 @@ pub struct Options {
     pub commit: Duration,
     /// Shown owner.
     pub owner: Owner,
+    /// Change the flags of what is mounted there instead of mounting.
+    pub remount: bool,
+}
+
+/// What to do about an option that does not exist.
+#[derive(Clone, Copy)]
+enum Unknown {
+    IsAnError,
+    IsLeftOut,
 }
 
 impl Options {
     /// Reads lists of options. Errors: an option that does not exist, by name, or a value that makes no sense.
     pub fn parse<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>) -> Result<Self> {
-        let mut options = Self::new(source);
-        for list in lists {
-            for word in options.transport.parse(list)? {
-                options.apply(word)?;
-            }
-        }
-        Ok(options)
+        Self::read(source, lists, Unknown::IsAnError)
     }
 
     /// As [`Options::parse`], but leaves out what it does not know (mount -s).
     pub fn parse_sloppy<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        Self::read(source, lists, Unknown::IsLeftOut)
+    }
+
+    fn read<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>, unknown: Unknown) -> Result<Self> {
         let mut options = Self::new(source);
-        for list in lists {
-            for word in options.transport.parse(list)? {
-                let _unknown_is_fine = options.apply(word);
+        let words: Vec<&str> = lists.into_iter().flat_map(|list| list.split(',')).collect();
+        options.remount = words.contains(&"remount");
+        for word in words {
+            let repeated = options.remount && OF_THE_KERNEL.iter().any(|start| word.starts_with(start));
+            if word.is_empty() || word == "remount" || repeated || options.transport.apply(word)? {
+                continue;
+            }
+            match (options.apply(word), unknown) {
+                (Err(error), Unknown::IsAnError) => return Err(error),
+                (Ok(()), _) | (Err(_), Unknown::IsLeftOut) => {}
             }
         }
         Ok(options)
@@ -79,6 +96,7 @@ impl Options {
             subvolid: None,
             commit: COMMIT_DEFAULT,
             owner: Owner::default(),
+            remount: false,
         }
     }
 

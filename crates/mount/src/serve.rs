@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use creamery_base::{InodeId, Result, TreeId};
 use creamery_fs::Filesystem;
-use creamery_fuse::{Session, Unmount};
+use creamery_fuse::{Operations, Session, Unmount};
 use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
@@ -34,7 +34,9 @@ pub struct Mounted {
 pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mounted> {
     let root = subvolume_root(&fs, options)?;
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, options.owner));
-    let session = Session::mount(adapter, point, &options.transport)?;
+    let operations: Arc<dyn Operations> = adapter.clone();
+    let session = Session::mount(operations, point, &options.transport)?;
+    adapter.notify_through(session.notifier());
     Ok(Mounted { fs, session, commit: options.commit })
 }
 

@@ -1,24 +1,28 @@
-//! What `.ci/run` calls: every rule, then every test with every judge.
+//! What `.ci/run` calls: every rule, every test with every judge, thousands of power cuts, and other people's suites.
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::crash::crash;
 use crate::test::run_tests;
 use crate::workspace::{cargo, run};
-use crate::{licences, tidy};
+use crate::{licences, suites, tidy};
 
 type Step = fn() -> Result<()>;
 
 /// Runs all steps, also after one failed, and names those that did.
 pub(crate) fn ci() -> Result<()> {
-    let steps: [(&str, Step); 6] = [
+    let steps: [(&str, Step); 9] = [
         ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy", tidy::tidy),
         ("licences", licences::check),
         ("clippy", clippy),
         ("documentation", documentation),
         ("tests", || run_tests(&[], &[("CREAMERY_REQUIRE_JUDGES", "1")])),
+        ("crash", || crash(&[])),
+        ("pjdfstest", suites::pjdfstest),
+        ("fsx", || suites::fsx(&[])),
     ];
     let mut failed = Vec::new();
     let mut told = Vec::new();

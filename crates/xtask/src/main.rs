@@ -31,7 +31,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   crash            power cuts on a simulated device (--seed S --states N --judged N)
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
-  fsx              random reads and writes of one file on the mount, three seeds (cargo installs it)
+  fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
+  fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)";
 
@@ -57,7 +58,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["crash", options @ ..] => crash::crash(options),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),
-        ["fsx"] => suites::fsx(),
+        ["fsx", options @ ..] => suites::fsx(options),
+        ["fstests", options @ ..] => suites::fstests(options),
         ["bench", "image", options @ ..] => bench::image(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,11 +1,10 @@
-//! `creamery mount` and `umount`: what they are told. The same program under the name `mount.fuse.creamery` is what
-//! mount(8) calls for `mount -t fuse.creamery` and for fstab.
+//! `creamery mount` and `umount`: what they are told.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use clap::{Args, Parser};
+use clap::Args;
 use creamery::Error;
 use creamery_mount::{How, Options};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,7 +21,7 @@ const READY: &[u8] = b"mounted\n";
 /// on in the background until `creamery umount DIR`.
 ///
 /// Options of -o: ro, rw, subvol=PATH, subvolid=ID, commit=SECONDS, uid=ID, gid=ID (show every file as owned by
-/// them), allow_other, default_permissions. Options that mean nothing here (defaults, auto, noauto, user, nofail,
+/// them), allow_other, default_permissions, and remount (change the flags of what is mounted at DIR). Options that mean nothing here (defaults, auto, noauto, user, nofail,
 /// _netdev, x-*) are accepted.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountArgs {
@@ -67,60 +66,13 @@ pub(crate) struct UmountArgs {
     pub(crate) lazy: bool,
 }
 
-/// How mount(8) calls a helper: `mount.TYPE SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`.
-#[derive(Parser, Debug)]
-#[command(name = "mount.fuse.creamery", disable_help_flag = true, disable_version_flag = true)]
-struct HelperArgs {
-    image: PathBuf,
-    dir: PathBuf,
-    /// Sloppy: accept unknown options.
-    #[arg(short = 's')]
-    sloppy: bool,
-    /// Fake: do all but the mount.
-    #[arg(short = 'f')]
-    fake: bool,
-    /// Do not write mtab.
-    #[arg(short = 'n')]
-    no_mtab: bool,
-    #[arg(short = 'v')]
-    verbose: bool,
-    #[arg(short = 'N')]
-    namespace: Option<OsString>,
-    #[arg(short = 't')]
-    kind: Option<OsString>,
-    #[arg(short = 'o')]
-    options: Vec<OsString>,
-}
-
-/// What a mount helper was asked.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct HelperCall {
-    pub(crate) mount: MountArgs,
-    /// Check everything, mount nothing.
-    pub(crate) fake: bool,
-}
-
-/// Names of the program under which it is a mount helper.
-pub(crate) const HELPER_NAMES: [&str; 2] = ["mount.fuse.creamery", "mount.creamery"];
-
-/// Parses the arguments of a mount helper, the program's name included.
-pub(crate) fn parse_helper(args: impl IntoIterator<Item = OsString>) -> Result<HelperCall, clap::Error> {
-    let args = HelperArgs::try_parse_from(args)?;
-    let mount = MountArgs {
-        image: args.image,
-        dir: args.dir,
-        options: args.options,
-        foreground: false,
-        verbose: args.verbose,
-        announce: false,
-        sloppy: args.sloppy,
-    };
-    Ok(HelperCall { mount, fake: args.fake })
-}
-
 /// `creamery mount`.
 pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new("mount", error);
+    let options = parse_options(args).map_err(failed)?;
+    if options.remount {
+        return creamery_mount::remount(&args.dir, &options).map_err(failed);
+    }
     if args.foreground { serve(args).map_err(failed) } else { start_in_background(args).map_err(failed) }
 }
 
@@ -130,15 +82,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     creamery_mount::unmount(&args.dir, how).map_err(|error| Failure::new("umount", error))
 }
 
-/// `mount.fuse.creamery`.
-pub(crate) fn helper(call: &HelperCall) -> Result<(), Failure> {
-    if call.fake {
-        return parse_options(&call.mount).map(drop).map_err(|error| Failure::new("mount", error));
-    }
-    run(&call.mount)
-}
-
-fn parse_options(args: &MountArgs) -> Result<Options, Error> {
+pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {
     let source = std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone());
     let source = source.to_str().ok_or_else(|| Error::invalid("an image path that is not UTF-8"))?;
     let mut lists = Vec::new();
@@ -187,7 +131,6 @@ fn announce() -> Result<(), Error> {
 /// Starts this program again to serve the mount, and returns when it answers. Its complaints are already printed when
 /// it ends before.
 fn start_in_background(args: &MountArgs) -> Result<(), Error> {
-    parse_options(args)?;
     let program = std::env::current_exe()?;
     let mut command = std::process::Command::new(program);
     command.args(["mount", "--foreground", "--announce"]);
@@ -211,27 +154,4 @@ fn start_in_background(args: &MountArgs) -> Result<(), Error> {
 
 fn about(path: &std::path::Path, error: std::io::Error) -> Error {
     Error::from(error).context(path.display())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn call(words: &str) -> Result<HelperCall, clap::Error> {
-        parse_helper(words.split(' ').map(OsString::from))
-    }
-
-    #[test]
-    fn the_helper_takes_what_mount_8_passes() {
-        let call = call("mount.fuse.creamery /disk.img /mnt -sn -o rw,subvol=a -v -t fuse.creamery").unwrap();
-        assert!(call.mount.sloppy && call.mount.verbose && !call.fake);
-        assert_eq!(call.mount.options, ["rw,subvol=a"]);
-        assert_eq!(call.mount.dir, PathBuf::from("/mnt"));
-    }
-
-    #[test]
-    fn the_helper_wants_a_source_and_a_directory() {
-        assert!(call("mount.fuse.creamery /disk.img").is_err());
-        assert!(call("mount.fuse.creamery /disk.img /mnt -x").is_err());
-    }
 }

@@ -54,6 +54,15 @@ fn word(name: &str, value: &str) -> Result<CString, Failure> {
         .map_err(|_| Failure::Other(Error::invalid(format!("mount option {name} with a NUL in it"))))
 }
 
+/// Gives what is mounted at `point` the flags of `options`; the words of the kernel's FUSE cannot change any more.
+pub(super) fn remount(point: &Path, options: &MountOptions) -> creamery_base::Result<()> {
+    match rustix::mount::mount_remount(point, options.flags, c"") {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(ErrorKind::Busy.into()),
+        Err(errno) => Err(std::io::Error::from(errno).into()),
+    }
+}
+
 /// Unmounts `point`.
 pub(super) fn unmount(point: &Path, how: Unmount) -> creamery_base::Result<()> {
     let flags = match how {

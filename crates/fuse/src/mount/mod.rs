@@ -114,6 +114,13 @@ impl Mount {
     }
 }
 
+/// Changes the flags of a mount that some process serves, as `mount -o remount` does: `ro`, `noatime`, `nodev` and the
+/// like. The kernel enforces them; the server is not asked. Errors: not permitted (only root may), files open for
+/// writing when it is to become read-only.
+pub fn remount(point: &Path, options: &MountOptions) -> Result<()> {
+    direct::remount(point, options)
+}
+
 fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device)> {
     let point = std::fs::canonicalize(point)?;
     if rustix::process::geteuid().is_root() && !options.through_helper {

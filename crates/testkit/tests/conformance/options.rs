@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/allow-other", &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(), allow_other),
         Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
+        Case::new("mount/bind", &MOUNTED, bind),
     ]
 }
 
@@ -243,6 +244,41 @@ fn helper(bench: &Bench) -> Result<()> {
     let kind = line.and_then(|line| line.split(' ').nth(2)).unwrap_or("nothing");
     ensure!(kind == "fuse.creamery", "the mount's type is {kind}");
     std::fs::write(dir.join("file"), b"content")?;
-    bench.creamery().run(["umount"]).arg(&dir).ok()?;
-    btrfs_check(&image)
+    // As mount(8) calls it for `mount -o remount,ro DIR`, with the kernel's own words repeated.
+    let remount = |flag: &str| {
+        let words = format!("{flag},nodev,relatime,remount,user_id=0,group_id=0,default_permissions");
+        Run::new(&helper).arg(&image).arg(&dir).args(["-o", &words])
+    };
+    remount("ro").ok()?;
+    let refused = std::fs::write(dir.join("other"), b"").expect_err("the mount is read-only");
+    ensure!(refused.kind() == std::io::ErrorKind::ReadOnlyFilesystem, "writing said {refused}");
+    remount("rw").ok()?;
+    std::fs::write(dir.join("other"), b"")?;
+    let umount_helper = bench.scratch.file("umount.fuse.creamery");
+    symlink(bench.creamery().path(), &umount_helper)?;
+    Run::new(&umount_helper).arg(&dir).arg("-n").ok()?;
+    btrfs_check(&image)?;
+
+    // An image that the server has open only for reading cannot become writable under the mount.
+    Run::new(&helper).arg(&image).arg(&dir).args(["-o", "ro"]).ok()?;
+    remount("ro").ok()?;
+    let said = remount("rw").output()?;
+    ensure!(said.code == Some(1) && said.stderr_text().contains("mounted read-only"), "remount rw: {said}");
+    Run::new(&umount_helper).arg(&dir).ok().map(drop)
+}
+
+/// A filesystem that shows at two places: taking one away neither waits for the other nor harms it.
+fn bind(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let (first, second) = (bench.scratch.dir("fuse")?, bench.scratch.dir("second")?);
+    bench.creamery().run(["mount"]).arg(&image).arg(&first).ok()?;
+    Run::new("mount").arg("--bind").arg(&first).arg(&second).ok()?;
+    bench.creamery().run(["umount"]).arg(&first).ok()?;
+    std::fs::write(second.join("file"), b"content")?;
+    bench.creamery().run(["umount"]).arg(&second).ok()?;
+    btrfs_check(&image)?;
+    let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&image, "/file")).ok()?;
+    ensure!(said.stdout == b"content", "the image has {said}");
+    Ok(())
 }

@@ -1,0 +1,130 @@
+//! Our rows of the mount table, `/proc/self/mountinfo`.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, Result};
+
+/// The type that the mount table shows for our mounts.
+const KIND: &[u8] = b"fuse.creamery";
+/// Here the kernel lists the FUSE connections of all namespaces by the minor number of their devices.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
+/// A mount of ours, as the table has it.
+pub(crate) struct MountedImage {
+    /// Resolved mount point.
+    pub(crate) point: PathBuf,
+    /// The image file or block device.
+    pub(crate) image: PathBuf,
+    /// The device number of the filesystem, "major:minor"; all its mounts have it.
+    device: String,
+}
+
+impl MountedImage {
+    /// Whether some server has the image mounted here: another one, when ours is gone.
+    pub(crate) fn mounted_again(&self) -> bool {
+        let image = self.image.as_os_str().as_bytes();
+        table().is_ok_and(|table| rows(&table).any(|row| row.kind == KIND && row.source == image))
+    }
+
+    /// Whether it is still mounted somewhere: at another place (a bind mount), or for another namespace, which we see
+    /// by its connection only.
+    pub(crate) fn lives_on(&self) -> Result<bool> {
+        let here = rows(&table()?).any(|row| row.device == self.device);
+        let minor = self.device.split_once(':').map_or("", |(_, minor)| minor);
+        Ok(here || Path::new(CONNECTIONS).join(minor).is_dir())
+    }
+}
+
+/// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.
+pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
+    let point = resolve(dir);
+    let table = table()?;
+    let row = rows(&table)
+        .filter(|row| row.point == point.as_os_str().as_bytes())
+        .last()
+        .ok_or_else(|| Error::invalid(format!("{}: nothing is mounted there", dir.display())))?;
+    if row.kind != KIND {
+        let kind = row.kind.escape_ascii();
+        return Err(Error::invalid(format!(
+            "{}: a {kind} is mounted there, not an image of ours",
+            dir.display()
+        )));
+    }
+    let image = PathBuf::from(OsStr::from_bytes(&row.source));
+    Ok(MountedImage { point, image, device: row.device })
+}
+
+fn table() -> Result<Vec<u8>> {
+    std::fs::read("/proc/self/mountinfo")
+        .map_err(|error| Error::from(error).context("reading the mount table"))
+}
+
+/// The absolute path as the mount table has it. The directory itself is not looked at: its server may be dead.
+fn resolve(dir: &Path) -> PathBuf {
+    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute,
+    }
+}
+
+/// What a row says that we need.
+#[derive(Debug)]
+struct Row {
+    device: String,
+    point: Vec<u8>,
+    kind: Vec<u8>,
+    source: Vec<u8>,
+}
+
+/// Rows are: id, parent, device, root, point, options, optional fields, "-", type, source, super options. The last row of
+/// a point is what is on top there.
+fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
+    table.split(|&byte| byte == b'\n').filter_map(|row| {
+        let mut fields = row.split(|&byte| byte == b' ').skip(2);
+        let device = String::from_utf8_lossy(fields.next()?).into_owned();
+        let point = unescape(fields.nth(1)?);
+        let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+        Some(Row { device, point, kind: unescape(rest.next()?), source: unescape(rest.next()?) })
+    })
+}
+
+/// The table writes what would break its rows as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()).filter(|_| byte == b'\\') {
+            Some(code) => {
+                out.push(code);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_row_of_a_place_counts_and_odd_names_are_read() {
+        let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
+            30 22 0:40 / /mnt/a\\040b rw shared:1 master:2 - fuse.creamery /tmp/x\\134y rw\n\
+            31 30 0:41 / /mnt/c rw - tmpfs none rw\n";
+        let row = |point: &[u8]| rows(table).filter(|row| row.point == point).last();
+        let ours = row(b"/mnt/a b").expect("is there");
+        assert_eq!((&ours.kind[..], &ours.source[..], &ours.device[..]), (KIND, &b"/tmp/x\\y"[..], "0:40"));
+        assert_eq!(row(b"/").expect("is there").kind, b"ext4");
+        assert!(row(b"/mnt").is_none());
+        assert_eq!(rows(b"\n \n- -").count(), 0);
+    }
+}

@@ -1,0 +1,94 @@
+//! What a suite is expected to say: `docs/coverage/suite-NAME.toml`.
+//!
+//! ```toml
+//! suite = "pjdfstest 0.2.2"
+//! kernel = ["chmod::changes_permission", ...]    # cases that Linux' own Btrfs passes on the same machine
+//! [not_passed]
+//! "rename::updates_link_parent" = "why"           # of those, or beside them, the ones that do not pass on ours
+//! ```
+//!
+//! A case that Linux passes and ours does not is a failure unless its reason stands there; a reason whose case passes
+//! is one, too: then the line goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use toml::{Table, Value};
+
+use crate::workspace::read;
+
+/// How a case went on our mount.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Passed,
+    /// In the suite's words.
+    Not(String),
+}
+
+/// The file of one suite.
+#[derive(Debug, Default)]
+pub(crate) struct Expected {
+    /// What Linux' own Btrfs passes.
+    pub(crate) kernel: BTreeSet<String>,
+    not_passed: BTreeMap<String, String>,
+}
+
+impl Expected {
+    /// Reads `docs/coverage/FILE`.
+    pub(crate) fn read(file: &str) -> Result<Self> {
+        Self::parse(&read(format!("docs/coverage/{file}"))?).with_context(|| format!("docs/coverage/{file}"))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let table: Table = text.parse()?;
+        let text_of = |value: &Value| value.as_str().map(str::to_owned).context("not a text");
+        let kernel = table.get("kernel").and_then(Value::as_array).context("no list \"kernel\"")?;
+        let reasons = table.get("not_passed").and_then(Value::as_table).context("no table \"not_passed\"")?;
+        let mut expected =
+            Self { kernel: kernel.iter().map(text_of).collect::<Result<_>>()?, not_passed: BTreeMap::new() };
+        for (case, reason) in reasons {
+            let reason = text_of(reason)?;
+            ensure!(!reason.is_empty(), "{case} has no reason");
+            expected.not_passed.insert(case.clone(), reason);
+        }
+        Ok(expected)
+    }
+
+    /// Errors: all cases that went otherwise than expected.
+    pub(crate) fn hold_against<'a>(&self, seen: impl Iterator<Item = (&'a str, Verdict)>) -> Result<()> {
+        let mut surprises = Vec::new();
+        let mut passed = 0;
+        for (case, verdict) in seen {
+            match (verdict, self.not_passed.get(case)) {
+                (Verdict::Passed, None) => passed += 1,
+                (Verdict::Passed, Some(reason)) => {
+                    surprises.push(format!("{case} passes, although \"{reason}\""));
+                }
+                (Verdict::Not(how), None) if self.kernel.contains(case) => {
+                    surprises.push(format!("{case}: {how}"))
+                }
+                (Verdict::Not(_), _) => {}
+            }
+        }
+        println!("as expected: {passed} passed, of {} that Linux' Btrfs passes", self.kernel.len());
+        ensure!(surprises.is_empty(), "not as expected:\n{}", surprises.join("\n"));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Expected, Verdict};
+
+    #[test]
+    fn surprises_of_both_kinds_are_told() {
+        let text = "kernel = [\"a\", \"b\", \"c\"]\n[not_passed]\nb = \"why\"\n";
+        let expected = Expected::parse(text).unwrap();
+        let not = || Verdict::Not("fails".to_owned());
+        let hold = |seen: &[(&'static str, Verdict)]| expected.hold_against(seen.iter().cloned());
+        assert!(hold(&[("a", Verdict::Passed), ("b", not()), ("z", not())]).is_ok());
+        assert!(hold(&[("a", not())]).unwrap_err().to_string().contains("a: fails"));
+        assert!(hold(&[("b", Verdict::Passed)]).unwrap_err().to_string().contains("although"));
+        assert!(Expected::parse("kernel = []\n[not_passed]\nb = \"\"\n").is_err());
+    }
+}

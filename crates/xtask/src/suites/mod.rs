@@ -1,0 +1,52 @@
+//! Other people's suites on the mount: `cargo xtask pjdfstest`, `fsx` and `fstests`. The first two are programs that cargo
+//! installs, the last is a checkout that the user names; none of their code is here. What each is expected to say
+//! stands in `docs/coverage/suite-*.toml` (`expected`).
+
+mod expected;
+mod fstests;
+mod fsx;
+mod mount_helpers;
+mod pjdfstest;
+
+pub(crate) use fstests::fstests;
+pub(crate) use fsx::fsx;
+pub(crate) use pjdfstest::pjdfstest;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use creamery_testkit::{FuseMount, Program, Run, Scratch};
+
+use crate::workspace::{self, build_program};
+
+/// What the suites' own words of mount options are: users other than the mounter, and what root's mounts may have.
+const OPTIONS: &str = "allow_other,suid,dev";
+
+/// Installs a suite with cargo into the target folder, once.
+fn install((name, version): (&str, &str)) -> Result<PathBuf> {
+    let root = workspace::target().join("suites");
+    let program = root.join("bin").join(name);
+    if !program.is_file() {
+        println!("installing {name} {version}");
+        let args = ["install", "--quiet", "--locked", name, "--version", version, "--root"];
+        Run::new("cargo").args(args).arg(&root).ok().with_context(|| format!("installing {name}"))?;
+    }
+    Ok(program)
+}
+
+/// A mounted, empty filesystem and what it lies in.
+struct Stage {
+    scratch: Scratch,
+    image: PathBuf,
+    mount: FuseMount,
+}
+
+fn stage(name: &str) -> Result<Stage> {
+    build_program()?;
+    let program = Program::find()?;
+    let scratch = Scratch::new(name)?;
+    let image = scratch.file("disk.img");
+    program.run(["mkfs", "-q", "-b", "2G"]).arg(&image).ok()?;
+    let mount = FuseMount::mount(&program, &image, &scratch.file("mount"), OPTIONS)?;
+    Ok(Stage { scratch, image, mount })
+}
