@@ -236,4 +236,17 @@ mod tests {
         let order: Vec<u64> = refs.take().iter().map(|(at, _)| at.get() >> 14).collect();
         assert_eq!(order, [1, 3, 7, 9]);
     }
+
+    #[test]
+    fn references_to_space_that_was_free_are_damage() {
+        let (ours, theirs) =
+            (Backref::TreeBlock { root: TreeId::FS }, Backref::TreeBlock { root: TreeId::CSUM });
+        let refs = DelayedRefs::new();
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        refs.change(AT, 16384, BLOCK, ours, -1).expect("no damage");
+        assert!(refs.change(AT, 16384, BLOCK, theirs, -1).is_err(), "nobody gave it that reference");
+        let refs = DelayedRefs::new();
+        refs.change(AT, 16384, BLOCK, theirs, -1).expect("it may be in the tree");
+        assert!(refs.insert(AT, 16384, BLOCK, ours).is_err(), "it cannot be new");
+    }
 }

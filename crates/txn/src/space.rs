@@ -201,3 +201,58 @@ const FREE_ALREADY: &str = "is freed and is free already";
 fn damaged(at: Logical, len: u64, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("extent {at} of {len} bytes {what}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// One group from 1 to 2 MiB, of which the first half is used.
+    fn space() -> Space {
+        let space = Space::new(MIB / 2);
+        let free = [(MIB + MIB / 2, MIB / 2)];
+        let group = BlockGroup::new(Logical::new(MIB), MIB, BlockGroupFlags::DATA, MIB / 2, &free);
+        space.add_group(Arc::new(group));
+        space
+    }
+
+    fn is_damage(outcome: Result<()>) -> bool {
+        outcome.is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+    }
+
+    #[test]
+    fn extents_outside_block_groups_are_damage() {
+        let space = space();
+        for (at, len) in
+            [(0, 4096), (2 * MIB, 4096), (MIB - 4096, 8192), (2 * MIB - 4096, 8192), (MIB, u64::MAX)]
+        {
+            let at = Logical::new(at);
+            assert!(is_damage(space.count_used(at, len, false)), "{at} of {len}");
+            assert!(is_damage(space.pin(at, len)), "{at} of {len}");
+            assert!(is_damage(space.give_back(at, len)), "{at} of {len}");
+        }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_damage_and_change_nothing() {
+        let space = space();
+        let start = Logical::new(MIB);
+        assert!(is_damage(space.count_used(start, MIB, false)), "more than is used");
+        assert!(is_damage(space.count_used(start, MIB, true)), "more than the group has");
+        assert_eq!(space.bytes_used(), MIB / 2);
+        assert!(space.count_used(start, MIB / 2, false).is_ok());
+        assert_eq!(space.bytes_used(), 0);
+    }
+
+    #[test]
+    fn space_that_is_free_cannot_be_freed() {
+        let space = space();
+        let (used, free) = (Logical::new(MIB), Logical::new(MIB + MIB / 2));
+        assert!(is_damage(space.pin(free, 4096)));
+        // Two extents that overlap: the second one's space is free when its turn comes.
+        assert!(space.pin(used, 8192).is_ok() && space.pin(used, 4096).is_ok());
+        assert!(space.unpin(used, 8192).is_ok());
+        assert!(is_damage(space.unpin(used, 4096)));
+    }
+}

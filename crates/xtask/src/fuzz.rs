@@ -20,6 +20,7 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
                      --cfg fuzzing";
 /// What no input may exceed: memory in MiB, and seconds.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=1024", "-timeout=10"];
+const ADDRESS_SPACE_KIB: &str = "1048576";
 const INPUT_MAX: &str = "-max_len=2048";
 /// Files of a corpus: it is replayed by every `cargo test`.
 const CORPUS_FILES_MAX: usize = 200;
@@ -100,9 +101,11 @@ fn results() -> PathBuf {
     root().join("fuzz/target")
 }
 
+/// The target under a limit of address space as well: memory that is asked for and never touched shows nowhere else.
 fn program(target: &str) -> Command {
-    let mut program = Command::new(results().join(TRIPLE).join("release").join(target));
-    program.args(LIMITS).arg(INPUT_MAX);
+    let mut program = Command::new("sh");
+    program.args(["-c", "ulimit -v \"$0\" && exec \"$@\"", ADDRESS_SPACE_KIB]);
+    program.arg(results().join(TRIPLE).join("release").join(target)).args(LIMITS).arg(INPUT_MAX);
     program
 }
 
@@ -129,6 +132,13 @@ impl Campaign {
         let lines: Vec<&str> = lines.map(str::trim).collect();
         if lines.is_empty() { self.status.to_string() } else { lines.join("\n    ") }
     }
+}
+
+/// Whether the lock file of `fuzz/`, which no other command looks at, fits its manifests.
+pub(crate) fn check_lock() -> Result<()> {
+    let manifest = root().join("fuzz/Cargo.toml");
+    let mut metadata = cargo(&["metadata", "--format-version", "1", "--locked", "--manifest-path"]);
+    run(metadata.arg(manifest).stdout(Stdio::null()))
 }
 
 fn campaign(target: &str, seconds: u64) -> Result<Campaign> {
