@@ -1,6 +1,7 @@
 //! Open files: reading and writing data through a handle object that keeps its inode alive.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
@@ -33,11 +34,23 @@ pub enum Access {
 /// ```
 pub struct OpenFile {
     inode: Arc<Inode>,
+    /// Where a listing of this directory ends; 0 before one began. Its threads may differ about it: any of their answers
+    /// is a right one.
+    dir_end: AtomicU64,
 }
 
 impl OpenFile {
     pub(crate) const fn new(inode: Arc<Inode>) -> Self {
-        Self { inode }
+        Self { inode, dir_end: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn dir_end(&self) -> Option<u64> {
+        Some(self.dir_end.load(Ordering::Relaxed)).filter(|&end| end != 0)
+    }
+
+    pub(crate) fn set_dir_end(&self, end: u64) -> u64 {
+        self.dir_end.store(end, Ordering::Relaxed);
+        end
     }
 
     /// The inode.

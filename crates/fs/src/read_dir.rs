@@ -18,6 +18,7 @@ use crate::directory::{FIRST_INDEX, Target};
 use crate::filesystem::Filesystem;
 use crate::inode::{FileType, Inode};
 use crate::keys;
+use crate::open_file::OpenFile;
 
 /// Entries and bytes of names copied at a time.
 const BATCH_ENTRIES_MAX: usize = 256;
@@ -89,6 +90,24 @@ impl Filesystem {
         self.report_entries(&inode, offset.max(FIRST_INDEX), wait, each)
     }
 
+    /// As [`Filesystem::read_dir`] of an open directory: it ends with what was there when it was opened, or last read from
+    /// the start, even if somebody keeps renaming what it is told about.
+    pub fn read_open_dir(
+        &self,
+        dir: &OpenFile,
+        offset: u64,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let end = match dir.dir_end() {
+            Some(end) if offset != 0 => end,
+            _ => dir.set_dir_end(self.end_of_dir(dir.id(), wait)?),
+        };
+        self.read_dir(dir.id(), offset, wait, &mut |entry| {
+            if entry.next_offset > end { ControlFlow::Break(()) } else { each(entry) }
+        })
+    }
+
     fn report_entries(
         &self,
         dir: &Inode,
@@ -118,8 +137,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// The position after the last entry that a directory has now. A reader that stops there ends even if somebody
-    /// keeps renaming what it is told about.
+    /// The position after the last entry that a directory has now.
     pub fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
         let inode = self.inode(dir, wait)?;
         let item = inode.read(wait)?;

@@ -36,6 +36,15 @@ const MARKS: &[Mark] = &[
     mark("RAID member (md)", 0, &[0xfc, 0x4e, 0x2b, 0xa9]),
     mark("GPT partition table", 512, b"EFI PART"),
     mark("GPT partition table", 4096, b"EFI PART"),
+    mark("cramfs", 0, &[0x45, 0x3d, 0xcd, 0x28]),
+    mark("cramfs", 512, &[0x45, 0x3d, 0xcd, 0x28]),
+    mark("BFS", 0, &[0xce, 0xfa, 0xad, 0x1b]),
+    // Two bytes are little to go by: after everything else.
+    mark("Minix", 1024 + 16, &[0x7f, 0x13]),
+    mark("Minix", 1024 + 16, &[0x8f, 0x13]),
+    mark("Minix", 1024 + 16, &[0x68, 0x24]),
+    mark("Minix", 1024 + 16, &[0x78, 0x24]),
+    mark("Minix", 1024 + 24, &[0x5a, 0x4d]),
 ];
 
 /// The name of what `device` holds, none when nothing known is found. A superblock with a damaged checksum counts:

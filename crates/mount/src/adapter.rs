@@ -158,6 +158,7 @@ impl Operations for Adapter {
                 | InitFlags::READDIRPLUS_AUTO
                 | InitFlags::ATOMIC_O_TRUNC
                 | InitFlags::EXPORT_SUPPORT
+                | InitFlags::ALLOW_IDMAP
                 | InitFlags::HANDLE_KILLPRIV_V2
                 | InitFlags::SETXATTR_EXT
                 | InitFlags::CACHE_SYMLINKS
@@ -401,13 +402,14 @@ impl Operations for Adapter {
     fn readdir(
         &self,
         _: &RequestContext<'_>,
-        node: NodeId,
-        _: FileHandle,
+        _: NodeId,
+        handle: FileHandle,
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
         let mut failure = None;
-        self.fs.read_dir(self.nodes.inode(node), offset, Wait::Yes, &mut |entry| {
+        let dir = self.handles.get(handle)?;
+        self.fs.read_open_dir(&dir, offset, Wait::Yes, &mut |entry| {
             let ino = match self.nodes.number(entry.id) {
                 Ok(ino) => ino,
                 Err(errno) => {
@@ -428,12 +430,13 @@ impl Operations for Adapter {
     fn readdirplus(
         &self,
         _: &RequestContext<'_>,
-        node: NodeId,
-        _: FileHandle,
+        _: NodeId,
+        handle: FileHandle,
         offset: u64,
         sink: &mut DirectoryPlusSink<'_>,
     ) -> Result<()> {
-        self.fs.read_dir(self.nodes.inode(node), offset, Wait::Yes, &mut |found| {
+        let dir = self.handles.get(handle)?;
+        self.fs.read_open_dir(&dir, offset, Wait::Yes, &mut |found| {
             let kind = found.kind.mode_bits() >> 12;
             let ino = self.nodes.number(found.id).unwrap_or(0);
             let name = DirectoryEntry { ino, offset: found.next_offset, kind, name: found.name };

@@ -2,17 +2,35 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use creamery_base::{Error, Result};
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_fs::{Filesystem, FsOptions};
 use creamery_txn::Engine;
 use creamery_volume::{Mode, Volume};
 
-/// Opens the filesystem in the image file or on the block device at `path`. It is ours alone until it is dropped.
+use crate::table::is_mounted;
+
+/// How long an image may be in use by a server whose mount is gone already: it is making things durable.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Opens the filesystem in the image file or on the block device at `path`. It is ours alone until it is dropped. A server
+/// that was just unmounted is given the time to finish.
 /// Errors: no filesystem; damage; a state that does not allow writing; somebody else has it open.
 pub fn open(path: &Path, read_only: bool) -> Result<Arc<Filesystem>> {
-    open_parts(path, read_only).map_err(|error| named(error, path))
+    let start = Instant::now();
+    loop {
+        match open_parts(path, read_only) {
+            Err(error)
+                if error.kind() == ErrorKind::Busy && start.elapsed() < CLOSING_MAX && !is_mounted(path) =>
+            {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            opened => return opened.map_err(|error| named(error, path)),
+        }
+    }
 }
 
 fn open_parts(path: &Path, read_only: bool) -> Result<Arc<Filesystem>> {

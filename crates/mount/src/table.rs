@@ -22,12 +22,6 @@ pub(crate) struct MountedImage {
 }
 
 impl MountedImage {
-    /// Whether some server has the image mounted here: another one, when ours is gone.
-    pub(crate) fn mounted_again(&self) -> bool {
-        let image = self.image.as_os_str().as_bytes();
-        table().is_ok_and(|table| rows(&table).any(|row| row.kind == KIND && row.source == image))
-    }
-
     /// Whether it is still mounted somewhere: at another place (a bind mount), or for another namespace, which we see
     /// by its connection only.
     pub(crate) fn lives_on(&self) -> Result<bool> {
@@ -35,6 +29,13 @@ impl MountedImage {
         let minor = self.device.split_once(':').map_or("", |(_, minor)| minor);
         Ok(here || Path::new(CONNECTIONS).join(minor).is_dir())
     }
+}
+
+/// Whether a mount of `image` is to be seen: then its server lives.
+pub(crate) fn is_mounted(image: &Path) -> bool {
+    let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
+    let image = image.as_os_str().as_bytes();
+    table().is_ok_and(|table| rows(&table).any(|row| row.kind == KIND && row.source == image))
 }
 
 /// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice};
 use rustix::mount::UnmountFlags;
 
-use crate::table::{MountedImage, mounted_at};
+use crate::table::{is_mounted, mounted_at};
 
 /// Time between two looks at whether the image is closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -35,7 +35,7 @@ pub fn unmount(dir: &Path, how: How) -> Result<()> {
     detach(&mounted.point, how)
         .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
     if how == How::WhenIdle && !mounted.lives_on()? {
-        wait_until_closed(&mounted);
+        wait_until_closed(&mounted.image);
     }
     Ok(())
 }
@@ -63,9 +63,9 @@ fn detach(point: &Path, how: How) -> Result<()> {
 
 /// The server holds the image's lock until everything is durable. Who mounts the image meanwhile gets the lock right after
 /// it; then it is not ours to wait for any more.
-fn wait_until_closed(mounted: &MountedImage) {
-    while let Err(error) = FileDevice::open(&mounted.image, Access::ReadOnly) {
-        if error.kind() != ErrorKind::Busy || mounted.mounted_again() {
+fn wait_until_closed(image: &Path) {
+    while let Err(error) = FileDevice::open(image, Access::ReadOnly) {
+        if error.kind() != ErrorKind::Busy || is_mounted(image) {
             break; // gone, or not ours to look at: nothing to wait for
         }
         std::thread::sleep(LOOK_AGAIN);

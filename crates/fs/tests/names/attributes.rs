@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, Timespec, Wait};
-use creamery_fs::{FileType, InodeFlags, NewInode, NewKind, SetAttributes, Time, XattrMode};
+use creamery_fs::{Access, FileType, InodeFlags, NewInode, NewKind, SetAttributes, Time, XattrMode};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
@@ -85,6 +85,15 @@ fn marked(bench: &Bench) -> Result<()> {
     ensure!(kind(fs.unlink(dir, b"file")) == denied);
     ensure!(kind(fs.link(file, top, b"x")) == denied);
     ensure!(kind(fs.rename(dir, b"file", top, b"x", Default::default())) == denied);
+    let opened = |fs: &Fixture, access| kind(fs.open_file_for(file, access));
+    ensure!(opened(&fs, Access::Read).is_none());
+    ensure!(opened(&fs, Access::Append) == denied && opened(&fs, Access::Write) == denied);
+    set_flags(&fs, file, InodeFlags::APPEND)?;
+    ensure!(opened(&fs, Access::Append).is_none() && opened(&fs, Access::Write) == denied);
+    ensure!(kind(fs.set_xattr(file, b"user.a", b"", XattrMode::Any)) == denied);
+    let touch = |time| SetAttributes { mtime: Some(time), ..Default::default() };
+    ensure!(kind(fs.set_attributes(file, &touch(Time::Now))).is_none());
+    ensure!(kind(fs.set_attributes(file, &touch(Time::At(Timespec::default())))) == denied);
     fs.file(dir, "appended")?;
     ensure!(kind(fs.unlink(dir, b"appended")) == denied);
     set_flags(&fs, dir, InodeFlags::IMMUTABLE)?;

@@ -22,6 +22,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("entries/names_with_one_hash_live_beside_each_other", kernel, collisions),
         Case::new("entries/too_many_names_with_one_hash_are_refused", &[BtrfsProgs], too_many_collisions),
         Case::new("entries/a_listing_is_stable_while_entries_come_and_go", &[BtrfsProgs], stable_listing),
+        Case::new(
+            "entries/a_listing_ends_although_what_it_tells_is_renamed",
+            &[BtrfsProgs],
+            renaming_listing,
+        ),
         Case::new("entries/numbers_go_on_after_reopening", &[BtrfsProgs], numbers_go_on),
         Case::new("entries/small_nodes_take_long_names", kernel, small_nodes),
         Case::new("entries/threads_make_and_remove_names_at_once", kernel, threads),
@@ -246,6 +251,41 @@ fn stable_listing(bench: &Bench) -> Result<()> {
     }
     ensure!(fs.names(top)?.is_empty());
     ensure!(fs.end_of_dir(top, Wait::Yes)? == 2);
+    fs.judge()
+}
+
+fn renaming_listing(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    for number in 0..100 {
+        fs.file(top, &format!("file {number}"))?;
+    }
+    let open = fs.open_file(top)?;
+    for round in 0..2 {
+        let (mut offset, mut seen) = (0, 0);
+        loop {
+            let mut taken = Vec::new();
+            fs.read_open_dir(&open, offset, Wait::Yes, &mut |entry| {
+                if taken.len() == 7 {
+                    return ControlFlow::Break(());
+                }
+                offset = entry.next_offset;
+                taken.push((entry.name.to_vec(), entry.kind));
+                ControlFlow::Continue(())
+            })?;
+            for (name, _) in taken.iter().filter(|(_, found)| *found == FileType::File) {
+                seen += 1;
+                ensure!(seen <= 100, "the listing goes on for ever");
+                // A new name comes at the end, where the listing has not been yet.
+                let new = format!("round {round} {seen}");
+                fs.rename(top, name, top, new.as_bytes(), Default::default())?;
+            }
+            if taken.is_empty() {
+                break;
+            }
+        }
+        ensure!(seen == 100, "{seen} of 100 were seen");
+    }
     fs.judge()
 }
 

@@ -55,8 +55,8 @@ impl Stage {
         let dirs = [root.join("test"), root.join("scratch")];
         let (kind, options) = match subject {
             Subject::Creamery => {
-                Run::new(helpers.join(format!("mkfs.{KIND}"))).arg(test).ok()?;
-                (KIND, "-o allow_other,suid,dev")
+                Run::new(helpers.join(format!("mkfs.{KIND}"))).arg("-f").arg(test).ok()?;
+                (KIND, "-o allow_other")
             }
             Subject::Kernel => {
                 Run::new("mkfs.btrfs").args(["-q", "-f"]).arg(test).ok()?;
@@ -66,7 +66,8 @@ impl Stage {
         let settings = root.join("settings");
         let text = format!(
             "export FSTYP={kind}\nexport TEST_DEV={}\nexport TEST_DIR={}\nexport SCRATCH_DEV={}\n\
-             export SCRATCH_MNT={}\nexport RESULT_BASE={}\nexport MOUNT_OPTIONS=\"{options}\"\n\
+             export SCRATCH_MNT={}\nexport RESULT_BASE={}\nexport MKFS_OPTIONS=-f\n\
+             export MOUNT_OPTIONS=\"{options}\"\n\
              export TEST_FS_MOUNT_OPTS=\"{options}\"\n",
             test.display(),
             dirs[0].display(),
@@ -109,8 +110,7 @@ fn device(image: &Path) -> Result<LoopDevice> {
 fn write_helpers(dir: &Path) -> Result<()> {
     let program = Program::find()?.path().canonicalize()?;
     let shown = program.display();
-    // `mkfs` is fed "yes" on its standard input and overwrites whatever is there.
-    script(&dir.join(format!("mkfs.{KIND}")), &format!("exec {shown} mkfs -q -f \"$@\""))?;
+    script(&dir.join(format!("mkfs.{KIND}")), &format!("exec {shown} mkfs -q \"$@\""))?;
     // fsck(8) passes options before the device; both judges look, none of them writes.
     let check = format!(
         "device=${{@: -1}}\n{shown} check --check-data-csum \"$device\" || exit 4\n\
