@@ -113,7 +113,21 @@ impl ImageOptions {
             ));
         }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
-        let volume = Volume::open(vec![device], mode)?;
+        let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        self.open_volume(Volume::open(vec![device], mode)?, image)
+    }
+
+    /// Opens a device that is open already. For tests of this project; no part of the promise.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        let mode = if self.write { Mode::ReadWrite } else { Mode::ReadOnly };
+        self.open_volume(Volume::open(vec![device], mode)?, None)
+    }
+
+    fn open_volume(&self, volume: Volume, image: Option<(u64, u64)>) -> Result<Filesystem> {
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
         let options = Options { read_only: !self.write, env, ..Options::default() };
         let engine = Engine::open(volume, options)?;
@@ -127,7 +141,6 @@ impl ImageOptions {
         };
         let root =
             fs.root(subvolume).map_err(|error| error.context(format!("subvolume number {subvolume}")))?;
-        let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         Ok(Filesystem::new(fs, root, image))
     }
 }

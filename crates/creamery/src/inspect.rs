@@ -52,6 +52,20 @@ pub struct SuperDump {
 pub fn dump_super(path: impl AsRef<Path>, what: SuperDump, out: &mut dyn io::Write) -> Result<()> {
     let path = path.as_ref();
     let device = FileDevice::open(path, Access::ReadOnlyForced)?;
+    dump_super_of(&device, &path.display().to_string(), what, out)
+}
+
+/// The same of a device that is open already. For tests of this project; no part of the promise.
+///
+/// # Errors
+/// As [`dump_super`].
+#[doc(hidden)]
+pub fn dump_super_of(
+    device: &dyn BlockDevice,
+    name: &str,
+    what: SuperDump,
+    out: &mut dyn io::Write,
+) -> Result<()> {
     let copies = if what.all { &SUPERBLOCK_OFFSETS[..] } else { &SUPERBLOCK_OFFSETS[..1] };
     let mut any = false;
     for &at in copies {
@@ -67,13 +81,13 @@ pub fn dump_super(path: impl AsRef<Path>, what: SuperDump, out: &mut dyn io::Wri
         }
         any = true;
         let mut text = Text::new(out);
-        let printed = dump::superblock(&mut text, raw, at, &path.display().to_string(), what.full);
+        let printed = dump::superblock(&mut text, raw, at, name, what.full);
         text.finish(printed)?;
     }
     if any {
         return Ok(());
     }
-    Err(Error::invalid(format!("{}: no Btrfs superblock", path.display())))
+    Err(Error::invalid(format!("{name}: no Btrfs superblock")))
 }
 
 /// Which trees are printed.
@@ -143,6 +157,20 @@ impl FromStr for TreeDump {
 pub fn dump_tree(path: impl AsRef<Path>, what: TreeDump, out: &mut dyn io::Write) -> Result<()> {
     let path = path.as_ref();
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
+    dump_tree_of(device, &path.display().to_string(), what, out)
+}
+
+/// The same of a device that is open already. For tests of this project; no part of the promise.
+///
+/// # Errors
+/// As [`dump_tree`].
+#[doc(hidden)]
+pub fn dump_tree_of(
+    device: Arc<dyn BlockDevice>,
+    name: &str,
+    what: TreeDump,
+    out: &mut dyn io::Write,
+) -> Result<()> {
     let volume = Volume::open(vec![device], Mode::ReadOnly)?;
     let superblock = volume.superblock();
     push_chunks(&volume, &superblock)?;
@@ -153,7 +181,7 @@ pub fn dump_tree(path: impl AsRef<Path>, what: TreeDump, out: &mut dyn io::Write
         Err(WalkError::Write(error)) => text.finish(Err(error)),
         Err(WalkError::Read(error)) => {
             text.finish(Ok(()))?;
-            Err(error.context(path.display()))
+            Err(error.context(name))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ pub struct ReadDir {
 pub struct DirEntry {
     fs: Arc<fs::Filesystem>,
     dir: PathBuf,
+    dir_id: InodeId,
     name: OsString,
     pub(crate) id: InodeId,
     kind: FileType,
@@ -75,6 +76,17 @@ impl DirEntry {
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         self.kind
+    }
+
+    /// Lists it, if it is a directory and still has its name. Looking it up again is what keeps a walk from going in
+    /// circles in a damaged filesystem.
+    pub(crate) fn read_dir(&self) -> Result<ReadDir> {
+        let path = self.path();
+        let found = self.fs.lookup(self.dir_id, self.name.as_bytes(), Wait::Yes).map_err(at(&path))?;
+        if found != self.id {
+            return Err(at(&path)(ErrorKind::NotFound.into()));
+        }
+        ReadDir::new(Arc::clone(&self.fs), self.id, path)
     }
 
     /// What is known about it; symbolic links are not followed.
@@ -103,7 +115,7 @@ impl ReadDir {
 
     fn fetch(&mut self) -> Result<()> {
         let (fs, dir, ready, offset) = (&self.fs, &self.path, &mut self.ready, &mut self.offset);
-        let mut taken = 0;
+        let (mut taken, dir_id) = (0, self.id);
         fs.read_dir(self.id, *offset, Wait::Yes, &mut |entry| {
             if taken == BATCH {
                 return ControlFlow::Break(());
@@ -114,6 +126,7 @@ impl ReadDir {
                 ready.push_back(DirEntry {
                     fs: Arc::clone(fs),
                     dir: dir.clone(),
+                    dir_id,
                     name: OsString::from_vec(entry.name.to_vec()),
                     id: entry.id,
                     kind: file_type(entry.kind),

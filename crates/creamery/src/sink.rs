@@ -101,8 +101,8 @@ impl Driver<'_> {
             let (path, name) = (entry.path(), entry.file_name().as_encoded_bytes());
             let source = self.source(entry.id).map_err(at(&path))?;
             if entry.file_type().is_dir() {
+                let entries = entry.read_dir()?;
                 let dir = sink.enter(&level.dir, name, &source).map_err(at(&path))?;
-                let entries = ReadDir::new(Arc::clone(&self.from.fs), entry.id, path.clone())?;
                 self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
                 levels.push(Level { entries, dir, source, path });
             } else {

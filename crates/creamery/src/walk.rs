@@ -83,13 +83,6 @@ impl Walk {
         let first = WalkEntry { fs: Arc::clone(&fs), path, id, kind, depth: 0 };
         Ok(Self { fs, first: Some(first), levels: Vec::new() })
     }
-
-    fn descend(&mut self, entry: &WalkEntry) -> Result<()> {
-        if entry.kind.is_dir() {
-            self.levels.push(ReadDir::new(Arc::clone(&self.fs), entry.id, entry.path.clone())?);
-        }
-        Ok(())
-    }
 }
 
 impl Iterator for Walk {
@@ -97,7 +90,13 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(first) = self.first.take() {
-            return Some(self.descend(&first).map(|()| first));
+            if first.kind.is_dir() {
+                match ReadDir::new(Arc::clone(&self.fs), first.id, first.path.clone()) {
+                    Ok(entries) => self.levels.push(entries),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            return Some(Ok(first));
         }
         loop {
             let depth = self.levels.len();
@@ -105,14 +104,19 @@ impl Iterator for Walk {
                 None => drop(self.levels.pop()),
                 Some(Err(error)) => return Some(Err(error)),
                 Some(Ok(entry)) => {
-                    let entry = WalkEntry {
+                    if entry.file_type().is_dir() {
+                        match entry.read_dir() {
+                            Ok(below) => self.levels.push(below),
+                            Err(error) => return Some(Err(error)),
+                        }
+                    }
+                    return Some(Ok(WalkEntry {
                         fs: Arc::clone(&self.fs),
                         path: entry.path(),
                         id: entry.id,
                         kind: entry.file_type(),
                         depth,
-                    };
-                    return Some(self.descend(&entry).map(|()| entry));
+                    }));
                 }
             }
         }

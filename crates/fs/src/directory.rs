@@ -13,7 +13,7 @@
 //! Changes are made with the write guard of the directory's item held.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
-use creamery_format::{Key, KeyType};
+use creamery_format::{FileType, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 
@@ -57,6 +57,8 @@ impl Target {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) target: Target,
+    /// Whether the entry says that it is a directory.
+    pub(crate) is_dir: bool,
     /// Whether the name has its DIR_ITEM for itself.
     alone: bool,
 }
@@ -91,6 +93,7 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
         let found = match dir_item::find(item, name.bytes())? {
             Some((entry, place)) => Some(Found {
                 target: Target::from_location(entry.location, dir)?,
+                is_dir: entry.file_type() == Some(FileType::Directory),
                 alone: place.len() == item.len(),
             }),
             None => None,

@@ -243,6 +243,24 @@ impl Respelled {
     }
 }
 
+/// Whether the first name of `ino` is `name` in `parent`. Directories have one.
+pub(crate) fn is_first(
+    tree: &Tree,
+    ino: ObjectId,
+    parent: ObjectId,
+    name: &[u8],
+    wait: Wait,
+) -> Result<bool> {
+    let cursor = tree.cursor(&Key::new(ino, KeyType::INODE_REF, 0), wait)?;
+    match cursor.item() {
+        Some((key, item)) if key == keys::inode_ref(ino, parent) => {
+            let first = InodeRefs::new(item).next().transpose().map_err(damaged)?;
+            Ok(first.is_some_and(|first| first.name == name))
+        }
+        _ => Ok(false),
+    }
+}
+
 /// The directory of an inode's first name.
 pub(crate) fn first_parent(tree: &Tree, id: InodeId, wait: Wait) -> Result<ObjectId> {
     let cursor = tree.cursor(&Key::new(id.ino, KeyType::INODE_REF, 0), wait)?;

@@ -1,6 +1,6 @@
 //! Finding an inode by its directory and name.
 
-use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
 use crate::attributes::Attributes;
 use crate::directory;
@@ -11,6 +11,9 @@ use crate::name::Name;
 
 impl Filesystem {
     /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
+    ///
+    /// A directory has to say itself that this is its name. Each has one, so whoever follows names meets no directory
+    /// twice and walks in no circle, whatever the entries of a damaged filesystem say.
     pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
         let inode = self.inode(dir, wait)?;
         // Held until the entry was read: a rename takes an entry away before it puts the other one there.
@@ -18,7 +21,7 @@ impl Filesystem {
         if !item.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
-        let target = match name {
+        let found = match name {
             b"." => return Ok(dir),
             b".." => {
                 drop(item);
@@ -26,13 +29,28 @@ impl Filesystem {
             }
             _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
             _ => {
-                directory::find(&inode.tree, dir, Name::new(name)?, wait)?
-                    .found
-                    .ok_or(ErrorKind::NotFound)?
-                    .target
+                directory::find(&inode.tree, dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?
             }
         };
-        self.resolve(dir, name, target, wait)
+        let child = self.resolve(dir, name, found.target, wait)?;
+        if found.is_dir && child.ino != keys::EMPTY_SUBVOLUME_DIR && !self.is_named(child, dir, name, wait)? {
+            let shown = String::from_utf8_lossy(name);
+            let message =
+                format!("directory {dir}: entry '{shown}' points to directory {child}, which is elsewhere");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(child)
+    }
+
+    /// Whether the directory `child` says that it is called `name` in `dir`.
+    fn is_named(&self, child: InodeId, dir: InodeId, name: &[u8], wait: Wait) -> Result<bool> {
+        if child.ino == ObjectId::FIRST_FREE {
+            // Resolving has compared the name; the top level is in no directory.
+            let parent = self.parent_of_subvolume(child.subvolume, wait)?;
+            return Ok(child.subvolume != TreeId::FS && parent == Some(dir));
+        }
+        let subvolume = self.subvolume(child.subvolume, wait)?;
+        inode_ref::is_first(&subvolume.tree, child.ino, dir.ino, name, wait)
     }
 
     /// The attributes of an inode.

@@ -116,7 +116,8 @@ impl Filesystem {
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut batch = Batch::default();
-        loop {
+        // Nothing comes behind the last number: an entry there would be told again and again.
+        while at < u64::MAX {
             let more = batch.fill(dir, at, wait)?;
             let mut start = 0;
             for record in &batch.entries {
@@ -130,9 +131,10 @@ impl Filesystem {
                 at = next_offset;
             }
             if !more {
-                return Ok(());
+                break;
             }
         }
+        Ok(())
     }
 
     /// The position after the last entry that a directory has now.

@@ -77,6 +77,7 @@ mod negotiate;
 mod notify;
 mod operations;
 pub mod protocol;
+mod responder;
 mod session;
 mod transport;
 mod types;
@@ -86,6 +87,7 @@ pub use mount::{MountOptions, Unmount, remount};
 pub use negotiate::{Agreement, Negotiation};
 pub use notify::{Notice, Notifier, NotifyQueue, NotifyThread};
 pub use operations::Operations;
+pub use responder::Responder;
 pub use session::{Session, Unmounter};
 pub use types::{
     Attr, AttrReply, CopySide, DeviceNumber, Entry, FileHandle, IoctlReply, IoctlRequest, NewInode, NodeId,

@@ -104,6 +104,13 @@ fn check_name(name: &[u8], to_make: bool) -> Result<(), ErrorKind> {
     }
 }
 
+/// Names of attributes belong to somebody.
+fn check_space(name: &[u8]) -> Result<(), ErrorKind> {
+    let known = [&b"user."[..], b"trusted."];
+    let fits = known.iter().any(|space| name.starts_with(space) && name.len() > space.len());
+    if fits { Ok(()) } else { Err(ErrorKind::Unsupported) }
+}
+
 impl Model {
     /// An empty filesystem.
     #[must_use]
@@ -458,10 +465,7 @@ impl Model {
     }
 
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
-        let known = [&b"user."[..], b"trusted."];
-        if !known.iter().any(|space| name.starts_with(space) && name.len() > space.len()) {
-            return Err(ErrorKind::Unsupported);
-        }
+        check_space(name)?;
         let here = self.node(id)?.xattrs.contains_key(name);
         match mode {
             XattrMode::Create if here => Err(ErrorKind::AlreadyExists),
@@ -474,6 +478,7 @@ impl Model {
     }
 
     fn remove_xattr(&mut self, id: u64, name: &[u8]) -> Done {
+        check_space(name)?;
         self.node(id)?;
         match self.node_mut(id).xattrs.remove(name) {
             Some(_) => Ok(Outcome::Done),

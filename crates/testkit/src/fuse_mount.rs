@@ -35,6 +35,14 @@ impl FuseMount {
         }
         args.extend([image.as_os_str(), dir.as_os_str()]);
         program.run(args).limit(Duration::from_secs(60)).ok()?;
+        Self::adopt(program, dir)
+    }
+
+    /// Takes over what a run of the program's has mounted on `dir`.
+    ///
+    /// # Errors
+    /// When nothing is mounted there.
+    pub fn adopt(program: &Program, dir: &Path) -> Result<Self> {
         let mount = Self { program: program.clone(), dir: dir.to_owned(), mounted: true };
         if !is_mounted(dir)? {
             bail!("creamery mount returned, and nothing is mounted on {}", dir.display());

@@ -1,6 +1,6 @@
 //! Walking over items in key order.
 
-use creamery_base::{Result, Wait};
+use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::Key;
 
 use crate::read::FoundLeaf;
@@ -101,7 +101,13 @@ impl Cursor<'_> {
             }
             let Some(next) = leaf.next_leaf else { break };
             self.leaf = None; // let go before waiting for another lock
-            self.leaf = Some(self.tree.find_leaf(&next, self.wait)?);
+            let found = self.tree.find_leaf(&next, self.wait)?;
+            // In a damaged tree the way to the next leaf may lead back.
+            if found.slot >= found.guard.block().count() && found.next_leaf.is_some_and(|key| key <= next) {
+                let message = format!("tree {}: no leaf begins with {next}", self.tree.id());
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            self.leaf = Some(found);
         }
         Ok(())
     }

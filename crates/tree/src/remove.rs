@@ -1,12 +1,15 @@
 //! Removing items, and merging the leaves that this leaves thin.
 
-use creamery_base::{Result, Wait};
+use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Keep, Key};
 
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
 use crate::tree::{Tree, count};
+
+/// How often in a row a key that was just seen may be gone.
+const MISSES_MAX: u32 = 64;
 
 impl Tree {
     /// Removes the item at `key`; false when there is none.
@@ -40,14 +43,23 @@ impl Tree {
         last: &Key,
         each: &mut dyn FnMut(&Key, &[u8]) -> Result<()>,
     ) -> Result<u64> {
-        let mut removed = 0;
+        let (mut removed, mut misses) = (0, 0);
         loop {
             let next = self.cursor(first, Wait::Yes)?.item().map(|(key, _)| key);
             let Some(next) = next.filter(|key| key <= last) else { return Ok(removed) };
             let (mut path, found) = self.find(host, &next, Intent::Delete)?;
             if !found {
-                continue; // somebody else removed it meanwhile
+                // Somebody else removed it meanwhile; or its leaf holds keys that its parent looks for elsewhere.
+                misses += 1;
+                if misses > MISSES_MAX {
+                    return Err(Error::new(
+                        ErrorKind::Corrupt,
+                        format!("tree {}: {next} is out of place", self.id()),
+                    ));
+                }
+                continue;
             }
+            misses = 0;
             let (block, slot) = (path.block(0), path.slots[0]);
             let mut items = 0;
             while slot + items < block.count() && block.key(slot + items) <= *last {

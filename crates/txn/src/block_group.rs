@@ -51,7 +51,9 @@ impl BlockGroup {
         free: &[(u64, u64)],
     ) -> Self {
         let mut state = GroupState { used, recorded_used: used, ..GroupState::default() };
-        free.iter().for_each(|&(start, len)| state.free.add(start, len));
+        for &(start, len) in free {
+            assert!(state.free.add(start, len), "free extents were checked when they were read");
+        }
         state.capacity = used + state.free.total();
         Self { start, len, flags, state: RankedMutex::new(state) }
     }
@@ -103,7 +105,7 @@ mod tests {
         assert!(group.is_idle());
         let (at, len) = group.state.lock().free.allocate_best(4096, 4096).expect("room");
         assert!(!group.is_idle());
-        group.state.lock().free.add(at, len);
+        assert!(group.state.lock().free.add(at, len));
         assert!(group.is_idle());
     }
 }

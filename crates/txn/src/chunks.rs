@@ -11,15 +11,16 @@
 //! - CHUNK-2: before any other chunk, there is room for the chunk tree's own edits in the system groups.
 //! - CHUNK-3: the device extents of a removed chunk are used again only after the commit that removed it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, TreeId, Uuid, Wait};
+use creamery_base::{DevId, Error, ErrorKind, Logical, ObjectId, Result, TreeId, Uuid, Wait};
 use creamery_format::{
     BlockGroupFlags, Key, KeyType, RawBlockGroupItem, RawDevExtent, RawDevItem, SUPERBLOCK_OFFSETS,
 };
 use creamery_tree::Tree;
-use creamery_volume::{Chunk, Stripe};
+use creamery_volume::{Chunk, Stripe, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::block_group::BlockGroup;
@@ -132,6 +133,9 @@ impl Engine {
         let len = most.min((device.total / 10).max(8 * MIB));
         let Some((len, places)) = device.find(copies, len, MIB, STRIPE) else { return Ok(false) };
         let start = self.volume().chunks().last().map_or(Logical::new(0), |chunk| chunk.end());
+        if start.checked_add(len).is_none() {
+            return Ok(false); // the last address is in use: a chunk that somebody made up
+        }
         let stripes =
             places.iter().map(|&offset| Stripe { dev: device.dev, offset, dev_uuid: device.uuid }).collect();
         let chunk = Chunk::new(start, len, flags, self.sector_size(), stripes);
@@ -340,6 +344,7 @@ impl Engine {
 
     /// Reads the block group of every chunk, and its free space where that is needed.
     pub(crate) fn load_groups(&self, with_free_space: bool) -> Result<()> {
+        let mut claimed = HashSet::new();
         for chunk in self.volume().chunks() {
             let key = Key::new(ObjectId::new(chunk.start.get()), KeyType::BLOCK_GROUP_ITEM, chunk.len);
             let found = self.group_tree().get(&key, Wait::Yes, |data| {
@@ -358,6 +363,9 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
+            if with_free_space {
+                self.claim_device_extents(&chunk, &mut claimed)?;
+            }
             let free = match &self.free_space_tree {
                 Some(tree) if with_free_space => {
                     GroupFreeSpace::new(tree, chunk.start, chunk.len, self.sector_size()).extents()?
@@ -370,8 +378,33 @@ impl Engine {
         Ok(())
     }
 
+    /// Every stripe of a chunk has a device extent of its own: what is written follows the device tree, what is read
+    /// the chunk tree.
+    fn claim_device_extents(&self, chunk: &Chunk, claimed: &mut HashSet<(DevId, u64)>) -> Result<()> {
+        let state = self.chunks.lock();
+        for stripe in &chunk.stripes {
+            let device = state.devices.iter().find(|device| device.dev == stripe.dev);
+            let known = device.and_then(|device| device.extent_at(stripe.offset));
+            if known != Some(chunk.stripe_bytes()) || !claimed.insert((stripe.dev, stripe.offset)) {
+                let message = format!(
+                    "chunk {}: its stripe at {} of device {} has no device extent of its own of {} bytes",
+                    chunk.start,
+                    stripe.offset,
+                    stripe.dev,
+                    chunk.stripe_bytes()
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads which parts of the devices belong to chunks.
-    pub(crate) fn load_devices(chunk_tree: &Tree, dev_tree: &Tree) -> Result<Vec<DeviceSpace>> {
+    pub(crate) fn load_devices(
+        volume: &Volume,
+        chunk_tree: &Tree,
+        dev_tree: &Tree,
+    ) -> Result<Vec<DeviceSpace>> {
         let mut devices = Vec::new();
         let first = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, 0);
         let mut cursor = chunk_tree.cursor(&first, Wait::Yes)?;
@@ -381,11 +414,15 @@ impl Engine {
             }
             let item = RawDevItem::read_from_bytes(data)
                 .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device item {key} has a wrong size")))?;
-            devices.push(DeviceSpace::new(
-                item.dev_id(),
-                Uuid::from_bytes(item.uuid),
-                item.total_bytes.get(),
-            ));
+            let (dev, total) = (item.dev_id(), item.total_bytes.get());
+            let len = volume.device(dev).map(|device| device.len());
+            if len.is_some_and(|len| total > len)
+                || devices.iter().any(|other: &DeviceSpace| other.dev == dev)
+            {
+                let message = format!("device item {key}: {total} bytes, and the device has {len:?}");
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            devices.push(DeviceSpace::new(dev, Uuid::from_bytes(item.uuid), total));
             cursor.advance()?;
         }
         drop(cursor);
@@ -430,7 +467,6 @@ fn group_item(group: &BlockGroup, used: u64) -> RawBlockGroupItem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use creamery_base::DevId;
 
     #[test]
     fn superblock_copies_are_cut_out_of_every_stripe() {

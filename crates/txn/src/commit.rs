@@ -138,11 +138,11 @@ impl Engine {
         for (at, head) in &heads {
             match self.run_head(handle, *at, head)? {
                 Outcome::Inserted => {
-                    self.space.count_used(*at, head.len, true);
+                    self.space.count_used(*at, head.len, true)?;
                     self.apply_space(handle, changes.push(*at, head.len, false))?;
                 }
                 Outcome::Freed => {
-                    self.space.count_used(*at, head.len, false);
+                    self.space.count_used(*at, head.len, false)?;
                     self.free_extent(handle, *at, head, pinned)?;
                     self.apply_space(handle, changes.push(*at, head.len, true))?;
                 }
@@ -164,7 +164,7 @@ impl Engine {
         if head.kind == ExtentKind::Data {
             self.remove_sums(handle, at, head.len)?;
         }
-        self.space.pin(at, head.len);
+        self.space.pin(at, head.len)?;
         pinned.push((at, head.len));
         Ok(())
     }
@@ -174,7 +174,9 @@ impl Engine {
         let Some(SpaceRun { start, len, freed }) = run else { return Ok(()) };
         let (mut at, end) = (start, start + len);
         while at < end {
-            let group = self.space.group_at(at).expect("an extent lies in a block group");
+            let group = self.space.group_at(at).ok_or_else(|| {
+                Error::new(ErrorKind::Corrupt, format!("extent {at} lies in no block group"))
+            })?;
             let piece = end.min(group.end()).get() - at.get();
             if let Some(free) = self.group_free_space(&group) {
                 if freed { free.add(handle, at, piece)? } else { free.remove(handle, at, piece)? }
@@ -257,16 +259,14 @@ impl Engine {
         let _committed = self.volume().finish(published)?;
         self.counters.committed(closed.blocks.len());
         self.commit_roots.publish(closed.generation, closed.pinned);
-        self.release_unpinned();
+        self.release_unpinned()?;
         self.release_device_extents();
         Ok(())
     }
 
     /// Gives back pinned space that no durable superblock and no reader of an old root needs.
-    pub(crate) fn release_unpinned(&self) {
-        for (at, len) in self.commit_roots.take_releasable() {
-            self.space.unpin(at, len);
-        }
+    pub(crate) fn release_unpinned(&self) -> Result<()> {
+        self.commit_roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
     }
 }
 

@@ -50,8 +50,9 @@ impl Drop for DataExtent {
         let mut state = self.group.state.lock();
         state.reservations -= 1;
         if !self.completed {
-            // Nothing durable ever pointed here, so it need not be pinned.
-            state.free.add(self.start.get(), self.len);
+            // Nothing durable ever pointed here, so it need not be pinned. In a damaged filesystem an extent that
+            // claimed this space may have been freed meanwhile; then it is free already.
+            let _ = state.free.add(self.start.get(), self.len);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{InodeId, Logical, ObjectId, TreeId};
+use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
 use smallvec::SmallVec;
 
 const SHARDS: usize = 32;
@@ -59,13 +59,17 @@ pub(crate) struct RefHead {
     pub(crate) changes: SmallVec<[(Backref, i64); 2]>,
 }
 
+fn damaged(at: Logical, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("extent {at}, which was free, {what}"))
+}
+
 impl RefHead {
     /// The change of the reference count.
     pub(crate) fn sum(&self) -> i64 {
         self.changes.iter().map(|(_, change)| change).sum()
     }
 
-    fn change(&mut self, backref: Backref, by: i64) {
+    fn change(&mut self, at: Logical, backref: Backref, by: i64) -> Result<()> {
         match self.changes.iter().position(|(known, _)| *known == backref) {
             Some(at) => {
                 self.changes[at].1 += by;
@@ -75,10 +79,11 @@ impl RefHead {
             }
             None => self.changes.push((backref, by)),
         }
-        assert!(
-            !self.must_insert || self.sum() >= 0,
-            "a new extent lost more references than it got (REF-1)"
-        );
+        // REF-1. Only somebody else's pointer to space that was free can break it.
+        if self.must_insert && self.sum() < 0 {
+            return Err(damaged(at, "lost more references than it got"));
+        }
+        Ok(())
     }
 }
 
@@ -113,7 +118,10 @@ impl DelayedRefs {
     }
 
     /// Queues the first reference of an extent that was just allocated.
-    pub(crate) fn insert(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref) {
+    ///
+    /// # Errors
+    /// Damage: somebody had a reference to it while it was free.
+    pub(crate) fn insert(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref) -> Result<()> {
         let head = RefHead {
             kind,
             len,
@@ -126,15 +134,26 @@ impl DelayedRefs {
             None => {
                 shard.insert(at, head);
                 self.heads.fetch_add(1, Ordering::Relaxed);
+                Ok(())
             }
-            Some(old) => panic!("extent {at} was allocated while {old:?} is queued"),
+            Some(_) => Err(damaged(at, "has references that changed")),
         }
     }
 
     /// Queues one change of one reference.
-    pub(crate) fn change(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref, by: i64) {
+    ///
+    /// # Errors
+    /// Damage: an extent of this transaction loses a reference that nobody got.
+    pub(crate) fn change(
+        &self,
+        at: Logical,
+        len: u64,
+        kind: ExtentKind,
+        backref: Backref,
+        by: i64,
+    ) -> Result<()> {
         let mut shard = self.shard(at).lock();
-        self.entry(&mut shard, at, len, kind).change(backref, by);
+        self.entry(&mut shard, at, len, kind).change(at, backref, by)
     }
 
     /// Queues setting FULL_BACKREF.
@@ -190,8 +209,8 @@ mod tests {
     fn opposite_changes_of_one_reference_leave_nothing() {
         let refs = DelayedRefs::new();
         let backref = Backref::TreeBlock { root: TreeId::FS };
-        refs.change(AT, 16384, BLOCK, backref, 1);
-        refs.change(AT, 16384, BLOCK, backref, -1);
+        refs.change(AT, 16384, BLOCK, backref, 1).expect("no damage");
+        refs.change(AT, 16384, BLOCK, backref, -1).expect("no damage");
         assert!(refs.get(AT).expect("a head").changes.is_empty());
     }
 
@@ -199,10 +218,10 @@ mod tests {
     fn only_a_sole_new_reference_cancels() {
         let refs = DelayedRefs::new();
         let (ours, other) = (Backref::TreeBlock { root: TreeId::FS }, Backref::SharedBlock { parent: AT });
-        refs.insert(AT, 16384, BLOCK, ours);
-        refs.change(AT, 16384, BLOCK, other, 1);
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        refs.change(AT, 16384, BLOCK, other, 1).expect("no damage");
         assert!(!refs.cancel(AT, ours));
-        refs.change(AT, 16384, BLOCK, other, -1);
+        refs.change(AT, 16384, BLOCK, other, -1).expect("no damage");
         assert!(refs.cancel(AT, ours));
         assert_eq!(refs.len(), 0);
     }
@@ -211,9 +230,23 @@ mod tests {
     fn heads_come_in_order_of_address() {
         let refs = DelayedRefs::new();
         for at in [7_u64, 3, 9, 1] {
-            refs.insert(Logical::new(at << 14), 1 << 14, BLOCK, Backref::TreeBlock { root: TreeId::FS });
+            refs.insert(Logical::new(at << 14), 1 << 14, BLOCK, Backref::TreeBlock { root: TreeId::FS })
+                .expect("no damage");
         }
         let order: Vec<u64> = refs.take().iter().map(|(at, _)| at.get() >> 14).collect();
         assert_eq!(order, [1, 3, 7, 9]);
+    }
+
+    #[test]
+    fn references_to_space_that_was_free_are_damage() {
+        let (ours, theirs) =
+            (Backref::TreeBlock { root: TreeId::FS }, Backref::TreeBlock { root: TreeId::CSUM });
+        let refs = DelayedRefs::new();
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        refs.change(AT, 16384, BLOCK, ours, -1).expect("no damage");
+        assert!(refs.change(AT, 16384, BLOCK, theirs, -1).is_err(), "nobody gave it that reference");
+        let refs = DelayedRefs::new();
+        refs.change(AT, 16384, BLOCK, theirs, -1).expect("it may be in the tree");
+        assert!(refs.insert(AT, 16384, BLOCK, ours).is_err(), "it cannot be new");
     }
 }

@@ -33,6 +33,11 @@ impl DeviceSpace {
         free
     }
 
+    /// Length of the extent that begins at `start`.
+    pub(crate) fn extent_at(&self, start: u64) -> Option<u64> {
+        self.used.get(&start).copied()
+    }
+
     pub(crate) fn give_back(&mut self, start: u64) {
         let known = self.used.remove(&start);
         assert!(known.is_some(), "device extent {start} was given back twice");

@@ -151,7 +151,12 @@ impl<'a> GroupFreeSpace<'a> {
                 break;
             }
             let item_end = key.objectid.get().checked_add(key.offset).filter(|&item_end| {
-                key.objectid.get() >= at && item_end <= end && key.offset.is_multiple_of(self.sector)
+                let aligned = |value: u64| value.is_multiple_of(self.sector);
+                key.objectid.get() >= at
+                    && item_end <= end
+                    && (key.kind == KeyType::FREE_SPACE_INFO || key.offset > 0)
+                    && aligned(key.offset)
+                    && aligned(key.objectid.get() - start)
             });
             let Some(item_end) = item_end else {
                 return Err(damaged(self.group, "items overlap or leave the group"));
@@ -189,8 +194,8 @@ impl<'a> GroupFreeSpace<'a> {
         let end = start.get() + len;
         let found = found.filter(|key| {
             key.kind == KeyType::FREE_SPACE_EXTENT
-                && key.objectid.get() <= start.get()
-                && key.objectid.get() + key.offset >= end
+                && (self.group.start..=start).contains(&Logical::new(key.objectid.get()))
+                && end_of(key).is_some_and(|key_end| (end..=self.group.end().get()).contains(&key_end))
         });
         let Some(found) = found else {
             return Err(damaged(
@@ -200,7 +205,7 @@ impl<'a> GroupFreeSpace<'a> {
         };
         let (free_start, free_end) = (found.objectid.get(), found.objectid.get() + found.offset);
         self.tree.remove(host, &found)?;
-        info.extents -= 1;
+        info.extents = self.counted(info.extents, 1)?;
         if free_start < start.get() {
             self.tree.insert(host, &extent_key(free_start, start.get() - free_start), &[])?;
             info.extents += 1;
@@ -222,29 +227,35 @@ impl<'a> GroupFreeSpace<'a> {
         let is_extent = |key: &Key| key.kind == KeyType::FREE_SPACE_EXTENT;
         let before = extent_key(from, u64::MAX);
         let before = self.tree.cursor_at_or_before(&before, Wait::Yes)?.item().map(|(key, _)| key);
-        if let Some(key) = before.filter(|key| is_extent(key) && key.objectid.get() + key.offset >= from) {
-            if key.objectid.get() + key.offset > from && key.objectid.get() < to {
+        let reaches = |key: &Key| end_of(key).is_some_and(|end| end >= from);
+        if let Some(key) = before.filter(|key| is_extent(key) && reaches(key)) {
+            if end_of(&key) > Some(from) && key.objectid.get() < to {
                 return Err(damaged(
                     self.group,
                     &format!("{start} of {len} bytes is freed and is free already"),
                 ));
             }
-            if key.objectid.get() >= self.group.start.get() && key.objectid.get() + key.offset == from {
+            if key.objectid.get() >= self.group.start.get() && end_of(&key) == Some(from) {
                 self.tree.remove(host, &key)?;
                 from = key.objectid.get();
-                info.extents -= 1;
+                info.extents = self.counted(info.extents, 1)?;
             }
         }
         let behind = self.tree.cursor(&extent_key(to, 0), Wait::Yes)?.item().map(|(key, _)| key);
         let in_group = to < self.group.end().get();
         if let Some(key) = behind.filter(|key| in_group && is_extent(key) && key.objectid.get() == to) {
             self.tree.remove(host, &key)?;
-            to += key.offset;
-            info.extents -= 1;
+            to = end_of(&key).ok_or_else(|| damaged(self.group, "an extent has no end"))?;
+            info.extents = self.counted(info.extents, 1)?;
         }
         self.tree.insert(host, &extent_key(from, to - from), &[])?;
         info.extents += 1;
         self.finish(host, info)
+    }
+
+    /// So many extents less than the info item says.
+    fn counted(&self, extents: u32, less: u32) -> Result<u32> {
+        extents.checked_sub(less).ok_or_else(|| damaged(self.group, "the info item counts too few extents"))
     }
 
     /// Writes the info item and changes the group's form where that is due.
@@ -353,9 +364,17 @@ impl<'a> GroupFreeSpace<'a> {
         }
         // A range that becomes free joins the runs beside it; one that becomes used cuts a run apart.
         let neighbours = u32::from(before) + u32::from(behind);
-        info.extents = if free { info.extents + 1 - neighbours } else { info.extents + neighbours - 1 };
+        info.extents = match free {
+            true => self.counted(info.extents.saturating_add(1), neighbours)?,
+            false => self.counted(info.extents.saturating_add(neighbours), 1)?,
+        };
         self.finish(host, info)
     }
+}
+
+/// Where the extent of an item ends.
+fn end_of(key: &Key) -> Option<u64> {
+    key.objectid.get().checked_add(key.offset)
 }
 
 fn bit_at(data: &[u8], bit: u64) -> bool {

@@ -110,23 +110,21 @@ impl Handle<'_> {
         if let Some(sums) = sums {
             self.engine.insert_sums(self, start, sums)?;
         }
-        self.engine.refs.insert(start, len, ExtentKind::Data, Backref::of_file(owner, offset));
+        self.engine.refs.insert(start, len, ExtentKind::Data, Backref::of_file(owner, offset))?;
         extent.completed();
         Ok(())
     }
 
     /// Queues one more reference to a data extent; `offset` as in [`Handle::complete_data`].
-    /// Errors: none today.
+    /// Errors: damage.
     pub fn add_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
-        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), 1);
-        Ok(())
+        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), 1)
     }
 
     /// Queues giving up one reference to a data extent.
-    /// Errors: none today.
+    /// Errors: damage.
     pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
-        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), -1);
-        Ok(())
+        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), -1)
     }
 
     /// Sets bits of the superblock's incompat features, with this transaction.
@@ -146,7 +144,7 @@ impl Handle<'_> {
             for slot in 0..block.count() {
                 let (child, _) = block.child(slot);
                 let len = u64::from(self.engine.node_size());
-                refs.change(child, len, ExtentKind::TreeBlock { level }, backref, by);
+                refs.change(child, len, ExtentKind::TreeBlock { level }, backref, by)?;
             }
             return Ok(());
         }
@@ -161,7 +159,7 @@ impl Handle<'_> {
             } else {
                 Backref::ExtentData { root: tree, ino: key.objectid, offset: key.offset.wrapping_sub(offset) }
             };
-            refs.change(start, len, ExtentKind::Data, backref, by);
+            refs.change(start, len, ExtentKind::Data, backref, by)?;
         }
         Ok(())
     }
@@ -179,7 +177,7 @@ impl CowHost for Handle<'_> {
             Error::new(ErrorKind::NoSpace, format!("allocating a {kind} block for tree {tree} level {level}"))
         })?;
         let backref = Backref::TreeBlock { root: tree };
-        self.engine.refs.insert(at, len, ExtentKind::TreeBlock { level }, backref);
+        self.engine.refs.insert(at, len, ExtentKind::TreeBlock { level }, backref)?;
         Ok(at)
     }
 
@@ -188,12 +186,10 @@ impl CowHost for Handle<'_> {
         let backref = Backref::TreeBlock { root: block.tree };
         let unwritten = block.generation == self.generation && block.last_reference;
         if unwritten && self.engine.refs.cancel(block.logical, backref) {
-            self.engine.space.give_back(block.logical, len);
-            return Ok(());
+            return self.engine.space.give_back(block.logical, len);
         }
         let kind = ExtentKind::TreeBlock { level: block.level };
-        self.engine.refs.change(block.logical, len, kind, backref, -1);
-        Ok(())
+        self.engine.refs.change(block.logical, len, kind, backref, -1)
     }
 
     fn references(&self, at: Logical, level: u8) -> Result<BlockReferences> {

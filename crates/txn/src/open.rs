@@ -47,7 +47,7 @@ impl Engine {
         };
         let dev_tree = required(TreeId::DEV)?;
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
-        let devices = Self::load_devices(&chunk_tree, &dev_tree)?;
+        let devices = Self::load_devices(&volume, &chunk_tree, &dev_tree)?;
         let refusal = refusal_to_write(&superblock, &root_tree, &dev_tree)?;
         let read_only = match refusal {
             Some(reason) if !options.read_only => {

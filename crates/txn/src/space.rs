@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::Logical;
 use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
 use parking_lot::RwLock;
 
@@ -126,18 +126,33 @@ impl Space {
         Some((Arc::clone(group), Logical::new(at), got))
     }
 
+    /// The group that holds all of an extent. Extents come from the disk, so there may be none.
+    fn group_of(&self, at: Logical, len: u64) -> Result<Arc<BlockGroup>> {
+        let inside = |group: &Arc<BlockGroup>| at.checked_add(len).is_some_and(|end| end <= group.end());
+        self.group_at(at).filter(inside).ok_or_else(|| damaged(at, len, "lies in no block group"))
+    }
+
     /// Counts bytes that an extent item now stands for, or no longer.
-    pub(crate) fn count_used(&self, at: Logical, len: u64, added: bool) {
-        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
+    ///
+    /// # Errors
+    /// Damage: the extent lies in no block group, or the group's item and the extents in it disagree.
+    pub(crate) fn count_used(&self, at: Logical, len: u64, added: bool) -> Result<()> {
+        let group = self.group_of(at, len)?;
         let mut state = group.state.lock();
-        if added {
-            state.used += len;
-            self.bytes_used.fetch_add(len, Ordering::Relaxed);
-        } else {
-            assert!(state.used >= len, "block group {} would use less than nothing", group.start);
-            state.used -= len;
-            self.bytes_used.fetch_sub(len, Ordering::Relaxed);
-        }
+        let all = self.bytes_used.load(Ordering::Relaxed);
+        let counted = |sum: u64| if added { sum.checked_add(len) } else { sum.checked_sub(len) };
+        let (Some(used), Some(all)) = (counted(state.used).filter(|&used| used <= group.len), counted(all))
+        else {
+            return Err(damaged(
+                at,
+                len,
+                "does not fit to what its block group and the superblock count as used",
+            ));
+        };
+        state.used = used;
+        // Only the commit counts, one at a time.
+        self.bytes_used.store(all, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Bytes in extents, all groups together; what the superblock records.
@@ -146,22 +161,98 @@ impl Space {
     }
 
     /// Gives space back that nothing durable reaches.
-    pub(crate) fn give_back(&self, at: Logical, len: u64) {
-        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
-        group.state.lock().free.add(at.get(), len);
+    ///
+    /// # Errors
+    /// Damage: it is free already.
+    pub(crate) fn give_back(&self, at: Logical, len: u64) -> Result<()> {
+        let group = self.group_of(at, len)?;
+        let added = group.state.lock().free.add(at.get(), len);
+        if added { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
     }
 
     /// Marks space as freed but still reached by the last commit.
-    pub(crate) fn pin(&self, at: Logical, len: u64) {
-        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
-        group.state.lock().pinned += len;
+    ///
+    /// # Errors
+    /// Damage: it is free already.
+    pub(crate) fn pin(&self, at: Logical, len: u64) -> Result<()> {
+        let group = self.group_of(at, len)?;
+        let mut state = group.state.lock();
+        if state.free.overlaps(at.get(), len) {
+            return Err(damaged(at, len, FREE_ALREADY));
+        }
+        state.pinned += len;
+        Ok(())
     }
 
     /// Gives pinned space back, once the superblock that no longer needs it is durable.
-    pub(crate) fn unpin(&self, at: Logical, len: u64) {
-        let group = self.group_at(at).unwrap_or_else(|| panic!("extent {at} lies in no block group"));
+    ///
+    /// # Errors
+    /// Damage: two extents claimed the same space.
+    pub(crate) fn unpin(&self, at: Logical, len: u64) -> Result<()> {
+        let group = self.group_of(at, len)?;
         let mut state = group.state.lock();
-        state.pinned -= len;
-        state.free.add(at.get(), len);
+        state.pinned = state.pinned.saturating_sub(len);
+        if state.free.add(at.get(), len) { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
+    }
+}
+
+const FREE_ALREADY: &str = "is freed and is free already";
+
+fn damaged(at: Logical, len: u64, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("extent {at} of {len} bytes {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// One group from 1 to 2 MiB, of which the first half is used.
+    fn space() -> Space {
+        let space = Space::new(MIB / 2);
+        let free = [(MIB + MIB / 2, MIB / 2)];
+        let group = BlockGroup::new(Logical::new(MIB), MIB, BlockGroupFlags::DATA, MIB / 2, &free);
+        space.add_group(Arc::new(group));
+        space
+    }
+
+    fn is_damage(outcome: Result<()>) -> bool {
+        outcome.is_err_and(|error| error.kind() == ErrorKind::Corrupt)
+    }
+
+    #[test]
+    fn extents_outside_block_groups_are_damage() {
+        let space = space();
+        for (at, len) in
+            [(0, 4096), (2 * MIB, 4096), (MIB - 4096, 8192), (2 * MIB - 4096, 8192), (MIB, u64::MAX)]
+        {
+            let at = Logical::new(at);
+            assert!(is_damage(space.count_used(at, len, false)), "{at} of {len}");
+            assert!(is_damage(space.pin(at, len)), "{at} of {len}");
+            assert!(is_damage(space.give_back(at, len)), "{at} of {len}");
+        }
+    }
+
+    #[test]
+    fn counts_that_cannot_be_are_damage_and_change_nothing() {
+        let space = space();
+        let start = Logical::new(MIB);
+        assert!(is_damage(space.count_used(start, MIB, false)), "more than is used");
+        assert!(is_damage(space.count_used(start, MIB, true)), "more than the group has");
+        assert_eq!(space.bytes_used(), MIB / 2);
+        assert!(space.count_used(start, MIB / 2, false).is_ok());
+        assert_eq!(space.bytes_used(), 0);
+    }
+
+    #[test]
+    fn space_that_is_free_cannot_be_freed() {
+        let space = space();
+        let (used, free) = (Logical::new(MIB), Logical::new(MIB + MIB / 2));
+        assert!(is_damage(space.pin(free, 4096)));
+        // Two extents that overlap: the second one's space is free when its turn comes.
+        assert!(space.pin(used, 8192).is_ok() && space.pin(used, 4096).is_ok());
+        assert!(space.unpin(used, 8192).is_ok());
+        assert!(is_damage(space.unpin(used, 4096)));
     }
 }

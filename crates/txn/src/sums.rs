@@ -4,7 +4,7 @@
 //! `(EXTENT_CSUM EXTENT_CSUM address)`: checksums of consecutive sectors. Items do not overlap; a data sector
 //! without one belongs to a NODATASUM file.
 
-use creamery_base::{Logical, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::{Keep, Key, KeyType};
 use creamery_tree::CowHost;
 
@@ -26,6 +26,12 @@ impl Sums {
 
 fn key(at: Logical) -> Key {
     Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get())
+}
+
+/// An item that was walked to and is not found by its key lies in a leaf that its parent is wrong about.
+fn in_place(key: &Key, found: bool) -> Result<()> {
+    let out = || Error::new(ErrorKind::Corrupt, format!("checksum item {key} is out of place"));
+    if found { Ok(()) } else { Err(out()) }
 }
 
 impl Engine {
@@ -95,18 +101,18 @@ impl Engine {
                 let tail = data[bytes_before(end.get())..].to_vec();
                 if found.offset >= start.get() {
                     let keep = tail.len();
-                    self.csum_tree.truncate_item(host, &found, keep, Keep::Back)?;
+                    in_place(&found, self.csum_tree.truncate_item(host, &found, keep, Keep::Back)?)?;
                     self.csum_tree.rekey(host, &found, &key(end), |_| ())?;
                 } else {
                     let keep = bytes_before(start.get());
-                    self.csum_tree.truncate_item(host, &found, keep, Keep::Front)?;
+                    in_place(&found, self.csum_tree.truncate_item(host, &found, keep, Keep::Front)?)?;
                     self.csum_tree.insert(host, &key(end), &tail)?;
                 }
             } else if found.offset >= start.get() {
-                self.csum_tree.remove(host, &found)?;
+                in_place(&found, self.csum_tree.remove(host, &found)?)?;
             } else {
                 let keep = bytes_before(start.get());
-                self.csum_tree.truncate_item(host, &found, keep, Keep::Front)?;
+                in_place(&found, self.csum_tree.truncate_item(host, &found, keep, Keep::Front)?)?;
             }
         }
     }

@@ -7,18 +7,19 @@ use anyhow::{Result, bail};
 use crate::crash::crash;
 use crate::test::run_tests;
 use crate::workspace::{cargo, run};
-use crate::{licences, suites, tidy};
+use crate::{fuzz, licences, suites, tidy};
 
 type Step = fn() -> Result<()>;
 
 /// Runs all steps, also after one failed, and names those that did.
 pub(crate) fn ci() -> Result<()> {
-    let steps: [(&str, Step); 9] = [
+    let steps: [(&str, Step); 10] = [
         ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy", tidy::tidy),
         ("licences", licences::check),
         ("clippy", clippy),
         ("documentation", documentation),
+        ("fuzz's lock file", fuzz::check_lock),
         ("tests", || run_tests(&[], &[("CREAMERY_REQUIRE_JUDGES", "1")])),
         ("crash", || crash(&[])),
         ("pjdfstest", suites::pjdfstest),

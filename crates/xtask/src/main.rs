@@ -9,6 +9,7 @@ mod ci;
 mod coverage;
 mod crash;
 mod demo;
+mod fuzz;
 mod install;
 mod licences;
 mod suites;
@@ -28,6 +29,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the table of what works into README.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
+  fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
@@ -58,6 +60,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_readme(),
         ["crash", options @ ..] => crash::crash(options),
+        ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),
         ["fstests", options @ ..] => suites::fstests(options),

@@ -10,8 +10,8 @@ use creamery_testkit::walk::{Compare, Walk};
 use creamery_testkit::{FuseMount, Judge, LoopDevice, LoopMount, Random, Run, btrfs_check, tree};
 
 use crate::support::{
-    JUDGED, MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, judge, mkfs_empty, mkfs_from,
-    sparse_file,
+    JUDGED, MOUNTED, crc32c, expect_refusal, expect_untouched, flip_byte, inside, judge, mkfs_empty,
+    mkfs_from, sparse_file,
 };
 
 const PROGRAM: [Judge; 1] = [Judge::Program];
@@ -165,16 +165,6 @@ fn unknown_incompat_bit(bench: &Bench) -> Result<()> {
         file.write_all_at(&bytes, at)?;
     }
     expect_all_refuse(bench, &image, &["incompat"])
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |mut crc: u32, byte| {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-        }
-        crc
-    })
 }
 
 fn device_too_small(bench: &Bench) -> Result<()> {

@@ -8,6 +8,7 @@ mod bad_input;
 mod check;
 mod commands;
 mod dup;
+mod hostile;
 mod matrix;
 mod options;
 mod posix;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         commands::cases(),
         check::cases(),
         bad_input::cases(),
+        hostile::cases(),
     ];
     creamery_testkit::harness::main(groups.into_iter().flatten().collect())
 }

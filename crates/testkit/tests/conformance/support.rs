@@ -104,6 +104,17 @@ pub(crate) fn flip_byte(path: &Path, at: u64) -> Result<()> {
     Ok(file.write_all_at(&[!byte[0]], at)?)
 }
 
+/// The checksum of tree blocks and superblocks, by the book.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |mut crc: u32, byte| {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+        crc
+    })
+}
+
 /// A new sparse file of `len` bytes.
 pub(crate) fn sparse_file(path: &Path, len: u64) -> Result<()> {
     Ok(File::create_new(path)?.set_len(len)?)

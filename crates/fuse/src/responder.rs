@@ -1,0 +1,55 @@
+//! Answering requests that lie in memory: the way from bytes to bytes, without a mount and without a kernel.
+
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::dispatch::{Answer, Handler, Server, refuse};
+use crate::errno::Errno;
+use crate::negotiate::Agreement;
+use crate::operations::Operations;
+use crate::protocol::{Fixed, wire};
+
+/// What a worker of a session does with one request after the other, for callers that have the request in memory:
+/// tests, and fuzzing.
+///
+/// ```
+/// use creamery_fuse::{Agreement, Operations, Responder, protocol::InitFlags};
+/// struct Nothing;
+/// impl Operations for Nothing {}
+/// let agreement = Agreement { minor: 45, flags: InitFlags::empty(), max_write: 4096 };
+/// let mut responder = Responder::new(std::sync::Arc::new(Nothing), agreement);
+/// assert_eq!(responder.answer(b"too short for a header"), None);
+/// ```
+pub struct Responder {
+    server: Server,
+    payload: Vec<u8>,
+}
+
+impl Responder {
+    /// Answers with `operations` what was agreed on.
+    #[must_use]
+    pub fn new(operations: Arc<dyn Operations>, agreement: Agreement) -> Self {
+        let payload = vec![0; usize::try_from(agreement.max_write).expect("32 bits fit")];
+        Self { server: Server::new(operations, agreement, 1), payload }
+    }
+
+    /// The message that goes back to the kernel, or nothing where it waits for none. What is no request at all gets no
+    /// answer either: a session ends there.
+    pub fn answer(&mut self, request: &[u8]) -> Option<Vec<u8>> {
+        let (header, body) = wire::InHeader::read_from_prefix(request).ok()?;
+        let answer = match usize::try_from(header.len) {
+            Ok(len) if len == request.len() => self.server.handle(0, &header, body, &[], &mut self.payload),
+            _ => refuse(header.opcode, Errno::EIO),
+        };
+        let (error, fixed, payload) = match &answer {
+            Answer::None => return None,
+            Answer::Error(errno) => (-errno.get(), &Fixed::EMPTY, &[][..]),
+            Answer::Reply(fixed, len) => (0, fixed, &self.payload[..*len]),
+        };
+        let len = size_of::<wire::OutHeader>() + fixed.as_bytes().len() + payload.len();
+        let len = u32::try_from(len).expect("a reply is smaller than its buffer and a structure");
+        let head = wire::OutHeader { len, error, unique: header.unique };
+        Some([head.as_bytes(), fixed.as_bytes(), payload].concat())
+    }
+}

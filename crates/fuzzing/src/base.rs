@@ -1,0 +1,204 @@
+//! The filesystems that damage is done to: small, made by ourselves, the same in every process.
+
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+
+use creamery::Profile;
+use creamery_base::{Generation, InodeId, Logical, TreeId, Wait};
+use creamery_device::BlockDevice;
+use creamery_format::{
+    BlockRef, Expected, Key, KeyType, RawRootItem, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock,
+};
+use creamery_fs::{DeviceNumber, Filesystem, NewInode, NewKind, SetAttributes, XattrMode};
+use creamery_sim::{Image, MadeBy, SimDevice, fresh_image, open};
+use creamery_volume::{Chunk, Mode, Volume};
+
+/// Small nodes make trees of several levels from few files.
+pub(crate) const NODE: usize = 4096;
+
+/// A tree block of a base image.
+#[derive(Clone)]
+pub(crate) struct Block {
+    /// Where its copies lie on the device.
+    pub(crate) copies: Vec<u64>,
+    pub(crate) logical: Logical,
+    /// The block that points to it, as a position in [`Base::blocks`].
+    pub(crate) parent: Option<usize>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A filesystem, and where its tree blocks lie.
+pub(crate) struct Base {
+    pub(crate) image: Image,
+    /// Parents before their children.
+    pub(crate) blocks: Vec<Block>,
+    /// Superblock copies: where, and the first one's bytes.
+    pub(crate) superblocks: Vec<u64>,
+    pub(crate) superblock: Vec<u8>,
+}
+
+/// Base images, made on first use.
+pub(crate) fn base(number: usize) -> &'static Base {
+    static BASES: [OnceLock<Base>; 2] = [OnceLock::new(), OnceLock::new()];
+    let number = number % BASES.len();
+    BASES[number].get_or_init(|| {
+        let metadata = if number == 0 { Profile::Single } else { Profile::Dup };
+        Base::new(&MadeBy { node_size: NODE as u32, metadata, ..MadeBy::default() })
+    })
+}
+
+impl Base {
+    fn new(how: &MadeBy) -> Self {
+        let device = Arc::new(SimDevice::new(fresh_image(how).expect("mkfs of a device that never fails")));
+        fill(&device).expect("a filesystem of our own takes files");
+        let mut image = device.image();
+        image.freeze();
+        let superblocks: Vec<u64> =
+            SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + (SUPERBLOCK_LEN as u64) <= image.len()).collect();
+        let mut superblock = vec![0; SUPERBLOCK_LEN];
+        image.read(SUPERBLOCK_OFFSETS[0], &mut superblock);
+        let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
+        let blocks = Blocks::of(device).expect("our own trees can be walked");
+        Self { image, blocks, superblocks, superblock }
+    }
+
+    /// A device with the image as it was made.
+    pub(crate) fn device(&self) -> Arc<SimDevice> {
+        Arc::new(SimDevice::new(self.image.clone()))
+    }
+}
+
+/// Bytes that compress, and that compressed data is made from.
+pub(crate) fn plain(len: usize) -> Vec<u8> {
+    b"the cream rises, ".iter().copied().cycle().take(len).collect()
+}
+
+fn put(fs: &Filesystem, dir: InodeId, name: &str, content: &[u8]) -> creamery_base::Result<InodeId> {
+    let id = fs.create(dir, name.as_bytes(), &NewInode::file(0o644))?.id;
+    let file = fs.open_file(id)?;
+    let mut done = 0;
+    while done < content.len() {
+        done += fs.write_at(&file, done as u64, &content[done..])?;
+    }
+    fs.close(file);
+    Ok(id)
+}
+
+/// One of everything.
+fn fill(device: &Arc<SimDevice>) -> creamery_base::Result<()> {
+    let fs = open(device)?;
+    let root = fs.root(fs.default_subvolume())?;
+    let directory = NewInode::directory(0o755);
+    let mut deep = root;
+    for level in 0..6 {
+        deep = fs.create(deep, format!("level{level}").as_bytes(), &directory)?.id;
+        put(&fs, deep, "inline", &plain(40 + level))?;
+    }
+    let many = fs.create(root, b"many", &directory)?.id;
+    for number in 0..60_usize {
+        put(&fs, many, &format!("file-{number:03}"), &plain(number * number * 3))?;
+    }
+    let large = put(&fs, root, "large", &plain(300_000))?;
+    let (zlib, zstd, lzo) = crate::codec::packed(&plain(16_384));
+    for (name, packed) in [("zlib", zlib), ("zstd", zstd), ("lzo", lzo)] {
+        // Becomes compressed data as soon as somebody writes that it is.
+        put(&fs, root, name, &[packed, vec![0; 4096]].concat()[..4096])?;
+    }
+    let sparse = put(&fs, root, "sparse", &plain(5000))?;
+    fs.set_attributes(sparse, &SetAttributes { size: Some(1 << 30), ..SetAttributes::default() })?;
+    for number in 0..5 {
+        fs.link(large, many, format!("link-{number}").as_bytes())?;
+    }
+    let special = [
+        ("symlink", NewKind::Symlink(b"level0/level1/inline")),
+        ("circle", NewKind::Symlink(b"circle")),
+        ("fifo", NewKind::Fifo),
+        ("socket", NewKind::Socket),
+        ("device", NewKind::CharDevice(DeviceNumber { major: 1, minor: 3 })),
+    ];
+    for (name, kind) in special {
+        fs.create(root, name.as_bytes(), &NewInode { kind, ..NewInode::file(0o777) })?;
+    }
+    for number in 0..4 {
+        let name = format!("user.name{number}");
+        fs.set_xattr(large, name.as_bytes(), &plain(30 * number), XattrMode::Any)?;
+    }
+    let home = fs.create_subvolume(root, b"home", &directory)?;
+    put(&fs, home, "letter", &plain(9000))?;
+    fs.sync()?;
+    for number in (0..60).step_by(7) {
+        fs.unlink(many, format!("file-{number:03}").as_bytes())?;
+    }
+    fs.sync()?;
+    fs.engine().volume().close()
+}
+
+/// Finds all tree blocks.
+struct Blocks {
+    volume: Volume,
+    superblock: Superblock,
+    seen: HashSet<Logical>,
+    found: Vec<Block>,
+    roots: Vec<(TreeId, RawRootItem)>,
+}
+
+impl Blocks {
+    fn of(device: Arc<dyn BlockDevice>) -> creamery_base::Result<Vec<Block>> {
+        let volume = Volume::open(vec![device], Mode::ReadOnly)?;
+        let superblock = volume.superblock();
+        let (found, roots) = (Vec::new(), Vec::new());
+        let mut blocks = Self { volume, superblock, seen: HashSet::new(), found, roots };
+        let superblock = blocks.superblock.clone();
+        blocks.tree(TreeId::CHUNK, superblock.chunk_root())?;
+        let (root, level) = superblock.root();
+        blocks.tree(TreeId::ROOT, (root, level, superblock.generation()))?;
+        while let Some((tree, item)) = blocks.roots.pop() {
+            blocks.tree(tree, (item.root(), item.level, item.root_generation()))?;
+        }
+        Ok(blocks.found)
+    }
+
+    fn tree(&mut self, tree: TreeId, root: (Logical, u8, Generation)) -> creamery_base::Result<()> {
+        let mut waiting = vec![(root, None)];
+        while let Some(((logical, level, generation), parent)) = waiting.pop() {
+            if !self.seen.insert(logical) {
+                continue;
+            }
+            let want = Expected {
+                logical,
+                level: Some(level),
+                generation: Some(generation),
+                owner: Some(tree),
+                first_key: None,
+                fsid: self.superblock.metadata_uuid(),
+                checksum: self.superblock.checksum_type(),
+            };
+            let bytes = self.volume.read_tree_block(logical, &want, Wait::Yes)?.to_vec();
+            let copies = self.volume.map(logical, bytes.len() as u64)?;
+            let copies = copies.mirrors().iter().map(|mirror| mirror[0].at.offset).collect();
+            let block = BlockRef::new(&bytes);
+            let here = Some(self.found.len());
+            for slot in 0..block.count() {
+                if block.is_leaf() {
+                    self.item(block.key(slot), block.data(slot))?;
+                } else {
+                    let (child, generation) = block.child(slot);
+                    waiting.push(((child, level - 1, generation), here));
+                }
+            }
+            self.found.push(Block { copies, logical, parent, bytes });
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, key: Key, data: &[u8]) -> creamery_base::Result<()> {
+        if key.kind == KeyType::CHUNK_ITEM {
+            let chunk = Chunk::from_item(Logical::new(key.offset), data, self.superblock.sector_size())?;
+            self.volume.push_chunk(chunk)?;
+        } else if key.kind == KeyType::ROOT_ITEM {
+            let item = RawRootItem::from_item(data).expect("root items of our own");
+            self.roots.push((TreeId::from(key.objectid), item));
+        }
+        Ok(())
+    }
+}

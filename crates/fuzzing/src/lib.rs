@@ -1,0 +1,55 @@
+//! The bodies of the fuzz targets: what is done with the bytes that a fuzzer makes up.
+//!
+//! libFuzzer calls them through the thin programs in `fuzz/`, and `tests/replay.rs` calls them with every file of the
+//! corpora and every past crasher, in a plain build. `docs/fuzzing.md` says how to run both.
+//!
+//! | target | takes | holds |
+//! |---|---|---|
+//! | [`image_bytes`] | bytes written over an image | readers never panic, and change nothing |
+//! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | the same, past the checksums; and writing |
+//! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
+//! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
+//! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
+//! | [`fuse_request`] | requests of `/dev/fuse` | every request gets its answer, and `check` finds nothing |
+//!
+//! # Invariants
+//! - FUZZ-1: a target is a function of its bytes: clock and randomness stand still, nothing is kept from one call to
+//!   the next but what never changes.
+//! - FUZZ-2: a target never returns an error. What the engine says of damage is an answer; a wrong answer, and damage
+//!   of the engine's own making, are panics.
+
+mod base;
+mod codec;
+mod fuse_request;
+mod image_bytes;
+mod image_fields;
+mod input;
+mod operations;
+mod readers;
+mod tree_block;
+
+pub use codec::codec;
+pub use fuse_request::fuse_request;
+pub use image_bytes::image_bytes;
+pub use image_fields::image_fields;
+pub use operations::operations;
+pub use tree_block::tree_block;
+
+/// A target: its name, which is that of the program in `fuzz/`, and its body.
+///
+/// ```
+/// let (name, body): creamery_fuzzing::Target = creamery_fuzzing::TARGETS[0];
+/// body(b"anything");
+/// # assert!(!name.is_empty());
+/// ```
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 6] = [
+    ("image_bytes", image_bytes),
+    ("image_fields", image_fields),
+    ("operations", operations),
+    ("codec", codec),
+    ("tree_block", tree_block),
+    ("fuse_request", fuse_request),
+];

@@ -1,0 +1,187 @@
+//! What is done with an image that may be damaged: all readers, and a writer.
+
+use std::io::{Error, ErrorKind, Result, Write};
+use std::sync::Arc;
+
+use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
+use creamery::{Filesystem, FixedEnv, Image, Timespec, WalkEntry};
+use creamery_check::{CheckOptions, NoProgress, Report, check};
+use creamery_device::BlockDevice;
+use creamery_sim::SimDevice;
+use creamery_volume::{Mode, Volume};
+
+/// Entries of a walk that are looked at.
+const ENTRIES_MAX: usize = 500;
+/// Bytes of a file that are read at each place.
+const READ_MAX: usize = 160 << 10;
+/// Bytes of a dump that are made.
+const DUMP_MAX: usize = 4 << 20;
+
+/// Takes so much, then the medium is full.
+struct Limited(usize);
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(Error::from(ErrorKind::StorageFull))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn dyn_device(device: &Arc<SimDevice>) -> Arc<dyn BlockDevice> {
+    Arc::<SimDevice>::clone(device)
+}
+
+/// Lets every reader at the image, and holds them to changing nothing.
+pub(crate) fn read_everything(device: &Arc<SimDevice>) {
+    let before = device.image().hash();
+    let mut out = Limited(DUMP_MAX);
+    let what = SuperDump { full: true, all: true };
+    // Errors are answers here: what counts is that each call ends, and ends without a panic.
+    let _ = dump_super_of(device.as_ref(), "image", what, &mut out);
+    let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Everything, &mut out);
+    let _ = checked(device);
+    if let Ok(fs) = Image::options().open_device(dyn_device(device)) {
+        look(&fs);
+    }
+    assert_eq!(device.image().hash(), before, "a reader has changed the image");
+}
+
+/// What `check --check-data-csum` says.
+pub(crate) fn checked(device: &Arc<SimDevice>) -> creamery_base::Result<Report> {
+    let volume = Volume::open(vec![dyn_device(device)], Mode::ReadOnly)?;
+    let options =
+        CheckOptions { check_data_csum: true, threads: 1, memory_limit: 16 << 20, findings_limit: 100 };
+    check(&volume, &options, &NoProgress)
+}
+
+/// Panics unless it finds nothing.
+pub(crate) fn assert_clean(device: &Arc<SimDevice>) {
+    let report = checked(device).expect("what we wrote can be opened");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}
+
+/// Walks the files and reads of each what there is.
+fn look(fs: &Filesystem) {
+    let _ = (fs.notes(), fs.label(), fs.usage());
+    for path in ["/level0/level1/level2/inline", "/circle", "/many/file-001/none", "/symlink"] {
+        let _ = fs.read_dir(path).map(|entries| entries.take(ENTRIES_MAX).count());
+        let _ = fs.metadata(path);
+    }
+    let Ok(walk) = fs.walk("/") else { return };
+    let mut errors = 0;
+    for entry in walk.take(ENTRIES_MAX) {
+        match entry {
+            Ok(entry) => look_at(fs, &entry),
+            Err(_) if errors < 20 => errors += 1,
+            Err(_) => break,
+        }
+    }
+}
+
+fn look_at(fs: &Filesystem, entry: &WalkEntry) {
+    let Ok(meta) = entry.metadata() else { return };
+    let path = entry.path();
+    for name in fs.xattrs(path).unwrap_or_default().iter().take(20) {
+        let _ = fs.xattr(path, name);
+    }
+    let _ = fs.read_link(path);
+    if !meta.is_file() {
+        return;
+    }
+    let Ok(file) = fs.open(path) else { return };
+    let mut buffer = vec![0; READ_MAX];
+    for at in [0, READ_MAX as u64, meta.len() / 2, meta.len().saturating_sub(4097)] {
+        if let Ok(read) = file.read_at(&mut buffer, at) {
+            assert!(read <= buffer.len(), "more was read than there is room for");
+        }
+    }
+}
+
+/// Opens for writing, works on what is there, and commits. Whatever the image holds, that must not panic.
+pub(crate) fn write_something(device: &Arc<SimDevice>) {
+    let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
+    let Ok(fs) = Image::options().write(true).env(env).open_device(dyn_device(device)) else { return };
+    let content = crate::base::plain(20_000);
+    let _ = fs.create_dir_all("/new/directory");
+    let _ = fs.write("/new/file", &content);
+    let _ = fs.write("/new/small", "small");
+    let _ = fs.write("/large", &content);
+    let _ = fs.symlink("file", "/new/link");
+    let _ = fs.hard_link("/many/file-001", "/new/hard");
+    let _ = fs.rename("/many/file-002", "/many/file-003");
+    let _ = fs.rename("/level0", "/new/level");
+    let _ = fs.remove_file("/many/file-004");
+    let _ = fs.remove_file("/sparse");
+    let _ = fs.set_xattr("/many", "user.new", &content[..100]);
+    let _ = fs.sync();
+    let _ = fs.remove_file("/large");
+    let _ = fs.remove_dir_all("/many");
+    let _ = fs.write("/home/letter", &content);
+    let _ = fs.close();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::base;
+    use creamery_codec::ChecksumType;
+    use creamery_format::{BlockMut, BlockRef, DirEntries, KeyType, seal};
+
+    /// The base image with the entries called `name` of one directory pointing to inode `to`.
+    fn redirected(name: &[u8], to: u64) -> Arc<SimDevice> {
+        let base = base(0);
+        let mut image = base.image.clone();
+        let mut changed = 0;
+        for block in &base.blocks {
+            let mut bytes = block.bytes.clone();
+            let found = BlockRef::new(&bytes);
+            let is_entry = |slot: &usize| {
+                let kind = found.key(*slot).kind;
+                let entry = DirEntries::new(found.data(*slot)).next();
+                (kind == KeyType::DIR_ITEM || kind == KeyType::DIR_INDEX)
+                    && entry.is_some_and(|entry| entry.is_ok_and(|entry| entry.name == name))
+            };
+            let slots = if found.is_leaf() { 0..found.count() } else { 0..0 };
+            let slots: Vec<usize> = slots.filter(is_entry).collect();
+            changed += slots.len();
+            for slot in slots {
+                BlockMut::new(&mut bytes).data_mut(slot)[..8].copy_from_slice(&to.to_le_bytes());
+            }
+            seal(&mut bytes, ChecksumType::Crc32c);
+            block.copies.iter().for_each(|&at| image.write(at, &bytes));
+        }
+        assert_eq!(changed, 2, "one entry by name and one by number");
+        Arc::new(SimDevice::new(image))
+    }
+
+    /// How many entries a walk finds, and its errors.
+    fn walked(device: &Arc<SimDevice>) -> (usize, Vec<String>) {
+        let fs = Image::options().open_device(dyn_device(device)).expect("only an entry is damaged");
+        let (mut found, mut errors) = (0, Vec::new());
+        for entry in fs.walk("/").expect("the root is whole").take(10_000) {
+            match entry {
+                Ok(_) => found += 1,
+                Err(error) => errors.push(error.to_string()),
+            }
+        }
+        (found, errors)
+    }
+
+    #[test]
+    fn a_walk_through_directories_in_a_circle_ends() {
+        let (whole, errors) = walked(&base(0).device());
+        assert_eq!(errors, [""; 0]);
+        let fs = Image::options().open_device(dyn_device(&base(0).device())).expect("nothing is damaged");
+        let inode = |path: &str| fs.metadata(path).expect("it is there").ino();
+        for to in [inode("/"), inode("/level0"), inode("/level0/level1"), inode("/many")] {
+            let (found, errors) = walked(&redirected(b"level2", to));
+            assert!(found < whole, "{found} of {whole} entries, to {to}");
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert!(errors[0].contains("level2") && errors[0].contains("elsewhere"), "{errors:?}");
+        }
+    }
+}
