@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::fs::{self, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at};
@@ -98,8 +98,11 @@ impl OpenOptions {
         if (self.truncate || self.create || self.create_new) && !writes {
             return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
         }
-        let id = if self.create_new { self.make(fs, path)? } else { self.find_or_make(fs, path)? };
+        let (id, made) = if self.create_new { self.make(fs, path)? } else { self.find_or_make(fs, path)? };
         let open = || -> Result<Arc<OpenFile>> {
+            if made {
+                return fs.fs.open_file(id);
+            }
             match fs.fs.stat(id, Wait::Yes)?.kind {
                 fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
                 kind if crate::metadata::file_type(kind).is_file() => {}
@@ -122,18 +125,32 @@ impl OpenOptions {
         })
     }
 
-    fn find_or_make(&self, fs: &Filesystem, path: &Path) -> Result<creamery_base::InodeId> {
-        match fs.resolve(path, Last::Follow) {
-            // A link that leads nowhere has the name: nothing is made in its place.
-            Err(error) if error.kind() == ErrorKind::NotFound && self.create => self.make(fs, path),
-            outcome => outcome,
+    /// The file, and whether it is a new one.
+    fn find_or_make(&self, fs: &Filesystem, path: &Path) -> Result<(InodeId, bool)> {
+        // Most files that may be made are made: one look-up of the directory serves both.
+        if self.create
+            && let Ok((dir, name)) = fs.resolve_parent(path)
+            && let Err(error) = fs.fs.lookup(dir, name, Wait::Yes)
+            && error.kind() == ErrorKind::NotFound
+        {
+            match self.make_in(fs, path, dir, name) {
+                // Somebody else was faster.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => return made,
+            }
         }
+        // A link that leads nowhere has the name: nothing is made in its place.
+        fs.resolve(path, Last::Follow).map(|id| (id, false))
     }
 
-    fn make(&self, fs: &Filesystem, path: &Path) -> Result<creamery_base::InodeId> {
+    fn make(&self, fs: &Filesystem, path: &Path) -> Result<(InodeId, bool)> {
         let (dir, name) = fs.resolve_parent(path)?;
+        self.make_in(fs, path, dir, name)
+    }
+
+    fn make_in(&self, fs: &Filesystem, path: &Path, dir: InodeId, name: &[u8]) -> Result<(InodeId, bool)> {
         let new = NewInode::file(self.mode & 0o7777);
-        fs.fs.create(dir, name, &new).map(|made| made.id).map_err(at(path))
+        fs.fs.create(dir, name, &new).map(|made| (made.id, true)).map_err(at(path))
     }
 }
 

@@ -26,6 +26,7 @@ mod dir_item;
 mod directory;
 mod filesystem;
 mod guards;
+mod ino_allocator;
 mod inode;
 mod inode_ref;
 mod inode_table;

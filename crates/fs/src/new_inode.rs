@@ -1,6 +1,6 @@
 //! What a new inode is made from, and its items.
 //!
-//! All items of a new inode stand side by side at the end of the tree, since its number is the highest so far:
+//! All items of a new inode stand side by side, since its number is new:
 //! INODE_ITEM, INODE_REF, XATTR_ITEMs in the order of their hashes, and the EXTENT_DATA of a symbolic link. They
 //! are inserted together, with one search.
 

@@ -30,6 +30,7 @@ use zerocopy::IntoBytes;
 use crate::dir_item;
 use crate::directory::Target;
 use crate::filesystem::Filesystem;
+use crate::ino_allocator::InoAllocator;
 use crate::inode::FileType;
 use crate::inode_ref::Extrefs;
 use crate::keys;
@@ -38,7 +39,7 @@ use crate::operation::finish;
 /// A subvolume in use.
 pub(crate) struct Subvolume {
     pub(crate) tree: Arc<Tree>,
-    next_ino: AtomicU64,
+    numbers: InoAllocator,
     read_only: AtomicBool,
     rename: Mutex<()>,
 }
@@ -82,10 +83,10 @@ impl Subvolumes {
 
 impl Subvolume {
     /// A subvolume whose highest inode number in use is `last_ino`.
-    pub(crate) const fn new(tree: Arc<Tree>, last_ino: ObjectId, read_only: bool) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, last_ino: ObjectId, read_only: bool) -> Self {
         Self {
             tree,
-            next_ino: AtomicU64::new(last_ino.get() + 1),
+            numbers: InoAllocator::behind(last_ino),
             read_only: AtomicBool::new(read_only),
             rename: Mutex::new(()),
         }
@@ -105,13 +106,10 @@ impl Subvolume {
 
     /// A number for a new inode.
     pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
-        let ino = ObjectId::new(self.next_ino.fetch_add(1, Ordering::Relaxed));
-        if ino > ObjectId::LAST_FREE {
-            self.next_ino.store(ObjectId::LAST_FREE.get() + 1, Ordering::Relaxed);
+        self.numbers.allocate().ok_or_else(|| {
             let text = format!("inode numbers of subvolume {} are used up", self.tree.id());
-            return Err(Error::new(ErrorKind::NoSpace, text));
-        }
-        Ok(ino)
+            Error::new(ErrorKind::NoSpace, text)
+        })
     }
 }
 

@@ -16,6 +16,8 @@
 //!   not free space leaves room for one that does.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
+use std::sync::atomic::Ordering;
+
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Incompat;
@@ -76,7 +78,7 @@ pub(crate) struct Promise<'e> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        *self.engine.space.promised.lock() -= self.bytes;
+        self.engine.space.promised.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
@@ -100,7 +102,9 @@ impl Engine {
             return u64::MAX;
         }
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let taken = *self.space.promised.lock() + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
+        let taken = self.space.promised.load(Ordering::Acquire)
+            + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT)
+            + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
@@ -127,13 +131,12 @@ impl Engine {
     fn try_promise(&self, need: u64, freeing: bool) -> Option<Promise<'_>> {
         let node = u64::from(self.node_size());
         let left = if freeing { 0 } else { FREEING_UNITS * BLOCKS_PER_UNIT * node };
-        let available = self.space.available(SpaceKind::Metadata);
-        let mut promised = self.space.promised.lock();
-        let handles = *promised + need + left;
-        if handles + self.commit_need(handles / node) > available {
-            return None;
-        }
-        *promised += need;
-        Some(Promise { engine: self, bytes: need })
+        // What is promised is counted before what is available is looked at: of a handle that ends between, blocks are counted
+        // twice, never not at all. Two that come for the last room at once may both be refused, and try again.
+        let before = self.space.promised.fetch_add(need, Ordering::AcqRel);
+        let promise = Promise { engine: self, bytes: need };
+        let handles = before + need + left;
+        let wanted = handles + self.commit_need(handles / node);
+        (self.space.available_up_to(SpaceKind::Metadata, wanted) >= wanted).then_some(promise)
     }
 }

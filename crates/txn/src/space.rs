@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
 use parking_lot::RwLock;
@@ -51,7 +50,7 @@ impl std::fmt::Display for SpaceKind {
 pub(crate) struct Space {
     groups: RwLock<BTreeMap<Logical, Arc<BlockGroup>>>,
     /// Metadata bytes promised to open handles.
-    pub(crate) promised: RankedMutex<u64, { rank::SPACE }>,
+    pub(crate) promised: AtomicU64,
     bytes_used: AtomicU64,
 }
 
@@ -59,7 +58,7 @@ impl Space {
     pub(crate) fn new(bytes_used: u64) -> Self {
         Self {
             groups: RwLock::new(BTreeMap::new()),
-            promised: RankedMutex::new(0),
+            promised: AtomicU64::new(0),
             bytes_used: AtomicU64::new(bytes_used),
         }
     }
@@ -92,7 +91,20 @@ impl Space {
 
     /// Bytes of this kind that can be handed out now.
     pub(crate) fn available(&self, kind: SpaceKind) -> u64 {
-        self.groups_of(kind).iter().map(|group| group.available()).sum()
+        self.available_up_to(kind, u64::MAX)
+    }
+
+    /// The same, counted no further than to `enough`: most of the time the first group with any room has it.
+    pub(crate) fn available_up_to(&self, kind: SpaceKind, enough: u64) -> u64 {
+        let groups = self.groups.read();
+        let mut available = 0;
+        for group in groups.values().filter(|group| group.flags.contains(kind.flag())) {
+            available += group.available();
+            if available >= enough {
+                break;
+            }
+        }
+        available
     }
 
     /// Hands out one tree block of `len` bytes, first the group that took the last one.

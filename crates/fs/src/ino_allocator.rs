@@ -1,0 +1,86 @@
+//! Numbers for new inodes.
+//!
+//! Neighbouring numbers are neighbouring items: threads that took numbers in turn would all insert into the last leaf of the
+//! tree, one after the other. So each thread takes runs of numbers, and what several threads make at once lies in leaves
+//! of their own. One thread alone gets one number after the other. What is left of runs when the filesystem is closed
+//! is not lost: the next opening goes on behind the highest number in use.
+//!
+//! # Invariants
+//! - INO-1: no number is given twice.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use creamery_base::ObjectId;
+use parking_lot::Mutex;
+
+/// Numbers of a run: its inodes fill a few leaves.
+const RUN_LEN: u64 = 256;
+/// Runs open at once; more threads than that share.
+const RUNS: usize = 16;
+
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// The numbers of one subvolume.
+pub(crate) struct InoAllocator {
+    /// Where the next run begins.
+    next: AtomicU64,
+    runs: [Mutex<Range<u64>>; RUNS],
+}
+
+impl InoAllocator {
+    /// Numbers behind `last`, the highest in use.
+    pub(crate) fn behind(last: ObjectId) -> Self {
+        Self { next: AtomicU64::new(last.get() + 1), runs: std::array::from_fn(|_| Mutex::new(0..0)) }
+    }
+
+    /// A number; none when they are used up.
+    pub(crate) fn allocate(&self) -> Option<ObjectId> {
+        let mut run = self.runs[THREAD.with(|thread| thread % RUNS)].lock();
+        if run.is_empty() {
+            let take = |next: u64| next.checked_add(RUN_LEN).filter(|_| next <= ObjectId::LAST_FREE.get());
+            let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+            *run = start..(start + RUN_LEN).min(ObjectId::LAST_FREE.get() + 1);
+        }
+        run.next().map(ObjectId::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn one_thread_gets_one_number_after_the_other() {
+        let numbers = InoAllocator::behind(ObjectId::new(300));
+        for wanted in 301..301 + 3 * RUN_LEN {
+            assert_eq!(numbers.allocate(), Some(ObjectId::new(wanted)));
+        }
+    }
+
+    #[test]
+    fn no_number_is_given_twice() {
+        let numbers = InoAllocator::behind(ObjectId::new(255));
+        let all: Vec<Vec<ObjectId>> = std::thread::scope(|scope| {
+            let take = || (0..1000).map(|_| numbers.allocate().expect("there are more")).collect();
+            let threads: Vec<_> = (0..20).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it only counts")).collect()
+        });
+        let different: HashSet<ObjectId> = all.iter().flatten().copied().collect();
+        assert_eq!(different.len(), 20_000);
+    }
+
+    #[test]
+    fn the_last_number_is_the_last() {
+        let numbers = InoAllocator::behind(ObjectId::new(ObjectId::LAST_FREE.get() - 2));
+        assert_eq!(numbers.allocate(), Some(ObjectId::new(ObjectId::LAST_FREE.get() - 1)));
+        assert_eq!(numbers.allocate(), Some(ObjectId::LAST_FREE));
+        assert_eq!((numbers.allocate(), numbers.allocate()), (None, None));
+    }
+}
