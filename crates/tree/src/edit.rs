@@ -105,7 +105,7 @@ impl Tree {
 
     /// Changes an item's key to one that keeps its place among its neighbours, and its data; false when there is
     /// no such item.
-    /// Errors: no space, device errors, damage.
+    /// Errors: the new key passes a neighbour, which is damage; no space, device errors, damage.
     pub fn rekey(
         &self,
         host: &dyn CowHost,
@@ -119,8 +119,16 @@ impl Tree {
         }
         let slot = path.slots[0];
         let block = path.block(0);
-        assert!(slot == 0 || block.key(slot - 1) < *new, "a new key passes the item before");
-        assert!(slot + 1 >= block.count() || *new < block.key(slot + 1), "a new key passes the item behind");
+        // Callers shorten a range from its front: the new key passes a neighbour only if ranges overlap on disk.
+        let before = slot.checked_sub(1).map(|slot| block.key(slot)).filter(|before| before >= new);
+        let behind = Some(slot + 1).filter(|&slot| slot < block.count()).map(|slot| block.key(slot));
+        if let Some(passed) = before.or(behind.filter(|behind| behind <= new)) {
+            let at = block.logical();
+            let message = format!(
+                "block {at}, slot {slot}: item {key} would become {new}, past {passed}: the two overlap"
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
         let mut leaf = path.block_mut(0);
         leaf.set_item_key(slot, new);
         edit(leaf.data_mut(slot));
