@@ -25,7 +25,6 @@ pub mod rank {
     /// Short locks start here: no I/O, no node lock under them.
     pub const SHARD: u8 = 60;
     /// Space counters and block groups.
-    pub const SPACE: u8 = 62;
     /// One block group's free space.
     pub const BLOCK_GROUP: u8 = 64;
     /// A shard of the delayed refs.

@@ -127,28 +127,20 @@ impl OpenOptions {
 
     /// The file, and whether it is a new one.
     fn find_or_make(&self, fs: &Filesystem, path: &Path) -> Result<(InodeId, bool)> {
-        // Most files that may be made are made: one look-up of the directory serves both.
-        if self.create
-            && let Ok((dir, name)) = fs.resolve_parent(path)
-            && let Err(error) = fs.fs.lookup(dir, name, Wait::Yes)
-            && error.kind() == ErrorKind::NotFound
-        {
-            match self.make_in(fs, path, dir, name) {
-                // Somebody else was faster.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                made => return made,
-            }
+        let find = || fs.resolve(path, Last::Follow).map(|id| (id, false));
+        if !self.create {
+            return find();
         }
-        // A link that leads nowhere has the name: nothing is made in its place.
-        fs.resolve(path, Last::Follow).map(|id| (id, false))
+        // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
+        // one that is there. A link that leads nowhere has the name: nothing is made in its place.
+        self.make(fs, path).or_else(|refused| match find() {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
+            found => found,
+        })
     }
 
     fn make(&self, fs: &Filesystem, path: &Path) -> Result<(InodeId, bool)> {
         let (dir, name) = fs.resolve_parent(path)?;
-        self.make_in(fs, path, dir, name)
-    }
-
-    fn make_in(&self, fs: &Filesystem, path: &Path, dir: InodeId, name: &[u8]) -> Result<(InodeId, bool)> {
         let new = NewInode::file(self.mode & 0o7777);
         fs.fs.create(dir, name, &new).map(|made| (made.id, true)).map_err(at(path))
     }

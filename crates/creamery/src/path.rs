@@ -1,6 +1,5 @@
 //! From paths to inodes. Symbolic links are followed inside the image: an absolute target begins at its root.
 
-use std::collections::VecDeque;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -19,12 +18,11 @@ pub(crate) enum Last {
 }
 
 /// Puts the path in front of a message.
-pub(crate) fn at(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
-    let path = path.to_owned();
+pub(crate) fn at(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
     move |error| error.context(path.display())
 }
 
-fn names(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
@@ -49,39 +47,61 @@ pub(crate) fn resolve(fs: &fs::Filesystem, root: InodeId, path: &Path, last: Las
 }
 
 fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
-    let mut trail = Trail(vec![root]);
-    // "x/" means what x leads to, and that has to be a directory.
-    let slash = path.ends_with(b"/");
-    let mut rest: VecDeque<Vec<u8>> = names(path).map(<[u8]>::to_vec).collect();
-    let mut links = 0;
-    while let Some(name) = rest.pop_front() {
-        if name == b".." {
-            trail.up();
-            continue;
+    let mut walk = PathWalk { fs, trail: Trail(vec![root]), links: 0 };
+    walk.go(path, last)?;
+    Ok(walk.trail.here())
+}
+
+/// A walk along a path, and along the targets of the links on it.
+struct PathWalk<'f> {
+    fs: &'f fs::Filesystem,
+    trail: Trail,
+    links: u32,
+}
+
+impl PathWalk<'_> {
+    /// Goes from where it is along `path`. Each link on the way is one level of recursion, so there are at most
+    /// [`SYMLINKS_MAX`].
+    fn go(&mut self, path: &[u8], last: Last) -> Result<()> {
+        if path.starts_with(b"/") {
+            self.trail.0.truncate(1);
         }
-        let id = fs.lookup(trail.here(), &name, Wait::Yes)?;
-        let kind = fs.stat(id, Wait::Yes)?.kind;
-        let follow = !rest.is_empty() || last == Last::Follow || slash;
-        if kind == fs::FileType::Symlink && follow {
-            links += 1;
-            if links > SYMLINKS_MAX {
-                return Err(ErrorKind::TooManySymlinks.into());
+        // "x/" means what x leads to, and that has to be a directory.
+        let slash = path.ends_with(b"/");
+        let mut names = names(path).peekable();
+        while let Some(name) = names.next() {
+            if name == b".." {
+                self.trail.up();
+                continue;
             }
-            let target = fs.read_link(id)?;
-            if target.starts_with(b"/") {
-                trail.0.truncate(1);
+            let id = self.fs.lookup(self.trail.here(), name, Wait::Yes)?;
+            let mut kind = self.kind(id)?;
+            let goes_on = slash || names.peek().is_some();
+            if kind == fs::FileType::Symlink && (goes_on || last == Last::Follow) {
+                self.follow(id)?;
+                kind = self.kind(self.trail.here())?;
+            } else {
+                self.trail.0.push(id);
             }
-            for name in names(&target).rev() {
-                rest.push_front(name.to_vec());
+            if goes_on && kind != fs::FileType::Directory {
+                return Err(ErrorKind::NotADirectory.into());
             }
-            continue;
         }
-        if kind != fs::FileType::Directory && (!rest.is_empty() || slash) {
-            return Err(ErrorKind::NotADirectory.into());
-        }
-        trail.0.push(id);
+        Ok(())
     }
-    Ok(trail.here())
+
+    fn follow(&mut self, link: InodeId) -> Result<()> {
+        self.links += 1;
+        if self.links > SYMLINKS_MAX {
+            return Err(ErrorKind::TooManySymlinks.into());
+        }
+        let target = self.fs.read_link(link)?;
+        self.go(&target, Last::Follow)
+    }
+
+    fn kind(&self, id: InodeId) -> Result<fs::FileType> {
+        Ok(self.fs.stat(id, Wait::Yes)?.kind)
+    }
 }
 
 /// The directory that `path` lies in, and its name there, for making, moving and removing names.
