@@ -24,7 +24,6 @@ pub mod rank {
     pub const REPAIR: u8 = 50;
     /// Short locks start here: no I/O, no node lock under them.
     pub const SHARD: u8 = 60;
-    /// Space counters and block groups.
     /// One block group's free space.
     pub const BLOCK_GROUP: u8 = 64;
     /// A shard of the delayed refs.
