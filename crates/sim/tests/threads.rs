@@ -1,7 +1,7 @@
 //! Threads on one filesystem: each on its own directories, and all on the same ones.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
 use creamery_base::{InodeId, Wait};
@@ -34,6 +34,8 @@ fn threads_on_directories_of_their_own_agree_with_a_fresh_seed() {
 
 const SHARERS: usize = 3;
 const CALLS: usize = 6;
+/// How long a thread waits for the others to begin their calls.
+const YIELDS_MAX: usize = 10_000;
 const ROUNDS: u64 = 400;
 const DIRS: u64 = 2;
 const NAMES: u64 = 3;
@@ -44,6 +46,8 @@ struct Sharer<'a> {
     dirs: &'a [InodeId],
     random: Random,
     clock: &'a AtomicU64,
+    /// Calls that have begun.
+    begun: &'a AtomicUsize,
     seen: Option<InodeId>,
 }
 
@@ -90,11 +94,24 @@ impl Sharer<'_> {
         told.map_err(|error| error.kind())
     }
 
+    /// Waits until so many calls of all threads have begun, so that they overlap however few processors there are. Not for
+    /// ever: a thread that panics does not come.
+    fn meet(&self, begun: usize) {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        for _ in 0..YIELDS_MAX {
+            if self.begun.load(Ordering::SeqCst) >= begun {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
     fn work(mut self, thread: usize) -> Vec<Call> {
         let mut calls = Vec::new();
-        for _ in 0..CALLS {
+        for number in 1..=CALLS {
             let ask = self.next();
             let begun = self.clock.fetch_add(1, Ordering::SeqCst);
+            self.meet(number * SHARERS);
             let told = self.run(&ask);
             let ended = self.clock.fetch_add(1, Ordering::SeqCst);
             self.seen = told.ok().flatten().or(self.seen);
@@ -113,13 +130,13 @@ fn round(fs: &Arc<Filesystem>, seed: u64, number: u64) -> Vec<Vec<Call>> {
             fs.create(root, &name, &NewInode::directory(0o755)).expect("a directory").id
         })
         .collect();
-    let (clock, begin) = (AtomicU64::new(0), Barrier::new(SHARERS));
+    let (clock, begun, begin) = (AtomicU64::new(0), AtomicUsize::new(0), Barrier::new(SHARERS));
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..SHARERS)
             .map(|thread| {
                 let random =
                     Random::new(seed.wrapping_add(number * SHARERS as u64).wrapping_add(thread as u64));
-                let sharer = Sharer { fs, dirs: &dirs, random, clock: &clock, seen: None };
+                let sharer = Sharer { fs, dirs: &dirs, random, clock: &clock, begun: &begun, seen: None };
                 let begin = &begin;
                 scope.spawn(move || {
                     begin.wait();
