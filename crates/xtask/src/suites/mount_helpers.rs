@@ -12,24 +12,29 @@ pub(super) const KIND: &str = "fuse.creamery";
 /// The one folder in which mount(8) and umount(8) look.
 const FOLDER: &str = "/sbin";
 
-/// Links that are there while this is.
+/// Links that are there while this is; what they take the place of comes back.
 pub(super) struct MountHelpers {
-    made: Vec<PathBuf>,
+    links: Vec<(PathBuf, Option<PathBuf>)>,
 }
 
 impl MountHelpers {
-    /// Makes the links. One that leads to the same program already is left alone, now and at the end.
+    /// Makes the links. A link of somebody else, such as an installed Creamery, is put aside; a file is not touched.
     pub(super) fn link() -> Result<Self> {
         let program = Program::find()?.path().canonicalize()?;
-        let mut helpers = Self { made: Vec::new() };
+        let mut helpers = Self { links: Vec::new() };
         for action in ["mount", "umount"] {
             let link = Path::new(FOLDER).join(format!("{action}.{KIND}"));
-            if std::fs::read_link(&link).is_ok_and(|target| target == program) {
-                continue;
+            let before = std::fs::read_link(&link).ok();
+            ensure!(
+                before.is_some() || !link.exists(),
+                "{} is a file: move it away for this run",
+                link.display()
+            );
+            if before.is_some() {
+                std::fs::remove_file(&link)?;
             }
-            ensure!(!link.exists(), "{} exists: move it away for this run", link.display());
             symlink(&program, &link).with_context(|| format!("linking {}", link.display()))?;
-            helpers.made.push(link);
+            helpers.links.push((link, before));
         }
         Ok(helpers)
     }
@@ -37,9 +42,12 @@ impl MountHelpers {
 
 impl Drop for MountHelpers {
     fn drop(&mut self) {
-        for link in &self.made {
+        for (link, before) in &self.links {
             // A link left behind leads to the program and does no harm.
             let _ = std::fs::remove_file(link);
+            if let Some(before) = before {
+                let _ = symlink(before, link);
+            }
         }
     }
 }
