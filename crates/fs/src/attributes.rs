@@ -7,6 +7,7 @@ use crate::acl::{self, Acl};
 use crate::data;
 use crate::filesystem::Filesystem;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
+use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
 use crate::xattr::{self, Change, XattrMode};
 
@@ -229,6 +230,16 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
     Ok(flags)
 }
 
+/// The mode without set-user-id, and without set-group-id where the group may execute; a directory keeps both.
+fn without_privileges(item: &InodeItem) -> u32 {
+    let taken = match item.mode & S_IXGRP {
+        _ if item.is_dir() => 0,
+        0 => S_ISUID,
+        _ => S_ISUID | S_ISGID,
+    };
+    item.mode & !taken
+}
+
 impl SetAttributes {
     /// Sets all four times.
     #[must_use]
@@ -255,11 +266,8 @@ impl SetAttributes {
         if let Some(mode) = self.mode {
             item.mode = item.mode & !MODE_BITS | mode & MODE_BITS;
         }
-        if self.kill_suid_sgid && !item.is_dir() {
-            item.mode &= !S_ISUID;
-            if item.mode & S_IXGRP != 0 {
-                item.mode &= !S_ISGID;
-            }
+        if self.kill_suid_sgid {
+            item.mode = without_privileges(&item);
         }
         item.uid = self.uid.unwrap_or(item.uid);
         item.gid = self.gid.unwrap_or(item.gid);
@@ -302,6 +310,18 @@ impl SetAttributes {
 }
 
 impl Filesystem {
+    /// Takes set-user-id and set-group-id away from a file that somebody without the privilege writes to. Tells whether
+    /// there was anything to take: most of the time there is not, and nothing is changed.
+    pub fn kill_privileges(&self, file: &OpenFile) -> Result<bool> {
+        let item = file.inode().read(Wait::Yes)?;
+        if without_privileges(&item) == item.mode {
+            return Ok(false);
+        }
+        drop(item);
+        self.set_attributes(file.id(), &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
+        Ok(true)
+    }
+
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
     pub fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<Attributes> {
         let inode = self.inode_to_change(id)?;

@@ -33,7 +33,7 @@ pub use fuse_request::fuse_request;
 pub use image_bytes::image_bytes;
 pub use image_fields::image_fields;
 pub use operations::operations;
-pub use tree_block::tree_block;
+pub use tree_block::{believing, tree_block, use_block};
 
 /// A target: its name, which is that of the program in `fuzz/`, and its body.
 ///

@@ -63,7 +63,9 @@ fn patch(bytes: &mut [u8], how: u8, input: &mut Input<'_>) {
 }
 
 /// What the block says about itself, so that only its contents are judged.
-fn believing(bytes: &[u8]) -> Expected {
+///
+/// Takes a whole block; panics on one shorter than a header.
+pub fn believing(bytes: &[u8]) -> Expected {
     let block = BlockRef::new(bytes);
     Expected {
         logical: block.logical(),
@@ -76,8 +78,8 @@ fn believing(bytes: &[u8]) -> Expected {
     }
 }
 
-/// Uses a block that passed as any reader may.
-fn use_block(block: BlockRef<'_>) {
+/// Uses a block that passed its check as any reader may; panics where what the check promised does not hold.
+pub fn use_block(block: BlockRef<'_>) {
     for slot in 0..block.count() {
         assert_eq!(block.search(&block.key(slot), 0), Ok(slot), "keys are in order");
         if !block.is_leaf() {

@@ -28,8 +28,6 @@ use crate::options::Owner;
 const VALID: Duration = Duration::from_secs(60);
 /// Type bits of a mode.
 const MODE_TYPE: u32 = 0o170_000;
-const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
 
 /// A filesystem as the kernel asks for it.
 ///
@@ -114,17 +112,6 @@ impl Adapter {
         let id = self.fs.lookup(dir, name, Wait::Yes)?;
         let inode = self.fs.inode(id, Wait::Yes)?;
         self.nodes.keep(inode);
-        Ok(())
-    }
-
-    /// A write by somebody without the privilege takes set-user-id and set-group-id away.
-    fn kill_privileges(&self, node: NodeId, file: &OpenFile) -> Result<()> {
-        if file.stat(Wait::Yes)?.mode & (S_ISUID | S_ISGID) == 0 {
-            return Ok(());
-        }
-        let set = SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() };
-        self.fs.set_attributes(file.id(), &set)?;
-        self.attributes_moved(node);
         Ok(())
     }
 
@@ -316,8 +303,8 @@ impl Operations for Adapter {
         data: &[u8],
     ) -> Result<usize> {
         let file = self.handles.get(write.handle)?;
-        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) {
-            self.kill_privileges(node, &file)?;
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && self.fs.kill_privileges(&file)? {
+            self.attributes_moved(node);
         }
         Ok(self.fs.write_at(&file, write.offset, data)?)
     }

@@ -57,6 +57,11 @@ fn set(bench: &Bench) -> Result<()> {
     let suid = fs.file(top, "suid")?;
     fs.set_attributes(suid, &SetAttributes { mode: Some(0o6755), ..Default::default() })?;
     ensure!(fs.set_attributes(suid, &killed)?.mode == 0o100_755);
+    fs.set_attributes(suid, &SetAttributes { mode: Some(0o6745), ..Default::default() })?;
+    let open = fs.open_file(suid)?;
+    ensure!(fs.kill_privileges(&open)? && !fs.kill_privileges(&open)?, "taken once");
+    ensure!(open.stat(Wait::Yes)?.mode == 0o102_745, "set-group-id without execute is no privilege");
+    drop(open);
     fs.with_kernel("ro", |dir| {
         let seen = std::fs::metadata(dir.join("file"))?;
         ensure!((seen.mode(), seen.uid(), seen.gid(), seen.size()) == (0o104_711, u32::MAX - 1, 7, 1 << 40));

@@ -1,13 +1,11 @@
 //! Real blocks with random damage and a right checksum: whatever they hold, checking, reading and printing them
 //! ends, and never panics.
 
-use creamery_base::{Generation, Logical, Uuid};
+use creamery_base::{Generation, Uuid};
 use creamery_codec::ChecksumType;
 use creamery_format::dump::{self, DumpContext};
-use creamery_format::{
-    BlockRef, DirEntries, Expected, ExtentItem, InodeExtrefs, InodeRefs, Key, SUPERBLOCK_LEN, Superblock,
-    check_item, seal, verify_block,
-};
+use creamery_format::{BlockRef, Expected, Key, SUPERBLOCK_LEN, Superblock, seal, verify_block};
+use creamery_fuzzing::{believing, use_block};
 
 const BLOCKS: &[u8] = include_bytes!("data/blocks.bin");
 const BLOCK: usize = 4096;
@@ -37,42 +35,6 @@ impl Random {
             let end = (at + [1, 1, 2, 4, 8][self.below(5)]).min(bytes.len());
             bytes[at..end].fill(value);
         }
-    }
-}
-
-/// What the block says about itself, so that only its contents are judged.
-fn believing(bytes: &[u8]) -> Expected {
-    let block = BlockRef::new(bytes);
-    Expected {
-        logical: block.logical(),
-        level: None,
-        generation: None,
-        owner: None,
-        first_key: None,
-        fsid: block.fsid(),
-        checksum: ChecksumType::Crc32c,
-    }
-}
-
-/// Uses a block that passed as any reader may.
-fn use_block(block: BlockRef<'_>) {
-    for slot in 0..block.count() {
-        assert_eq!(block.search(&block.key(slot), 0), Ok(slot), "keys are in order");
-        if !block.is_leaf() {
-            assert_ne!(block.child(slot).0, Logical::new(0), "children have addresses");
-            continue;
-        }
-        assert_eq!(check_item(block, slot), Ok(()), "items were checked");
-        let data = block.data(slot);
-        let entries =
-            DirEntries::new(data).count() + InodeRefs::new(data).count() + InodeExtrefs::new(data).count();
-        assert!(entries <= 3 * data.len(), "packed entries end");
-        if let Ok(item) = ExtentItem::parse(block.key(slot).kind, data) {
-            assert!(item.refs().count() <= data.len(), "packed references end");
-        }
-    }
-    if block.is_leaf() {
-        assert!(block.free_space() < block.node_size(), "items lie inside the leaf");
     }
 }
 
