@@ -18,7 +18,7 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 
 use crate::dir_item::{self, HEADER_LEN, Head};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{DelayedEntry, Inode, InodeItem};
 use crate::keys;
 use crate::name::Name;
 
@@ -130,7 +130,7 @@ pub(crate) fn add_index(
     name: Name<'_>,
     head: &Head,
 ) -> Result<()> {
-    dir.tree.insert(handle, &keys::dir_index(dir.id.ino, index), &dir_item::single(head, name))
+    dir.insert_entry_later(handle, DelayedEntry { index, item: dir_item::single(head, name) })
 }
 
 /// Removes both entries of `name`, which [`find`] found under the same guard.
@@ -166,6 +166,9 @@ pub(crate) fn remove_found(
 }
 
 fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
+    if dir.take_back_entry(index) {
+        return Ok(());
+    }
     let key = keys::dir_index(dir.id.ino, index);
     if dir.tree.remove(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
 }
@@ -178,13 +181,18 @@ pub(crate) fn redirect(
     index: u64,
     head: &Head,
 ) -> Result<()> {
-    for key in [keys::dir_item(dir.id.ino, name.bytes()), keys::dir_index(dir.id.ino, index)] {
-        let done = dir.tree.update(handle, &key, |item| head.redirect(item, name.bytes()))?;
-        if !done.transpose()?.unwrap_or(false) {
-            return Err(lost(dir.id, &key));
-        }
+    let edit = |item: &mut [u8]| head.redirect(item, name.bytes());
+    let in_tree = |key: Key| match dir.tree.update(handle, &key, edit)?.transpose()? {
+        Some(true) => Ok(()),
+        _ => Err(lost(dir.id, &key)),
+    };
+    in_tree(keys::dir_item(dir.id.ino, name.bytes()))?;
+    let key = keys::dir_index(dir.id.ino, index);
+    match dir.edit_delayed_entry(index, edit).transpose()? {
+        None => in_tree(key),
+        Some(true) => Ok(()),
+        Some(false) => Err(lost(dir.id, &key)),
     }
-    Ok(())
 }
 
 fn lost(dir: InodeId, key: &Key) -> Error {

@@ -1,8 +1,8 @@
 //! The commit: from a running transaction to a durable one.
 //!
 //! ```text
-//!   participants prepare            handles may still begin
 //!   close the gate                  all handles have ended, none begins
+//!     participants settle what they put off
 //!     settle: chunks, delayed refs, block groups, roots - until nothing changes any more
 //!     take the dirty blocks and the superblock; switch commit roots; next generation
 //!   open the gate                   the next transaction runs; it copies whatever it changes
@@ -37,7 +37,6 @@ use crate::delayed_refs::{ExtentKind, RefHead};
 use crate::engine::Engine;
 use crate::extent_tree::Outcome;
 use crate::handle::Handle;
-use crate::participant::Phase;
 
 /// More passes than trees can ripple into each other.
 const PASSES_MAX: usize = 64;
@@ -74,10 +73,8 @@ impl Engine {
     }
 
     fn commit_alone(&self) -> Result<()> {
-        self.participants.run(Phase::Prepare)?;
         let Some(closed) = self.close_transaction()? else { return Ok(()) };
-        self.write_out(closed)?;
-        self.participants.run(Phase::Committed)
+        self.write_out(closed)
     }
 
     /// The critical section. None when there was nothing to commit.
@@ -89,7 +86,7 @@ impl Engine {
         }
         let handle = self.committing_handle();
         let mut pinned = Vec::new();
-        let settled = self.settle(&handle, &mut pinned);
+        let settled = self.participants.settle(&handle).and_then(|()| self.settle(&handle, &mut pinned));
         handle.end();
         settled?;
         self.check_writable()?;
