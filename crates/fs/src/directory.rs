@@ -57,8 +57,8 @@ impl Target {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) target: Target,
-    /// Whether the entry says that it is a directory.
-    pub(crate) is_dir: bool,
+    /// What the entry says that it is.
+    pub(crate) kind: Option<FileType>,
     /// Whether the name has its DIR_ITEM for itself.
     alone: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
         let found = match dir_item::find(item, name.bytes())? {
             Some((entry, place)) => Some(Found {
                 target: Target::from_location(entry.location, dir)?,
-                is_dir: entry.file_type() == Some(FileType::Directory),
+                kind: entry.file_type(),
                 alone: place.len() == item.len(),
             }),
             None => None,
@@ -135,6 +135,7 @@ pub(crate) fn add_index(
 
 /// Removes both entries of `name`, which [`find`] found under the same guard.
 pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
+    dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
     let rest = dir.tree.get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
     match rest.transpose()?.flatten() {
@@ -158,6 +159,7 @@ pub(crate) fn remove_found(
     if !found.alone {
         return remove(handle, dir, name, index);
     }
+    dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
     if !dir.tree.remove(handle, &key)? {
         return Err(lost(dir.id, &key));
@@ -181,6 +183,7 @@ pub(crate) fn redirect(
     index: u64,
     head: &Head,
 ) -> Result<()> {
+    dir.forget_child(name.bytes());
     let edit = |item: &mut [u8]| head.redirect(item, name.bytes());
     let in_tree = |key: Key| match dir.tree.update(handle, &key, edit)?.transpose()? {
         Some(true) => Ok(()),
