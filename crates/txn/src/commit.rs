@@ -74,10 +74,15 @@ impl Engine {
     }
 
     fn commit_alone(&self) -> Result<()> {
+        let begun = self.env().monotonic();
         self.participants.run(Phase::Prepare)?;
+        let closing = self.env().monotonic();
         let Some(closed) = self.close_transaction()? else { return Ok(()) };
+        self.counters.gate_closed(self.env().monotonic().saturating_sub(closing));
         self.write_out(closed)?;
-        self.participants.run(Phase::Committed)
+        self.participants.run(Phase::Committed)?;
+        self.counters.commit_done(self.env().monotonic().saturating_sub(begun));
+        Ok(())
     }
 
     /// The critical section. None when there was nothing to commit.
