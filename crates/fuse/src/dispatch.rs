@@ -8,6 +8,7 @@
 
 use std::sync::{Arc, Once};
 
+use crate::counts::RequestCounts;
 use crate::errno::{Errno, Result};
 use crate::interrupts::Interrupts;
 use crate::negotiate::Agreement;
@@ -71,6 +72,7 @@ pub(crate) struct Server {
     operations: Arc<dyn Operations>,
     agreement: Agreement,
     interrupts: Interrupts,
+    counts: Arc<RequestCounts>,
     destroyed: Once,
 }
 
@@ -78,8 +80,13 @@ pub(crate) struct Server {
 const TARGET_MAX: usize = 4095;
 
 impl Server {
-    pub(crate) fn new(operations: Arc<dyn Operations>, agreement: Agreement, workers: usize) -> Self {
-        Self { operations, agreement, interrupts: Interrupts::new(workers), destroyed: Once::new() }
+    pub(crate) fn new(
+        operations: Arc<dyn Operations>,
+        agreement: Agreement,
+        workers: usize,
+        counts: Arc<RequestCounts>,
+    ) -> Self {
+        Self { operations, agreement, interrupts: Interrupts::new(workers), counts, destroyed: Once::new() }
     }
 
     pub(crate) fn destroy(&self) {
@@ -127,6 +134,7 @@ impl Handler for Server {
         rest: &[u8],
         payload: &mut [u8],
     ) -> Answer {
+        self.counts.count(header.opcode);
         let request = match decode(header, body, rest, self.agreement.flags) {
             Ok(request) => request,
             Err(malformed) => return refuse(header.opcode, malformed.errno),

@@ -31,7 +31,7 @@ impl Responder {
     #[must_use]
     pub fn new(operations: Arc<dyn Operations>, agreement: Agreement) -> Self {
         let payload = vec![0; usize::try_from(agreement.max_write).expect("32 bits fit")];
-        Self { server: Server::new(operations, agreement, 1), payload }
+        Self { server: Server::new(operations, agreement, 1, Arc::default()), payload }
     }
 
     /// The message that goes back to the kernel, or nothing where it waits for none. What is no request at all gets no

@@ -36,7 +36,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, options.owner));
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
-    adapter.notify_through(session.notifier());
+    adapter.serves(session.notifier(), session.requests());
     Ok(Mounted { fs, session, commit: options.commit })
 }
 
