@@ -6,6 +6,7 @@
 
 mod check;
 mod check_memory;
+mod fs_mark;
 mod image;
 mod measure;
 mod memory;
@@ -14,6 +15,7 @@ mod report;
 
 pub(crate) use check::check;
 pub(crate) use check_memory::check_memory;
+pub(crate) use fs_mark::fs_mark;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
 pub(crate) use names::names;
