@@ -7,6 +7,7 @@
 #include <fuse_lowlevel.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,28 @@
 
 static const double valid = 3600;
 static _Atomic fuse_ino_t next_node = 2;
+
+/* Names that were made, in chains with a lock each. */
+#define CHAINS (1 << 16)
+
+struct name {
+	struct name *next;
+	fuse_ino_t parent, node;
+	mode_t mode;
+	char text[];
+};
+
+static struct name *chains[CHAINS];
+static pthread_mutex_t locks[64];
+
+static unsigned chain_of(fuse_ino_t parent, const char *text)
+{
+	uint64_t hash = 0xcbf29ce484222325 ^ parent;
+
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * 0x100000001b3;
+	return (hash ^ hash >> 32) % CHAINS;
+}
 
 static struct stat attributes(fuse_ino_t node, mode_t mode)
 {
@@ -31,23 +54,74 @@ static struct stat attributes(fuse_ino_t node, mode_t mode)
 	return attr;
 }
 
-static struct fuse_entry_param fresh(mode_t mode)
+/* Fills in what the name stands for; with a mode in `make` it must stand for nothing, and that is made. */
+static int find(fuse_ino_t parent, const char *text, mode_t make, struct fuse_entry_param *entry)
 {
-	struct fuse_entry_param entry;
+	unsigned chain = chain_of(parent, text);
+	pthread_mutex_t *lock = &locks[chain % 64];
+	struct name *name;
+	int error = 0;
 
-	memset(&entry, 0, sizeof(entry));
-	entry.ino = atomic_fetch_add(&next_node, 1);
-	entry.attr = attributes(entry.ino, mode);
-	entry.attr_timeout = valid;
-	entry.entry_timeout = valid;
-	return entry;
+	pthread_mutex_lock(lock);
+	for (name = chains[chain]; name; name = name->next)
+		if (name->parent == parent && !strcmp(name->text, text))
+			break;
+	if (name && make) {
+		error = EEXIST;
+	} else if (!name && !make) {
+		error = ENOENT;
+	} else if (!name) {
+		name = malloc(sizeof(*name) + strlen(text) + 1);
+		if (!name)
+			abort();
+		name->next = chains[chain];
+		name->parent = parent;
+		name->node = atomic_fetch_add(&next_node, 1);
+		name->mode = make;
+		strcpy(name->text, text);
+		chains[chain] = name;
+	}
+	if (!error) {
+		memset(entry, 0, sizeof(*entry));
+		entry->ino = name->node;
+		entry->attr = attributes(name->node, name->mode);
+		entry->attr_timeout = valid;
+		entry->entry_timeout = valid;
+	}
+	pthread_mutex_unlock(lock);
+	return error;
 }
 
-static void null_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+static void reply_entry(fuse_req_t req, fuse_ino_t parent, const char *text, mode_t make)
 {
-	(void)parent;
-	(void)name;
-	fuse_reply_err(req, ENOENT);
+	struct fuse_entry_param entry;
+	int error = find(parent, text, make, &entry);
+
+	if (error)
+		fuse_reply_err(req, error);
+	else
+		fuse_reply_entry(req, &entry);
+}
+
+static void null_lookup(fuse_req_t req, fuse_ino_t parent, const char *text)
+{
+	reply_entry(req, parent, text, 0);
+}
+
+static void null_mkdir(fuse_req_t req, fuse_ino_t parent, const char *text, mode_t mode)
+{
+	reply_entry(req, parent, text, S_IFDIR | mode);
+}
+
+static void null_create(fuse_req_t req, fuse_ino_t parent, const char *text, mode_t mode, struct fuse_file_info *file)
+{
+	struct fuse_entry_param entry;
+	int error = find(parent, text, S_IFREG | mode, &entry);
+
+	if (error)
+		fuse_reply_err(req, error);
+	else
+		fuse_reply_create(req, &entry, file);
 }
 
 static void null_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *file)
@@ -58,22 +132,11 @@ static void null_getattr(fuse_req_t req, fuse_ino_t node, struct fuse_file_info 
 	fuse_reply_attr(req, &attr, valid);
 }
 
-static void null_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+static void null_release(fuse_req_t req, fuse_ino_t node, struct fuse_file_info *file)
 {
-	struct fuse_entry_param entry = fresh(S_IFDIR | mode);
-
-	(void)parent;
-	(void)name;
-	fuse_reply_entry(req, &entry);
-}
-
-static void null_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *file)
-{
-	struct fuse_entry_param entry = fresh(S_IFREG | mode);
-
-	(void)parent;
-	(void)name;
-	fuse_reply_create(req, &entry, file);
+	(void)node;
+	(void)file;
+	fuse_reply_err(req, 0);
 }
 
 static void null_forget(fuse_req_t req, fuse_ino_t node, uint64_t lookups)
@@ -98,6 +161,7 @@ static const struct fuse_lowlevel_ops operations = {
 	.getattr = null_getattr,
 	.mkdir = null_mkdir,
 	.create = null_create,
+	.release = null_release,
 	.statfs = null_statfs,
 };
 
@@ -107,12 +171,14 @@ int main(int argc, char **argv)
 	struct fuse_args args = FUSE_ARGS_INIT(3, words);
 	struct fuse_loop_config *config;
 	struct fuse_session *session;
-	int threads, failed;
+	int threads, failed, lock;
 
 	if (argc != 3 || (threads = atoi(argv[1])) < 1) {
 		fprintf(stderr, "usage: libfuse-null THREADS DIR\n");
 		return 2;
 	}
+	for (lock = 0; lock < 64; lock++)
+		pthread_mutex_init(&locks[lock], NULL);
 	session = fuse_session_new(&args, &operations, sizeof(operations), NULL);
 	if (!session || fuse_set_signal_handlers(session) || fuse_session_mount(session, argv[2]))
 		return 1;

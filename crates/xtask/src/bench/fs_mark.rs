@@ -222,11 +222,11 @@ impl Place {
         let mut fs_mark = Run::new("fs_mark").args(["-S", "0", "-s", "0", "-k", "-L", "1"]).limit(LIMIT);
         fs_mark = fs_mark.arg("-n").arg(files.to_string()).arg("-t").arg(threads.to_string());
         for thread in 0..threads {
-            let own = dir.join(format!("thread-{thread}"));
-            std::fs::create_dir(&own)?;
-            fs_mark = fs_mark.arg("-d").arg(own);
+            let own = format!("thread-{thread}");
+            std::fs::create_dir(dir.join(&own))?;
+            fs_mark = fs_mark.arg("-d").arg(own); // it takes no path of 40 bytes or more
         }
-        let said = fs_mark.arg("-l").arg(self.scratch.file("fs_log")).ok()?.stdout_text();
+        let said = fs_mark.within(dir).arg("-l").arg(self.scratch.file("fs_log")).ok()?.stdout_text();
         rate_of(&said).with_context(|| format!("no rate in what fs_mark says:\n{said}"))
     }
 }
