@@ -1,10 +1,10 @@
 //! `bench fs_mark`: empty files through the mount, with the program of that name, beside the kernel's Btrfs, other
 //! filesystems in userspace, and servers that answer at once. Every side is fresh for every run; sides take turns, medians.
 //!
-//! Back of the envelope: a file is three requests that somebody waits for (lookup, create, and the release on close, which
-//! nobody does), a round trip over `/dev/fuse` takes 30 to 45 us with its two switches between processes, and the work
-//! of a create is under 10 us. So the transport is most of it: the mark is a server of ours that does no work, and the
-//! mark of that one is the same server over libfuse.
+//! Back of the envelope: fs_mark waits for three requests a file (it makes the directory each time, which the kernel answers
+//! after looking it up; then a lookup and a create), and nobody waits for the release. A round trip over `/dev/fuse` takes
+//! 15 to 45 us with its switches between processes, and the work of a create is under 10 us. So the transport is most
+//! of it: the mark is a server of ours that does no work, and the mark of that one is the same server over libfuse.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,6 @@ use crate::workspace::{build_program, cargo, root, run, target};
 
 const IMAGE_BYTES: u64 = 4 << 30;
 const LIMIT: Duration = Duration::from_secs(300);
-/// Threads of both null servers: as many as the mount has.
-const SERVER_THREADS: &str = "4";
 /// Programs that must be there, and the Debian packages that bring them.
 const PROGRAMS: [(&str, &str); 6] = [
     ("fs_mark", "fsmark"),
@@ -133,6 +131,8 @@ struct Place {
     scratch: Scratch,
     creamery: Program,
     libfuse_null: PathBuf,
+    /// Threads of both null servers: as many as the mount has.
+    server_threads: String,
     files: u64,
 }
 
@@ -148,7 +148,9 @@ impl Place {
             .arg(source)
             .args(flags.split_whitespace())
             .ok()?;
-        Ok(Self { scratch, creamery: Program::find()?, libfuse_null, files })
+        let cores = std::thread::available_parallelism().map_or(4, usize::from);
+        let server_threads = cores.clamp(4, 16).to_string();
+        Ok(Self { scratch, creamery: Program::find()?, libfuse_null, server_threads, files })
     }
 
     /// One run on a fresh filesystem.
@@ -160,10 +162,12 @@ impl Place {
             Side::Kernel => self.on_kernel(&dir, mark),
             Side::Null => {
                 let mut command = Command::new(target().join("release/examples/null"));
-                command.args(["--threads", SERVER_THREADS]);
+                command.arg("--threads").arg(&self.server_threads);
                 on_server(&mut command, &dir, mark)
             }
-            Side::LibfuseNull => on_server(Command::new(&self.libfuse_null).arg(SERVER_THREADS), &dir, mark),
+            Side::LibfuseNull => {
+                on_server(Command::new(&self.libfuse_null).arg(&self.server_threads), &dir, mark)
+            }
             Side::Ntfs3g => self.on_driver("mkntfs", &["-q", "-Q", "-F"], "ntfs-3g", &dir, mark),
             Side::Fuse2fs => self.on_driver("mkfs.ext4", &["-q", "-F"], "fuse2fs", &dir, mark),
         };
