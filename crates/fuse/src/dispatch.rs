@@ -7,6 +7,7 @@
 //! - DISPATCH-3: `destroy` runs once, after the last request or on `DESTROY`, whichever comes first.
 
 use std::sync::{Arc, Once};
+use std::time::Instant;
 
 use crate::counts::RequestCounts;
 use crate::errno::{Errno, Result};
@@ -125,6 +126,27 @@ impl Server {
     }
 }
 
+impl Server {
+    fn answer(
+        &self,
+        worker: usize,
+        header: &wire::InHeader,
+        body: &[u8],
+        rest: &[u8],
+        payload: &mut [u8],
+    ) -> Answer {
+        let request = match decode(header, body, rest, self.agreement.flags) {
+            Ok(request) => request,
+            Err(malformed) => return refuse(header.opcode, malformed.errno),
+        };
+        let interrupted = self.interrupts.begin(worker, header.unique);
+        let ctx = RequestContext::from_header(header, interrupted);
+        let answer = self.run(&ctx, &request, payload);
+        self.interrupts.end(worker);
+        answer
+    }
+}
+
 impl Handler for Server {
     fn handle(
         &self,
@@ -134,15 +156,9 @@ impl Handler for Server {
         rest: &[u8],
         payload: &mut [u8],
     ) -> Answer {
-        self.counts.count(header.opcode);
-        let request = match decode(header, body, rest, self.agreement.flags) {
-            Ok(request) => request,
-            Err(malformed) => return refuse(header.opcode, malformed.errno),
-        };
-        let interrupted = self.interrupts.begin(worker, header.unique);
-        let ctx = RequestContext::from_header(header, interrupted);
-        let answer = self.run(&ctx, &request, payload);
-        self.interrupts.end(worker);
+        let begun = Instant::now();
+        let answer = self.answer(worker, header, body, rest, payload);
+        self.counts.count(header.opcode, begun.elapsed());
         answer
     }
 }

@@ -85,7 +85,7 @@ mod transport;
 mod types;
 
 pub use control::{control, control_number};
-pub use counts::RequestCounts;
+pub use counts::{RequestCount, RequestCounts};
 pub use errno::{Errno, Result};
 pub use mount::{MountOptions, Unmount, remount};
 pub use negotiate::{Agreement, Negotiation};

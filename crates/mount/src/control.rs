@@ -48,9 +48,23 @@ pub struct MountStatistics {
     /// Seconds since it began to answer.
     pub mounted_seconds: u64,
     /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
-    pub requests: BTreeMap<String, u64>,
+    pub requests: BTreeMap<String, Requests>,
     /// What the filesystem has done.
     pub filesystem: Statistics,
+}
+
+/// Requests of one kind.
+///
+/// ```
+/// assert_eq!(creamery_mount::Requests::default().count, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requests {
+    /// How many.
+    pub count: u64,
+    /// How long the filesystem took for them, all together, microseconds; without the way to the kernel and back.
+    pub sum_micros: u64,
 }
 
 /// The mount's end of the channel.
@@ -100,12 +114,11 @@ impl Control {
 
 /// What is told, from those who count.
 pub(crate) fn gather(fs: &Filesystem, requests: Option<&RequestCounts>, seconds: u64) -> MountStatistics {
-    let requests = requests.into_iter().flat_map(RequestCounts::all);
-    MountStatistics {
-        mounted_seconds: seconds,
-        requests: requests.map(|(opcode, count)| (words(&format!("{opcode:?}")), count)).collect(),
-        filesystem: fs.statistics(),
-    }
+    let requests = requests.into_iter().flat_map(RequestCounts::all).map(|(opcode, seen)| {
+        let sum_micros = u64::try_from(seen.time.as_micros()).unwrap_or(u64::MAX);
+        (words(&format!("{opcode:?}")), Requests { count: seen.count, sum_micros })
+    });
+    MountStatistics { mounted_seconds: seconds, requests: requests.collect(), filesystem: fs.statistics() }
 }
 
 /// `BatchForget` as `batch_forget`.
@@ -184,7 +197,8 @@ mod tests {
 
     fn ask(control: &Control, handle: u64, offset: u64) -> (u64, Vec<u8>) {
         let mut output = [0xff; PAGE];
-        let requests = (0..900).map(|number| (format!("request_{number:03}"), number)).collect();
+        let of = |count| Requests { count, sum_micros: 1 };
+        let requests = (0..900).map(|number| (format!("request_{number:03}"), of(number))).collect();
         let take = |mounted_seconds| MountStatistics { mounted_seconds, requests, ..Default::default() };
         let reply = control.page(FileHandle::new(handle), &offset.to_le_bytes(), &mut output, take);
         assert_eq!(reply.expect("a page").len, PAGE);
@@ -202,7 +216,7 @@ mod tests {
         let (text, padding) = text.split_at(usize::try_from(whole).expect("small"));
         assert!(text.len() > 2 * PAGE && padding.iter().all(|byte| *byte == 0));
         let told: MountStatistics = serde_json::from_slice(text).expect("whole JSON");
-        assert_eq!(told.requests["request_899"], 899);
+        assert_eq!(told.requests["request_899"].count, 899);
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod table;
 mod unmount;
 
 pub use adapter::Adapter;
-pub use control::{MountStatistics, statistics};
+pub use control::{MountStatistics, Requests, statistics};
 pub use open::open;
 pub use options::{Options, Owner};
 pub use remount::remount;

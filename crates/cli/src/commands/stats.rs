@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use creamery::{Distribution, ErrorKind, NamedTree, TreeStatistics};
-use creamery_mount::MountStatistics;
+use creamery_mount::{MountStatistics, Requests};
 
 use crate::failure::Failure;
 use crate::output::{Output, writing};
@@ -96,9 +96,19 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     writeln!(out, "\nTrees")?;
     trees(out, &filesystem.trees, &filesystem.by_tree)?;
     writeln!(out, "\nRequests")?;
-    let mut requests: Vec<(&String, &u64)> = done.requests.iter().collect();
-    requests.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    requests.into_iter().try_for_each(|(name, count)| line(out, name, *count))
+    let mut requests: Vec<(&String, &Requests)> = done.requests.iter().collect();
+    requests.sort_by_key(|(_, requests)| std::cmp::Reverse(requests.count));
+    for (name, requests) in requests {
+        let sum = Duration::from_micros(requests.sum_micros);
+        let nanos = u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX) / requests.count.max(1);
+        let (sum, each) = (Span(sum), Duration::from_nanos(nanos));
+        writeln!(out, "  {:<32}{:>12}   in {sum}, {:.1}us each", spaced(name), requests.count, micros(each))?;
+    }
+    Ok(())
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// A count, or a size where its name says so.

@@ -68,9 +68,10 @@ fn numbers_rise(bench: &Bench) -> Result<()> {
         ensure!(after >= before + least, "{path} went from {before} to {after}, wanted {least} more");
     }
     for (request, least) in [("create", 200), ("write", 200), ("fsync", 1), ("ioctl", 1)] {
-        let count = number(&after, &format!("/requests/{request}"))?;
+        let count = number(&after, &format!("/requests/{request}/count"))?;
         ensure!(count >= least, "{count} requests {request}, wanted {least}");
     }
+    ensure!(number(&after, "/requests/create/sum_micros")? > 0, "200 files took no time:\n{after:#}");
     ensure!(before.pointer("/requests/create").is_none(), "files were created before any was:\n{before:#}");
     each_tree_is_in_the_sum(&after)?;
     percentiles_are_in_order(&after)?;
@@ -156,7 +157,7 @@ fn watch(bench: &Bench) -> Result<()> {
         let mut ours = 0;
         loop {
             ours += 1;
-            if number(&json(bench, &dir)?, "/requests/opendir")? >= ours + 2 {
+            if number(&json(bench, &dir)?, "/requests/opendir/count")? >= ours + 2 {
                 break;
             }
         }

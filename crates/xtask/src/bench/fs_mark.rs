@@ -6,13 +6,12 @@
 //! 15 to 45 us with its switches between processes, and the work of a create is under 10 us. So the transport is most
 //! of it: the mark is a server of ours that does no work, and the mark of that one is the same server over libfuse.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery_testkit::{FuseMount, Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
+use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
 
 use super::report::publish;
 use super::{Options, options};
@@ -20,6 +19,7 @@ use crate::workspace::{build_program, cargo, root, run, target};
 
 const IMAGE_BYTES: u64 = 4 << 30;
 const LIMIT: Duration = Duration::from_secs(300);
+const MOUNT_LIMIT: Duration = Duration::from_secs(20);
 /// Programs that must be there, and the Debian packages that bring them.
 const PROGRAMS: [(&str, &str); 6] = [
     ("fs_mark", "fsmark"),
@@ -162,14 +162,16 @@ impl Place {
             Side::Kernel => self.on_kernel(&dir, mark),
             Side::Null => {
                 let mut command = Command::new(target().join("release/examples/null"));
-                command.arg("--threads").arg(&self.server_threads);
-                on_server(&mut command, &dir, mark)
+                on_server(command.arg("--threads").arg(&self.server_threads).arg(&dir), &dir, mark)
             }
             Side::LibfuseNull => {
-                on_server(Command::new(&self.libfuse_null).arg(&self.server_threads), &dir, mark)
+                let mut command = Command::new(&self.libfuse_null);
+                on_server(command.arg(&self.server_threads).arg(&dir), &dir, mark)
             }
-            Side::Ntfs3g => self.on_driver("mkntfs", &["-q", "-Q", "-F"], "ntfs-3g", &dir, mark),
-            Side::Fuse2fs => self.on_driver("mkfs.ext4", &["-q", "-F"], "fuse2fs", &dir, mark),
+            Side::Ntfs3g => {
+                self.on_driver(&["mkntfs", "-q", "-Q", "-F"], &["ntfs-3g", "-o", "no_detach"], &dir, mark)
+            }
+            Side::Fuse2fs => self.on_driver(&["mkfs.ext4", "-q", "-F"], &["fuse2fs", "-f"], &dir, mark),
         };
         rate.with_context(|| format!("{side:?} with {threads} threads"))
     }
@@ -187,9 +189,8 @@ impl Place {
     fn on_creamery(&self, dir: &Path, mark: impl FnOnce() -> Result<f64>) -> Result<f64> {
         let image = self.image()?;
         self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
-        let mount = FuseMount::mount(&self.creamery, &image, dir, "")?;
-        let rate = mark()?;
-        mount.unmount()?;
+        let mut command = Command::new(self.creamery.path());
+        let rate = on_server(command.args(["mount", "--foreground"]).arg(&image).arg(dir), dir, mark)?;
         btrfs_check(&image)?;
         Ok(rate)
     }
@@ -205,21 +206,16 @@ impl Place {
         rate
     }
 
-    /// A driver that goes into the background by itself.
     fn on_driver(
         &self,
-        mkfs: &str,
-        options: &[&str],
-        driver: &str,
+        mkfs: &[&str],
+        driver: &[&str],
         dir: &Path,
         mark: impl FnOnce() -> Result<f64>,
     ) -> Result<f64> {
         let image = self.image()?;
-        Run::new(mkfs).args(options).arg(&image).ok()?;
-        Run::new(driver).arg(&image).arg(dir).ok()?;
-        let rate = mark();
-        Run::new("umount").arg(dir).limit(LIMIT).ok()?;
-        rate
+        Run::new(mkfs[0]).args(&mkfs[1..]).arg(&image).ok()?;
+        on_server(Command::new(driver[0]).args(&driver[1..]).arg(&image).arg(dir), dir, mark)
     }
 
     fn mark(&self, dir: &Path, threads: usize, files: u64) -> Result<f64> {
@@ -235,13 +231,17 @@ impl Place {
     }
 }
 
-/// A server in the foreground that says so when it is mounted, and ends when it is not any more.
+/// A server in the foreground, which ends when its mount does. All servers are children of this process and none a daemon: the
+/// scheduler shares out time by session first, and they are to be measured alike.
 fn on_server(command: &mut Command, dir: &Path, mark: impl FnOnce() -> Result<f64>) -> Result<f64> {
-    let mut server = Server(command.arg(dir).stdout(Stdio::piped()).spawn().context("starting the server")?);
-    let mut said = String::new();
-    let out = server.0.stdout.take().context("its output is piped")?;
-    BufReader::new(out).read_line(&mut said)?;
-    ensure!(said.starts_with("mounted on "), "the server says {said:?}");
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = Server(quiet.spawn().context("starting the server")?);
+    let deadline = Instant::now() + MOUNT_LIMIT;
+    while Run::new("mountpoint").arg("-q").arg(dir).output()?.code != Some(0) {
+        ensure!(server.0.try_wait()?.is_none(), "the server ended before anything was mounted");
+        ensure!(Instant::now() < deadline, "nothing is mounted after {} s", MOUNT_LIMIT.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let rate = mark();
     Run::new("umount").arg(dir).limit(LIMIT).ok()?;
     let status = server.0.wait()?;
