@@ -88,6 +88,8 @@ counts! {
         evictions,
         /// Bytes in blocks that wait for the next commit, now.
         dirty_bytes,
+        /// Bytes in blocks that a commit is writing out, now.
+        writing_bytes,
     }
 }
 
@@ -213,6 +215,8 @@ pub struct PendingStatistics {
     pub promised_bytes: u64,
     /// Extents with changes of references that are not yet in the extent tree.
     pub delayed_refs: u64,
+    /// Directories of which changes are not yet in their tree.
+    pub delayed_directories: u64,
 }
 
 /// One tree's counts.
@@ -286,7 +290,11 @@ impl Filesystem {
                 duration_micros: (&commit_micros).into(),
                 gate_closed_micros: (&gate_closed_micros).into(),
             },
-            pending: PendingStatistics { promised_bytes, delayed_refs },
+            pending: PendingStatistics {
+                promised_bytes,
+                delayed_refs,
+                delayed_directories: self.deferred.len() as u64,
+            },
             block_cache: (&store).into(),
             inodes_cached: self.table.len() as u64,
             trees,

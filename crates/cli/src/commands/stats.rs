@@ -88,6 +88,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     writeln!(out, "\nWaiting for the next commit")?;
     line(out, "promised_bytes", filesystem.pending.promised_bytes)?;
     line(out, "delayed_refs", filesystem.pending.delayed_refs)?;
+    line(out, "delayed_directories", filesystem.pending.delayed_directories)?;
     writeln!(out, "\nCache")?;
     line(out, "inodes", filesystem.inodes_cached)?;
     filesystem.block_cache.named().try_for_each(|(name, count)| line(out, name, count))?;
