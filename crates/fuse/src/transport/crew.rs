@@ -243,9 +243,12 @@ mod tests {
         let crew = Crew::new();
         let (send, receive) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            let watch = scope.spawn(|| crew.park(|| false));
-            let (crew, receive) = (&crew, receive);
+            let crew = &crew;
             let worker = scope.spawn(move || crew.read(|| receive.recv()));
+            while crew.reading.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now(); // or the watch would find that nobody reads
+            }
+            let watch = scope.spawn(|| crew.park(|| false));
             while !crew.asleep.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
