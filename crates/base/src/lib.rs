@@ -2,13 +2,15 @@
 //!
 //! Addresses and ids are newtypes ([`Logical`], [`Generation`], [`TreeId`], ...), so that a device offset can
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
-//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank.
+//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank. [`Histogram`]
+//! counts how long things take.
 //! [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
 
 mod address;
 mod env;
 mod error;
 pub mod gate;
+mod histogram;
 pub mod lock;
 mod time;
 
@@ -16,5 +18,6 @@ pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeI
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Wait;
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use time::Timespec;
 pub use uuid::Uuid;
