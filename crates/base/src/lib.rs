@@ -2,19 +2,25 @@
 //!
 //! Addresses and ids are newtypes ([`Logical`], [`Generation`], [`TreeId`], ...), so that a device offset can
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
-//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank.
-//! [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
+//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
+//! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
+//! [`Striped`] and [`Histogram`] count without disturbing what is counted.
 
 mod address;
 mod env;
 mod error;
 pub mod gate;
+mod histogram;
 pub mod lock;
+mod striped;
+pub mod sync;
 mod time;
 
 pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Wait;
+pub use histogram::{DurationSummary, Histogram};
+pub use striped::Striped;
 pub use time::Timespec;
 pub use uuid::Uuid;
