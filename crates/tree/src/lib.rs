@@ -37,9 +37,11 @@ mod search;
 mod split;
 mod store;
 mod tree;
+mod watch;
 
 pub use buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 pub use cursor::Cursor;
 pub use host::{BlockReferences, CowHost, FreedBlock};
 pub use store::{BufferStore, StoreCounters};
 pub use tree::{RootPointer, Tree, TreeCounters};
+pub use watch::LockTimes;

@@ -43,9 +43,8 @@ impl Tree {
     /// Read-locks the root and makes sure that it still is the root.
     fn read_root(&self, wait: Wait) -> Result<ReadGuard> {
         loop {
-            let buffer = self.root_buffer();
-            let guard = buffer.read(wait)?;
-            if Arc::ptr_eq(&buffer, &self.root_buffer()) {
+            let guard = self.root_buffer().read(wait)?;
+            if self.is_root(guard.buffer()) {
                 return Ok(guard);
             }
         }

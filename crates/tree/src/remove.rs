@@ -6,7 +6,7 @@ use creamery_format::{ITEM_LEN, Keep, Key};
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
-use crate::tree::{Tree, count};
+use crate::tree::Tree;
 
 /// How often in a row a key that was just seen may be gone.
 const MISSES_MAX: u32 = 64;
@@ -79,7 +79,7 @@ impl Tree {
             return Ok(()); // the root may be any size
         }
         let Some(first) = path.block(0).first_key() else {
-            count(&self.counters.leaf_merges);
+            self.count(|counters| &counters.leaf_merges);
             return self.remove_leaf(host, path);
         };
         if slot == 0 {
@@ -108,7 +108,7 @@ impl Tree {
                 let mut left = self.own_child(host, path, 0, parent_slot - 1, sibling)?;
                 let at = left.block().count();
                 left.block_mut().copy_items_from(at, path.block(0), 0, items);
-                count(&self.counters.leaf_merges);
+                self.count(|counters| &counters.leaf_merges);
                 return self.remove_leaf(host, path);
             }
         }
@@ -121,7 +121,7 @@ impl Tree {
                 let moved = right.block().count();
                 path.block_mut(0).copy_items_from(items, right.block(), 0, moved);
                 path.block_mut(1).remove_ptrs(parent_slot + 1, 1);
-                count(&self.counters.leaf_merges);
+                self.count(|counters| &counters.leaf_merges);
                 return self.give_up(host, &right, true);
             }
         }

@@ -25,15 +25,13 @@
 //! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
 //!   if the slot is 0, every parent whose key must change is write-locked and ours.
 
-use std::sync::Arc;
-
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::Key;
 
 use crate::host::CowHost;
 use crate::path::{LEVELS, NodeGuard, Path};
 use crate::read::{child_slot, position};
-use crate::tree::{Tree, count};
+use crate::tree::Tree;
 
 /// What the caller is going to do at the leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +91,7 @@ impl Tree {
     /// Finds the leaf slot of `key` for `intent`. True when the key is there; else the slot is where it would go.
     /// Errors: no space, device errors, damage. The tree's contents are unchanged then.
     pub(crate) fn find(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
-        count(&self.counters.searches);
+        self.count(|counters| &counters.searches);
         let mut write_level = intent.write_level();
         for _ in 0..=LEVELS {
             let mut path = Path::default();
@@ -101,7 +99,7 @@ impl Tree {
                 Step::Done(found) => return Ok((path, found)),
                 Step::Raise(level) => {
                     assert!(level > write_level);
-                    count(&self.counters.restarts);
+                    self.count(|counters| &counters.restarts);
                     write_level = level;
                 }
             }
@@ -163,7 +161,7 @@ impl Tree {
             } else {
                 NodeGuard::Read(buffer.read(Wait::Yes).expect("waiting is allowed"))
             };
-            if Arc::ptr_eq(&buffer, &self.root_buffer()) {
+            if self.is_root(guard.buffer()) {
                 path.set(level, guard);
                 return level;
             }
@@ -225,12 +223,12 @@ impl Tree {
             Some(first) if early => match first.cmp(key) {
                 std::cmp::Ordering::Less => {
                     path.release_from(1);
-                    count(&self.counters.early_unlocks);
+                    self.count(|counters| &counters.early_unlocks);
                     position(path.block(0), key, 1)
                 }
                 std::cmp::Ordering::Equal => {
                     path.release_from(1);
-                    count(&self.counters.early_unlocks);
+                    self.count(|counters| &counters.early_unlocks);
                     (0, true)
                 }
                 std::cmp::Ordering::Greater => (0, false),

@@ -16,7 +16,7 @@ use creamery_format::Key;
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
-use crate::tree::{Tree, count};
+use crate::tree::Tree;
 
 /// Cuts that the largest item may take, and the last look at the result.
 const SPLIT_ROUNDS_MAX: usize = 4;
@@ -37,7 +37,7 @@ impl Tree {
         }
         let appends = !found && path.slots[0] == path.block(0).count();
         if !appends && self.push_to_sibling(host, path, room, found)? {
-            count(&self.counters.leaf_pushes);
+            self.count(|counters| &counters.leaf_pushes);
             return Ok(());
         }
         for _ in 0..SPLIT_ROUNDS_MAX {
@@ -71,7 +71,7 @@ impl Tree {
         let parent_slot = path.slots[1] + 1;
         let logical = right.block().logical();
         path.block_mut(1).insert_ptr(parent_slot, &right_key, logical, host.generation());
-        count(&self.counters.leaf_splits);
+        self.count(|counters| &counters.leaf_splits);
         if !goes_left {
             path.slots[1] = parent_slot;
             path.slots[0] = insertion.slot - at;
@@ -98,7 +98,7 @@ impl Tree {
         let (key, logical) = (right.block().key(0), right.block().logical());
         let parent_slot = path.slots[level + 1] + 1;
         path.block_mut(level + 1).insert_ptr(parent_slot, &key, logical, host.generation());
-        count(&self.counters.node_splits);
+        self.count(|counters| &counters.node_splits);
         if slot >= middle {
             path.slots[level + 1] = parent_slot;
             path.slots[level] = slot - middle;

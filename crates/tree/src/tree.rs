@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-use creamery_base::{Generation, Logical, Result, TreeId, Wait};
+use arc_swap::ArcSwap;
+use creamery_base::{Generation, Logical, Result, Striped, TreeId, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, Expected, HEADER_LEN, ITEM_LEN, Key};
 use parking_lot::RwLock;
@@ -66,10 +67,6 @@ pub(crate) struct Counters {
     pub(crate) node_splits: AtomicU64,
 }
 
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
 /// One B-tree of a filesystem.
 ///
 /// ```no_run
@@ -87,13 +84,13 @@ pub(crate) fn count(counter: &AtomicU64) {
 pub struct Tree {
     id: TreeId,
     pub(crate) store: Arc<BufferStore>,
-    root: RwLock<Arc<ExtentBuffer>>,
+    root: ArcSwap<ExtentBuffer>,
     commit_root: RwLock<RootPointer>,
     last_snapshot: AtomicU64,
     force_cow: AtomicU32,
     early_unlock: AtomicBool,
     blocks: AtomicI64,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Striped<Counters>,
 }
 
 impl Tree {
@@ -135,13 +132,13 @@ impl Tree {
         Self {
             id,
             store,
-            root: RwLock::new(root),
+            root: ArcSwap::new(root),
             commit_root: RwLock::new(commit_root),
             last_snapshot: AtomicU64::new(last_snapshot.get()),
             force_cow: AtomicU32::new(0),
             early_unlock: AtomicBool::new(true),
             blocks: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX)),
-            counters: Counters::default(),
+            counters: Striped::default(),
         }
     }
 
@@ -196,17 +193,24 @@ impl Tree {
     /// What the tree did so far.
     #[must_use]
     pub fn counters(&self) -> TreeCounters {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sum = |counter: fn(&Counters) -> &AtomicU64| {
+            self.counters.all().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()
+        };
         TreeCounters {
-            searches: load(&self.counters.searches),
-            restarts: load(&self.counters.restarts),
-            early_unlocks: load(&self.counters.early_unlocks),
-            copies: load(&self.counters.copies),
-            leaf_splits: load(&self.counters.leaf_splits),
-            leaf_pushes: load(&self.counters.leaf_pushes),
-            leaf_merges: load(&self.counters.leaf_merges),
-            node_splits: load(&self.counters.node_splits),
+            searches: sum(|stripe| &stripe.searches),
+            restarts: sum(|stripe| &stripe.restarts),
+            early_unlocks: sum(|stripe| &stripe.early_unlocks),
+            copies: sum(|stripe| &stripe.copies),
+            leaf_splits: sum(|stripe| &stripe.leaf_splits),
+            leaf_pushes: sum(|stripe| &stripe.leaf_pushes),
+            leaf_merges: sum(|stripe| &stripe.leaf_merges),
+            node_splits: sum(|stripe| &stripe.node_splits),
         }
+    }
+
+    /// Counts in this thread's stripe.
+    pub(crate) fn count(&self, counter: fn(&Counters) -> &AtomicU64) {
+        counter(self.counters.mine()).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Data bytes of the largest item that a leaf can take.
@@ -218,17 +222,22 @@ impl Tree {
     /// The root block now.
     #[must_use]
     pub fn root_buffer(&self) -> Arc<ExtentBuffer> {
-        Arc::clone(&self.root.read())
+        self.root.load_full()
     }
 
+    /// Whether `buffer`, which the caller has locked, is the root: it stays the root until it is unlocked then.
+    pub(crate) fn is_root(&self, buffer: &Arc<ExtentBuffer>) -> bool {
+        Arc::ptr_eq(&self.root.load(), buffer)
+    }
+
+    /// Makes `buffer` the root. The caller has the old root locked for writing.
     pub(crate) fn set_root(&self, buffer: Arc<ExtentBuffer>) {
-        *self.root.write() = buffer;
+        self.root.store(buffer);
     }
 
     /// Where the root is now.
     pub fn root_pointer(&self) -> Result<RootPointer> {
-        let buffer = self.root_buffer();
-        let guard = buffer.read(Wait::Yes)?;
+        let guard = self.root_buffer().read(Wait::Yes)?;
         let block = guard.block();
         Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })
     }
