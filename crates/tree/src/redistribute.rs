@@ -72,7 +72,7 @@ impl Room {
 }
 
 impl Tree {
-    fn leaf_capacity(&self) -> usize {
+    pub(crate) fn leaf_capacity(&self) -> usize {
         self.max_item_size() + ITEM_LEN
     }
 

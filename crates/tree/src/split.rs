@@ -10,7 +10,7 @@
 //! even with the new item counted in. An item so large that neither side of any cut can take it gets a leaf of
 //! its own by two cuts.
 
-use creamery_base::Result;
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Key;
 
 use crate::host::CowHost;
@@ -18,8 +18,8 @@ use crate::path::{NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
 use crate::tree::Tree;
 
-/// Cuts that the largest item may take, and the last look at the result.
-const SPLIT_ROUNDS_MAX: usize = 4;
+/// Cuts that the largest item may take.
+const CUTS_MAX: usize = 3;
 
 impl Tree {
     /// Makes room for an insertion in the path's leaf, which lacks it: from a sibling, else by a split. The path
@@ -32,6 +32,10 @@ impl Tree {
         room: usize,
         found: bool,
     ) -> Result<()> {
+        // Callers have asked for no more than a leaf holds; if its arithmetic is off nothing is touched.
+        if room > self.leaf_capacity() {
+            return Err(self.no_room(path, key, room));
+        }
         if !path.holds(1) {
             self.grow_root(host, path, 0)?;
         }
@@ -40,13 +44,23 @@ impl Tree {
             self.count(|counters| &counters.leaf_pushes);
             return Ok(());
         }
-        for _ in 0..SPLIT_ROUNDS_MAX {
+        for _ in 0..CUTS_MAX {
+            self.split_leaf(host, path, key, room, found)?;
             if path.block(0).free_space() >= room {
                 return Ok(());
             }
-            self.split_leaf(host, path, key, room, found)?;
         }
-        panic!("an item of {room} bytes found no room in {SPLIT_ROUNDS_MAX} splits");
+        Err(self.no_room(path, key, room))
+    }
+
+    fn no_room(&self, path: &Path, key: &Key, room: usize) -> Error {
+        let (id, leaf) = (self.id(), path.block(0));
+        let (at, free) = (leaf.logical(), leaf.free_space());
+        let message = format!(
+            "corrupt leaf: tree={id} logical={at}, no split of it makes room for item {key}, found {free} \
+             bytes free, want {room}"
+        );
+        Error::new(ErrorKind::Corrupt, message)
     }
 
     fn split_leaf(
