@@ -145,11 +145,12 @@ impl World {
         bytes
     }
 
-    /// The tree as it is on the device after the last commit, in buffers of its own.
-    pub(crate) fn reopened(&self) -> Tree {
-        let store = Arc::new(BufferStore::new(Arc::clone(&self.volume), 1 << 20, Uuid::from_bytes([3; 16])));
-        let root = self.tree.root_pointer().expect("the root");
-        Tree::open(store, TREE, root, self.tree.blocks(), Generation::new(0)).expect("it opens")
+    /// Looks at the tree through an empty cache, as it is on the device after a commit.
+    pub(crate) fn reopen(&mut self) {
+        self.store = Arc::new(BufferStore::new(Arc::clone(&self.volume), 1 << 20, Uuid::from_bytes([3; 16])));
+        let (root, blocks) = (self.tree.root_pointer().expect("the root"), self.tree.blocks());
+        self.tree =
+            Tree::open(Arc::clone(&self.store), TREE, root, blocks, Generation::new(0)).expect("it opens");
     }
 }
 
