@@ -1,6 +1,7 @@
 //! Tests of trees as their callers see them, over a volume in memory.
 
 mod damage;
+mod faults;
 mod model;
 mod overlap;
 mod verify;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use creamery_base::{DevId, Generation, Logical, ObjectId, Result, TreeId, Uuid};
+use creamery_base::{DevId, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Uuid};
 use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{
     BlockGroupFlags, BlockRef, HEADER_FLAG_WRITTEN, Incompat, Key, KeyType, MAGIC, RawDevItem, RawKey,
@@ -30,9 +30,34 @@ pub(crate) struct Host {
     /// Freed since the last commit; its state needs them still.
     pinned: Mutex<Vec<Logical>>,
     used: Mutex<BTreeSet<Logical>>,
+    fault: Mutex<Option<(u64, Fault)>>,
+}
+
+/// What happens instead of giving out an address.
+#[derive(Clone, Copy)]
+pub(crate) enum Fault {
+    NoSpace,
+    Panic,
 }
 
 impl Host {
+    /// Gives out `after` more addresses; the fault comes then, once.
+    pub(crate) fn set_fault(&self, after: u64, fault: Fault) {
+        *self.fault.lock().unwrap() = Some((after, fault));
+    }
+
+    /// Forgets a fault that did not come; true when it came.
+    pub(crate) fn fault_came(&self) -> bool {
+        self.fault.lock().unwrap().take().is_none()
+    }
+
+    fn due_fault(&self) -> Option<Fault> {
+        let mut fault = self.fault.lock().unwrap();
+        let (after, what) = (*fault)?;
+        *fault = after.checked_sub(1).map(|after| (after, what));
+        fault.is_none().then_some(what)
+    }
+
     /// How many addresses are given out and not given back.
     pub(crate) fn blocks_in_use(&self) -> u64 {
         self.used.lock().unwrap().len() as u64
@@ -45,6 +70,11 @@ impl CowHost for Host {
     }
 
     fn allocate(&self, _tree: TreeId, _level: u8, _hint: Logical) -> Result<Logical> {
+        match self.due_fault() {
+            Some(Fault::NoSpace) => return Err(ErrorKind::NoSpace.into()),
+            Some(Fault::Panic) => panic!("a thread dies while it changes a tree"),
+            None => {}
+        }
         let at = self
             .free
             .lock()
@@ -99,6 +129,7 @@ impl World {
             free: Mutex::default(),
             pinned: Mutex::default(),
             used: Mutex::default(),
+            fault: Mutex::default(),
         };
         let tree = Tree::create(Arc::clone(&store), TREE, &host).expect("a new tree");
         Self { volume, store, host, tree }
