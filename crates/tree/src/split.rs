@@ -42,15 +42,16 @@ impl Tree {
         let appends = !found && path.slots[0] == path.block(0).count();
         if !appends && self.push_to_sibling(host, path, room, found)? {
             self.count(|counters| &counters.leaf_pushes);
-            return Ok(());
         }
-        for _ in 0..CUTS_MAX {
-            self.split_leaf(host, path, key, room, found)?;
-            if path.block(0).free_space() >= room {
-                return Ok(());
+        let mut cuts = 0;
+        while path.block(0).free_space() < room {
+            if cuts == CUTS_MAX {
+                return Err(self.no_room(path, key, room));
             }
+            self.split_leaf(host, path, key, room, found)?;
+            cuts += 1;
         }
-        Err(self.no_room(path, key, room))
+        Ok(())
     }
 
     fn no_room(&self, path: &Path, key: &Key, room: usize) -> Error {
@@ -74,6 +75,10 @@ impl Tree {
         let insertion = Insertion { slot: path.slots[0], room, found };
         let capacity = self.max_item_size() + creamery_format::ITEM_LEN;
         let cut = Room { left: 0, right: 0, capacity }.best_cut(path.block(0), insertion);
+        if cut.is_none() && found && insertion.slot == 0 {
+            // The item fits into a leaf and is its leaf's first: no cut in front of it can help.
+            return Err(self.no_room(path, key, room));
+        }
         let Cut { at, goes_left } = cut.unwrap_or(Cut { at: insertion.slot, goes_left: !found });
         let old_count = path.block(0).count();
         let hint = path.block(0).logical();

@@ -98,7 +98,8 @@ fn filled() -> (World, Items) {
 
 #[test]
 fn a_thread_that_dies_while_it_changes_the_tree_leaves_no_lock_and_poisons() {
-    let operations: [(&str, fn(&World)); 3] = [
+    type Operation = fn(&World);
+    let operations: [(&str, Operation); 3] = [
         ("insert", |world| {
             for number in 0..40 {
                 world.tree.insert(&world.host, &key(1000, 201 + number * 2), &[2; 100]).expect("room");
