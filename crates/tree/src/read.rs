@@ -33,7 +33,14 @@ impl Tree {
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
-            let child = self.child_buffer(block, slot, wait)?.read(wait)?;
+            let child = self.child_buffer(block, slot, wait)?;
+            #[cfg(feature = "shuttle")]
+            if self.is_uncoupled() {
+                drop(guard);
+                guard = child.read(wait)?;
+                continue;
+            }
+            let child = child.read(wait)?;
             self.check_child(block, slot, child.block())?;
             guard = child;
         }

@@ -115,6 +115,8 @@ pub struct Tree {
     early_unlock: AtomicBool,
     blocks: AtomicI64,
     leaf_observer: OnceLock<LeafObserver>,
+    #[cfg(feature = "shuttle")]
+    uncoupled: AtomicBool,
     pub(crate) counters: Striped<Counters>,
 }
 
@@ -164,6 +166,8 @@ impl Tree {
             early_unlock: AtomicBool::new(true),
             blocks: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX)),
             leaf_observer: OnceLock::new(),
+            #[cfg(feature = "shuttle")]
+            uncoupled: AtomicBool::new(false),
             counters: Striped::default(),
         }
     }
@@ -214,6 +218,18 @@ impl Tree {
 
     pub(crate) fn early_unlock(&self) -> bool {
         self.early_unlock.load(Ordering::Relaxed)
+    }
+
+    /// Plants a fault: readers let go of a block before they lock the next one. A harness that looks for faults of
+    /// locking has to find it.
+    #[cfg(feature = "shuttle")]
+    pub fn uncouple_readers(&self) {
+        self.uncoupled.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn is_uncoupled(&self) -> bool {
+        self.uncoupled.load(Ordering::Relaxed)
     }
 
     /// Has every insertion call `observer` when it is about to search its leaf, which it holds locked then, with
