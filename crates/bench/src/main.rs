@@ -12,10 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use side::{Directory, Library, Side};
+use side::{Directory, Library, Memory, Side};
 use workload::{Scale, Workload};
 
-const USAGE: &str = "usage: creamery-bench create|lookup|lookup-warm|readdir|unlink|mixed (--image FILE | --dir DIR) [--threads N] [--files N] [--rounds N]";
+const USAGE: &str = "usage: creamery-bench create|lookup|lookup-warm|readdir|unlink|mixed (--image FILE | --dir DIR) [--threads N] [--files N] [--rounds N] [--cache-mib N] [--dirty-mib N]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -34,20 +34,25 @@ fn run(words: &[String]) -> Result<serde_json::Value> {
     let (workload, options) = words.split_first().context(USAGE)?;
     let workload = Workload::parse(workload).context(USAGE)?;
     let mut scale = Scale { threads: 1, files: 100_000, rounds: 1 };
-    let mut side: Option<Box<dyn Side>> = None;
+    let mut target = None;
+    let mut memory = Memory::default();
     for pair in options.chunks(2) {
         let [name, value] = pair else { bail!("{} wants a value\n{USAGE}", pair[0]) };
         let number = || value.parse::<usize>().with_context(|| format!("{name} {value}"));
         match name.as_str() {
-            "--image" => side = Some(Box::new(Library::open(&PathBuf::from(value))?)),
-            "--dir" => side = Some(Box::new(Directory::new(value))),
+            "--image" | "--dir" => target = Some((name.as_str(), PathBuf::from(value))),
             "--threads" => scale.threads = number()?.max(1),
             "--files" => scale.files = number()?,
             "--rounds" => scale.rounds = number()?.max(1),
+            "--cache-mib" => memory.cache_mib = Some(number()?),
+            "--dirty-mib" => memory.dirty_mib = Some(number()?),
             _ => bail!("unknown option {name}\n{USAGE}"),
         }
     }
-    let side = side.context(USAGE)?;
+    let side: Box<dyn Side> = match target.context(USAGE)? {
+        ("--image", image) => Box::new(Library::open(&image, memory)?),
+        (_, dir) => Box::new(Directory::new(dir)),
+    };
     let times = workload.run(&*side, scale)?;
     side.close()?;
     Ok(times.to_json())

@@ -25,17 +25,28 @@ pub(crate) trait Side: Sync {
     fn close(self: Box<Self>) -> Result<()>;
 }
 
+/// How much memory the library may use for tree blocks; what is usual where nothing is said.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Memory {
+    pub(crate) cache_mib: Option<usize>,
+    pub(crate) dirty_mib: Option<usize>,
+}
+
 /// The library, in this process.
 pub(crate) struct Library {
     fs: Filesystem,
 }
 
 impl Library {
-    pub(crate) fn open(image: &Path) -> Result<Self> {
-        let fs = Image::options()
-            .write(true)
-            .open(image)
-            .with_context(|| format!("opening {}", image.display()))?;
+    pub(crate) fn open(image: &Path, memory: Memory) -> Result<Self> {
+        let mut options = Image::options().write(true);
+        if let Some(cache) = memory.cache_mib {
+            options = options.cache_bytes((cache as u64) << 20);
+        }
+        if let Some(dirty) = memory.dirty_mib {
+            options = options.dirty_bytes((dirty as u64) << 20);
+        }
+        let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
         Ok(Self { fs })
     }
 }

@@ -50,8 +50,16 @@ impl Times {
             "operations": self.operations,
             "work_seconds": self.work.as_secs_f64(),
             "sync_seconds": self.sync.as_secs_f64(),
+            "peak_bytes": peak_bytes(),
         })
     }
+}
+
+/// The most memory that this process had so far, as the kernel counts it; none where it does not say.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 /// A thread's directory of one round.

@@ -59,6 +59,8 @@ pub struct ImageOptions {
     write: bool,
     subvolume: Option<PathBuf>,
     subvolume_id: Option<TreeId>,
+    cache_bytes: Option<u64>,
+    dirty_bytes: Option<u64>,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -81,6 +83,21 @@ impl ImageOptions {
     #[must_use]
     pub fn subvolume_id(mut self, id: TreeId) -> Self {
         self.subvolume_id = Some(id);
+        self
+    }
+
+    /// Memory for clean tree blocks; 64 MiB unless told. Blocks in use come on top.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// Memory for changed tree blocks, those being written among them; 128 MiB unless told. When half of it is used, a
+    /// commit begins.
+    #[must_use]
+    pub fn dirty_bytes(mut self, bytes: u64) -> Self {
+        self.dirty_bytes = Some(bytes);
         self
     }
 
@@ -129,7 +146,14 @@ impl ImageOptions {
 
     fn open_volume(&self, volume: Volume, image: Option<(u64, u64)>) -> Result<Filesystem> {
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
-        let options = Options { read_only: !self.write, env, ..Options::default() };
+        let usual = Options::default();
+        let options = Options {
+            read_only: !self.write,
+            cache_bytes: self.cache_bytes.unwrap_or(usual.cache_bytes),
+            dirty_bytes: self.dirty_bytes.unwrap_or(usual.dirty_bytes),
+            env,
+            ..usual
+        };
         let engine = Engine::open(volume, options)?;
         let fs = crate::fs::Filesystem::open(engine, crate::fs::FsOptions::default())?;
         let subvolume = match (&self.subvolume, self.subvolume_id) {

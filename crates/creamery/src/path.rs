@@ -74,12 +74,11 @@ impl PathWalk<'_> {
                 self.trail.up();
                 continue;
             }
-            let id = self.fs.lookup(self.trail.here(), name, Wait::Yes)?;
-            let mut kind = self.kind(id)?;
+            let (id, mut kind) = self.fs.lookup_kind(self.trail.here(), name, Wait::Yes)?;
             let goes_on = slash || names.peek().is_some();
             if kind == fs::FileType::Symlink && (goes_on || last == Last::Follow) {
                 self.follow(id)?;
-                kind = self.kind(self.trail.here())?;
+                kind = self.fs.stat(self.trail.here(), Wait::Yes)?.kind;
             } else {
                 self.trail.0.push(id);
             }
@@ -97,10 +96,6 @@ impl PathWalk<'_> {
         }
         let target = self.fs.read_link(link)?;
         self.go(&target, Last::Follow)
-    }
-
-    fn kind(&self, id: InodeId) -> Result<fs::FileType> {
-        Ok(self.fs.stat(id, Wait::Yes)?.kind)
     }
 }
 

@@ -1,9 +1,11 @@
-//! Heap bytes aligned to a page, as O_DIRECT and io_uring want them.
+//! Heap bytes aligned to a page, as O_DIRECT and io_uring want them. Those of a tree block's size come from `slab`.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+use crate::slab;
 
 /// The alignment of every [`AlignedBuffer`], and the unit its allocation is rounded up to.
 pub const BUFFER_ALIGNMENT: usize = 4096;
@@ -34,19 +36,30 @@ impl AlignedBuffer {
     /// When `len` is too large for any allocation.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        let Some(layout) = Self::layout(len) else { return Self { start: NonNull::dangling(), len: 0 } };
-        // SAFETY: the layout's size is not zero: `layout` gave none for an empty buffer.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        let start = Self::allocate(len);
+        // SAFETY: `allocate` gave `len` bytes that nobody else has.
+        unsafe { start.write_bytes(0, len) };
         Self { start, len }
     }
 
     /// A copy of `bytes`.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Self {
-        let mut buffer = Self::zeroed(bytes.len());
-        buffer.copy_from_slice(bytes);
-        buffer
+        let (start, len) = (Self::allocate(bytes.len()), bytes.len());
+        // SAFETY: `allocate` gave `len` bytes that nobody else has, so they are not those of `bytes`.
+        unsafe { start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), len) };
+        Self { start, len }
+    }
+
+    /// Room for `len` bytes, with any content.
+    fn allocate(len: usize) -> NonNull<u8> {
+        let Some(layout) = Self::layout(len) else { return NonNull::dangling() };
+        if let Some(start) = slab::take(layout.size()) {
+            return start;
+        }
+        // SAFETY: the layout's size is not zero: `layout` gave none for an empty buffer.
+        let start = unsafe { alloc(layout) };
+        NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
     /// None for an empty buffer, which has no allocation.
@@ -61,9 +74,12 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if let Some(layout) = Self::layout(self.len) {
-            // SAFETY: `start` came from `alloc_zeroed` with the layout of this very length, which never changes.
-            unsafe { dealloc(self.start.as_ptr(), layout) };
+        let Some(layout) = Self::layout(self.len) else { return };
+        // SAFETY: `start` came from `allocate` with this very length, which never changes: from a slab if that size does.
+        unsafe {
+            if !slab::give_back(self.start, layout.size()) {
+                dealloc(self.start.as_ptr(), layout);
+            }
         }
     }
 }
@@ -72,7 +88,7 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` is valid for `len` initialised bytes (zeroed at birth), or dangling with length 0, and
+        // SAFETY: `start` is valid for `len` bytes, all written at birth, or dangling with length 0, and
         // the borrow of `self` keeps them alive and unchanged.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }

@@ -30,6 +30,7 @@ mod file;
 mod in_use;
 mod memory;
 mod pool;
+mod slab;
 
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Reply, Request};

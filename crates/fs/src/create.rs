@@ -1,7 +1,7 @@
 //! Making new inodes: with a name, and without one.
 //!
-//! A creation is four searches: the DIR_ITEM, the DIR_INDEX, the items of the inode (side by side at the tree's
-//! end), and the INODE_ITEM of the directory. The DIR_ITEM comes first: whether the name is taken shows when it is
+//! A creation is two searches: the DIR_ITEM, and the items of the inode (side by side at the tree's end). The DIR_INDEX and
+//! the INODE_ITEM of the directory are put off until many can be written at once. The DIR_ITEM comes first: whether the name is taken shows when it is
 //! inserted, and then nothing has been changed yet.
 
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Filesystem {
         let changed = directory::touched(&dir_item, size, now, running);
         let done = directory::add_index(&handle, &dir, index, name, &head)
             .and_then(|()| draft.insert(&handle, &dir.tree, id.ino, Some((dir.id.ino, index, name))))
-            .and_then(|()| dir.store(&handle, &changed));
+            .and_then(|()| dir.store_later(&handle, &changed));
         finish(handle, done)?;
         *dir_item = changed;
         dir.set_next_index(index + 1);

@@ -18,7 +18,7 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 
 use crate::dir_item::{self, HEADER_LEN, Head};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{DelayedEntry, Inode, InodeItem};
 use crate::keys;
 use crate::name::Name;
 
@@ -57,8 +57,8 @@ impl Target {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) target: Target,
-    /// Whether the entry says that it is a directory.
-    pub(crate) is_dir: bool,
+    /// What the entry says that it is.
+    pub(crate) kind: Option<FileType>,
     /// Whether the name has its DIR_ITEM for itself.
     alone: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
         let found = match dir_item::find(item, name.bytes())? {
             Some((entry, place)) => Some(Found {
                 target: Target::from_location(entry.location, dir)?,
-                is_dir: entry.file_type() == Some(FileType::Directory),
+                kind: entry.file_type(),
                 alone: place.len() == item.len(),
             }),
             None => None,
@@ -130,11 +130,12 @@ pub(crate) fn add_index(
     name: Name<'_>,
     head: &Head,
 ) -> Result<()> {
-    dir.tree.insert(handle, &keys::dir_index(dir.id.ino, index), &dir_item::single(head, name))
+    dir.insert_entry_later(handle, DelayedEntry { index, item: dir_item::single(head, name) })
 }
 
 /// Removes both entries of `name`, which [`find`] found under the same guard.
 pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
+    dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
     let rest = dir.tree.get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
     match rest.transpose()?.flatten() {
@@ -158,6 +159,7 @@ pub(crate) fn remove_found(
     if !found.alone {
         return remove(handle, dir, name, index);
     }
+    dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
     if !dir.tree.remove(handle, &key)? {
         return Err(lost(dir.id, &key));
@@ -166,6 +168,9 @@ pub(crate) fn remove_found(
 }
 
 fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
+    if dir.take_back_entry(index) {
+        return Ok(());
+    }
     let key = keys::dir_index(dir.id.ino, index);
     if dir.tree.remove(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
 }
@@ -178,13 +183,19 @@ pub(crate) fn redirect(
     index: u64,
     head: &Head,
 ) -> Result<()> {
-    for key in [keys::dir_item(dir.id.ino, name.bytes()), keys::dir_index(dir.id.ino, index)] {
-        let done = dir.tree.update(handle, &key, |item| head.redirect(item, name.bytes()))?;
-        if !done.transpose()?.unwrap_or(false) {
-            return Err(lost(dir.id, &key));
-        }
+    dir.forget_child(name.bytes());
+    let edit = |item: &mut [u8]| head.redirect(item, name.bytes());
+    let in_tree = |key: Key| match dir.tree.update(handle, &key, edit)?.transpose()? {
+        Some(true) => Ok(()),
+        _ => Err(lost(dir.id, &key)),
+    };
+    in_tree(keys::dir_item(dir.id.ino, name.bytes()))?;
+    let key = keys::dir_index(dir.id.ino, index);
+    match dir.edit_delayed_entry(index, edit).transpose()? {
+        None => in_tree(key),
+        Some(true) => Ok(()),
+        Some(false) => Err(lost(dir.id, &key)),
     }
-    Ok(())
 }
 
 fn lost(dir: InodeId, key: &Key) -> Error {

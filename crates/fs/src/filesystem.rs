@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_tree::Tree;
-use creamery_txn::Engine;
+use creamery_txn::{CommitParticipant, Engine};
 
-use crate::inode::{Doomed, FileType, Inode, InodeItem};
+use crate::inode::{Deferred, FileType, Inode, InodeItem};
 use crate::inode_ref::Extrefs;
 use crate::inode_table::{InodeTable, Known};
 use crate::keys;
@@ -51,7 +51,7 @@ pub struct Filesystem {
     pub(crate) root_tree: Arc<Tree>,
     pub(crate) subvolumes: Subvolumes,
     pub(crate) table: InodeTable,
-    pub(crate) doomed: Arc<Doomed>,
+    pub(crate) deferred: Arc<Deferred>,
     pub(crate) extrefs: Extrefs,
 }
 
@@ -66,10 +66,11 @@ impl Filesystem {
             root_tree,
             subvolumes: Subvolumes::new(default),
             table: InodeTable::new(options.inodes_cached),
-            doomed: Arc::new(Doomed::default()),
+            deferred: Arc::new(Deferred::default()),
             extrefs,
             engine,
         };
+        fs.engine.register(Arc::clone(&fs.deferred) as Arc<dyn CommitParticipant>);
         fs.subvolume(default, Wait::Yes)?;
         Ok(Arc::new(fs))
     }
@@ -90,7 +91,7 @@ impl Filesystem {
             };
             let subvolume = self.subvolume(id.subvolume, wait)?;
             let item = self.read_item(&subvolume, id.ino, wait)?;
-            let inode = Inode::new(id, Arc::clone(&subvolume.tree), item, Arc::clone(&self.doomed));
+            let inode = Inode::new(id, Arc::clone(&subvolume.tree), item, Arc::clone(&self.deferred));
             if let Some(inode) = self.table.publish_read(inode, stamp) {
                 return Ok(inode);
             }

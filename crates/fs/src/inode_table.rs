@@ -8,7 +8,8 @@
 //! An inode without a name is held weakly: it must go when its last user does, for then its items are deleted.
 //!
 //! # Invariants
-//! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it, and under the shard's lock.
+//! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and it has no delayed items
+//!   (DELAYED-4), and under the shard's lock.
 //! - TABLE-2: an item read from the tree becomes an object only if no object left the shard since before the read;
 //!   else the item may be older than what that object wrote, and it is read again.
 //!
@@ -64,10 +65,10 @@ impl Held {
         }
     }
 
-    /// Whether nobody outside the table has the object.
+    /// Whether nobody outside the table has the object, and nothing of it is still to be written.
     fn is_idle(&self) -> bool {
         match self {
-            Self::Strong(inode) => Arc::strong_count(inode) == 1,
+            Self::Strong(inode) => Arc::strong_count(inode) == 1 && !inode.has_delayed_items(),
             Self::Weak(inode) => inode.strong_count() == 0,
         }
     }

@@ -80,7 +80,7 @@ impl Filesystem {
                 dir.tree.remove(&handle, &keys::orphan(target.id.ino))?;
             }
             target.store(&handle, &new_target)?;
-            dir.store(&handle, &new_dir)
+            dir.store_later(&handle, &new_dir)
         })();
         finish(handle, done)?;
         let attributes = Attributes::new(target.id, &new_target);

@@ -5,6 +5,7 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use crate::attributes::Attributes;
 use crate::directory;
 use crate::filesystem::Filesystem;
+use crate::inode::FileType;
 use crate::inode_ref;
 use crate::keys;
 use crate::name::Name;
@@ -15,31 +16,47 @@ impl Filesystem {
     /// A directory has to say itself that this is its name. Each has one, so whoever follows names meets no directory
     /// twice and walks in no circle, whatever the entries of a damaged filesystem say.
     pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
+        self.lookup_kind(dir, name, wait).map(|(id, _)| id)
+    }
+
+    /// As [`Filesystem::lookup`], and what the entry says that it is (the inode itself, where that is no type).
+    pub fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
         let inode = self.inode(dir, wait)?;
         // Held until the entry was read: a rename takes an entry away before it puts the other one there.
         let item = inode.read(wait)?;
         if !item.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
-        let found = match name {
-            b"." => return Ok(dir),
+        match name {
+            b"." => return Ok((dir, FileType::Directory)),
             b".." => {
                 drop(item);
-                return self.parent(dir, wait);
+                return Ok((self.parent(dir, wait)?, FileType::Directory));
             }
             _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
-            _ => {
-                directory::find(&inode.tree, dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?
-            }
-        };
-        let child = self.resolve(dir, name, found.target, wait)?;
-        if found.is_dir && child.ino != keys::EMPTY_SUBVOLUME_DIR && !self.is_named(child, dir, name, wait)? {
-            let shown = String::from_utf8_lossy(name);
-            let message =
-                format!("directory {dir}: entry '{shown}' points to directory {child}, which is elsewhere");
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            _ => {}
         }
-        Ok(child)
+        let known = inode.child_directories();
+        if let Some(child) = known.get(name) {
+            return Ok((child, FileType::Directory));
+        }
+        let found =
+            directory::find(&inode.tree, dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
+        let child = self.resolve(dir, name, found.target, wait)?;
+        if found.kind == Some(FileType::Directory) && child.ino != keys::EMPTY_SUBVOLUME_DIR {
+            if !self.is_named(child, dir, name, wait)? {
+                let shown = String::from_utf8_lossy(name);
+                let message = format!(
+                    "directory {dir}: entry '{shown}' points to directory {child}, which is elsewhere"
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            known.put(name, child);
+        }
+        match found.kind.filter(|kind| kind.mode_bits() != 0) {
+            Some(kind) => Ok((child, kind)),
+            None => Ok((child, self.stat(child, wait)?.kind)),
+        }
     }
 
     /// Whether the directory `child` says that it is called `name` in `dir`.

@@ -361,7 +361,7 @@ impl<'a> Draft<'a> {
 
     /// The object of the inode, once its items are in the tree.
     pub(crate) fn publish(self, fs: &Filesystem, id: InodeId, tree: &Arc<Tree>) -> Arc<Inode> {
-        let inode = Inode::new(id, Arc::clone(tree), self.item, Arc::clone(&fs.doomed));
+        let inode = Inode::new(id, Arc::clone(tree), self.item, Arc::clone(&fs.deferred));
         inode.set_xattrs_known(!self.xattrs.is_empty());
         inode.set_known_default_acl(self.default_acl);
         inode.set_next_index(crate::directory::FIRST_INDEX);

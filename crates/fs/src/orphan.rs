@@ -19,7 +19,7 @@ use creamery_txn::{Handle, Units};
 
 use crate::data;
 use crate::filesystem::Filesystem;
-use crate::inode::{Doomed, FileType, Inode, InodeItem};
+use crate::inode::{Deferred, FileType, Inode, InodeItem};
 use crate::inode_ref::{self, Link};
 use crate::keys;
 use crate::name::Name;
@@ -99,6 +99,7 @@ impl<'a> LosingName<'a> {
         item.touch(handle.generation());
         if matches!(ending, Ending::Purge { .. }) {
             purge(handle, &inode.tree, inode.id, &keys::first_of(inode.id.ino))?;
+            inode.forget_delayed();
             return Ok(item);
         }
         inode_ref::remove(handle, &inode.tree, inode.id.ino, *dir, *name, *link)?;
@@ -187,7 +188,7 @@ impl Filesystem {
     /// deleted when the filesystem is opened again.
     pub(crate) fn evict_some(&self) {
         for _ in 0..EVICTED_PER_OPERATION {
-            let Some(id) = self.doomed.pop() else { return };
+            let Some(id) = self.deferred.doomed.pop() else { return };
             if self.evict(id).is_err() {
                 return;
             }
@@ -243,7 +244,7 @@ impl Filesystem {
 
     /// Deletes an inode that has no name and no user.
     fn delete_inode(&self, id: InodeId, tree: &Arc<Tree>, item: InodeItem) -> Result<()> {
-        let inode = Inode::new(id, Arc::clone(tree), item, Arc::new(Doomed::default()));
+        let inode = Inode::new(id, Arc::clone(tree), item, Arc::new(Deferred::default()));
         let mut item = inode.write()?;
         if item.kind() == FileType::File {
             data::drop_all(&self.engine, &inode, &mut item)?;

@@ -144,6 +144,9 @@ impl Filesystem {
         if !item.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
+        if let Some(last) = inode.last_delayed_index(wait)? {
+            return Ok(last.saturating_add(1));
+        }
         let cursor = inode.tree.cursor_at_or_before(&keys::dir_index(dir.ino, u64::MAX), wait)?;
         Ok(match cursor.item() {
             Some((key, _)) if key.objectid == dir.ino && key.kind == KeyType::DIR_INDEX => {
@@ -160,6 +163,7 @@ impl Batch {
         self.names.clear();
         self.entries.clear();
         let guard = dir.read(wait)?;
+        let delayed = dir.delayed_entries(from, wait)?;
         let mut cursor = dir.tree.cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), wait)?;
         loop {
             match cursor.item() {
@@ -168,14 +172,26 @@ impl Batch {
                 }
                 _ => break,
             }
-            if self.entries.len() >= BATCH_ENTRIES_MAX || self.names.len() >= BATCH_BYTES_MAX {
+            if self.is_full() {
                 return Ok(true);
             }
             cursor.advance()?;
         }
         drop(cursor);
         drop(guard);
+        // Some of them may have got into the tree meanwhile.
+        let end = self.entries.last().map_or(from, |last| last.index.saturating_add(1));
+        for entry in delayed.iter().filter(|entry| entry.index >= end) {
+            if self.is_full() {
+                return Ok(true);
+            }
+            self.push(dir.id, entry.index, &entry.item)?;
+        }
         Ok(false)
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= BATCH_ENTRIES_MAX || self.names.len() >= BATCH_BYTES_MAX
     }
 
     fn push(&mut self, dir: InodeId, index: u64, item: &[u8]) -> Result<()> {

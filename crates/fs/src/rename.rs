@@ -490,7 +490,7 @@ fn store_dirs(
         let item = guards.item(dir.id);
         let size = item.size.saturating_add(more).saturating_sub(less);
         let item = directory::touched(item, size, now, running);
-        dir.store(handle, &item)?;
+        dir.store_later(handle, &item)?;
         changed.push((dir.id, item));
         Ok(())
     };

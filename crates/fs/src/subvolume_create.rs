@@ -54,7 +54,7 @@ impl Filesystem {
             let root_ref = RootRef { dirid: dir.id.ino.get(), sequence: index, name: name.bytes() };
             self.insert_references(&handle, dir.id.subvolume, id, &root_ref)?;
             self.insert_uuid(&handle, uuid, id)?;
-            dir.store(&handle, &changed)?;
+            dir.store_later(&handle, &changed)?;
             Ok(tree)
         })();
         let tree = finish(handle, done)?;

@@ -131,7 +131,7 @@ impl Filesystem {
         let new_dir = directory::touched(dir_item, size, now, handle.generation());
         let done = directory::remove_found(&handle, dir, name, found, losing.link.index)
             .and_then(|()| losing.apply(&handle, guards.item(target.id), now))
-            .and_then(|new_item| dir.store(&handle, &new_dir).map(|()| new_item));
+            .and_then(|new_item| dir.store_later(&handle, &new_dir).map(|()| new_item));
         let new_item = finish(handle, done)?;
         losing.done();
         debug_assert_eq!(new_item.nlink == 0, losing.ending != Ending::StillNamed);

@@ -26,7 +26,7 @@ use crate::{Made, MkfsOptions, Progress, RootdirOptions, make_filesystem};
 
 /// Memory for clean and for dirty tree blocks while a filesystem is filled.
 const CLEAN_BYTES: u64 = 32 << 20;
-const DIRTY_BYTES: u64 = 48 << 20;
+const DIRTY_BYTES: u64 = 64 << 20;
 /// How often the size of an image is guessed, each time twice the last guess.
 const GUESSES_MAX: u32 = 8;
 /// Inodes kept after their last use: the writer comes back to directories only.

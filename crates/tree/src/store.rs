@@ -46,6 +46,8 @@ pub struct StoreCounters {
     pub evictions: u64,
     /// Bytes in blocks waiting for the next commit.
     pub dirty_bytes: u64,
+    /// Bytes in blocks that a commit is writing out.
+    pub writing_bytes: u64,
 }
 
 /// All cached tree blocks of a filesystem.
@@ -61,6 +63,7 @@ pub struct BufferStore {
     shards: Vec<RankedMutex<Shard, { rank::BUFFER_SHARD }>>,
     clean_per_shard: usize,
     dirty_bytes: AtomicU64,
+    writing_bytes: AtomicU64,
     watch: Arc<Watch>,
     hits: Striped<AtomicU64>,
     misses: AtomicU64,
@@ -80,6 +83,7 @@ impl BufferStore {
             shards: (0..SHARDS).map(|_| RankedMutex::new(Shard::default())).collect(),
             clean_per_shard,
             dirty_bytes: AtomicU64::new(0),
+            writing_bytes: AtomicU64::new(0),
             watch: Arc::new(Watch::default()),
             hits: Striped::default(),
             misses: AtomicU64::new(0),
@@ -107,6 +111,7 @@ impl BufferStore {
             misses: self.misses.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             dirty_bytes: self.dirty_bytes(),
+            writing_bytes: self.writing_bytes(),
         }
     }
 
@@ -114,6 +119,16 @@ impl BufferStore {
     #[must_use]
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes in blocks that a commit has taken and not yet written.
+    #[must_use]
+    pub fn writing_bytes(&self) -> u64 {
+        self.writing_bytes.load(Ordering::Relaxed)
+    }
+
+    fn bytes_of(&self, blocks: usize) -> u64 {
+        blocks as u64 * u64::from(self.volume.node_size())
     }
 
     /// Whether a thread panicked with a block half edited. Nothing may be committed then.
@@ -175,7 +190,7 @@ impl BufferStore {
             assert!(!old.is_dirty(), "block {at} was allocated while its former content waits to be written");
         }
         shard.dirty.push(Arc::clone(&buffer));
-        self.dirty_bytes.fetch_add(u64::from(self.volume.node_size()), Ordering::Relaxed);
+        self.dirty_bytes.fetch_add(self.bytes_of(1), Ordering::Relaxed);
         buffer
     }
 
@@ -183,14 +198,14 @@ impl BufferStore {
     pub(crate) fn forget_dirty(&self, buffer: &Arc<ExtentBuffer>) {
         let mut shard = self.shard(buffer.logical()).lock();
         if buffer.clear_dirty() {
-            self.dirty_bytes.fetch_sub(u64::from(self.volume.node_size()), Ordering::Relaxed);
+            self.dirty_bytes.fetch_sub(self.bytes_of(1), Ordering::Relaxed);
         }
         if shard.buffers.get(&buffer.logical()).is_some_and(|indexed| Arc::ptr_eq(indexed, buffer)) {
             shard.buffers.remove(&buffer.logical());
         }
     }
 
-    /// Takes the list of all dirty blocks, in order of address. They stay in the index and stay marked until
+    /// Takes the list of all dirty blocks, in order of address, to write them. They stay in the index and stay marked until
     /// [`BufferStore::written`].
     pub fn take_dirty(&self) -> Vec<Arc<ExtentBuffer>> {
         let mut all = Vec::new();
@@ -199,6 +214,8 @@ impl BufferStore {
         }
         all.retain(|buffer| buffer.is_dirty());
         all.sort_unstable_by_key(|buffer| buffer.logical());
+        self.dirty_bytes.fetch_sub(self.bytes_of(all.len()), Ordering::Relaxed);
+        self.writing_bytes.fetch_add(self.bytes_of(all.len()), Ordering::Relaxed);
         all
     }
 
@@ -207,7 +224,7 @@ impl BufferStore {
         for buffer in buffers {
             let mut shard = self.shard(buffer.logical()).lock();
             if buffer.clear_dirty() {
-                self.dirty_bytes.fetch_sub(u64::from(self.volume.node_size()), Ordering::Relaxed);
+                self.writing_bytes.fetch_sub(self.bytes_of(1), Ordering::Relaxed);
             }
             if shard.buffers.get(&buffer.logical()).is_some_and(|indexed| Arc::ptr_eq(indexed, buffer)) {
                 shard.clean.push_back(buffer.logical());

@@ -1,8 +1,8 @@
 //! The commit: from a running transaction to a durable one.
 //!
 //! ```text
-//!   participants prepare            handles may still begin
 //!   close the gate                  all handles have ended, none begins
+//!     participants settle what they put off
 //!     settle: chunks, delayed refs, block groups, roots - until nothing changes any more
 //!     take the dirty blocks and the superblock; switch commit roots; next generation
 //!   open the gate                   the next transaction runs; it copies whatever it changes
@@ -29,6 +29,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
 use creamery_format::{HEADER_FLAG_WRITTEN, RawRootBackup, Superblock, seal};
 use creamery_tree::{ExtentBuffer, Tree};
@@ -37,7 +38,6 @@ use crate::delayed_refs::{ExtentKind, RefHead};
 use crate::engine::Engine;
 use crate::extent_tree::Outcome;
 use crate::handle::Handle;
-use crate::participant::Phase;
 
 /// More passes than trees can ripple into each other.
 const PASSES_MAX: usize = 64;
@@ -57,7 +57,11 @@ impl Engine {
     /// call it with a handle.
     /// Errors: read-only; whatever made the transaction abort.
     pub fn commit(&self) -> Result<()> {
-        let _committing = gate::passing(Reason::Commit, || self.committing.lock());
+        let committing = gate::passing(Reason::Commit, || self.committing.lock());
+        self.commit_locked(&committing)
+    }
+
+    fn commit_locked(&self, _alone: &RankedGuard<'_, (), { rank::COMMIT }>) -> Result<()> {
         self.check_writable()?;
         let done = self.commit_alone();
         if let Err(error) = &done {
@@ -66,18 +70,29 @@ impl Engine {
         done
     }
 
-    /// Commits when so much is waiting that memory or the next commit's length asks for it.
+    /// Commits when so much is waiting that memory or the next commit's length asks for it. While somebody else does, that
+    /// is waited for only when the budget is used up: the next transaction goes on meanwhile.
     pub(crate) fn commit_if_due(&self) -> Result<()> {
-        let due = self.store().dirty_bytes() > self.options.dirty_bytes
-            || self.refs.len() > self.options.delayed_refs_max;
-        if due { self.commit() } else { Ok(()) }
+        let budget = self.options.dirty_bytes;
+        if !self.is_commit_due(budget / 2) {
+            return Ok(());
+        }
+        let committing = match self.committing.try_lock() {
+            Some(committing) => committing,
+            None if !self.is_commit_due(budget.saturating_sub(self.store().writing_bytes())) => return Ok(()),
+            None => gate::passing(Reason::Commit, || self.committing.lock()),
+        };
+        // Who waited for another commit may have nothing left to do.
+        if self.is_commit_due(budget / 2) { self.commit_locked(&committing) } else { Ok(()) }
+    }
+
+    fn is_commit_due(&self, dirty_max: u64) -> bool {
+        self.store().dirty_bytes() > dirty_max || self.refs.len() > self.options.delayed_refs_max
     }
 
     fn commit_alone(&self) -> Result<()> {
-        self.participants.run(Phase::Prepare)?;
         let Some(closed) = self.close_transaction()? else { return Ok(()) };
-        self.write_out(closed)?;
-        self.participants.run(Phase::Committed)
+        self.write_out(closed)
     }
 
     /// The critical section. None when there was nothing to commit.
@@ -89,7 +104,7 @@ impl Engine {
         }
         let handle = self.committing_handle();
         let mut pinned = Vec::new();
-        let settled = self.settle(&handle, &mut pinned);
+        let settled = self.participants.settle(&handle).and_then(|()| self.settle(&handle, &mut pinned));
         handle.end();
         settled?;
         self.check_writable()?;

@@ -33,7 +33,7 @@ pub struct Options {
     pub read_only: bool,
     /// Clean tree blocks to keep.
     pub cache_bytes: u64,
-    /// Dirty tree blocks at which a commit is due.
+    /// Dirty tree blocks to have at most, those that a commit is writing out among them; a commit is due at the half.
     pub dirty_bytes: u64,
     /// Queued reference changes at which a commit is due.
     pub delayed_refs_max: usize,
@@ -46,7 +46,7 @@ impl Default for Options {
         Self {
             read_only: false,
             cache_bytes: 64 << 20,
-            dirty_bytes: 64 << 20,
+            dirty_bytes: 128 << 20,
             delayed_refs_max: 200_000,
             env: Arc::new(SystemEnv),
         }

@@ -15,7 +15,7 @@ use crate::data::DataExtent;
 use crate::delayed_refs::{Backref, ExtentKind};
 use crate::engine::Engine;
 use crate::extent_item::file_extent_address;
-use crate::reserve::{Promise, Units};
+use crate::reserve::{KeptPromise, Promise, Units};
 
 thread_local! {
     static HELD: Cell<bool> = const { Cell::new(false) };
@@ -39,7 +39,7 @@ pub struct Handle<'e> {
     generation: Generation,
     ended: bool,
     _running: Option<RwLockReadGuard<'e, ()>>,
-    _promise: Option<Promise<'e>>,
+    promise: Option<Promise<'e>>,
 }
 
 impl Engine {
@@ -58,14 +58,14 @@ impl Engine {
             generation: self.generation(),
             ended: false,
             _running: Some(running),
-            _promise: Some(promise),
+            promise: Some(promise),
         })
     }
 
     /// The committer's own handle: the transaction is already closed to others.
     pub(crate) fn committing_handle(&self) -> Handle<'_> {
         HELD.set(true);
-        Handle { engine: self, generation: self.generation(), ended: false, _running: None, _promise: None }
+        Handle { engine: self, generation: self.generation(), ended: false, _running: None, promise: None }
     }
 }
 
@@ -80,6 +80,12 @@ impl Handle<'_> {
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// Holds on to room for `items` items that this handle was promised, for changes that are put off: a participant of
+    /// the commit makes them ([`crate::CommitParticipant`]), or a later handle.
+    pub fn keep(&self, items: u32) -> KeptPromise {
+        self.promise.as_ref().expect("the commit's own handle puts nothing off").keep(items)
     }
 
     /// Finishes the work: what was changed is part of the next commit.

@@ -46,6 +46,6 @@ pub use counters::{EngineCounters, SpaceReport};
 pub use data::DataExtent;
 pub use engine::{Engine, Options};
 pub use handle::Handle;
-pub use participant::{CommitParticipant, Phase, Reclaimer};
-pub use reserve::Units;
+pub use participant::CommitParticipant;
+pub use reserve::{KeptPromise, Units};
 pub use space::SpaceKind;

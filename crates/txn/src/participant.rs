@@ -1,74 +1,43 @@
-//! How layers above take part in a commit and in making room, without this crate knowing them.
+//! How layers above take part in a commit, without this crate knowing them.
 
 use std::sync::Arc;
 
 use creamery_base::Result;
 use parking_lot::RwLock;
 
-/// The phases of a commit in which others take part.
-///
-/// | phase | when | may |
-/// |---|---|---|
-/// | `Prepare` | before the gate closes | begin handles and change trees |
-/// | `Committed` | after the superblock is durable | let go of what waited for that |
-///
-/// ```
-/// assert_ne!(creamery_txn::Phase::Prepare, creamery_txn::Phase::Committed);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
-    /// Before the gate closes.
-    Prepare,
-    /// The transaction is durable.
-    Committed,
-}
+use crate::handle::Handle;
 
-/// Somebody who has work to do in a commit.
+/// Somebody who puts work off until the transaction closes.
+///
+/// ```
+/// use creamery_txn::{CommitParticipant, Handle};
+/// struct Nothing;
+/// impl CommitParticipant for Nothing {
+///     fn settle(&self, _: &Handle<'_>) -> creamery_base::Result<()> {
+///         Ok(())
+///     }
+/// }
+/// ```
 pub trait CommitParticipant: Send + Sync {
-    /// Does its work of `phase`. An error aborts the transaction.
-    fn take_part(&self, phase: Phase) -> Result<()>;
-}
-
-/// Somebody who can make room when space runs short, before a commit is tried.
-pub trait Reclaimer: Send + Sync {
-    /// Gives back what it can; true when it gave back anything.
-    fn reclaim(&self) -> Result<bool>;
+    /// Does all that was put off, with the commit's own handle: no other is open, and none begins before it is done. It must
+    /// not wait for somebody who may be waiting for a handle. What it put off was promised ([`Handle::keep`]), so there is
+    /// room. An error aborts the transaction.
+    fn settle(&self, handle: &Handle<'_>) -> Result<()>;
 }
 
 #[derive(Default)]
-pub(crate) struct Participants {
-    participants: RwLock<Vec<Arc<dyn CommitParticipant>>>,
-    reclaimers: RwLock<Vec<Arc<dyn Reclaimer>>>,
-}
+pub(crate) struct Participants(RwLock<Vec<Arc<dyn CommitParticipant>>>);
 
 impl Participants {
-    pub(crate) fn run(&self, phase: Phase) -> Result<()> {
-        let participants = self.participants.read().clone();
-        participants.iter().try_for_each(|participant| participant.take_part(phase))
-    }
-
-    pub(crate) fn reclaim(&self) -> Result<bool> {
-        let reclaimers = self.reclaimers.read().clone();
-        reclaimers.iter().try_fold(false, |any, reclaimer| Ok(any | reclaimer.reclaim()?))
-    }
-
-    pub(crate) fn add(&self, participant: Arc<dyn CommitParticipant>) {
-        self.participants.write().push(participant);
-    }
-
-    pub(crate) fn add_reclaimer(&self, reclaimer: Arc<dyn Reclaimer>) {
-        self.reclaimers.write().push(reclaimer);
+    pub(crate) fn settle(&self, handle: &Handle<'_>) -> Result<()> {
+        let participants = self.0.read().clone();
+        participants.iter().try_for_each(|participant| participant.settle(handle))
     }
 }
 
 impl crate::Engine {
     /// Lets `participant` take part in every commit from now on.
     pub fn register(&self, participant: Arc<dyn CommitParticipant>) {
-        self.participants.add(participant);
-    }
-
-    /// Asks `reclaimer` from now on before "no space" is answered.
-    pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaimer>) {
-        self.participants.add_reclaimer(reclaimer);
+        self.participants.0.write().push(participant);
     }
 }

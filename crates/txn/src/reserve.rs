@@ -16,7 +16,9 @@
 //!   not free space leaves room for one that does.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
@@ -73,12 +75,45 @@ impl Units {
 #[must_use]
 pub(crate) struct Promise<'e> {
     engine: &'e Engine,
-    bytes: u64,
+    bytes: Cell<u64>,
+}
+
+impl Promise<'_> {
+    /// Takes room for `items` items out of it, to be held for longer.
+    pub(crate) fn keep(&self, items: u32) -> KeptPromise {
+        let bytes = self.engine.bytes_for(items);
+        let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
+        self.bytes.set(left);
+        KeptPromise { promised: Arc::clone(&self.engine.space.promised), bytes }
+    }
 }
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        self.engine.space.promised.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.engine.space.promised.fetch_sub(self.bytes.get(), Ordering::AcqRel);
+    }
+}
+
+/// Metadata room for changes that a handle put off: they are made at the latest when the transaction closes, and the room
+/// is given back by dropping this when they are.
+///
+/// ```no_run
+/// # fn put_off(engine: &creamery_txn::Engine) -> creamery_base::Result<creamery_txn::KeptPromise> {
+/// let handle = engine.start(creamery_txn::Units::items(1))?;
+/// let kept = handle.keep(1);
+/// handle.end();
+/// # Ok(kept)
+/// # }
+/// ```
+#[must_use]
+pub struct KeptPromise {
+    promised: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Drop for KeptPromise {
+    fn drop(&mut self) {
+        self.promised.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
@@ -108,15 +143,20 @@ impl Engine {
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
+    /// What changing `items` items in different leaves may take, bytes.
+    fn bytes_for(&self, items: u32) -> u64 {
+        u64::from(items) * BLOCKS_PER_UNIT * u64::from(self.node_size())
+    }
+
     /// Reserves metadata for `units`; allocates a chunk or commits when it has to.
     pub(crate) fn promise(&self, units: Units) -> Result<Promise<'_>> {
-        let need = u64::from(units.items) * BLOCKS_PER_UNIT * u64::from(self.node_size());
+        let need = self.bytes_for(units.items);
         let mut committed = false;
         loop {
             if let Some(promise) = self.try_promise(need, units.freeing) {
                 return Ok(promise);
             }
-            if self.allocate_chunk(SpaceKind::Metadata)? || self.participants.reclaim()? {
+            if self.allocate_chunk(SpaceKind::Metadata)? {
                 continue;
             }
             if committed {
@@ -134,7 +174,7 @@ impl Engine {
         // What is promised is counted before what is available is looked at: of a handle that ends between, blocks are counted
         // twice, never not at all. Two that come for the last room at once may both be refused, and try again.
         let before = self.space.promised.fetch_add(need, Ordering::AcqRel);
-        let promise = Promise { engine: self, bytes: need };
+        let promise = Promise { engine: self, bytes: Cell::new(need) };
         let handles = before + need + left;
         let wanted = handles + self.commit_need(handles / node);
         (self.space.available_up_to(SpaceKind::Metadata, wanted) >= wanted).then_some(promise)

@@ -49,8 +49,8 @@ impl std::fmt::Display for SpaceKind {
 /// All block groups of a filesystem.
 pub(crate) struct Space {
     groups: RwLock<BTreeMap<Logical, Arc<BlockGroup>>>,
-    /// Metadata bytes promised to open handles.
-    pub(crate) promised: AtomicU64,
+    /// Metadata bytes promised to open handles, and to what they put off.
+    pub(crate) promised: Arc<AtomicU64>,
     bytes_used: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl Space {
     pub(crate) fn new(bytes_used: u64) -> Self {
         Self {
             groups: RwLock::new(BTreeMap::new()),
-            promised: AtomicU64::new(0),
+            promised: Arc::new(AtomicU64::new(0)),
             bytes_used: AtomicU64::new(bytes_used),
         }
     }

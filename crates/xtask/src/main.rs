@@ -35,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench create     names through the library, beside the kernel: also lookup, lookup-warm, readdir, unlink, mixed
+  bench flat       creating ten million files beside a hundred thousand, with the same memory (--files --runs --dry)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
   bench check-memory
@@ -67,6 +68,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["bench", "image", options @ ..] => bench::image(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
         ["bench", "check", options @ ..] => bench::check(options),
+        ["bench", "flat", options @ ..] => bench::flat(options),
         ["bench", "check-memory", options @ ..] => bench::check_memory(options),
         [
             "bench",

@@ -3,34 +3,41 @@
 //! [`Inode::item`] is the in-memory copy of the inode item. At the end of every operation it equals the item in
 //! the tree: whoever changes it holds the write guard, changes the copy, and calls [`Inode::store`] with the
 //! handle of the same operation. So an inode object can be dropped from memory at any time without writing.
+//! Directories are the exception while entries come and go: [`Inode::store_later`] puts the writing off (see `delayed`),
+//! and the table keeps their objects until it is done.
 //!
 //! # Invariants
 //! - INODE-1: at most one `Inode` object exists per [`InodeId`] and filesystem.
-//! - INODE-2: while nobody holds the write guard, the copy equals the INODE_ITEM of the running transaction.
+//! - INODE-2: while nobody holds the write guard, the copy equals the INODE_ITEM of the running transaction, or the
+//!   delayed item that will replace it.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
 //!
 //! # Locking
 //! `Inode::item` first (several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
+mod child_directories;
+mod delayed;
 mod item;
 mod range_lock;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub(crate) use child_directories::ChildDirectories;
 pub use creamery_format::{FileType, InodeFlags};
+pub(crate) use delayed::{Deferred, DelayedEntry};
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::acl::Acl;
-use crate::keys;
+use delayed::DelayedInode;
 
 /// One live inode.
 ///
@@ -55,8 +62,12 @@ pub struct Inode {
     state: AtomicU8,
     /// A directory's default ACL, once looked up.
     default_acl: Mutex<Option<Option<Arc<Acl>>>>,
-    /// Where the id goes when an object without links is dropped.
-    doomed: Arc<Doomed>,
+    /// Of a directory, once one was looked up in it.
+    child_directories: OnceLock<Box<ChildDirectories>>,
+    /// What was put off, of a directory whose entries changed.
+    delayed: OnceLock<Arc<DelayedInode>>,
+    /// Where the id goes when an object without links is dropped, and delayed items wait.
+    deferred: Arc<Deferred>,
 }
 
 /// Bits that are set and cleared with the write guard of the item held, or before the object is shared.
@@ -111,7 +122,7 @@ impl Doomed {
 
 impl Inode {
     /// The object for an item just read from, or just made for, `tree`.
-    pub(crate) fn new(id: InodeId, tree: Arc<Tree>, item: InodeItem, doomed: Arc<Doomed>) -> Self {
+    pub(crate) fn new(id: InodeId, tree: Arc<Tree>, item: InodeItem, deferred: Arc<Deferred>) -> Self {
         Self {
             id,
             tree,
@@ -120,7 +131,9 @@ impl Inode {
             next_index: AtomicU64::new(0),
             state: AtomicU8::new(0),
             default_acl: Mutex::new(None),
-            doomed,
+            child_directories: OnceLock::new(),
+            delayed: OnceLock::new(),
+            deferred,
         }
     }
 
@@ -155,21 +168,71 @@ impl Inode {
 
     /// Writes `item`, which is what the write guard protects, over the INODE_ITEM in the tree. One leaf change.
     pub fn store(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        let key = keys::inode_item(self.id.ino);
-        let bytes = item.encode();
-        let copied = self.tree.update(handle, &key, |data| {
-            let fits = data.len() == bytes.len();
-            if fits {
-                data.copy_from_slice(&bytes);
-            }
-            fits
-        })?;
-        match copied {
-            Some(true) => Ok(()),
-            Some(false) => {
-                Err(Error::new(ErrorKind::Corrupt, format!("inode {}: inode item has a wrong size", self.id)))
-            }
-            None => Err(Error::new(ErrorKind::Corrupt, format!("inode {}: inode item is missing", self.id))),
+        delayed::write_inode(handle, &self.tree, self.id, item)?;
+        if let Some(delayed) = self.delayed.get() {
+            delayed.forget_inode();
+        }
+        Ok(())
+    }
+
+    /// As [`Inode::store`], of a directory whose entries changed: written before the transaction closes.
+    pub(crate) fn store_later(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
+        self.delayed().put_off_inode(handle, &self.deferred, item)
+    }
+
+    /// Adds a DIR_INDEX item before the transaction closes.
+    pub(crate) fn insert_entry_later(&self, handle: &Handle<'_>, entry: DelayedEntry) -> Result<()> {
+        self.delayed().put_off_entry(handle, &self.deferred, entry)
+    }
+
+    /// Takes back a DIR_INDEX item; false when it is in the tree, or nowhere.
+    pub(crate) fn take_back_entry(&self, index: u64) -> bool {
+        self.delayed.get().is_some_and(|delayed| delayed.take_back_entry(index))
+    }
+
+    /// Changes a delayed DIR_INDEX item; none when it is in the tree, or nowhere.
+    pub(crate) fn edit_delayed_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        self.delayed.get()?.edit_entry(index, edit)
+    }
+
+    /// Delayed DIR_INDEX items from number `from` on. To be asked before the tree.
+    pub(crate) fn delayed_entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
+        match self.delayed.get() {
+            Some(delayed) if delayed.any() => delayed.entries(from, wait),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The number of the last delayed DIR_INDEX item, which is the directory's last. To be asked before the tree.
+    pub(crate) fn last_delayed_index(&self, wait: Wait) -> Result<Option<u64>> {
+        self.delayed.get().map_or(Ok(None), |delayed| delayed.last_index(wait))
+    }
+
+    /// Whether something is still to be written.
+    pub(crate) fn has_delayed_items(&self) -> bool {
+        self.delayed.get().is_some_and(|delayed| delayed.any())
+    }
+
+    /// Forgets what was put off: the items of the inode were deleted.
+    pub(crate) fn forget_delayed(&self) {
+        if let Some(delayed) = self.delayed.get() {
+            delayed.forget_all();
+        }
+    }
+
+    fn delayed(&self) -> &Arc<DelayedInode> {
+        self.delayed.get_or_init(|| Arc::new(DelayedInode::new(self.id, Arc::clone(&self.tree))))
+    }
+
+    /// The directories looked up in this one.
+    pub(crate) fn child_directories(&self) -> &ChildDirectories {
+        self.child_directories.get_or_init(Box::default)
+    }
+
+    /// The entry `name` changes.
+    pub(crate) fn forget_child(&self, name: &[u8]) {
+        if let Some(children) = self.child_directories.get() {
+            children.forget(name);
         }
     }
 
@@ -237,7 +300,7 @@ impl Inode {
 impl Drop for Inode {
     fn drop(&mut self) {
         if self.item.get_mut().nlink == 0 && !self.has(state::GONE) {
-            self.doomed.push(self.id);
+            self.deferred.doomed.push(self.id);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, InodeId, ObjectId, Timespec, Wait};
-use creamery_fs::{DeviceNumber, FileType, Filesystem, NewInode, NewKind, Times};
+use creamery_fs::{DeviceNumber, FileType, Filesystem, NewInode, NewKind, RenameMode, Times};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
@@ -27,11 +27,55 @@ pub(crate) fn cases() -> Vec<Case> {
             &[BtrfsProgs],
             renaming_listing,
         ),
+        Case::new("entries/entries_put_off_are_listed_moved_and_removed_like_written_ones", kernel, put_off),
         Case::new("entries/numbers_go_on_after_reopening", &[BtrfsProgs], numbers_go_on),
         Case::new("entries/small_nodes_take_long_names", kernel, small_nodes),
         Case::new("entries/threads_make_and_remove_names_at_once", kernel, threads),
         Case::new("entries/a_full_filesystem_refuses_and_then_lets_delete", &[BtrfsProgs], full),
     ]
+}
+
+/// More directories than are put off at once, and in the first one more entries than fit into a batch.
+fn put_off(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["-n", "4096"])?;
+    let top = fs.top();
+    let dirs: Vec<InodeId> = (0..150).map(|n| fs.dir(top, &format!("dir {n}"))).collect::<Result<_>>()?;
+    for name in 0..100 {
+        fs.file(dirs[0], &format!("one of many {name}"))?;
+    }
+    for (n, dir) in dirs.iter().enumerate() {
+        for name in ["stays", "goes", "moves", "swaps"] {
+            fs.file(*dir, name)?;
+        }
+        fs.unlink(*dir, b"goes")?;
+        let next = dirs[(n + 1) % dirs.len()];
+        fs.rename(*dir, b"moves", next, format!("moved from {n}").as_bytes(), RenameMode::Replace)?;
+        if n > 0 {
+            fs.rename(*dir, b"swaps", dirs[n - 1], b"swaps", RenameMode::Exchange)?;
+        }
+    }
+    fs.unlink(dirs[0], b"one of many 98")?;
+    let list =
+        |fs: &Fixture| -> Result<Vec<Vec<Vec<u8>>>> { dirs.iter().map(|dir| fs.names(*dir)).collect() };
+    let before = list(&fs)?;
+    ensure!(
+        before[0].len() == 99 + 3 && before[5].len() == 3,
+        "{} and {} names",
+        before[0].len(),
+        before[5].len()
+    );
+    fs.sync()?;
+    ensure!(list(&fs)? == before, "a commit changed a listing");
+    let file = fs.file(dirs[7], "not durable")?;
+    ensure!(fs.find(dirs[7], "not durable")? == file);
+    fs.crash()?;
+    ensure!(list(&fs)? == before, "a crash did not leave what was durable");
+    fs.with_kernel("ro", |dir| {
+        let seen = std::fs::read_dir(dir.join("dir 0"))?.count();
+        ensure!(seen == before[0].len(), "the kernel lists {seen} names");
+        Ok(())
+    })?;
+    fs.judge()
 }
 
 fn every_kind(bench: &Bench) -> Result<()> {

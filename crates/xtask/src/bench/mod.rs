@@ -6,6 +6,7 @@
 
 mod check;
 mod check_memory;
+mod flat;
 mod image;
 mod measure;
 mod memory;
@@ -14,6 +15,7 @@ mod report;
 
 pub(crate) use check::check;
 pub(crate) use check_memory::check_memory;
+pub(crate) use flat::flat;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
 pub(crate) use names::names;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::data::file_extent::FileExtent;
 use crate::data::map::Items;
 use crate::data::{extent_key, in_handle};
-use crate::inode::{Doomed, Inode, InodeFlags, InodeItem};
+use crate::inode::{Deferred, Inode, InodeFlags, InodeItem};
 use crate::keys;
 
 pub(super) const SECTOR: u64 = 4096;
@@ -141,7 +141,7 @@ impl Fixture {
         let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
         let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
         let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
-        Inode::new(InodeId::new(TreeId::FS, ino), tree, item, Arc::new(Doomed::default()))
+        Inode::new(InodeId::new(TreeId::FS, ino), tree, item, Arc::new(Deferred::default()))
     }
 
     /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
@@ -214,7 +214,7 @@ pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
     .expect("a new inode");
-    Inode::new(id, tree, item, Arc::new(Doomed::default()))
+    Inode::new(id, tree, item, Arc::new(Deferred::default()))
 }
 
 /// Puts an item of any bytes into a file.

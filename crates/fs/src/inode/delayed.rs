@@ -1,0 +1,256 @@
+//! Delayed items: what every change of a directory's entries would write to the same two places, put off and written once.
+//!
+//! Making an entry adds a DIR_INDEX item behind the last one of its directory and changes the directory's INODE_ITEM. Done
+//! at once, each costs a search, and all threads that work in neighbouring directories meet in the leaf of their
+//! INODE_ITEMs. So both are kept with the directory's object: entries until they fill a quarter of a leaf, which one
+//! search then inserts, and the inode item until the transaction closes. An entry that is removed before that never gets
+//! into the tree. The DIR_ITEM is inserted at once: it says whether a name is taken.
+//!
+//! # Invariants
+//! - DELAYED-1: what a transaction put off is in the tree when it closes ([`Deferred`] takes part in every commit).
+//! - DELAYED-2: the numbers of delayed entries rise, and are greater than those of all DIR_INDEX items in the tree.
+//! - DELAYED-3: the room that writing takes stays promised until it is done.
+//! - DELAYED-4: the table of inodes keeps an object that has delayed items, so nobody reads the older item in the tree.
+//!
+//! # Locking
+//! [`DelayedInode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
+//! guard of the directory's item, or when the items are written; whoever reads entries looks here first and then into
+//! the tree, so that none slips by that is being written meanwhile.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_format::{ITEM_LEN, Key};
+use creamery_tree::Tree;
+use creamery_txn::{CommitParticipant, Handle, KeptPromise};
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::{Doomed, InodeItem};
+use crate::dir_item::ItemBytes;
+use crate::keys;
+
+/// Directories with delayed items; with more, the one that waits longest is written.
+const DIRECTORIES_MAX: usize = 64;
+
+/// What inodes leave to be done later by others.
+#[derive(Default)]
+pub(crate) struct Deferred {
+    pub(crate) doomed: Doomed,
+    queue: Mutex<VecDeque<Arc<DelayedInode>>>,
+}
+
+impl Deferred {
+    /// Puts a directory at the end of the queue; writes the one at its front when it is full.
+    fn queue(&self, handle: &Handle<'_>, delayed: Arc<DelayedInode>) -> Result<()> {
+        let mut queue = self.queue.lock();
+        queue.push_back(delayed);
+        let longest = if queue.len() > DIRECTORIES_MAX { queue.pop_front() } else { None };
+        drop(queue);
+        longest.map_or(Ok(()), |longest| longest.write_queued(handle))
+    }
+}
+
+impl CommitParticipant for Deferred {
+    fn settle(&self, handle: &Handle<'_>) -> Result<()> {
+        let queue = std::mem::take(&mut *self.queue.lock());
+        queue.iter().try_for_each(|delayed| delayed.write_queued(handle))
+    }
+}
+
+/// An entry whose DIR_INDEX item is still to be inserted.
+#[derive(Clone)]
+pub(crate) struct DelayedEntry {
+    pub(crate) index: u64,
+    pub(crate) item: ItemBytes,
+}
+
+/// The delayed items of one directory.
+pub(crate) struct DelayedInode {
+    id: InodeId,
+    tree: Arc<Tree>,
+    items: Mutex<Items>,
+    /// Whether there are any; changes under the mutex.
+    any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Items {
+    inode: Option<(InodeItem, KeptPromise)>,
+    entries: Vec<DelayedEntry>,
+    /// What the entries will take in a leaf.
+    entry_bytes: usize,
+    /// Room for the leaf that the entries go into.
+    entry_room: Option<KeptPromise>,
+    queued: bool,
+}
+
+fn bytes_in_leaf(entry: &DelayedEntry) -> usize {
+    ITEM_LEN + entry.item.len()
+}
+
+impl DelayedInode {
+    pub(super) fn new(id: InodeId, tree: Arc<Tree>) -> Self {
+        Self { id, tree, items: Mutex::default(), any: AtomicBool::new(false) }
+    }
+
+    /// Whether there are any.
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    fn lock(&self, wait: Wait) -> Result<MutexGuard<'_, Items>> {
+        match self.items.try_lock() {
+            Some(items) => Ok(items),
+            None if wait.allowed() => Ok(gate::passing(Reason::InodeLock, || self.items.lock())),
+            None => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Items) -> R) -> R {
+        let mut items = self.lock(Wait::Yes).expect("waiting is allowed");
+        let result = change(&mut items);
+        self.any.store(items.inode.is_some() || !items.entries.is_empty(), Ordering::Release);
+        result
+    }
+
+    /// Puts off what `put` adds. It may keep no more than the handle was promised for the items when done at once.
+    fn put_off(
+        self: &Arc<Self>,
+        handle: &Handle<'_>,
+        deferred: &Deferred,
+        put: impl FnOnce(&mut Items) -> Result<()>,
+    ) -> Result<()> {
+        let queued = self.change(|items| put(items).map(|()| std::mem::replace(&mut items.queued, true)))?;
+        if queued { Ok(()) } else { deferred.queue(handle, Arc::clone(self)) }
+    }
+
+    /// Puts off writing the inode item.
+    pub(super) fn put_off_inode(
+        self: &Arc<Self>,
+        handle: &Handle<'_>,
+        deferred: &Deferred,
+        item: &InodeItem,
+    ) -> Result<()> {
+        self.put_off(handle, deferred, |items| {
+            match &mut items.inode {
+                Some((newest, _)) => newest.clone_from(item),
+                none => *none = Some((item.clone(), handle.keep(1))),
+            }
+            Ok(())
+        })
+    }
+
+    /// Puts off inserting a DIR_INDEX item.
+    pub(super) fn put_off_entry(
+        self: &Arc<Self>,
+        handle: &Handle<'_>,
+        deferred: &Deferred,
+        entry: DelayedEntry,
+    ) -> Result<()> {
+        self.put_off(handle, deferred, |items| {
+            assert!(items.entries.last().is_none_or(|last| last.index < entry.index), "DELAYED-2");
+            items.entry_room.get_or_insert_with(|| handle.keep(1));
+            items.entry_bytes += bytes_in_leaf(&entry);
+            items.entries.push(entry);
+            if items.entry_bytes > self.tree.max_item_size() / 4 {
+                self.write_entries(handle, items)
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// The inode item was written with newer contents, or is deleted.
+    pub(super) fn forget_inode(&self) {
+        self.change(|items| items.inode = None);
+    }
+
+    /// The inode is deleted; it has no entries.
+    pub(super) fn forget_all(&self) {
+        self.change(|items| {
+            assert!(items.entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
+            items.inode = None;
+        });
+    }
+
+    /// Takes back an entry; false when it is in the tree, or nowhere.
+    pub(super) fn take_back_entry(&self, index: u64) -> bool {
+        self.change(|items| {
+            let Ok(at) = items.entries.binary_search_by_key(&index, |entry| entry.index) else {
+                return false;
+            };
+            let entry = items.entries.remove(at);
+            items.entry_bytes -= bytes_in_leaf(&entry);
+            true
+        })
+    }
+
+    /// Changes an entry in place; none when it is in the tree, or nowhere.
+    pub(super) fn edit_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        self.change(|items| {
+            let at = items.entries.binary_search_by_key(&index, |entry| entry.index).ok()?;
+            Some(edit(&mut items.entries[at].item))
+        })
+    }
+
+    /// The entries from number `from` on.
+    pub(super) fn entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
+        let items = self.lock(wait)?;
+        let start = items.entries.partition_point(|entry| entry.index < from);
+        Ok(items.entries[start..].to_vec())
+    }
+
+    /// The number of the last entry.
+    pub(super) fn last_index(&self, wait: Wait) -> Result<Option<u64>> {
+        Ok(self.lock(wait)?.entries.last().map(|entry| entry.index))
+    }
+
+    fn write_entries(&self, handle: &Handle<'_>, items: &mut Items) -> Result<()> {
+        let batch: SmallVec<[(Key, &[u8]); 64]> = items
+            .entries
+            .iter()
+            .map(|entry| (keys::dir_index(self.id.ino, entry.index), &entry.item[..]))
+            .collect();
+        self.tree.insert_batch(handle, &batch)?;
+        drop(batch);
+        items.entries.clear();
+        items.entry_bytes = 0;
+        items.entry_room = None;
+        Ok(())
+    }
+
+    /// Writes everything of a directory that was taken from the queue.
+    fn write_queued(&self, handle: &Handle<'_>) -> Result<()> {
+        self.change(|items| {
+            items.queued = false;
+            self.write_entries(handle, items)?;
+            match items.inode.take() {
+                Some((item, _room)) => write_inode(handle, &self.tree, self.id, &item),
+                None => Ok(()),
+            }
+        })
+    }
+}
+
+/// Writes `item` over the INODE_ITEM in the tree. One leaf change.
+pub(super) fn write_inode(handle: &Handle<'_>, tree: &Tree, id: InodeId, item: &InodeItem) -> Result<()> {
+    let bytes = item.encode();
+    let copied = tree.update(handle, &keys::inode_item(id.ino), |data| {
+        let fits = data.len() == bytes.len();
+        if fits {
+            data.copy_from_slice(&bytes);
+        }
+        fits
+    })?;
+    match copied {
+        Some(true) => Ok(()),
+        Some(false) => {
+            Err(Error::new(ErrorKind::Corrupt, format!("inode {id}: inode item has a wrong size")))
+        }
+        None => Err(Error::new(ErrorKind::Corrupt, format!("inode {id}: inode item is missing"))),
+    }
+}
