@@ -2,8 +2,10 @@
 //! allows.
 //!
 //! # How
-//! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion
-//! starts with the leaf and its parent, a deletion with the lowest three levels, a change in place with the leaf.
+//! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion and
+//! a deletion start with the leaf and its parent, a change in place with the leaf. A deletion keeps both until it
+//! is done, since it may take the leaf away; the level above is needed only when the parent is thin or its first
+//! key may change, which the way down finds out.
 //! On the way every block is copied that the transaction does not own, full inner nodes are split before an
 //! insertion and thin ones merged before a deletion, so that a change at the leaf never has to climb further than
 //! the levels still held. When a level turns out to need a stronger lock, the search lets go of everything and
@@ -67,14 +69,13 @@ impl Intent {
     fn write_level(self) -> usize {
         match self {
             Self::Overwrite => 0,
-            Self::Insert(_) | Self::Extend(_) | Self::Rekey => 1,
-            Self::Delete => 2,
+            Self::Insert(_) | Self::Extend(_) | Self::Rekey | Self::Delete => 1,
         }
     }
 
     /// Levels below this stay locked until the caller is done.
     pub(crate) fn lowest_unlock(self) -> usize {
-        if self == Self::Delete { 3 } else { 1 }
+        if self == Self::Delete { 2 } else { 1 }
     }
 }
 

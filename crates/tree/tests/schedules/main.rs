@@ -41,6 +41,13 @@ fn fixed() -> Items {
     (0..FIXED).map(|number| (key_of(number, 0), vec![0; 700])).collect()
 }
 
+/// Items around the others, a leaf for each, so many that the root is at level 2. The others lie where one of its
+/// children ends and the next, a thin one, begins.
+fn surroundings() -> Items {
+    let objects = (1..=116).chain(2000..2005);
+    objects.map(|object| (key(object, 0), vec![0; 3000])).collect()
+}
+
 /// A few of everything, on keys of this thread's own.
 fn work(world: &World, thread: u64) -> Items {
     let mut items = Items::new();
@@ -72,9 +79,9 @@ fn work(world: &World, thread: u64) -> Items {
 
 /// Keys ascend, and the fixed ones are all there.
 fn walk(world: &World) {
-    let mut cursor = world.tree.cursor(&key(0, 0), Wait::Yes).expect("no damage");
+    let mut cursor = world.tree.cursor(&key(1000, 0), Wait::Yes).expect("no damage");
     let (mut before, mut seen) = (None, 0);
-    while let Some((key, _)) = cursor.item() {
+    while let Some((key, _)) = cursor.item().filter(|(item, _)| *item < key(1001, 0)) {
         assert!(before < Some(key), "{key} after {before:?}");
         before = Some(key);
         seen += u64::from(key.offset % 10 == 0);
@@ -83,13 +90,27 @@ fn walk(world: &World) {
     assert_eq!(seen, FIXED, "keys that are always there");
 }
 
+/// What an execution is like.
+#[derive(Clone, Copy)]
+struct Scenario {
+    early_unlock: bool,
+    deep: bool,
+    uncoupled: bool,
+}
+
+const USUAL: Scenario = Scenario { early_unlock: true, deep: false, uncoupled: false };
+
 /// One execution.
-fn scenario(early_unlock: bool, uncoupled: bool) {
+fn execute(scenario: Scenario) {
+    let Scenario { early_unlock, deep, uncoupled } = scenario;
     let world = World::new(1 << 20);
     world.tree.set_early_unlock(early_unlock);
-    for (key, data) in fixed() {
-        world.tree.insert(&world.host, &key, &data).expect("room");
+    let mut all = if deep { surroundings() } else { Items::new() };
+    all.append(&mut fixed());
+    for (key, data) in &all {
+        world.tree.insert(&world.host, key, data).expect("room");
     }
+    assert_eq!(world.tree.root_buffer().level(), if deep { 2 } else { 1 });
     world.commit(); // every first change copies its path
     if uncoupled {
         world.tree.uncouple_readers();
@@ -101,7 +122,6 @@ fn scenario(early_unlock: bool, uncoupled: bool) {
             thread::spawn(move || work(&world, number))
         })
         .collect();
-    let mut all = fixed();
     for thread in threads {
         all.append(&mut thread.join().expect("it ends well"));
     }
@@ -122,22 +142,22 @@ fn schedules(usual: usize) -> usize {
     std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
 }
 
-fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static, early_unlock: bool) {
+fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static, scenario: Scenario) {
     let runner = Runner::new(scheduler, config(FailurePersistence::Print));
-    let result = catch_unwind(AssertUnwindSafe(|| runner.run(move || scenario(early_unlock, false))));
+    let result = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(scenario))));
     if let Err(failure) = result {
         println!("{name} failed: CREAMERY_SCHEDULES_SEED={seed}");
         resume_unwind(failure);
     }
 }
 
-fn random(name: &str, seed: u64, early_unlock: bool) {
-    run(name, seed, RandomScheduler::new_from_seed(seed, schedules(1000)), early_unlock);
+fn random(name: &str, seed: u64, scenario: Scenario) {
+    run(name, seed, RandomScheduler::new_from_seed(seed, schedules(1000)), scenario);
 }
 
 #[test]
 fn random_schedules_from_a_fixed_seed() {
-    random("random schedules", SEED, true);
+    random("random schedules", SEED, USUAL);
 }
 
 #[test]
@@ -145,18 +165,23 @@ fn random_schedules_from_a_fresh_seed() {
     let fresh = || RandomState::new().hash_one(0);
     let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
         .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
-    random("random schedules", seed, true);
+    random("random schedules", seed, USUAL);
 }
 
 #[test]
 fn random_schedules_with_parents_kept() {
-    random("random schedules with parents kept", SEED, false);
+    random("random schedules with parents kept", SEED, Scenario { early_unlock: false, ..USUAL });
+}
+
+#[test]
+fn random_schedules_of_a_tree_of_three_levels() {
+    random("random schedules of a tree of three levels", SEED, Scenario { deep: true, ..USUAL });
 }
 
 #[test]
 fn schedules_with_few_changes_of_threads() {
     let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(1000));
-    run("schedules with few changes of threads", SEED, scheduler, true);
+    run("schedules with few changes of threads", SEED, scheduler, USUAL);
 }
 
 /// The canary: the harness finds a fault of locking that was planted. Without it, readers that miss what is there
@@ -165,6 +190,7 @@ fn schedules_with_few_changes_of_threads() {
 fn readers_that_let_go_too_early_are_caught() {
     let scheduler = RandomScheduler::new_from_seed(SEED, 5000);
     let runner = Runner::new(scheduler, config(FailurePersistence::None));
-    let found = catch_unwind(AssertUnwindSafe(|| runner.run(|| scenario(true, true))));
+    let found =
+        catch_unwind(AssertUnwindSafe(|| runner.run(|| execute(Scenario { uncoupled: true, ..USUAL }))));
     assert!(found.is_err(), "5000 schedules went well with readers that do not couple their locks");
 }
