@@ -32,30 +32,38 @@ const STEPS: u64 = 5;
 
 type Items = BTreeMap<Key, Vec<u8>>;
 
-/// Fixed keys have the low digit 0, those of thread t the digit t + 1.
+/// Digit of the fixed keys. Those of thread t have the digit t, so that each thread has a key before all fixed ones.
+const FIXED_DIGIT: u64 = 9;
+
 fn key_of(number: u64, digit: u64) -> Key {
     key(1000, number * 10 + digit)
 }
 
 fn fixed() -> Items {
-    (0..FIXED).map(|number| (key_of(number, 0), vec![0; 700])).collect()
+    (0..FIXED).map(|number| (key_of(number, FIXED_DIGIT), vec![9; 700])).collect()
 }
 
-/// Items around the others, a leaf for each, so many that the root is at level 2. The others lie where one of its
-/// children ends and the next, a thin one, begins.
-fn surroundings() -> Items {
-    let objects = (1..=116).chain(2000..2005);
+/// What a thread has at first.
+fn own(thread: u64) -> Items {
+    Items::from([(key_of(0, thread), vec![0; 700])])
+}
+
+/// Items around the others, a leaf for each, so many that the root is at level 2. The others begin where its first
+/// child is full and the second begins: the keys that threads have at first are that child's first. With few items
+/// behind, that child is so thin that a deletion merges it or fills it up.
+fn surroundings(behind: u64) -> Items {
+    let objects = (1..=117).chain(2000..2000 + behind);
     objects.map(|object| (key(object, 0), vec![0; 3000])).collect()
 }
 
 /// A few of everything, on keys of this thread's own.
 fn work(world: &World, thread: u64) -> Items {
-    let mut items = Items::new();
+    let mut items = own(thread);
     for _ in 0..STEPS {
-        let key = key_of(thread_rng().gen_range(0..FIXED), thread + 1);
+        let key = key_of(thread_rng().gen_range(0..FIXED), thread);
         let data = vec![u8::try_from(thread).expect("small"); thread_rng().gen_range(1..1500)];
         let (tree, host) = (&world.tree, &world.host);
-        match thread_rng().gen_range(0..6) {
+        match thread_rng().gen_range(0..7) {
             0..3 => match tree.insert(host, &key, &data) {
                 Ok(()) => assert!(items.insert(key, data).is_none()),
                 Err(error) => {
@@ -63,11 +71,11 @@ fn work(world: &World, thread: u64) -> Items {
                     assert!(items.contains_key(&key));
                 }
             },
-            3 => {
+            3 | 4 => {
                 let removed = tree.remove(host, &key).expect("no damage");
                 assert_eq!(removed, items.remove(&key).is_some());
             }
-            4 => walk(world),
+            5 => walk(world),
             _ => {
                 let found = tree.get(&key, Wait::Yes, <[u8]>::to_vec).expect("no damage");
                 assert_eq!(found.as_ref(), items.get(&key));
@@ -84,7 +92,7 @@ fn walk(world: &World) {
     while let Some((key, _)) = cursor.item().filter(|(item, _)| *item < key(1001, 0)) {
         assert!(before < Some(key), "{key} after {before:?}");
         before = Some(key);
-        seen += u64::from(key.offset % 10 == 0);
+        seen += u64::from(key.offset % 10 == FIXED_DIGIT);
         cursor.advance().expect("no damage");
     }
     assert_eq!(seen, FIXED, "keys that are always there");
@@ -94,23 +102,25 @@ fn walk(world: &World) {
 #[derive(Clone, Copy)]
 struct Scenario {
     early_unlock: bool,
-    deep: bool,
+    /// Three levels instead of two, with so many leaves behind those that are changed.
+    deep: Option<u64>,
     uncoupled: bool,
 }
 
-const USUAL: Scenario = Scenario { early_unlock: true, deep: false, uncoupled: false };
+const USUAL: Scenario = Scenario { early_unlock: true, deep: None, uncoupled: false };
 
 /// One execution.
 fn execute(scenario: Scenario) {
     let Scenario { early_unlock, deep, uncoupled } = scenario;
     let world = World::new(1 << 20);
     world.tree.set_early_unlock(early_unlock);
-    let mut all = if deep { surroundings() } else { Items::new() };
+    let mut all = deep.map(surroundings).unwrap_or_default();
     all.append(&mut fixed());
+    (0..THREADS).for_each(|thread| all.append(&mut own(thread)));
     for (key, data) in &all {
         world.tree.insert(&world.host, key, data).expect("room");
     }
-    assert_eq!(world.tree.root_buffer().level(), if deep { 2 } else { 1 });
+    assert_eq!(world.tree.root_buffer().level(), if deep.is_some() { 2 } else { 1 });
     world.commit(); // every first change copies its path
     if uncoupled {
         world.tree.uncouple_readers();
@@ -122,6 +132,7 @@ fn execute(scenario: Scenario) {
             thread::spawn(move || work(&world, number))
         })
         .collect();
+    all.retain(|key, _| !(0..THREADS).any(|thread| own(thread).contains_key(key)));
     for thread in threads {
         all.append(&mut thread.join().expect("it ends well"));
     }
@@ -174,8 +185,15 @@ fn random_schedules_with_parents_kept() {
 }
 
 #[test]
-fn random_schedules_of_a_tree_of_three_levels() {
-    random("random schedules of a tree of three levels", SEED, Scenario { deep: true, ..USUAL });
+fn random_schedules_where_first_keys_change_on_three_levels() {
+    let scenario = Scenario { deep: Some(40), ..USUAL };
+    random("random schedules where first keys change on three levels", SEED, scenario);
+}
+
+#[test]
+fn random_schedules_where_inner_nodes_are_filled_up() {
+    let scenario = Scenario { deep: Some(5), ..USUAL };
+    random("random schedules where inner nodes are filled up", SEED, scenario);
 }
 
 #[test]
