@@ -86,7 +86,7 @@ impl ImageOptions {
         self
     }
 
-    /// Memory for clean tree blocks; 64 MiB unless told. Blocks in use come on top.
+    /// Memory for clean tree blocks; 256 MiB unless told. Blocks in use come on top.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.cache_bytes = Some(bytes);

@@ -1,9 +1,8 @@
 //! Listing a directory.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
-use std::ops::ControlFlow;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::ops::{ControlFlow, Range};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use crate::metadata::file_type;
 use crate::path::at;
 use crate::{FileType, Metadata};
 
-/// Entries fetched at a time.
-const BATCH: usize = 256;
+/// Entries fetched at a time: many, because the filesystem copies a few more than are taken.
+const BATCH: usize = 1024;
 
 /// The entries of a directory, without "." and "..".
 ///
@@ -30,12 +29,34 @@ const BATCH: usize = 256;
 /// # Ok::<(), creamery::Error>(())
 /// ```
 pub struct ReadDir {
+    dir: Arc<Dir>,
+    offset: u64,
+    batch: Arc<Batch>,
+    /// How many entries of the batch were handed out.
+    told: usize,
+    done: bool,
+}
+
+/// What is listed.
+struct Dir {
     fs: Arc<fs::Filesystem>,
     id: InodeId,
     path: PathBuf,
-    offset: u64,
-    ready: VecDeque<DirEntry>,
-    done: bool,
+}
+
+/// Entries fetched at once, with their names one behind the other: an entry handed out is a share of this, so that listing
+/// allocates nothing for each.
+struct Batch {
+    dir: Arc<Dir>,
+    names: Vec<u8>,
+    entries: Vec<Record>,
+}
+
+#[derive(Clone)]
+struct Record {
+    name: Range<usize>,
+    id: InodeId,
+    kind: FileType,
 }
 
 /// One of them.
@@ -51,42 +72,42 @@ pub struct ReadDir {
 /// ```
 #[derive(Clone)]
 pub struct DirEntry {
-    fs: Arc<fs::Filesystem>,
-    dir: PathBuf,
-    dir_id: InodeId,
-    name: OsString,
-    pub(crate) id: InodeId,
-    kind: FileType,
+    batch: Arc<Batch>,
+    record: Record,
 }
 
 impl DirEntry {
     /// Its name.
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
-        &self.name
+        OsStr::from_bytes(&self.batch.names[self.record.name.clone()])
     }
 
     /// The path of the directory as it was given, with the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.dir.join(&self.name)
+        self.batch.dir.path.join(self.file_name())
     }
 
     /// What it is; symbolic links are not followed.
     #[must_use]
     pub const fn file_type(&self) -> FileType {
-        self.kind
+        self.record.kind
+    }
+
+    pub(crate) const fn id(&self) -> InodeId {
+        self.record.id
     }
 
     /// Lists it, if it is a directory and still has its name. Looking it up again is what keeps a walk from going in
     /// circles in a damaged filesystem.
     pub(crate) fn read_dir(&self) -> Result<ReadDir> {
-        let path = self.path();
-        let found = self.fs.lookup(self.dir_id, self.name.as_bytes(), Wait::Yes).map_err(at(&path))?;
-        if found != self.id {
+        let (dir, path) = (&self.batch.dir, self.path());
+        let found = dir.fs.lookup(dir.id, self.file_name().as_bytes(), Wait::Yes).map_err(at(&path))?;
+        if found != self.id() {
             return Err(at(&path)(ErrorKind::NotFound.into()));
         }
-        ReadDir::new(Arc::clone(&self.fs), self.id, path)
+        ReadDir::new(Arc::clone(&dir.fs), found, path)
     }
 
     /// What is known about it; symbolic links are not followed.
@@ -94,7 +115,7 @@ impl DirEntry {
     /// # Errors
     /// When it is gone by now.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.fs.stat(self.id, Wait::Yes).map(Metadata::new).map_err(at(&self.path()))
+        self.batch.dir.fs.stat(self.id(), Wait::Yes).map(Metadata::new).map_err(at(&self.path()))
     }
 }
 
@@ -104,38 +125,43 @@ impl ReadDir {
         if kind != fs::FileType::Directory {
             return Err(at(&path)(ErrorKind::NotADirectory.into()));
         }
-        Ok(Self { fs, id, path, offset: 0, ready: VecDeque::new(), done: false })
+        let dir = Arc::new(Dir { fs, id, path });
+        let batch = Arc::new(Batch { dir: Arc::clone(&dir), names: Vec::new(), entries: Vec::new() });
+        Ok(Self { dir, offset: 0, batch, told: 0, done: false })
     }
 
     /// The directory that is listed.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.dir.path
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let (fs, dir, ready, offset) = (&self.fs, &self.path, &mut self.ready, &mut self.offset);
-        let (mut taken, dir_id) = (0, self.id);
-        fs.read_dir(self.id, *offset, Wait::Yes, &mut |entry| {
-            if taken == BATCH {
-                return ControlFlow::Break(());
-            }
-            taken += 1;
-            *offset = entry.next_offset;
-            if entry.name != b"." && entry.name != b".." {
-                ready.push_back(DirEntry {
-                    fs: Arc::clone(fs),
-                    dir: dir.clone(),
-                    dir_id,
-                    name: OsString::from_vec(entry.name.to_vec()),
-                    id: entry.id,
-                    kind: file_type(entry.kind),
-                });
-            }
-            ControlFlow::Continue(())
-        })
-        .map_err(at(&self.path))?;
+        let dir = &self.dir;
+        let mut batch = Batch {
+            dir: Arc::clone(dir),
+            names: Vec::with_capacity(self.batch.names.len()),
+            entries: Vec::with_capacity(self.batch.entries.len()),
+        };
+        let (mut taken, offset) = (0, &mut self.offset);
+        dir.fs
+            .read_dir(dir.id, *offset, Wait::Yes, &mut |entry| {
+                if taken == BATCH {
+                    return ControlFlow::Break(());
+                }
+                taken += 1;
+                *offset = entry.next_offset;
+                if entry.name != b"." && entry.name != b".." {
+                    let start = batch.names.len();
+                    batch.names.extend_from_slice(entry.name);
+                    let name = start..batch.names.len();
+                    batch.entries.push(Record { name, id: entry.id, kind: file_type(entry.kind) });
+                }
+                ControlFlow::Continue(())
+            })
+            .map_err(at(&dir.path))?;
         self.done = taken < BATCH;
+        (self.batch, self.told) = (Arc::new(batch), 0);
         Ok(())
     }
 }
@@ -144,12 +170,14 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !self.done {
+        while self.told == self.batch.entries.len() && !self.done {
             if let Err(error) = self.fetch() {
                 self.done = true;
                 return Some(Err(error));
             }
         }
-        self.ready.pop_front().map(Ok)
+        let record = self.batch.entries.get(self.told)?.clone();
+        self.told += 1;
+        Some(Ok(DirEntry { batch: Arc::clone(&self.batch), record }))
     }
 }

@@ -99,7 +99,7 @@ impl Driver<'_> {
                 continue;
             };
             let (path, name) = (entry.path(), entry.file_name().as_encoded_bytes());
-            let source = self.source(entry.id).map_err(at(&path))?;
+            let source = self.source(entry.id()).map_err(at(&path))?;
             if entry.file_type().is_dir() {
                 let entries = entry.read_dir()?;
                 let dir = sink.enter(&level.dir, name, &source).map_err(at(&path))?;

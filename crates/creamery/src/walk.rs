@@ -113,7 +113,7 @@ impl Iterator for Walk {
                     return Some(Ok(WalkEntry {
                         fs: Arc::clone(&self.fs),
                         path: entry.path(),
-                        id: entry.id,
+                        id: entry.id(),
                         kind: entry.file_type(),
                         depth,
                     }));

@@ -21,7 +21,7 @@ use crate::keys;
 use crate::open_file::OpenFile;
 
 /// Entries and bytes of names copied at a time.
-const BATCH_ENTRIES_MAX: usize = 256;
+const BATCH_ENTRIES_MAX: usize = 128;
 const BATCH_BYTES_MAX: usize = 8192;
 
 /// One entry of a listing.

@@ -45,7 +45,8 @@ pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    let engine = Engine::open(volume, Options { cache_bytes: 4 << 20, env, ..Options::default() })?;
+    let engine =
+        Engine::open(volume, Options { cache_bytes: 4 << 20, commit_threads: 1, env, ..Options::default() })?;
     Filesystem::open(engine, FsOptions::default())
 }
 

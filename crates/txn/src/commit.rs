@@ -27,12 +27,14 @@
 
 use std::panic::Location;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
 use creamery_format::{HEADER_FLAG_WRITTEN, RawRootBackup, Superblock, seal};
 use creamery_tree::{ExtentBuffer, Tree};
+use creamery_volume::Written;
 
 use crate::delayed_refs::{ExtentKind, RefHead};
 use crate::engine::Engine;
@@ -41,8 +43,8 @@ use crate::handle::Handle;
 
 /// More passes than trees can ripple into each other.
 const PASSES_MAX: usize = 64;
-/// Blocks written in one batch.
-const BATCH: usize = 256;
+/// Blocks written in one batch: neighbours go to the device together.
+const BATCH: usize = 128;
 
 /// What the critical section hands to the writing.
 struct Closed {
@@ -254,21 +256,7 @@ impl Engine {
     /// Everything after the critical section, in the order that the types demand.
     fn write_out(&self, closed: Closed) -> Result<()> {
         let mut superblock = closed.superblock;
-        let mut written = self.volume().nothing_written();
-        for batch in closed.blocks.chunks(BATCH) {
-            let mut bytes = Vec::with_capacity(batch.len());
-            for buffer in batch {
-                // Briefly and one at a time: holding several node locks here could deadlock with a search.
-                let mut guard = Arc::clone(buffer).write();
-                let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
-                guard.block_mut().set_flags(flags);
-                seal(guard.bytes_mut(), self.checksum_type());
-                bytes.push((buffer.logical(), guard.block().bytes().to_vec()));
-            }
-            let blocks: Vec<(Logical, &[u8])> = bytes.iter().map(|(at, block)| (*at, &block[..])).collect();
-            written = written.and(self.volume().write_tree_blocks(&blocks)?);
-            self.store().written(batch);
-        }
+        let written = self.write_blocks(&closed.blocks)?;
         let durable = self.volume().flush(written)?;
         let published = self.volume().publish(&mut superblock, durable)?;
         let _committed = self.volume().finish(published)?;
@@ -277,6 +265,43 @@ impl Engine {
         self.release_unpinned()?;
         self.release_device_extents();
         Ok(())
+    }
+
+    /// Writes the blocks, several threads taking batch after batch.
+    fn write_blocks(&self, blocks: &[Arc<ExtentBuffer>]) -> Result<Written> {
+        let batches: Vec<&[Arc<ExtentBuffer>]> = blocks.chunks(BATCH).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut written = self.volume().nothing_written();
+            while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
+                written = written.and(self.write_batch(batch)?);
+            }
+            Ok(written)
+        };
+        let helpers = batches.len().min(self.options.commit_threads).saturating_sub(1);
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+            helpers.into_iter().fold(work(), |written: Result<Written>, helper| {
+                let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                Ok(written?.and(theirs?))
+            })
+        })
+    }
+
+    fn write_batch(&self, batch: &[Arc<ExtentBuffer>]) -> Result<Written> {
+        let mut bytes = Vec::with_capacity(batch.len());
+        for buffer in batch {
+            // Briefly and one at a time: holding several node locks here could deadlock with a search.
+            let mut guard = Arc::clone(buffer).write();
+            let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
+            guard.block_mut().set_flags(flags);
+            seal(guard.bytes_mut(), self.checksum_type());
+            bytes.push((buffer.logical(), guard.block().bytes().to_vec()));
+        }
+        let blocks: Vec<(Logical, &[u8])> = bytes.iter().map(|(at, block)| (*at, &block[..])).collect();
+        let written = self.volume().write_tree_blocks(&blocks)?;
+        self.store().written(batch);
+        Ok(written)
     }
 
     /// Gives back pinned space that no durable superblock and no reader of an old root needs.

@@ -3,6 +3,7 @@
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::available_parallelism;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedMutex, rank};
@@ -37,17 +38,23 @@ pub struct Options {
     pub dirty_bytes: u64,
     /// Queued reference changes at which a commit is due.
     pub delayed_refs_max: usize,
+    /// Threads that write a commit's blocks; one writes them in an order that does not change from run to run.
+    pub commit_threads: usize,
     /// Clock and randomness.
     pub env: Arc<dyn Env>,
 }
+
+/// More threads than this wait for the device, not for each other's checksums.
+const COMMIT_THREADS_MAX: usize = 4;
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             read_only: false,
-            cache_bytes: 64 << 20,
+            cache_bytes: 256 << 20,
             dirty_bytes: 128 << 20,
             delayed_refs_max: 200_000,
+            commit_threads: available_parallelism().map_or(1, usize::from).min(COMMIT_THREADS_MAX),
             env: Arc::new(SystemEnv),
         }
     }

@@ -1,9 +1,7 @@
 //! Writing tree blocks and data: to every copy, in as few requests as possible.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, verify_block};
 
@@ -13,8 +11,6 @@ use crate::volume::{Volume, index};
 
 /// Adjacent blocks are merged into one request up to this many bytes.
 const REQUEST_MAX: u64 = 2 << 20;
-/// From this many bytes on a second thread helps.
-const TWO_THREADS_FROM: usize = 1 << 20;
 
 /// Part of a block, at its place on a device.
 struct Part<'a> {
@@ -54,7 +50,8 @@ impl Volume {
     /// none of its copies.
     pub fn write_tree_blocks(&self, blocks: &[(Logical, &[u8])]) -> Result<Written> {
         self.check_writable()?;
-        self.verify_all(blocks)?;
+        // VOL-6
+        blocks.iter().try_for_each(|&(at, bytes)| self.verify_before_write(at, bytes))?;
         let mut parts = Vec::with_capacity(blocks.len() * 2);
         for (block, &(at, bytes)) in blocks.iter().enumerate() {
             let copies = self.map(at, bytes.len() as u64)?;
@@ -71,27 +68,8 @@ impl Volume {
         parts.sort_unstable_by_key(|part| part.at);
         let runs = runs_of(&parts);
         self.counters.tree_block_writes.add(blocks.len() as u64);
-        let failed =
-            self.write_runs(&parts, &runs, blocks.len() * index(self.node_size()) >= TWO_THREADS_FROM);
-        let failures = self.judge_failures(blocks, &parts, failed)?;
+        let failures = self.judge_failures(blocks, &parts, self.write_runs(&parts, &runs))?;
         Ok(Written::new(self.number(), failures))
-    }
-
-    /// VOL-6, with two threads when there is much to do.
-    fn verify_all(&self, blocks: &[(Logical, &[u8])]) -> Result<()> {
-        let verify = |blocks: &[(Logical, &[u8])]| {
-            blocks.iter().try_for_each(|&(at, bytes)| self.verify_before_write(at, bytes))
-        };
-        if blocks.len() * index(self.node_size()) < TWO_THREADS_FROM {
-            return verify(blocks);
-        }
-        let (first, second) = blocks.split_at(blocks.len() / 2);
-        std::thread::scope(|scope| {
-            let helper = scope.spawn(|| verify(second));
-            let mine = verify(first);
-            let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            mine.and(theirs)
-        })
     }
 
     fn verify_before_write(&self, at: Logical, bytes: &[u8]) -> Result<()> {
@@ -113,30 +91,10 @@ impl Volume {
     }
 
     /// Writes the runs and returns those that failed.
-    fn write_runs(
-        &self,
-        parts: &[Part<'_>],
-        runs: &[Range<usize>],
-        two_threads: bool,
-    ) -> Vec<(Range<usize>, Error)> {
-        let next = AtomicUsize::new(0);
-        let failed: RankedMutex<Vec<(Range<usize>, Error)>, { rank::LEAF }> = RankedMutex::new(Vec::new());
-        let work = || {
-            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(error) = self.write_run(&parts[run.clone()]) {
-                    failed.lock().push((run.clone(), error));
-                }
-            }
-        };
-        if two_threads && runs.len() > 1 {
-            std::thread::scope(|scope| {
-                scope.spawn(work);
-                work();
-            });
-        } else {
-            work();
-        }
-        failed.into_inner()
+    fn write_runs(&self, parts: &[Part<'_>], runs: &[Range<usize>]) -> Vec<(Range<usize>, Error)> {
+        let write =
+            |run: &Range<usize>| self.write_run(&parts[run.clone()]).err().map(|error| (run.clone(), error));
+        runs.iter().filter_map(write).collect()
     }
 
     fn write_run(&self, parts: &[Part<'_>]) -> Result<()> {
