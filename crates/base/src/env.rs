@@ -1,8 +1,9 @@
 //! What comes in from outside: the clock and randomness. Nothing below the command line asks the system itself,
 //! so the same seed and the same operations give the same bytes.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{Timespec, Uuid};
 
@@ -17,6 +18,8 @@ use crate::{Timespec, Uuid};
 pub trait Env: Send + Sync {
     /// The time now.
     fn now(&self) -> Timespec;
+    /// Time since a moment that stays the same, for measuring how long something takes; it never goes back.
+    fn monotonic(&self) -> Duration;
     /// A new random UUID (version 4).
     fn uuid(&self) -> Uuid;
 }
@@ -34,6 +37,9 @@ fn uuid_v4(high: u64, low: u64) -> Uuid {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEnv;
 
+/// What [`SystemEnv`] measures from.
+static FIRST_ASKED: LazyLock<Instant> = LazyLock::new(Instant::now);
+
 impl Env for SystemEnv {
     fn now(&self) -> Timespec {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
@@ -43,6 +49,10 @@ impl Env for SystemEnv {
             },
             Err(_) => Timespec::default(),
         }
+    }
+
+    fn monotonic(&self) -> Duration {
+        FIRST_ASKED.elapsed()
     }
 
     fn uuid(&self) -> Uuid {
@@ -85,6 +95,10 @@ impl FixedEnv {
 impl Env for FixedEnv {
     fn now(&self) -> Timespec {
         self.now
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
     }
 
     fn uuid(&self) -> Uuid {

@@ -1,76 +1,154 @@
-//! A histogram of durations, for finding out where time goes.
+//! How long something took, or how large it was, counted in powers of two.
+//!
+//! A histogram is written by many threads at once and read by whoever wants to know. Recording is three atomic operations
+//! and takes no lock, so it may be done anywhere, under any lock. The unit is the owner's: a field says in its name or its
+//! documentation whether it holds microseconds, nanoseconds or bytes.
+//!
+//! # Invariants
+//! - HISTOGRAM-1: what was recorded stays. Counts only grow, and sums of differences over time are exact.
+//! - HISTOGRAM-2: a value is in the maximum and in the sum before it is in its bucket, and a snapshot reads them the other way
+//!   round. So beside writers, too, no value that a snapshot counts is larger than its maximum.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-/// Bucket n takes durations below 2^n nanoseconds that no earlier bucket takes; the last one takes the rest, from
-/// about two minutes on.
-const BUCKETS: usize = 38;
+/// Bucket `k` holds values from `2^k` to `2^(k+1) - 1`; the first holds 0, too.
+const BUCKETS: usize = 64;
 
-/// Durations by powers of two, in nanoseconds. Any number of threads may add at once.
+fn bucket_of(value: u64) -> usize {
+    value.max(1).ilog2() as usize
+}
+
+/// The largest value of a bucket.
+fn upper_bound(bucket: usize) -> u64 {
+    u64::MAX >> (BUCKETS - 1 - bucket)
+}
+
+/// A histogram that threads fill.
 ///
 /// ```
-/// use std::time::Duration;
-/// let waits = creamery_base::Histogram::default();
-/// (0..99).for_each(|_| waits.add(Duration::from_nanos(100)));
-/// waits.add(Duration::from_millis(1));
-/// let seen = waits.summary();
-/// assert_eq!((seen.count, seen.p50_ns, seen.max_ns), (100, 128, 1_000_000));
+/// use creamery_base::Histogram;
+/// static MICROSECONDS: Histogram = Histogram::new();
+/// MICROSECONDS.record(300);
+/// MICROSECONDS.record(1_200);
+/// let seen = MICROSECONDS.snapshot();
+/// assert_eq!((seen.count(), seen.max()), (2, 1_200));
 /// ```
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
+    sum: AtomicU64,
     max: AtomicU64,
 }
 
-/// What a [`Histogram`] holds, in brief. Quantiles are rounded up to the power of two that bounds them.
-///
-/// ```
-/// assert_eq!(creamery_base::Histogram::default().summary(), creamery_base::DurationSummary::default());
-/// ```
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct DurationSummary {
-    /// How many durations were added.
-    pub count: u64,
-    /// Half of them were below this many nanoseconds.
-    pub p50_ns: u64,
-    /// 99 of 100 were below this many nanoseconds.
-    pub p99_ns: u64,
-    /// The longest, exactly.
-    pub max_ns: u64,
+impl Histogram {
+    /// An empty one.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            sum: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts `value`.
+    pub fn record(&self, value: u64) {
+        // Looking first keeps the line shared between writers once the largest values are in.
+        if value > self.max.load(Ordering::Relaxed) {
+            self.max.fetch_max(value, Ordering::Relaxed);
+        }
+        self.sum.fetch_add(value, Ordering::Relaxed);
+        self.buckets[bucket_of(value)].fetch_add(1, Ordering::Release); // HISTOGRAM-2
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        let mut snapshot = HistogramSnapshot::default();
+        for (seen, bucket) in snapshot.buckets.iter_mut().zip(&self.buckets) {
+            *seen = bucket.load(Ordering::Acquire); // HISTOGRAM-2
+        }
+        snapshot.sum = self.sum.load(Ordering::Relaxed);
+        snapshot.max = self.max.load(Ordering::Relaxed);
+        snapshot
+    }
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], max: AtomicU64::new(0) }
+        Self::new()
     }
 }
 
-impl Histogram {
-    /// Adds one duration.
-    pub fn add(&self, duration: Duration) {
-        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = (u64::BITS - nanoseconds.leading_zeros()) as usize;
-        self.buckets[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
-        if self.max.load(Ordering::Relaxed) < nanoseconds {
-            self.max.fetch_max(nanoseconds, Ordering::Relaxed);
-        }
+/// What a histogram held at one time.
+///
+/// ```
+/// let empty = creamery_base::HistogramSnapshot::default();
+/// assert_eq!((empty.count(), empty.percentile(50), empty.max()), (0, 0, 0));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HistogramSnapshot {
+    buckets: [u64; BUCKETS],
+    sum: u64,
+    max: u64,
+}
+
+impl Default for HistogramSnapshot {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], sum: 0, max: 0 }
+    }
+}
+
+impl HistogramSnapshot {
+    /// How many values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
     }
 
-    /// What was added so far.
+    /// All values added up; past 2^64 it starts again at 0.
     #[must_use]
-    pub fn summary(&self) -> DurationSummary {
-        let counts = self.buckets.each_ref().map(|bucket| bucket.load(Ordering::Relaxed));
-        let (count, max_ns) = (counts.iter().sum(), self.max.load(Ordering::Relaxed));
-        let quantile = |percent: u64| {
-            let mut below = 0;
-            let bucket = counts.iter().position(|in_bucket| {
-                below += in_bucket;
-                below > 0 && below * 100 >= count * percent
-            });
-            bucket.map_or(0, |bucket| if bucket == BUCKETS - 1 { max_ns } else { 1 << bucket })
-        };
-        DurationSummary { count, p50_ns: quantile(50), p99_ns: quantile(99), max_ns }
+    pub const fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// The largest value, exactly; 0 when there is none.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// A value that `percent` of all values do not exceed: the upper end of the bucket in which that one lies, at most the
+    /// largest value. So it is never too small, and less than twice too large. 0 when there is no value.
+    #[must_use]
+    pub fn percentile(&self, percent: u8) -> u64 {
+        let wanted = (u128::from(self.count()) * u128::from(percent.min(100))).div_ceil(100).max(1);
+        let mut passed = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            passed += u128::from(*count);
+            if passed >= wanted {
+                return upper_bound(bucket).min(self.max);
+            }
+        }
+        0
+    }
+
+    /// The buckets that hold something, smallest values first: the largest value that the bucket can hold, and how many are
+    /// in it.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let all = self.buckets.iter().enumerate();
+        all.filter(|(_, count)| **count > 0).map(|(bucket, count)| (upper_bound(bucket), *count))
+    }
+
+    /// The values of both.
+    #[must_use]
+    pub fn merged(mut self, other: &Self) -> Self {
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.sum = self.sum.wrapping_add(other.sum);
+        self.max = self.max.max(other.max);
+        self
     }
 }
 
@@ -78,22 +156,58 @@ impl Histogram {
 mod tests {
     use super::*;
 
-    #[test]
-    fn quantiles_bound_what_was_added() {
-        let histogram = Histogram::default();
-        for nanoseconds in 0..1000 {
-            histogram.add(Duration::from_nanos(nanoseconds));
-        }
-        let seen = histogram.summary();
-        assert_eq!(seen, DurationSummary { count: 1000, p50_ns: 512, p99_ns: 1024, max_ns: 999 });
+    fn of(values: impl IntoIterator<Item = u64>) -> HistogramSnapshot {
+        let histogram = Histogram::new();
+        values.into_iter().for_each(|value| histogram.record(value));
+        histogram.snapshot()
     }
 
     #[test]
-    fn the_longest_durations_have_a_bucket() {
-        let histogram = Histogram::default();
-        histogram.add(Duration::MAX);
-        histogram.add(Duration::ZERO);
-        let seen = histogram.summary();
-        assert_eq!(seen, DurationSummary { count: 2, p50_ns: 1, p99_ns: u64::MAX, max_ns: u64::MAX });
+    fn every_value_lies_in_the_bucket_that_names_it() {
+        for (value, upper) in
+            [(0, 1), (1, 1), (2, 3), (3, 3), (4, 7), (1023, 1023), (1024, 2047), (u64::MAX, u64::MAX)]
+        {
+            assert_eq!(of([value]).buckets().collect::<Vec<_>>(), [(upper, 1)], "{value}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_is_never_below_the_exact_one_and_less_than_twice_above() {
+        let mut values: Vec<u64> = (0..1_000_u64).map(|n| n * n % 7_919 + 1).collect();
+        let seen = of(values.iter().copied());
+        values.sort_unstable();
+        for percent in [1, 10, 50, 90, 99, 100] {
+            let exact = values[usize::from(percent) * 10 - 1];
+            let shown = seen.percentile(percent);
+            assert!(exact <= shown && shown < 2 * exact, "{percent} %: {shown} for {exact}");
+        }
+        assert_eq!(seen.percentile(100), seen.max());
+        assert_eq!(seen.percentile(200), seen.max());
+    }
+
+    #[test]
+    fn one_value_is_every_percentile_of_itself() {
+        let seen = of([300]);
+        assert_eq!([0, 50, 99, 100].map(|percent| seen.percentile(percent)), [300; 4]);
+    }
+
+    #[test]
+    fn what_threads_record_at_once_is_all_there() {
+        let histogram = Histogram::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let histogram = &histogram;
+                scope.spawn(move || (0..10_000).for_each(|n| histogram.record(4 * n + thread)));
+            }
+        });
+        let seen = histogram.snapshot();
+        assert_eq!((seen.count(), seen.max(), seen.sum()), (40_000, 39_999, 39_999 * 40_000 / 2));
+    }
+
+    #[test]
+    fn merging_is_counting_together() {
+        let (few, many) = (vec![1, 5, 70], vec![0, 5, 1 << 40, u64::MAX]);
+        let both = of(few.iter().chain(&many).copied());
+        assert_eq!(of(few).merged(&of(many)), both);
     }
 }

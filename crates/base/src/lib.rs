@@ -4,7 +4,7 @@
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
-//! [`Striped`] and [`Histogram`] count without disturbing what is counted.
+//! [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a shared cache line.
 
 mod address;
 mod env;
@@ -20,7 +20,7 @@ pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeI
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Wait;
-pub use histogram::{DurationSummary, Histogram};
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use striped::Striped;
 pub use time::Timespec;
 pub use uuid::Uuid;

@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Mkdir(MkdirArgs),
     Rm(RmArgs),
     Df(DfArgs),
+    Stats(crate::commands::stats::StatsArgs),
     Check(crate::commands::check::CheckArgs),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]

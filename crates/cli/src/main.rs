@@ -46,6 +46,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Mkdir(args) => commands::change::mkdir(&args),
         Command::Rm(args) => commands::change::rm(&args),
         Command::Df(args) => commands::df::run(&args),
+        Command::Stats(args) => commands::stats::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),

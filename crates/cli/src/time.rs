@@ -1,6 +1,7 @@
-//! Points in time as people read them, always in UTC: an image has no time zone.
+//! Points in time as people read them, always in UTC: an image has no time zone. And spans of time.
 
 use std::fmt;
+use std::time::Duration;
 
 use creamery::Timespec;
 
@@ -39,6 +40,23 @@ impl fmt::Display for Utc {
     }
 }
 
+/// Three digits or so of a span: `870us`, `1.53ms`, `42.1s`, `3h 05min`.
+pub(crate) struct Span(pub(crate) Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (micros, seconds) = (self.0.as_micros(), self.0.as_secs());
+        let text = match micros {
+            0..1_000 => format!("{micros}us"),
+            1_000..1_000_000 => format!("{}.{:02}ms", micros / 1_000, micros % 1_000 / 10),
+            1_000_000..60_000_000 => format!("{seconds}.{}s", micros % 1_000_000 / 100_000),
+            60_000_000..3_600_000_000 => format!("{}min {:02}s", seconds / 60, seconds % 60),
+            _ => format!("{}h {:02}min", seconds / 3600, seconds / 60 % 60),
+        };
+        f.pad(&text)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +74,18 @@ mod tests {
             assert_eq!(Utc(Timespec { sec, nsec: 0 }).to_string(), text);
         }
         assert_eq!(format!("{:#}", Utc(Timespec { sec: 0, nsec: 5 })), "1970-01-01T00:00:00.000000005Z");
+    }
+    #[test]
+    fn spans_are_short_to_read() {
+        for (micros, text) in [
+            (0, "0us"),
+            (999, "999us"),
+            (1_539, "1.53ms"),
+            (42_160_000, "42.1s"),
+            (61_000_000, "1min 01s"),
+            (11_100_000_000, "3h 05min"),
+        ] {
+            assert_eq!(Span(Duration::from_micros(micros)).to_string(), text);
+        }
     }
 }

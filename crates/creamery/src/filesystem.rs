@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, resolve, resolve_parent};
-use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Walk};
+use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o644;
@@ -88,6 +88,13 @@ impl Filesystem {
             free: figures.blocks_free * unit,
             available: figures.blocks_available * unit,
         }
+    }
+
+    /// What has been done since it was opened: commits and how long they took, what trees and caches did, what was read and
+    /// written.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.fs.statistics()
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<InodeId> {

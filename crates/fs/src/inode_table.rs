@@ -121,6 +121,11 @@ impl InodeTable {
         Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
     }
 
+    /// How many objects it holds, those in use among them.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().map.len()).sum()
+    }
+
     /// The object of `id`, if there is one.
     pub(crate) fn get(&self, id: InodeId) -> Known {
         let mut shard = self.shards[shard_of(id)].lock();

@@ -41,6 +41,7 @@ mod orphan;
 mod read_dir;
 mod rename;
 mod statfs;
+mod statistics;
 mod subvolume;
 mod subvolume_create;
 mod symlink;
@@ -57,4 +58,8 @@ pub use open_file::{Access, OpenFile};
 pub use read_dir::DirEntry;
 pub use rename::RenameMode;
 pub use statfs::FsStatistics;
+pub use statistics::{
+    BlockCacheStatistics, Bucket, CommitStatistics, Distribution, NamedTree, PendingStatistics, Statistics,
+    TreeStatistics, VolumeStatistics,
+};
 pub use xattr::XattrMode;

@@ -1,27 +1,37 @@
 //! A server that does nothing as fast as it can: the baseline of the benchmarks. Whatever a filesystem adds
 //! to the time this one takes is its own; what this one takes is the kernel's and the transport's.
 //!
-//! Names do not exist until they are made; making one answers at once with a fresh node that remembers
-//! nothing. Reads give zeros, writes are taken and forgotten. With `--exists` every name is a file already.
+//! It remembers which names were made and what they stand for, or the kernel would ask for more than of a filesystem; nothing
+//! else is kept. Reads give zeros, writes are taken and forgotten. With `--exists` every name is a file already.
 //!
 //!     null [--threads N] [--exists] DIR
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use creamery_fuse::protocol::{DirectoryEntry, DirectorySink, Pushed};
 use creamery_fuse::{
     Attr, AttrReply, Entry, Errno, FileHandle, MountOptions, NewInode, NodeId, OpenRequest, Opened,
-    Operations, ReadRequest, RequestContext, Result, Session, SetAttr, Statfs, WriteRequest,
+    Operations, ReadRequest, ReleaseRequest, RequestContext, Result, Session, SetAttr, Statfs, WriteRequest,
 };
 
 const VALID: Duration = Duration::from_secs(3600);
 
+/// A directory and a name in it.
+type Name = (NodeId, Box<[u8]>);
+type Names = HashMap<Name, (NodeId, u32)>;
+
 struct Null {
     next: AtomicU64,
+    /// Node and mode of each name, in shards.
+    names: [Mutex<Names>; 64],
+    hasher: RandomState,
     exists: bool,
     uid: u32,
     gid: u32,
@@ -33,15 +43,43 @@ impl Null {
         Attr { ino, mode, nlink, blksize, uid: self.uid, gid: self.gid, ..Attr::default() }
     }
 
-    fn entry(&self, mode: u32) -> Entry {
-        let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed));
+    fn entry(&self, node: NodeId, mode: u32) -> Entry {
         Entry { node, generation: 0, attr: self.attr(node, mode), attr_valid: VALID, entry_valid: VALID }
+    }
+
+    fn shard(&self, name: &Name) -> MutexGuard<'_, Names> {
+        let shard = self.hasher.hash_one(name) as usize % self.names.len();
+        self.names[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make(&self, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry> {
+        let name: Name = (parent, name.into());
+        let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed));
+        match self.shard(&name).entry(name) {
+            Slot::Occupied(_) => Err(Errno::EEXIST),
+            Slot::Vacant(slot) => {
+                slot.insert((node, mode));
+                Ok(self.entry(node, mode))
+            }
+        }
+    }
+
+    fn remove(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        let name: Name = (parent, name.into());
+        self.shard(&name).remove(&name).map(drop).ok_or(Errno::ENOENT)
     }
 }
 
 impl Operations for Null {
-    fn lookup(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8]) -> Result<Entry> {
-        if self.exists { Ok(self.entry(0o100_644)) } else { Err(Errno::ENOENT) }
+    fn lookup(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let name: Name = (parent, name.into());
+        match self.shard(&name).get(&name) {
+            Some((node, mode)) => Ok(self.entry(*node, *mode)),
+            None if self.exists => {
+                Ok(self.entry(NodeId::new(self.next.fetch_add(1, Ordering::Relaxed)), 0o100_644))
+            }
+            None => Err(Errno::ENOENT),
+        }
     }
 
     fn getattr(&self, _: &RequestContext<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
@@ -53,31 +91,35 @@ impl Operations for Null {
         self.getattr(ctx, node, None)
     }
 
-    fn mkdir(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8], new: &NewInode) -> Result<Entry> {
-        Ok(self.entry(new.masked_mode()))
+    fn mkdir(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
+        self.make(parent, name, new.masked_mode())
     }
 
-    fn mknod(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8], new: &NewInode) -> Result<Entry> {
-        Ok(self.entry(new.masked_mode()))
+    fn mknod(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
+        self.make(parent, name, new.masked_mode())
     }
 
     fn create(
         &self,
         _: &RequestContext<'_>,
-        _: NodeId,
-        _: &[u8],
+        parent: NodeId,
+        name: &[u8],
         new: &NewInode,
         _: &OpenRequest,
     ) -> Result<(Entry, Opened)> {
-        Ok((self.entry(new.masked_mode()), Opened::default()))
+        Ok((self.make(parent, name, new.masked_mode())?, Opened::default()))
     }
 
-    fn unlink(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8]) -> Result<()> {
+    fn release(&self, _: &RequestContext<'_>, _: NodeId, _: &ReleaseRequest) -> Result<()> {
         Ok(())
     }
 
-    fn rmdir(&self, _: &RequestContext<'_>, _: NodeId, _: &[u8]) -> Result<()> {
-        Ok(())
+    fn unlink(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.remove(parent, name)
+    }
+
+    fn rmdir(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.remove(parent, name)
     }
 
     fn read(&self, _: &RequestContext<'_>, _: NodeId, _: &ReadRequest, out: &mut [u8]) -> Result<usize> {
@@ -135,7 +177,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let null = Arc::new(Null { next: AtomicU64::new(2), exists, uid, gid });
+    let (names, hasher) = (std::array::from_fn(|_| Mutex::default()), RandomState::new());
+    let null = Arc::new(Null { next: AtomicU64::new(2), names, hasher, exists, uid, gid });
     let options = MountOptions::new("null", "creamery-null");
     let served = Session::mount(null, &point, &options).and_then(|session| {
         println!("mounted on {}", session.mount_point().display());

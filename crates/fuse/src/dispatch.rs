@@ -7,7 +7,9 @@
 //! - DISPATCH-3: `destroy` runs once, after the last request or on `DESTROY`, whichever comes first.
 
 use std::sync::{Arc, Once};
+use std::time::Instant;
 
+use crate::counts::RequestCounts;
 use crate::errno::{Errno, Result};
 use crate::interrupts::Interrupts;
 use crate::negotiate::Agreement;
@@ -71,6 +73,7 @@ pub(crate) struct Server {
     operations: Arc<dyn Operations>,
     agreement: Agreement,
     interrupts: Interrupts,
+    counts: Arc<RequestCounts>,
     destroyed: Once,
 }
 
@@ -78,8 +81,13 @@ pub(crate) struct Server {
 const TARGET_MAX: usize = 4095;
 
 impl Server {
-    pub(crate) fn new(operations: Arc<dyn Operations>, agreement: Agreement, workers: usize) -> Self {
-        Self { operations, agreement, interrupts: Interrupts::new(workers), destroyed: Once::new() }
+    pub(crate) fn new(
+        operations: Arc<dyn Operations>,
+        agreement: Agreement,
+        workers: usize,
+        counts: Arc<RequestCounts>,
+    ) -> Self {
+        Self { operations, agreement, interrupts: Interrupts::new(workers), counts, destroyed: Once::new() }
     }
 
     pub(crate) fn destroy(&self) {
@@ -118,8 +126,8 @@ impl Server {
     }
 }
 
-impl Handler for Server {
-    fn handle(
+impl Server {
+    fn answer(
         &self,
         worker: usize,
         header: &wire::InHeader,
@@ -135,6 +143,22 @@ impl Handler for Server {
         let ctx = RequestContext::from_header(header, interrupted);
         let answer = self.run(&ctx, &request, payload);
         self.interrupts.end(worker);
+        answer
+    }
+}
+
+impl Handler for Server {
+    fn handle(
+        &self,
+        worker: usize,
+        header: &wire::InHeader,
+        body: &[u8],
+        rest: &[u8],
+        payload: &mut [u8],
+    ) -> Answer {
+        let begun = Instant::now();
+        let answer = self.answer(worker, header, body, rest, payload);
+        self.counts.count(header.opcode, begun.elapsed());
         answer
     }
 }

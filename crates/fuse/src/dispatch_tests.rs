@@ -75,7 +75,7 @@ const PAYLOAD: usize = 1 << 16;
 fn server() -> (Arc<Eager>, Server) {
     let eager = Arc::new(Eager::default());
     let agreement = Agreement { minor: 45, flags: InitFlags::SETXATTR_EXT, max_write: PAYLOAD as u32 };
-    (eager.clone(), Server::new(eager, agreement, 1))
+    (eager.clone(), Server::new(eager, agreement, 1, Arc::default()))
 }
 
 fn ask(server: &Server, sample: &Sample, payload: &mut [u8]) -> Answer {
@@ -172,7 +172,7 @@ fn the_narrow_copy_never_answers_more_than_32_bits() {
         }
     }
     let agreement = Agreement { minor: 45, flags: InitFlags::empty(), max_write: 4096 };
-    let server = Server::new(Arc::new(Copies), agreement, 1);
+    let server = Server::new(Arc::new(Copies), agreement, 1, Arc::default());
     let answer = |opcode: Opcode| {
         let all = samples();
         let sample = all.iter().find(|sample| sample.header.opcode == opcode as u32).unwrap();

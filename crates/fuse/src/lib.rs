@@ -65,10 +65,12 @@
 //! are not offered: the kernel keeps locks by itself.
 //!
 //! # Unsafe code
-//! One control (cloning the descriptor) goes through a pointer. Everything else is safe Rust over system
-//! calls.
-#![allow(unsafe_code, reason = "cloning /dev/fuse is an ioctl")]
+//! Two controls go through a pointer: cloning the descriptor, and [`control`], which programs beside a mount send to it.
+//! Everything else is safe Rust over system calls.
+#![allow(unsafe_code, reason = "cloning /dev/fuse is an ioctl, and so is asking a mount")]
 
+mod control;
+mod counts;
 mod dispatch;
 mod errno;
 mod interrupts;
@@ -82,6 +84,8 @@ mod session;
 mod transport;
 mod types;
 
+pub use control::{control, control_number};
+pub use counts::{RequestCount, RequestCounts};
 pub use errno::{Errno, Result};
 pub use mount::{MountOptions, Unmount, remount};
 pub use negotiate::{Agreement, Negotiation};

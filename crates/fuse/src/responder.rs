@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use crate::dispatch::{Answer, Handler, Server, refuse};
 use crate::errno::Errno;
@@ -31,7 +31,7 @@ impl Responder {
     #[must_use]
     pub fn new(operations: Arc<dyn Operations>, agreement: Agreement) -> Self {
         let payload = vec![0; usize::try_from(agreement.max_write).expect("32 bits fit")];
-        Self { server: Server::new(operations, agreement, 1), payload }
+        Self { server: Server::new(operations, agreement, 1, Arc::default()), payload }
     }
 
     /// The message that goes back to the kernel, or nothing where it waits for none. What is no request at all gets no
@@ -42,14 +42,11 @@ impl Responder {
             Ok(len) if len == request.len() => self.server.handle(0, &header, body, &[], &mut self.payload),
             _ => refuse(header.opcode, Errno::EIO),
         };
-        let (error, fixed, payload) = match &answer {
+        let (error, mut fixed, payload) = match answer {
             Answer::None => return None,
-            Answer::Error(errno) => (-errno.get(), &Fixed::EMPTY, &[][..]),
-            Answer::Reply(fixed, len) => (0, fixed, &self.payload[..*len]),
+            Answer::Error(errno) => (-errno.get(), Fixed::EMPTY, &[][..]),
+            Answer::Reply(fixed, len) => (0, fixed, &self.payload[..len]),
         };
-        let len = size_of::<wire::OutHeader>() + fixed.as_bytes().len() + payload.len();
-        let len = u32::try_from(len).expect("a reply is smaller than its buffer and a structure");
-        let head = wire::OutHeader { len, error, unique: header.unique };
-        Some([head.as_bytes(), fixed.as_bytes(), payload].concat())
+        Some([fixed.headed(header.unique, error, payload.len()), payload].concat())
     }
 }

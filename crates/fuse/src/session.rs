@@ -11,6 +11,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Result};
 use zerocopy::FromBytes;
 
+use crate::counts::RequestCounts;
 use crate::dispatch::{Answer, Server};
 use crate::errno::Errno;
 use crate::mount::{Mount, MountOptions, Unmount};
@@ -39,6 +40,7 @@ pub struct Session {
     agreement: Agreement,
     device: Arc<Device>,
     mount: Arc<Mount>,
+    requests: Arc<RequestCounts>,
 }
 
 impl Session {
@@ -57,7 +59,8 @@ impl Session {
     fn begin(operations: Arc<dyn Operations>, mount: Mount, device: Device) -> Result<Self> {
         match handshake(operations.as_ref(), &device) {
             Ok(agreement) => {
-                Ok(Self { operations, agreement, device: Arc::new(device), mount: Arc::new(mount) })
+                let (device, mount) = (Arc::new(device), Arc::new(mount));
+                Ok(Self { operations, agreement, device, mount, requests: Arc::default() })
             }
             Err(error) => {
                 // The first error says more than one about cleaning up.
@@ -85,6 +88,12 @@ impl Session {
         Unmounter { mount: Arc::clone(&self.mount) }
     }
 
+    /// How many requests came so far, `INIT` not among them; it goes on counting while the session runs.
+    #[must_use]
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.requests)
+    }
+
     /// A handle that can tell the kernel what changed.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
@@ -98,7 +107,8 @@ impl Session {
     /// # Panics
     /// When an operation panics, the message is printed, the mount detached and the process aborted.
     pub fn run(self, workers: usize) -> Result<()> {
-        let server = Server::new(Arc::clone(&self.operations), self.agreement, workers);
+        let requests = Arc::clone(&self.requests);
+        let server = Server::new(Arc::clone(&self.operations), self.agreement, workers, requests);
         let detach = || {
             // Nothing better can be done when this fails, too: the process is about to end.
             let _ = self.mount.unmount(Unmount::Lazy);

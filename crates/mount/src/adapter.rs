@@ -9,16 +9,17 @@ use creamery_fs::{
     Attributes, Filesystem, Inherit, NewInode, NewKind, OpenFile, RenameMode, SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
-    RenameFlags, StatxMask, WriteFlags,
+    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags,
+    Pushed, RenameFlags, StatxMask, WriteFlags,
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
-    Notifier, OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo,
-    SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
+    Notifier, OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, RequestCounts,
+    Result, SeekTo, SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
 
 use crate::attributes::{from_device, from_set_attr, to_attr};
+use crate::control::{self, Control};
 use crate::flags;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
@@ -44,20 +45,22 @@ pub struct Adapter {
     nodes: Nodes,
     handles: Handles,
     owner: Owner,
+    control: Control,
     /// Set once the mount is there.
-    notifier: OnceLock<Notifier>,
+    session: OnceLock<(Notifier, Arc<RequestCounts>)>,
 }
 
 impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        Self { fs, nodes: Nodes::new(root), handles: Handles::default(), owner, notifier: OnceLock::new() }
+        let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new());
+        Self { fs, nodes, handles, owner, control, session: OnceLock::new() }
     }
 
-    /// Where to tell the kernel what it cannot know.
-    pub(crate) fn notify_through(&self, notifier: Notifier) {
-        assert!(self.notifier.set(notifier).is_ok(), "one mount has one notifier");
+    /// Where to tell the kernel what it cannot know, and what counts its requests.
+    pub(crate) fn serves(&self, notifier: Notifier, requests: Arc<RequestCounts>) {
+        assert!(self.session.set((notifier, requests)).is_ok(), "one mount has one session");
     }
 
     fn attr_reply(&self, attributes: &Attributes) -> Result<AttrReply> {
@@ -118,7 +121,7 @@ impl Adapter {
     /// Tells the kernel to forget the attributes of an inode that a request changed of which it does not expect that. No
     /// lock of an operation is taken for it. An inode that it has forgotten meanwhile needs no telling.
     fn attributes_moved(&self, node: NodeId) {
-        if let Some(notifier) = self.notifier.get() {
+        if let Some((notifier, _)) = self.session.get() {
             let _ = notifier.inval_attributes(node);
         }
     }
@@ -328,7 +331,9 @@ impl Operations for Adapter {
     }
 
     fn flush(&self, _: &RequestContext<'_>, _: NodeId, _: FileHandle, _: u64) -> Result<()> {
-        Ok(()) // nothing waits for the close: data was written when write(2) returned
+        // Nothing waits for the close: data was written when write(2) returned, and pages that mmap dirtied the kernel writes
+        // back before it asks. After this answer it does not ask again; close(2) succeeds all the same.
+        Err(Errno::ENOSYS)
     }
 
     fn fsync(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
@@ -446,6 +451,7 @@ impl Operations for Adapter {
     }
 
     fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
+        self.control.closed(release.handle);
         self.handles.remove(release.handle);
         Ok(())
     }
@@ -493,6 +499,11 @@ impl Operations for Adapter {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<IoctlReply> {
+        if ioctl.command == control::STATISTICS && ioctl.flags.contains(IoctlFlags::DIR) {
+            let requests = self.session.get().map(|(_, requests)| &**requests);
+            let take = |seconds| control::gather(&self.fs, requests, seconds);
+            return self.control.page(ioctl.handle, input, output, take);
+        }
         let id = self.nodes.inode(node);
         let now = self.fs.stat(id, Wait::Yes)?.flags;
         let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);

@@ -15,6 +15,7 @@
 
 mod adapter;
 mod attributes;
+mod control;
 mod flags;
 mod handles;
 mod nodes;
@@ -26,6 +27,7 @@ mod table;
 mod unmount;
 
 pub use adapter::Adapter;
+pub use control::{MountStatistics, Requests, statistics};
 pub use open::open;
 pub use options::{Options, Owner};
 pub use remount::remount;

@@ -12,8 +12,11 @@ use parking_lot::{Condvar, Mutex};
 use crate::adapter::Adapter;
 use crate::options::Options;
 
-/// Threads that answer requests.
-const WORKERS: usize = 4;
+/// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
+/// be work for. Those that are not needed cost nothing.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(4, usize::from).clamp(4, 16)
+}
 
 /// A mount that the kernel has accepted. [`Mounted::serve`] makes it live.
 ///
@@ -36,7 +39,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, options.owner));
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
-    adapter.notify_through(session.notifier());
+    adapter.serves(session.notifier(), session.requests());
     Ok(Mounted { fs, session, commit: options.commit })
 }
 
@@ -64,7 +67,7 @@ impl Mounted {
     pub fn serve(self) -> Result<()> {
         let Self { fs, session, commit } = self;
         let timer = CommitTimer::start(Arc::clone(&fs), commit);
-        let served = session.run(WORKERS);
+        let served = session.run(workers());
         timer.stop();
         let synced = if fs.engine().read_only().is_none() { fs.sync() } else { Ok(()) };
         let closed = fs.engine().volume().close();

@@ -33,9 +33,15 @@ impl MountedImage {
 
 /// Whether a mount of `image` is to be seen: then its server lives.
 pub(crate) fn is_mounted(image: &Path) -> bool {
+    mount_of(image).is_ok_and(|mount| mount.is_some())
+}
+
+/// The latest mount of `image` that is to be seen.
+pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
     let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
-    let image = image.as_os_str().as_bytes();
-    table().is_ok_and(|table| rows(&table).any(|row| row.kind == KIND && row.source == image))
+    let table = table()?;
+    let ours = rows(&table).filter(|row| row.kind == KIND && row.source == image.as_os_str().as_bytes());
+    Ok(ours.last().map(MountedImage::from))
 }
 
 /// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.
@@ -53,8 +59,7 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
             dir.display()
         )));
     }
-    let image = PathBuf::from(OsStr::from_bytes(&row.source));
-    Ok(MountedImage { point, image, device: row.device })
+    Ok(MountedImage::from(row))
 }
 
 fn table() -> Result<Vec<u8>> {
@@ -78,6 +83,13 @@ struct Row {
     point: Vec<u8>,
     kind: Vec<u8>,
     source: Vec<u8>,
+}
+
+impl From<Row> for MountedImage {
+    fn from(row: Row) -> Self {
+        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
+        Self { point: path(&row.point), image: path(&row.source), device: row.device }
+    }
 }
 
 /// Rows are: id, parent, device, root, point, options, optional fields, "-", type, source, super options. The last row of

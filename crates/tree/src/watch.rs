@@ -3,21 +3,21 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use creamery_base::{DurationSummary, Histogram};
+use creamery_base::{Histogram, HistogramSnapshot};
 
 use crate::path::LEVELS;
 
-/// How long the write locks of one level of all trees were held and waited for.
+/// How long the write locks of one level of all trees were held and waited for, in nanoseconds.
 ///
 /// ```
-/// assert_eq!(creamery_tree::LockTimes::default().held.count, 0);
+/// assert_eq!(creamery_tree::LockTimes::default().held.percentile(99), 0);
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct LockTimes {
     /// From locking to unlocking.
-    pub held: DurationSummary,
+    pub held: HistogramSnapshot,
     /// From asking to locking. Locks that were free are not in here.
-    pub waited: DurationSummary,
+    pub waited: HistogramSnapshot,
 }
 
 #[derive(Default)]
@@ -49,20 +49,24 @@ impl Watch {
 
     pub(crate) fn held(&self, level: u8, since: Option<Instant>) {
         if let Some(since) = since {
-            self.held[usize::from(level)].add(since.elapsed());
+            self.held[usize::from(level)].record(nanoseconds_since(since));
         }
     }
 
     pub(crate) fn waited(&self, level: u8, since: Option<Instant>) {
         if let Some(since) = since {
-            self.waited[usize::from(level)].add(since.elapsed());
+            self.waited[usize::from(level)].record(nanoseconds_since(since));
         }
     }
 
     pub(crate) fn lock_times(&self) -> [LockTimes; LEVELS] {
         std::array::from_fn(|level| LockTimes {
-            held: self.held[level].summary(),
-            waited: self.waited[level].summary(),
+            held: self.held[level].snapshot(),
+            waited: self.waited[level].snapshot(),
         })
     }
+}
+
+fn nanoseconds_since(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -93,8 +93,13 @@ impl Engine {
     }
 
     fn commit_alone(&self) -> Result<()> {
+        let begun = self.env().monotonic();
+        let since = || self.env().monotonic().saturating_sub(begun);
         let Some(closed) = self.close_transaction()? else { return Ok(()) };
-        self.write_out(closed)
+        self.counters.gate_closed(since());
+        self.write_out(closed)?;
+        self.counters.commit_done(since());
+        Ok(())
     }
 
     /// The critical section. None when there was nothing to commit.

@@ -1,6 +1,10 @@
 //! What the engine did, counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use creamery_base::{Histogram, HistogramSnapshot, TreeId};
+use creamery_tree::TreeCounters;
 
 use crate::engine::Engine;
 use crate::space::SpaceKind;
@@ -9,12 +13,26 @@ use crate::space::SpaceKind;
 pub(crate) struct Counters {
     commits: AtomicU64,
     blocks_written: AtomicU64,
+    commit_micros: Histogram,
+    gate_closed_micros: Histogram,
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Counters {
     pub(crate) fn committed(&self, blocks: usize) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.blocks_written.fetch_add(blocks as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn commit_done(&self, took: Duration) {
+        self.commit_micros.record(micros(took));
+    }
+
+    pub(crate) fn gate_closed(&self, took: Duration) {
+        self.gate_closed_micros.record(micros(took));
     }
 }
 
@@ -29,6 +47,15 @@ pub struct EngineCounters {
     pub commits: u64,
     /// Tree blocks written by them.
     pub blocks_written: u64,
+    /// How long commits took from beginning to end, microseconds. A call that found nothing to commit is not counted.
+    pub commit_micros: HistogramSnapshot,
+    /// How long they kept handles from beginning, microseconds: from when a commit asks for the gate, for nobody gets in
+    /// while it waits for those inside.
+    pub gate_closed_micros: HistogramSnapshot,
+    /// Bytes of metadata promised to handles that have not ended.
+    pub promised_bytes: u64,
+    /// Extents with changes of references that wait for the next commit.
+    pub delayed_refs: u64,
     /// What the block cache did.
     pub store: creamery_tree::StoreCounters,
 }
@@ -67,8 +94,20 @@ impl Engine {
         EngineCounters {
             commits: self.counters.commits.load(Ordering::Relaxed),
             blocks_written: self.counters.blocks_written.load(Ordering::Relaxed),
+            commit_micros: self.counters.commit_micros.snapshot(),
+            gate_closed_micros: self.counters.gate_closed_micros.snapshot(),
+            promised_bytes: self.space.promised.load(Ordering::Relaxed),
+            delayed_refs: self.refs.len() as u64,
             store: self.store().counters(),
         }
+    }
+
+    /// What each open tree did so far, in order of their ids.
+    #[must_use]
+    pub fn tree_counters(&self) -> Vec<(TreeId, TreeCounters)> {
+        let mut all: Vec<_> = self.trees.read().iter().map(|(id, tree)| (*id, tree.counters())).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all
     }
 
     /// How the space is used now, pending changes left out.

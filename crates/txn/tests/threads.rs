@@ -37,6 +37,13 @@ fn work(engine: &Engine, thread: u64) {
     }
 }
 
+fn commits_were_timed(engine: &Engine) {
+    let counters = engine.counters();
+    let (whole, closed) = (counters.commit_micros, counters.gate_closed_micros);
+    assert_eq!((whole.count(), closed.count()), (counters.commits, counters.commits));
+    assert!(0 < whole.sum() && closed.sum() <= whole.sum(), "{closed:?} of {whole:?}");
+}
+
 #[test]
 fn threads_and_commits_do_not_disturb_each_other() {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
@@ -73,6 +80,7 @@ fn threads_and_commits_do_not_disturb_each_other() {
         done.store(true, Ordering::Relaxed);
         assert!(committer.join().expect("the committer ends well") > 10);
     });
+    commits_were_timed(&engine);
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let kept = |number: u64| number % 3 != 1 || number + 1 >= KEYS;
     for thread in 0..THREADS {

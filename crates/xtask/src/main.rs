@@ -36,6 +36,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench create     names through the library, beside the kernel: also lookup, lookup-warm, readdir, unlink, mixed
   bench flat       creating ten million files beside a hundred thousand, with the same memory (--files --runs --dry)
+  bench fs_mark    empty files through the mount, beside the kernel, ntfs-3g, fuse2fs and null servers (--files --runs --dry; as root)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
   bench check-memory
@@ -66,6 +67,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["fsx", options @ ..] => suites::fsx(options),
         ["fstests", options @ ..] => suites::fstests(options),
         ["bench", "image", options @ ..] => bench::image(options),
+        ["bench", "fs_mark", options @ ..] => bench::fs_mark(options),
         ["bench", "memory", options @ ..] => bench::memory(options),
         ["bench", "check", options @ ..] => bench::check(options),
         ["bench", "flat", options @ ..] => bench::flat(options),

@@ -11,3 +11,4 @@ pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod stat;
+pub(crate) mod stats;

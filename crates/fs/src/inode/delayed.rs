@@ -44,6 +44,11 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
+    /// How many directories have something put off.
+    pub(crate) fn len(&self) -> usize {
+        self.queue.lock().len()
+    }
+
     /// Puts a directory at the end of the queue; writes the one at its front when it is full.
     fn queue(&self, handle: &Handle<'_>, delayed: Arc<DelayedInode>) -> Result<()> {
         let mut queue = self.queue.lock();

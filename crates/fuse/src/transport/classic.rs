@@ -1,5 +1,5 @@
 //! Threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the
-//! answer.
+//! answer. How many of them wait for requests at a time is the business of the [crew](super::crew).
 //!
 //! # Invariants
 //! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
@@ -18,9 +18,10 @@ use std::thread;
 
 use creamery_base::{Error, ErrorKind, Result};
 use rustix::io::Errno as Raw;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use super::buffer::AlignedBuffer;
+use super::crew::{Crew, Need, Next};
 use super::{Device, Transport, enter_worker_thread};
 use crate::dispatch::{Answer, Handler, refuse};
 use crate::errno::Errno;
@@ -101,16 +102,13 @@ impl Buffers {
 
 /// Sends `answer` to request `unique`.
 pub(crate) fn send(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Result<(), Raw> {
-    let (error, fixed, payload) = match answer {
+    let (error, mut fixed, payload) = match answer {
         Answer::None => return Ok(()),
-        Answer::Error(errno) => (-errno.get(), &Fixed::EMPTY, &[][..]),
-        Answer::Reply(fixed, len) => (0, fixed, &payload[..*len]),
+        Answer::Error(errno) => (-errno.get(), Fixed::EMPTY, &[][..]),
+        Answer::Reply(fixed, len) => (0, *fixed, &payload[..*len]),
     };
-    let fixed = fixed.as_bytes();
-    let len = size_of::<wire::OutHeader>() + fixed.len() + payload.len();
-    let len = u32::try_from(len).expect("replies are bounded by the reply buffer");
-    let header = wire::OutHeader { len, error, unique };
-    device.write(&[IoSlice::new(header.as_bytes()), IoSlice::new(fixed), IoSlice::new(payload)])
+    let head = fixed.headed(unique, error, payload.len());
+    device.write(&[IoSlice::new(head), IoSlice::new(payload)])
 }
 
 /// Answers, whatever happens: an answer that the kernel refuses would leave the caller waiting for ever.
@@ -130,11 +128,14 @@ fn answer(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Resu
 }
 
 impl Classic<'_> {
-    fn work(&self, worker: usize, device: &Device, handler: &dyn Handler) -> Result<()> {
+    fn work(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
         enter_worker_thread();
         let mut buffers = Buffers::new(self.max_write);
-        loop {
-            let Received::Request(len) = receive(device, &mut buffers)? else { return Ok(()) };
+        let (mut need, backlog) = (Need::default(), || device.is_readable());
+        let mut next = if worker == 0 { Next::Duty } else { crew.park(backlog) };
+        while next == Next::Duty {
+            let received = crew.read(|| receive(device, &mut buffers))?;
+            let Received::Request(len) = received else { return Ok(()) };
             let (header, body, payload) = buffers.split(len)?;
             let reply = if usize::try_from(header.len) == Ok(len) {
                 handler.handle(worker, &header, body, &[], payload)
@@ -142,13 +143,16 @@ impl Classic<'_> {
                 refuse(header.opcode, Errno::EIO)
             };
             answer(device, header.unique, &reply, payload)?;
+            next = crew.answered(&mut need, backlog);
         }
+        Ok(())
     }
 
-    fn guarded(&self, worker: usize, device: &Device, handler: &dyn Handler) -> Result<()> {
+    fn guarded(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
         let guard = AbortOnPanic { detach: self.detach };
-        let result = self.work(worker, device, handler);
+        let result = self.work(worker, device, crew, handler);
         std::mem::forget(guard);
+        crew.dismiss();
         if result.is_err() {
             // The other threads would wait for ever.
             (self.detach)();
@@ -164,6 +168,7 @@ impl Transport for Classic<'_> {
         for _ in 1..self.workers {
             channels.push(self.device.another().map_err(|errno| failed("cloning /dev/fuse", errno))?);
         }
+        let crew = &Crew::new();
         thread::scope(|scope| {
             let spawned: Vec<_> = channels
                 .iter()
@@ -172,10 +177,10 @@ impl Transport for Classic<'_> {
                     let worker = index + 1;
                     thread::Builder::new()
                         .name(format!("fuse-{worker}"))
-                        .spawn_scoped(scope, move || self.guarded(worker, device, handler))
+                        .spawn_scoped(scope, move || self.guarded(worker, device, crew, handler))
                 })
                 .collect();
-            let mut result = self.guarded(0, self.device, handler);
+            let mut result = self.guarded(0, self.device, crew, handler);
             for thread in spawned {
                 let ended = match thread {
                     Ok(thread) => thread.join().expect("a panic aborts before it gets here"),

@@ -4,6 +4,7 @@
 
 mod buffer;
 pub(crate) mod classic;
+mod crew;
 mod device;
 
 pub(crate) use device::Device;

@@ -164,9 +164,20 @@ fn help_and_version(bench: &Bench) -> Result<()> {
     let version = bench.creamery().run(["--version"]).ok()?.stdout_text();
     ensure!(version.starts_with("creamery "), "--version says {version:?}");
     let help = bench.creamery().run(["--help"]).ok()?.stdout_text();
-    for command in
-        ["mkfs", "mount", "umount", "ls", "cat", "stat", "cp", "mkdir", "rm", "df", "inspect-internal"]
-    {
+    for command in [
+        "mkfs",
+        "mount",
+        "umount",
+        "ls",
+        "cat",
+        "stat",
+        "cp",
+        "mkdir",
+        "rm",
+        "df",
+        "stats",
+        "inspect-internal",
+    ] {
         ensure!(help.contains(command), "--help does not name {command}:\n{help}");
         bench.creamery().run([command, "--help"]).ok()?;
     }

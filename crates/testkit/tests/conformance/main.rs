@@ -13,6 +13,7 @@ mod matrix;
 mod options;
 mod posix;
 mod reproducible;
+mod stats;
 mod support;
 mod unprivileged;
 mod work;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         unprivileged::cases(),
         commands::cases(),
         check::cases(),
+        stats::cases(),
         bad_input::cases(),
         hostile::cases(),
     ];

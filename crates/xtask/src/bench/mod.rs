@@ -7,6 +7,7 @@
 mod check;
 mod check_memory;
 mod flat;
+mod fs_mark;
 mod image;
 mod measure;
 mod memory;
@@ -16,6 +17,7 @@ mod report;
 pub(crate) use check::check;
 pub(crate) use check_memory::check_memory;
 pub(crate) use flat::flat;
+pub(crate) use fs_mark::fs_mark;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
 pub(crate) use names::names;

@@ -1,0 +1,170 @@
+//! `creamery stats`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use creamery::{Distribution, ErrorKind, NamedTree, TreeStatistics};
+use creamery_mount::{MountStatistics, Requests};
+
+use crate::failure::Failure;
+use crate::output::{Output, writing};
+use crate::size::Human;
+use crate::time::Span;
+
+/// Show what a live mount has done since it was mounted.
+///
+/// Commits and how long they took, what the caches and each tree did, what went to the devices,
+/// and the kernel's requests. The mount answers while it works; asking changes nothing.
+///
+/// Examples:
+///   creamery stats /mnt
+///   creamery stats --json disk.img | jq .filesystem.commits.duration_micros.p99
+///   creamery stats --watch=5 /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct StatsArgs {
+    /// Where an image is mounted, or the image that is.
+    #[arg(value_name = "DIR|IMAGE")]
+    pub(crate) place: PathBuf,
+
+    /// Print JSON; names ending in _micros are microseconds, those ending in _bytes are bytes.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Print again every so many seconds [1 if none are given] until it is unmounted; JSON on one line each time.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) watch: Option<u64>,
+}
+
+pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
+    print(args, &ask(args)?)?;
+    while let Some(seconds) = args.watch {
+        std::thread::sleep(Duration::from_secs(seconds));
+        match creamery_mount::statistics(&args.place) {
+            Ok(done) => print(args, &done)?,
+            Err(error) if error.kind() == ErrorKind::InvalidInput => break, // unmounted meanwhile
+            Err(error) => return Err(Failure::new("stats", error)),
+        }
+    }
+    Ok(())
+}
+
+fn ask(args: &StatsArgs) -> Result<MountStatistics, Failure> {
+    creamery_mount::statistics(&args.place).map_err(|error| {
+        let not_ours = error.kind() == ErrorKind::InvalidInput;
+        let failure = Failure::new("stats", error);
+        if not_ours {
+            failure.advise("mount it with `creamery mount IMAGE DIR` and name either")
+        } else {
+            failure
+        }
+    })
+}
+
+fn print(args: &StatsArgs, done: &MountStatistics) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let printed = match (args.json, args.watch) {
+        (true, None) => serde_json::to_writer_pretty(&mut out, done).map_err(Into::into),
+        (true, Some(_)) => serde_json::to_writer(&mut out, done).map_err(Into::into),
+        (false, _) => for_people(&mut out, args, done),
+    };
+    let printed = printed.and_then(|()| writeln!(out)).map_err(writing);
+    printed.and_then(|()| out.finish()).map_err(|error| Failure::new("stats", error))
+}
+
+fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std::io::Result<()> {
+    let filesystem = &done.filesystem;
+    // Not below a second: that is how exactly it is told.
+    let mounted = Span(Duration::from_secs(done.mounted_seconds.max(1)));
+    writeln!(out, "{}: mounted for {mounted}", args.place.display())?;
+    writeln!(out, "\nCommits")?;
+    line(out, "count", filesystem.commits.count)?;
+    line(out, "tree_blocks_written", filesystem.commits.tree_blocks_written)?;
+    spread(out, "duration", &filesystem.commits.duration_micros)?;
+    spread(out, "gate closed", &filesystem.commits.gate_closed_micros)?;
+    writeln!(out, "\nWaiting for the next commit")?;
+    line(out, "promised_bytes", filesystem.pending.promised_bytes)?;
+    line(out, "delayed_refs", filesystem.pending.delayed_refs)?;
+    line(out, "delayed_directories", filesystem.pending.delayed_directories)?;
+    writeln!(out, "\nCache")?;
+    line(out, "inodes", filesystem.inodes_cached)?;
+    filesystem.block_cache.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nDevices")?;
+    filesystem.volume.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nTrees")?;
+    trees(out, &filesystem.trees, &filesystem.by_tree)?;
+    writeln!(out, "\nRequests")?;
+    let mut requests: Vec<(&String, &Requests)> = done.requests.iter().collect();
+    requests.sort_by_key(|(_, requests)| std::cmp::Reverse(requests.count));
+    for (name, requests) in requests {
+        let sum = Duration::from_micros(requests.sum_micros);
+        let nanos = u64::try_from(sum.as_nanos()).unwrap_or(u64::MAX) / requests.count.max(1);
+        let (sum, each) = (Span(sum), Duration::from_nanos(nanos));
+        writeln!(out, "  {:<32}{:>12}   in {sum}, {:.1}us each", spaced(name), requests.count, micros(each))?;
+    }
+    Ok(())
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// A count, or a size where its name says so.
+fn line(out: &mut Output, name: &str, count: u64) -> std::io::Result<()> {
+    match name.strip_suffix("_bytes") {
+        Some(name) => writeln!(out, "  {:<32}{:>12}", spaced(name), Human(count)),
+        None => writeln!(out, "  {:<32}{count:>12}", spaced(name)),
+    }
+}
+
+fn spread(out: &mut Output, name: &str, times: &Distribution) -> std::io::Result<()> {
+    if times.count == 0 {
+        return Ok(());
+    }
+    let span = |micros| Span(Duration::from_micros(micros));
+    let (p50, p99, max) = (span(times.p50), span(times.p99), span(times.max));
+    writeln!(
+        out,
+        "  {name:<20}half in {p50}, 99 of 100 in {p99}, longest {max}, together {}",
+        span(times.sum)
+    )
+}
+
+/// One row a tree, one column a counter; trees that did nothing are left out.
+fn trees(out: &mut Output, all: &TreeStatistics, each: &[NamedTree]) -> std::io::Result<()> {
+    write!(out, "  {:<20}", "tree")?;
+    all.named().try_for_each(|(name, _)| write!(out, "{:>16}", spaced(name)))?;
+    writeln!(out)?;
+    let rows = std::iter::once(("all".to_owned(), all))
+        .chain(each.iter().map(|tree| (tree_name(tree.tree), &tree.counts)))
+        .filter(|(_, counts)| **counts != TreeStatistics::default());
+    for (name, counts) in rows {
+        write!(out, "  {name:<20}")?;
+        counts.named().try_for_each(|(_, count)| write!(out, "{count:>16}"))?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn tree_name(tree: u64) -> String {
+    let name = match tree {
+        1 => "root",
+        2 => "extent",
+        3 => "chunk",
+        4 => "device",
+        5 => "top level",
+        7 => "checksum",
+        9 => "uuid",
+        10 => "free space",
+        11 => "block group",
+        _ => return format!("{tree}"),
+    };
+    format!("{tree} {name}")
+}
+
+fn spaced(name: &str) -> String {
+    name.replace('_', " ")
+}

@@ -1,0 +1,305 @@
+//! What an open filesystem has done since it was opened, in a form that leaves the process: every number has a name, and
+//! the name of a field or its documentation says the unit. Counts only grow; what is momentary stands in
+//! [`PendingStatistics`] and in fields whose names say so.
+//!
+//! The rooms below count for themselves, each in a structure of its own. `counts!` is the one place where those
+//! become statistics, field by field: a counter that a room gains does not compile until it is named here, and appears
+//! from then on in the JSON and in what `creamery stats` prints.
+
+use creamery_base::HistogramSnapshot;
+use creamery_tree::{StoreCounters, TreeCounters};
+use creamery_txn::EngineCounters;
+use creamery_volume::Counters as VolumeCounters;
+use serde::{Deserialize, Serialize};
+
+use crate::filesystem::Filesystem;
+
+macro_rules! counts {
+    ($(#[$doc:meta])* $name:ident of $counters:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Each count with its name.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+        }
+
+        impl From<&$counters> for $name {
+            fn from(counters: &$counters) -> Self {
+                let $counters { $($field),* } = *counters;
+                Self { $($field),* }
+            }
+        }
+
+        impl std::ops::AddAssign for $name {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counts! {
+    /// How often trees did what.
+    ///
+    /// ```
+    /// let mut sum = creamery_fs::TreeStatistics::default();
+    /// sum += creamery_fs::TreeStatistics { leaf_splits: 2, ..sum };
+    /// assert!(sum.named().any(|count| count == ("leaf_splits", 2)));
+    /// ```
+    TreeStatistics of TreeCounters {
+        /// Searches for modification.
+        searches,
+        /// Searches begun again because a lock was not strong enough.
+        restarts,
+        /// Insertions that let go of the parents before searching the leaf.
+        early_unlocks,
+        /// Blocks copied.
+        copies,
+        /// Leaves split.
+        leaf_splits,
+        /// Leaf insertions that found room by pushing items to a sibling.
+        leaf_pushes,
+        /// Leaves merged away.
+        leaf_merges,
+        /// Inner nodes split.
+        node_splits,
+    }
+}
+
+counts! {
+    /// What the cache of tree blocks did.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::BlockCacheStatistics::default().hits, 0);
+    /// ```
+    BlockCacheStatistics of StoreCounters {
+        /// Blocks found in it.
+        hits,
+        /// Blocks read from the devices.
+        misses,
+        /// Clean blocks dropped to keep the budget.
+        evictions,
+        /// Bytes in blocks that wait for the next commit, now.
+        dirty_bytes,
+        /// Bytes in blocks that a commit is writing out, now.
+        writing_bytes,
+    }
+}
+
+counts! {
+    /// What went to the devices and came from them.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::VolumeStatistics::default().write_bytes, 0);
+    /// ```
+    VolumeStatistics of VolumeCounters {
+        /// Tree blocks asked for.
+        tree_block_reads,
+        /// Bytes of data asked for.
+        data_read_bytes,
+        /// Calls that asked for data.
+        data_reads,
+        /// Tree blocks or data sectors that had to come from another copy than the first one tried.
+        mirror_fallbacks,
+        /// Bad copies that have been rewritten from a good one.
+        repaired,
+        /// Bad copies that could not be rewritten.
+        repair_failures,
+        /// Tree blocks or data sectors of which no copy was good.
+        unreadable,
+        /// Tree blocks written, each counted once however many copies it has.
+        tree_block_writes,
+        /// Write requests for tree blocks and data.
+        writes,
+        /// Bytes in them.
+        write_bytes,
+        /// Write requests that failed while another copy was written.
+        write_failures,
+        /// Flushes of all devices.
+        flushes,
+        /// Superblocks published.
+        publishes,
+        /// Superblock copies other than the first that could not be written.
+        superblock_copy_failures,
+        /// Bytes discarded.
+        discarded_bytes,
+    }
+}
+
+/// How values are spread, counted in powers of two; the unit is in the name of the field that holds it.
+///
+/// ```
+/// let histogram = creamery_base::Histogram::new();
+/// histogram.record(300);
+/// let seen = creamery_fs::Distribution::from(&histogram.snapshot());
+/// assert_eq!((seen.count, seen.p50, seen.max), (1, 300, 300));
+/// assert_eq!(seen.buckets, [creamery_fs::Bucket { up_to: 511, count: 1 }]);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Distribution {
+    /// How many values.
+    pub count: u64,
+    /// All of them added up.
+    pub sum: u64,
+    /// Half of the values are not larger; never too small, less than twice too large.
+    pub p50: u64,
+    /// 99 of 100 values are not larger, as exactly.
+    pub p99: u64,
+    /// The largest value.
+    pub max: u64,
+    /// The buckets that hold something, smallest values first.
+    pub buckets: Vec<Bucket>,
+}
+
+/// Values between two powers of two.
+///
+/// ```
+/// assert_eq!(creamery_fs::Bucket { up_to: 1023, count: 2 }.count, 2);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Bucket {
+    /// The largest value that belongs here.
+    pub up_to: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
+impl From<&HistogramSnapshot> for Distribution {
+    fn from(seen: &HistogramSnapshot) -> Self {
+        Self {
+            count: seen.count(),
+            sum: seen.sum(),
+            p50: seen.percentile(50),
+            p99: seen.percentile(99),
+            max: seen.max(),
+            buckets: seen.buckets().map(|(up_to, count)| Bucket { up_to, count }).collect(),
+        }
+    }
+}
+
+/// Transactions made durable.
+///
+/// ```
+/// assert_eq!(creamery_fs::CommitStatistics::default().gate_closed_micros.p99, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CommitStatistics {
+    /// How many.
+    pub count: u64,
+    /// Tree blocks written by them.
+    pub tree_blocks_written: u64,
+    /// How long each took from beginning to end, microseconds.
+    pub duration_micros: Distribution,
+    /// How long each kept operations from beginning, microseconds.
+    pub gate_closed_micros: Distribution,
+}
+
+/// What the next commit will have to do, now.
+///
+/// ```
+/// assert_eq!(creamery_fs::PendingStatistics::default().delayed_refs, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PendingStatistics {
+    /// Bytes of metadata promised to operations under way.
+    pub promised_bytes: u64,
+    /// Extents with changes of references that are not yet in the extent tree.
+    pub delayed_refs: u64,
+    /// Directories of which changes are not yet in their tree.
+    pub delayed_directories: u64,
+}
+
+/// One tree's counts.
+///
+/// ```
+/// assert_eq!(creamery_fs::NamedTree::default().counts.searches, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NamedTree {
+    /// Its number: 5 is the top level subvolume, 256 and more are other subvolumes.
+    pub tree: u64,
+    /// What it did.
+    #[serde(flatten)]
+    pub counts: TreeStatistics,
+}
+
+/// What a filesystem has done since it was opened.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem) {
+/// let done = fs.statistics();
+/// println!("{} commits, half of them in {} us", done.commits.count, done.commits.duration_micros.p50);
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Statistics {
+    /// Commits, and how long they took.
+    pub commits: CommitStatistics,
+    /// What waits for the next one.
+    pub pending: PendingStatistics,
+    /// The cache of tree blocks.
+    pub block_cache: BlockCacheStatistics,
+    /// Inode objects in memory, now.
+    pub inodes_cached: u64,
+    /// All trees together.
+    pub trees: TreeStatistics,
+    /// Each open tree, in order of their numbers.
+    pub by_tree: Vec<NamedTree>,
+    /// The devices.
+    pub volume: VolumeStatistics,
+}
+
+impl Filesystem {
+    /// What has been done since the filesystem was opened. The numbers are read one after the other while work goes on,
+    /// so two of them may be of slightly different moments.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let EngineCounters {
+            commits,
+            blocks_written,
+            commit_micros,
+            gate_closed_micros,
+            promised_bytes,
+            delayed_refs,
+            store,
+        } = self.engine.counters();
+        let by_tree: Vec<NamedTree> = self
+            .engine
+            .tree_counters()
+            .iter()
+            .map(|(id, counters)| NamedTree { tree: id.get(), counts: counters.into() })
+            .collect();
+        let mut trees = TreeStatistics::default();
+        by_tree.iter().for_each(|tree| trees += tree.counts);
+        Statistics {
+            commits: CommitStatistics {
+                count: commits,
+                tree_blocks_written: blocks_written,
+                duration_micros: (&commit_micros).into(),
+                gate_closed_micros: (&gate_closed_micros).into(),
+            },
+            pending: PendingStatistics {
+                promised_bytes,
+                delayed_refs,
+                delayed_directories: self.deferred.len() as u64,
+            },
+            block_cache: (&store).into(),
+            inodes_cached: self.table.len() as u64,
+            trees,
+            by_tree,
+            volume: (&self.engine.volume().counters()).into(),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! How many workers wait for requests: as few as do.
+//!
+//! A request wakes one of the threads that wait in `read`, the one that has waited longest. With as many waiting as there
+//! are workers, each request of a single client wakes another cold thread, and the one that has just answered goes to
+//! sleep a moment before the next request comes. A worker that is alone finds that request in the queue and does not sleep at
+//! all; so one client is served twice as fast by one worker as by four.
+//!
+//! But one worker alone is stopped by the first operation that blocks. So the workers are a crew: some are on duty (they read,
+//! run and answer), the others are parked, and one of these, the watch, looks at the work twice in a millisecond. It goes on
+//! duty itself, and the next of the parked becomes the watch, when
+//! - nobody reads, and no request was taken since the last look: all on duty are in operations that take long, or
+//! - requests lay in the queue at several looks in a row: there is more to do than those on duty manage.
+//!
+//! A worker that finds somebody else reading whenever it comes back, many times in a row, is not needed and parks. When nothing
+//! comes for a while, the watch sleeps without a timer, and the next request taken wakes it: a mount that is not used
+//! costs nothing.
+//!
+//! # Invariants
+//! - CREW-1: while anybody is parked, somebody reads, or the watch is on a timer, or is about to be woken. So a request
+//!   waits for a worker that is not on duty for two looks at most.
+//! - CREW-2: a worker parks only when another one reads.
+//! - CREW-3: when the mount is gone, all that are parked are let go.
+//!
+//! For CREW-1 the watch says that it sleeps before it looks at `reading` a last time, and whoever takes a request has
+//! left `reading` before it looks whether the watch sleeps; both sequentially consistent, so one of them sees the other.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time between two looks of the watch.
+const LOOK: Duration = Duration::from_micros(500);
+/// Looks in a row that find requests waiting before one more goes on duty: one alone may just see a request on its way.
+const BACKLOG_LOOKS: u32 = 8;
+/// Looks in a row that find nothing done before the watch sleeps.
+const IDLE_LOOKS: u32 = 20;
+/// Requests in a row after which somebody else was reading already before a worker parks.
+const SURPLUS_REQUESTS: u32 = 32;
+
+/// The workers of one session.
+pub(super) struct Crew {
+    /// Workers in `read`.
+    reading: AtomicUsize,
+    /// Requests taken so far.
+    taken: AtomicU64,
+    /// Whether the watch sleeps without a timer and is to be woken.
+    asleep: AtomicBool,
+    parked: Mutex<Parked>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Parked {
+    watched: bool,
+    gone: bool,
+    /// Says that the watch, asleep, is wanted.
+    wanted: bool,
+}
+
+/// What a worker does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Read a request.
+    Duty,
+    /// End: the mount is gone.
+    End,
+}
+
+/// One worker's memory of whether it is needed.
+#[derive(Default)]
+pub(super) struct Need {
+    surplus: u32,
+}
+
+impl Crew {
+    pub(super) fn new() -> Self {
+        Self {
+            reading: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            parked: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn parked(&self) -> MutexGuard<'_, Parked> {
+        // Nothing panics under it.
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `read`, which may wait for a request and tells whether it got one.
+    pub(super) fn read<T, E>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.reading.fetch_add(1, Ordering::SeqCst);
+        let result = read();
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.reading.fetch_sub(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) {
+            self.parked().wanted = true;
+            self.changed.notify_all();
+        }
+        result
+    }
+
+    /// A request was answered: goes on, or parks as long as nobody needs this worker. `backlog` tells whether requests wait.
+    pub(super) fn answered(&self, need: &mut Need, backlog: impl Fn() -> bool) -> Next {
+        if self.reading.load(Ordering::Relaxed) == 0 {
+            need.surplus = 0;
+            return Next::Duty;
+        }
+        need.surplus += 1;
+        if need.surplus < SURPLUS_REQUESTS {
+            return Next::Duty;
+        }
+        need.surplus = 0;
+        self.park(backlog)
+    }
+
+    /// Off duty until needed.
+    pub(super) fn park(&self, backlog: impl Fn() -> bool) -> Next {
+        let mut parked = self.parked();
+        loop {
+            if parked.gone {
+                return Next::End;
+            }
+            if !parked.watched {
+                parked.watched = true;
+                let mut parked = self.watch(parked, &backlog);
+                parked.watched = false;
+                let next = if parked.gone { Next::End } else { Next::Duty };
+                drop(parked);
+                self.changed.notify_all(); // another one takes the watch
+                return next;
+            }
+            parked = self.changed.wait(parked).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The watch: returns when one more is needed, or the mount is gone.
+    fn watch<'a>(
+        &self,
+        mut parked: MutexGuard<'a, Parked>,
+        backlog: &dyn Fn() -> bool,
+    ) -> MutexGuard<'a, Parked> {
+        let (mut seen, mut idle, mut behind) = (self.taken.load(Ordering::Relaxed), 0, 0);
+        while !parked.gone {
+            parked = self.changed.wait_timeout(parked, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            let taken = self.taken.load(Ordering::Relaxed);
+            let (quiet, unread) = (taken == seen, self.reading.load(Ordering::SeqCst) == 0);
+            seen = taken;
+            behind = if backlog() { behind + 1 } else { 0 };
+            if quiet && unread || behind >= BACKLOG_LOOKS {
+                break;
+            }
+            idle = if quiet { idle + 1 } else { 0 };
+            if idle >= IDLE_LOOKS {
+                parked = self.sleep(parked);
+                (seen, idle, behind) = (self.taken.load(Ordering::Relaxed), 0, 0);
+            }
+        }
+        parked
+    }
+
+    /// Without a timer, until a request is taken (CREW-1).
+    fn sleep<'a>(&self, mut parked: MutexGuard<'a, Parked>) -> MutexGuard<'a, Parked> {
+        parked.wanted = false;
+        self.asleep.store(true, Ordering::SeqCst);
+        while self.reading.load(Ordering::SeqCst) > 0 && !parked.wanted && !parked.gone {
+            parked = self.changed.wait(parked).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        parked
+    }
+
+    /// The mount is gone: lets everybody go.
+    pub(super) fn dismiss(&self) {
+        self.parked().gone = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    /// Workers that take numbers from a channel as from the kernel, and run `work` on each.
+    fn serve(workers: usize, requests: Vec<u32>, work: impl Fn(u32) + Sync) -> usize {
+        let (crew, served) = (Crew::new(), AtomicUsize::new(0));
+        let (send, receive) = mpsc::channel();
+        let queued = AtomicUsize::new(requests.len());
+        requests.into_iter().for_each(|request| send.send(request).expect("it is kept"));
+        drop(send); // at the end the mount is gone
+        let receive = Mutex::new(receive);
+        let backlog = || queued.load(Ordering::Relaxed) > 0;
+        std::thread::scope(|scope| {
+            for worker in 0..workers {
+                let (crew, receive, served, queued, work) = (&crew, &receive, &served, &queued, &work);
+                scope.spawn(move || {
+                    let mut need = Need::default();
+                    let mut next = if worker == 0 { Next::Duty } else { crew.park(backlog) };
+                    while next == Next::Duty {
+                        let Ok(request) = crew.read(|| receive.lock().expect("no panic").recv()) else {
+                            crew.dismiss();
+                            return;
+                        };
+                        queued.fetch_sub(1, Ordering::Relaxed);
+                        work(request);
+                        served.fetch_add(1, Ordering::Relaxed);
+                        next = crew.answered(&mut need, backlog);
+                    }
+                });
+            }
+        });
+        served.into_inner()
+    }
+
+    #[test]
+    fn all_workers_end_when_the_mount_is_gone() {
+        for workers in [1, 2, 5] {
+            assert_eq!(serve(workers, (0..10_000).collect(), |_| ()), 10_000, "{workers} workers");
+        }
+    }
+
+    #[test]
+    fn operations_that_wait_for_each_other_find_a_worker_each() {
+        // The first three wait until the fourth is run: one after the other they would wait for ever.
+        let (done, changed) = (Mutex::new(false), Condvar::new());
+        let served = serve(4, (0..4).collect(), |request| {
+            let mut done = done.lock().expect("no panic");
+            if request == 3 {
+                *done = true;
+                changed.notify_all();
+            }
+            while !*done {
+                done = changed.wait(done).expect("no panic");
+            }
+        });
+        assert_eq!(served, 4);
+    }
+
+    #[test]
+    fn a_request_after_a_long_rest_wakes_the_watch_when_it_blocks() {
+        let crew = Crew::new();
+        let (send, receive) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let crew = &crew;
+            let worker = scope.spawn(move || crew.read(|| receive.recv()));
+            while crew.reading.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now(); // or the watch would find that nobody reads
+            }
+            let watch = scope.spawn(|| crew.park(|| false));
+            while !crew.asleep.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            // From here on nobody reads, as if the operation took for ever.
+            send.send(()).expect("the worker waits");
+            worker.join().expect("no panic").expect("a request");
+            assert_eq!(watch.join().expect("no panic"), Next::Duty);
+        });
+    }
+}

@@ -1,0 +1,251 @@
+//! The control channel of a live mount: how `creamery stats` learns what it has done.
+//!
+//! A program opens any directory of the mount and sends it the control [`STATISTICS`], `_IOWR(0xe6, 1, char[8192])`. What
+//! it tells is the JSON of [`MountStatistics`], in pages, since a control over FUSE carries at most 16383 bytes:
+//!
+//! | bytes | to the mount | back |
+//! |---|---|---|
+//! | 0 to 7 | offset into the text, little endian | length of the whole text |
+//! | 8 to 8191 | 0 | the text from that offset on; what is left of the page is 0 |
+//!
+//! # Invariants
+//! - CONTROL-1: all pages are of one text: offset 0 takes it, later offsets read on in it, and it is kept until the
+//!   directory is closed or offset 0 is asked for again. An offset for which nothing was taken gives no text.
+//! - CONTROL-2: nothing that is asked changes anything. Who may open a directory may ask: there are no names in the
+//!   text but those of counters.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::Path;
+use std::time::Instant;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_fs::{Filesystem, Statistics};
+use creamery_fuse::{Errno, FileHandle, IoctlReply, RequestCounts, control, control_number};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::table::{MountedImage, mount_of, mounted_at};
+
+/// Bytes of a page.
+const PAGE: usize = 8192;
+/// Where a page's text begins.
+const HEAD: usize = 8;
+/// The number of the control.
+pub(crate) const STATISTICS: u32 = control_number::<PAGE>(0xe6, 1);
+/// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
+const TEXT_MAX: usize = 64 << 20;
+
+/// What a mount has done since it was made.
+///
+/// ```
+/// let none: creamery_mount::MountStatistics = serde_json::from_str("{}").unwrap();
+/// assert_eq!(none.filesystem.commits.count, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MountStatistics {
+    /// Seconds since it began to answer.
+    pub mounted_seconds: u64,
+    /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
+    pub requests: BTreeMap<String, Requests>,
+    /// What the filesystem has done.
+    pub filesystem: Statistics,
+}
+
+/// Requests of one kind.
+///
+/// ```
+/// assert_eq!(creamery_mount::Requests::default().count, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Requests {
+    /// How many.
+    pub count: u64,
+    /// How long the filesystem took for them, all together, microseconds; without the way to the kernel and back.
+    pub sum_micros: u64,
+}
+
+/// The mount's end of the channel.
+pub(crate) struct Control {
+    begun: Instant,
+    /// Texts that are being read, by the open directory.
+    texts: Mutex<HashMap<FileHandle, Vec<u8>>>,
+}
+
+impl Control {
+    pub(crate) fn new() -> Self {
+        Self { begun: Instant::now(), texts: Mutex::default() }
+    }
+
+    /// Answers one page of the statistics.
+    pub(crate) fn page(
+        &self,
+        handle: FileHandle,
+        input: &[u8],
+        output: &mut [u8],
+        take: impl FnOnce(u64) -> MountStatistics,
+    ) -> creamery_fuse::Result<IoctlReply> {
+        let (Some(offset), PAGE) = (input.first_chunk::<HEAD>(), output.len()) else {
+            return Err(Errno::EINVAL);
+        };
+        let offset = u64::from_le_bytes(*offset);
+        if offset == 0 {
+            let text = serde_json::to_vec(&take(self.begun.elapsed().as_secs())).map_err(|_| Errno::EIO)?;
+            self.texts.lock().insert(handle, text);
+        }
+        let texts = self.texts.lock();
+        let text = texts.get(&handle).map_or(&[][..], Vec::as_slice);
+        let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
+        let (head, body) = output.split_at_mut(HEAD);
+        head.copy_from_slice(&(text.len() as u64).to_le_bytes());
+        let len = rest.len().min(body.len());
+        body[..len].copy_from_slice(&rest[..len]);
+        body[len..].fill(0);
+        Ok(IoctlReply { result: 0, len: PAGE })
+    }
+
+    /// A directory was closed.
+    pub(crate) fn closed(&self, handle: FileHandle) {
+        self.texts.lock().remove(&handle);
+    }
+}
+
+/// What is told, from those who count.
+pub(crate) fn gather(fs: &Filesystem, requests: Option<&RequestCounts>, seconds: u64) -> MountStatistics {
+    let requests = requests.into_iter().flat_map(RequestCounts::all).map(|(opcode, seen)| {
+        let sum_micros = u64::try_from(seen.time.as_micros()).unwrap_or(u64::MAX);
+        (words(&format!("{opcode:?}")), Requests { count: seen.count, sum_micros })
+    });
+    MountStatistics { mounted_seconds: seconds, requests: requests.collect(), filesystem: fs.statistics() }
+}
+
+/// `BatchForget` as `batch_forget`.
+fn words(name: &str) -> String {
+    let mut out = String::new();
+    for (at, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_lowercase());
+    }
+    out
+}
+
+/// Asks the live mount of the image, or at the directory, that `place` names.
+/// Errors: nothing is there; it is not mounted, or by somebody else; the server is gone, or does not know the control.
+///
+/// ```no_run
+/// let done = creamery_mount::statistics("/mnt".as_ref())?;
+/// println!("{} commits", done.filesystem.commits.count);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub fn statistics(place: &Path) -> Result<MountStatistics> {
+    let mounted = find(place)?;
+    let text = read_text(&mounted.point).map_err(|error| told(error, &mounted.point))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        let what = format!("{}: reading what the mount tells", mounted.point.display());
+        Error::with_source(ErrorKind::Io, what, error)
+    })
+}
+
+fn find(place: &Path) -> Result<MountedImage> {
+    // A directory is not looked into: its server may be dead, and then asking for its attributes fails.
+    match std::fs::metadata(place) {
+        Ok(meta) if !meta.is_dir() => mount_of(place)?.ok_or_else(|| {
+            Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Error::from(error).context(place.display()))
+        }
+        _ => mounted_at(place),
+    }
+}
+
+fn told(error: std::io::Error, point: &Path) -> Error {
+    let what = match rustix::io::Errno::from_io_error(&error) {
+        Some(rustix::io::Errno::NOTTY) => "the program that serves this mount keeps no statistics",
+        Some(rustix::io::Errno::NOTCONN) => "the program that served this mount is gone",
+        _ => "asking the mount",
+    };
+    Error::from(error).context(format_args!("{}: {what}", point.display()))
+}
+
+fn read_text(point: &Path) -> std::io::Result<Vec<u8>> {
+    let dir = File::open(point)?;
+    let mut text = Vec::new();
+    loop {
+        let mut page = [0; PAGE];
+        page[..HEAD].copy_from_slice(&(text.len() as u64).to_le_bytes());
+        control::<STATISTICS, PAGE>(&dir, &mut page)?;
+        let (head, body) = page.split_first_chunk::<HEAD>().expect("a page is longer than its head");
+        let whole = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
+        if whole > TEXT_MAX || whole <= text.len() {
+            return Err(std::io::Error::other(format!("{whole} bytes of text, {} read", text.len())));
+        }
+        text.extend_from_slice(&body[..body.len().min(whole - text.len())]);
+        if text.len() == whole {
+            return Ok(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(control: &Control, handle: u64, offset: u64) -> (u64, Vec<u8>) {
+        let mut output = [0xff; PAGE];
+        let of = |count| Requests { count, sum_micros: 1 };
+        let requests = (0..900).map(|number| (format!("request_{number:03}"), of(number))).collect();
+        let take = |mounted_seconds| MountStatistics { mounted_seconds, requests, ..Default::default() };
+        let reply = control.page(FileHandle::new(handle), &offset.to_le_bytes(), &mut output, take);
+        assert_eq!(reply.expect("a page").len, PAGE);
+        let whole = u64::from_le_bytes(output[..HEAD].try_into().expect("eight bytes"));
+        (whole, output[HEAD..].to_vec())
+    }
+
+    #[test]
+    fn pages_make_up_one_text() {
+        let control = Control::new();
+        let (whole, mut text) = ask(&control, 1, 0);
+        while (text.len() as u64) < whole {
+            text.extend(ask(&control, 1, text.len() as u64).1);
+        }
+        let (text, padding) = text.split_at(usize::try_from(whole).expect("small"));
+        assert!(text.len() > 2 * PAGE && padding.iter().all(|byte| *byte == 0));
+        let told: MountStatistics = serde_json::from_slice(text).expect("whole JSON");
+        assert_eq!(told.requests["request_899"].count, 899);
+    }
+
+    #[test]
+    fn there_is_no_text_past_the_end_of_another_directory_or_after_the_close() {
+        let control = Control::new();
+        let (whole, _) = ask(&control, 1, 0);
+        let nothing = vec![0; PAGE - HEAD];
+        assert_eq!(ask(&control, 1, whole), (whole, nothing.clone()));
+        assert_eq!(ask(&control, 1, u64::MAX), (whole, nothing.clone()));
+        assert_eq!(ask(&control, 2, 8), (0, nothing.clone()));
+        control.closed(FileHandle::new(1));
+        assert_eq!(ask(&control, 1, 8), (0, nothing));
+    }
+
+    #[test]
+    fn other_sizes_are_refused() {
+        let control = Control::new();
+        let page = |input: &[u8], len| {
+            control.page(FileHandle::new(1), input, &mut vec![0; len], |_| MountStatistics::default())
+        };
+        for (input, len) in [(&[0; 7][..], PAGE), (&[0; 8], PAGE - 1), (&[], 0)] {
+            assert_eq!(page(input, len), Err(Errno::EINVAL));
+        }
+    }
+
+    #[test]
+    fn requests_are_named_as_the_protocol_writes_them() {
+        assert_eq!(words("BatchForget"), "batch_forget");
+        assert_eq!(words("CopyFileRange64"), "copy_file_range64");
+        assert_eq!(words("Rename2"), "rename2");
+    }
+}
