@@ -2,9 +2,9 @@
 //!
 //! Addresses and ids are newtypes ([`Logical`], [`Generation`], [`TreeId`], ...), so that a device offset can
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
-//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank. [`Histogram`]
-//! counts how long things take.
-//! [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
+//! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
+//! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
+//! [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a shared cache line.
 
 mod address;
 mod env;
@@ -12,6 +12,8 @@ mod error;
 pub mod gate;
 mod histogram;
 pub mod lock;
+mod striped;
+pub mod sync;
 mod time;
 
 pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
@@ -19,5 +21,6 @@ pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Wait;
 pub use histogram::{Histogram, HistogramSnapshot};
+pub use striped::Striped;
 pub use time::Timespec;
 pub use uuid::Uuid;

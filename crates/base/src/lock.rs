@@ -8,7 +8,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use parking_lot::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 
 /// The list of ranks, outer to inner.
 pub mod rank {
@@ -37,6 +37,9 @@ pub mod rank {
 #[cfg(debug_assertions)]
 mod held {
     use std::cell::RefCell;
+
+    #[cfg(feature = "shuttle")]
+    use crate::sync::shuttle::thread_local;
 
     thread_local! {
         static HELD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

@@ -349,12 +349,21 @@ impl<'a> BlockRef<'a> {
     /// # Errors
     /// The key is not there; the value is where it belongs.
     pub fn search(self, key: &Key, low: usize) -> Result<usize, usize> {
+        self.search_probing(key, low, |_| {})
+    }
+
+    /// The same; `probe` is told every slot whose key is compared.
+    ///
+    /// # Errors
+    /// The key is not there; the value is where it belongs.
+    pub fn search_probing(self, key: &Key, low: usize, mut probe: impl FnMut(usize)) -> Result<usize, usize> {
         let stride = self.stride();
         let mut low = low;
         let mut high = self.count();
         let entries = &self.0[HEADER_LEN..HEADER_LEN + high * stride];
         while low < high {
             let middle = usize::midpoint(low, high);
+            probe(middle);
             let raw: &[u8; RawKey::LEN] =
                 entries[middle * stride..].first_chunk().expect("an entry begins with a key");
             match compare(raw, key) {

@@ -1,14 +1,16 @@
 //! An extent buffer: one cached tree block and its lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
 use creamery_base::{ErrorKind, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef};
-use parking_lot::lock_api::{ArcRwLockReadGuard, ArcRwLockWriteGuard};
-use parking_lot::{RawRwLock, RwLock};
+
+use crate::watch::Watch;
 
 const DIRTY: u8 = 1;
 const TOUCHED: u8 = 2;
@@ -18,7 +20,7 @@ const TOUCHED: u8 = 2;
 /// ```no_run
 /// # fn show(buffer: std::sync::Arc<creamery_tree::ExtentBuffer>) -> creamery_base::Result<()> {
 /// let guard = buffer.read(creamery_base::Wait::Yes)?;
-/// println!("{} holds {} items", buffer.logical(), guard.block().count());
+/// println!("{} holds {} items", guard.buffer().logical(), guard.block().count());
 /// # Ok(())
 /// # }
 /// ```
@@ -26,8 +28,16 @@ pub struct ExtentBuffer {
     logical: Logical,
     level: u8,
     state: AtomicU8,
-    bytes: Arc<RwLock<AlignedBuffer>>,
-    poison: Arc<AtomicBool>,
+    bytes: OwnedLock<AlignedBuffer>,
+    watch: Arc<Watch>,
+}
+
+impl HasLock for ExtentBuffer {
+    type Content = AlignedBuffer;
+
+    fn lock(&self) -> &OwnedLock<AlignedBuffer> {
+        &self.bytes
+    }
 }
 
 impl ExtentBuffer {
@@ -36,10 +46,10 @@ impl ExtentBuffer {
         level: u8,
         bytes: AlignedBuffer,
         dirty: bool,
-        poison: Arc<AtomicBool>,
+        watch: Arc<Watch>,
     ) -> Self {
         let state = AtomicU8::new(if dirty { DIRTY } else { 0 });
-        Self { logical, level, state, bytes: Arc::new(RwLock::new(bytes)), poison }
+        Self { logical, level, state, bytes: OwnedLock::new(bytes), watch }
     }
 
     /// The block's address.
@@ -76,24 +86,31 @@ impl ExtentBuffer {
         self.state.fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
     }
 
-    /// Locks for reading.
+    /// Locks for reading. The guard takes the reference over.
     /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
-    pub fn read(self: &Arc<Self>, wait: Wait) -> Result<ReadGuard> {
-        let guard = match self.bytes.try_read_arc() {
-            Some(guard) => guard,
-            None if wait.allowed() => gate::passing(Reason::NodeLock, || self.bytes.read_arc()),
-            None => return Err(ErrorKind::WouldBlock.into()),
-        };
-        Ok(ReadGuard { guard, buffer: Arc::clone(self) })
+    pub fn read(self: Arc<Self>, wait: Wait) -> Result<ReadGuard> {
+        match OwnedRead::try_lock(self) {
+            Ok(guard) => Ok(ReadGuard { guard }),
+            Err(this) if wait.allowed() => {
+                let guard = gate::passing(Reason::NodeLock, || OwnedRead::lock(this));
+                Ok(ReadGuard { guard })
+            }
+            Err(_) => Err(ErrorKind::WouldBlock.into()),
+        }
     }
 
-    /// Locks for writing, waiting for everybody else.
-    pub fn write(self: &Arc<Self>) -> WriteGuard {
-        let guard = match self.bytes.try_write_arc() {
-            Some(guard) => guard,
-            None => gate::passing(Reason::NodeLock, || self.bytes.write_arc()),
+    /// Locks for writing, waiting for everybody else. The guard takes the reference over.
+    pub fn write(self: Arc<Self>) -> WriteGuard {
+        let guard = match OwnedWrite::try_lock(self) {
+            Ok(guard) => guard,
+            Err(this) => {
+                let asked = this.watch.now();
+                let guard = gate::passing(Reason::NodeLock, || OwnedWrite::lock(this));
+                guard.owner().watch.waited(guard.owner().level, asked);
+                guard
+            }
         };
-        WriteGuard { guard, buffer: Arc::clone(self) }
+        WriteGuard { since: guard.owner().watch.now(), guard }
     }
 }
 
@@ -106,8 +123,7 @@ impl ExtentBuffer {
 /// ```
 #[must_use]
 pub struct ReadGuard {
-    guard: ArcRwLockReadGuard<RawRwLock, AlignedBuffer>,
-    buffer: Arc<ExtentBuffer>,
+    guard: OwnedRead<ExtentBuffer>,
 }
 
 impl ReadGuard {
@@ -126,7 +142,7 @@ impl ReadGuard {
     /// Which buffer is locked.
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
-        &self.buffer
+        self.guard.owner()
     }
 }
 
@@ -139,8 +155,9 @@ impl ReadGuard {
 /// ```
 #[must_use]
 pub struct WriteGuard {
-    guard: ArcRwLockWriteGuard<RawRwLock, AlignedBuffer>,
-    buffer: Arc<ExtentBuffer>,
+    guard: OwnedWrite<ExtentBuffer>,
+    /// When it was locked, if lock times are being taken.
+    since: Option<Instant>,
 }
 
 impl WriteGuard {
@@ -163,14 +180,16 @@ impl WriteGuard {
     /// Which buffer is locked.
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
-        &self.buffer
+        self.guard.owner()
     }
 }
 
 impl Drop for WriteGuard {
     fn drop(&mut self) {
+        let buffer = self.guard.owner();
         if std::thread::panicking() {
-            self.buffer.poison.store(true, Ordering::Release);
+            buffer.watch.poison();
         }
+        buffer.watch.held(buffer.level, self.since);
     }
 }

@@ -25,7 +25,7 @@ use creamery_format::{BlockRef, HEADER_FLAG_WRITTEN};
 use crate::buffer::{ExtentBuffer, WriteGuard};
 use crate::host::{BlockReferences, CowHost, FreedBlock};
 use crate::path::{NodeGuard, Path};
-use crate::tree::{Tree, count, format_block, retitle};
+use crate::tree::{Tree, format_block, retitle};
 
 impl Tree {
     /// Whether the running transaction must not change `block` in place (TREE-3).
@@ -70,9 +70,9 @@ impl Tree {
         let (copy, last_reference) = self.copy_block(host, old.block(), is_root)?;
         let guard = copy.write();
         if is_root {
-            self.set_root(copy);
+            self.set_root(Arc::clone(guard.buffer()));
         } else {
-            path.block_mut(level + 1).set_child(slot, copy.logical(), host.generation());
+            path.block_mut(level + 1).set_child(slot, guard.buffer().logical(), host.generation());
         }
         self.give_up(host, &old, last_reference)?;
         Ok(guard)
@@ -123,7 +123,7 @@ impl Tree {
             host.add_references(self.id(), BlockRef::new(&bytes), false)?;
             host.drop_references(self.id(), old, true)?;
         }
-        count(&self.counters.copies);
+        self.count(|counters| &counters.copies);
         let copy = self.store.create(logical, old.level(), bytes);
         Ok((copy, references.count <= 1))
     }

@@ -1,8 +1,10 @@
 //! A path: the blocks that a search for modification holds, from the leaf up, with the slot chosen in each.
 
+use std::sync::Arc;
+
 use creamery_format::{BlockMut, BlockRef, LEVEL_MAX};
 
-use crate::buffer::{ReadGuard, WriteGuard};
+use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 
 pub(crate) const LEVELS: usize = LEVEL_MAX as usize + 1;
 
@@ -16,6 +18,13 @@ impl NodeGuard {
         match self {
             Self::Read(guard) => guard.block(),
             Self::Write(guard) => guard.block(),
+        }
+    }
+
+    pub(crate) fn buffer(&self) -> &Arc<ExtentBuffer> {
+        match self {
+            Self::Read(guard) => guard.buffer(),
+            Self::Write(guard) => guard.buffer(),
         }
     }
 

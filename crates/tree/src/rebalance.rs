@@ -56,7 +56,7 @@ impl Tree {
         level: usize,
         slot: usize,
     ) -> Result<WriteGuard> {
-        let child = self.child_buffer(path.block(level + 1), slot, Wait::Yes)?.write();
+        let child = self.sibling(path, level, slot, Wait::Yes)?;
         self.own_child(host, path, level, slot, child)
     }
 

@@ -1,9 +1,8 @@
 //! Choosing where to cut a leaf, and pushing items to a sibling instead of splitting.
 
-use creamery_base::{Result, Wait};
+use creamery_base::Result;
 use creamery_format::{BlockRef, ITEM_LEN};
 
-use crate::buffer::WriteGuard;
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::tree::Tree;
@@ -72,14 +71,8 @@ impl Room {
 }
 
 impl Tree {
-    fn leaf_capacity(&self) -> usize {
+    pub(crate) fn leaf_capacity(&self) -> usize {
         self.max_item_size() + ITEM_LEN
-    }
-
-    /// A sibling of the path's leaf for writing, if it is cached: room is not worth a device read.
-    fn cached_sibling(&self, path: &Path, slot: usize) -> Option<WriteGuard> {
-        let buffer = self.child_buffer(path.block(1), slot, Wait::No).ok()?;
-        Some(buffer.write())
     }
 
     /// Moves items of the path's leaf to a sibling so that the insertion fits into one of them; the path leads
@@ -100,7 +93,7 @@ impl Tree {
         if parent_slot + 1 >= path.block(1).count() {
             return Ok(false);
         }
-        let Some(sibling) = self.cached_sibling(path, parent_slot + 1) else { return Ok(false) };
+        let Some(sibling) = self.cached_sibling(path, 0, parent_slot + 1)? else { return Ok(false) };
         let capacity = self.leaf_capacity();
         let used = capacity - sibling.block().free_space();
         let items = path.block(0).count();
@@ -126,7 +119,7 @@ impl Tree {
         if parent_slot == 0 {
             return Ok(false);
         }
-        let Some(sibling) = self.cached_sibling(path, parent_slot - 1) else { return Ok(false) };
+        let Some(sibling) = self.cached_sibling(path, 0, parent_slot - 1)? else { return Ok(false) };
         let capacity = self.leaf_capacity();
         let used = capacity - sibling.block().free_space();
         let items = path.block(0).count();

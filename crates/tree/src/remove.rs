@@ -3,13 +3,27 @@
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Keep, Key};
 
+use crate::buffer::WriteGuard;
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
-use crate::tree::{Tree, count};
+use crate::tree::Tree;
 
 /// How often in a row a key that was just seen may be gone.
 const MISSES_MAX: u32 = 64;
+
+/// On which side of a leaf its sibling is.
+#[derive(Clone, Copy)]
+enum Side {
+    Left,
+    Right,
+}
+
+/// The sibling with which a leaf is going to be merged.
+struct Partner {
+    leaf: WriteGuard,
+    side: Side,
+}
 
 impl Tree {
     /// Removes the item at `key`; false when there is none.
@@ -71,60 +85,68 @@ impl Tree {
         }
     }
 
-    /// Removes `items` items at the path's slot; keeps the tree's invariants.
+    /// Removes `items` items at the path's slot; keeps the tree's invariants. What can fail comes first.
     fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize) -> Result<()> {
         let slot = path.slots[0];
-        path.block_mut(0).remove_items(slot, items);
         if !path.holds(1) {
-            return Ok(()); // the root may be any size
+            path.block_mut(0).remove_items(slot, items); // the root may be any size
+            return Ok(());
         }
+        let leaf = path.block(0);
+        let gone: usize = (slot..slot + items).map(|slot| ITEM_LEN + leaf.item_size(slot)).sum();
+        let left = leaf.used_space() - gone;
+        let partner = if left > 0 && left < self.leaf_capacity() / 3 {
+            self.merge_partner(host, path, left)?
+        } else {
+            None
+        };
+        path.block_mut(0).remove_items(slot, items);
         let Some(first) = path.block(0).first_key() else {
-            count(&self.counters.leaf_merges);
+            self.count(|counters| &counters.leaf_merges);
             return self.remove_leaf(host, path);
         };
         if slot == 0 {
             self.fix_low_keys(path, 1, &first);
         }
-        let capacity = self.max_item_size() + ITEM_LEN;
-        if capacity - path.block(0).free_space() < capacity / 3 {
-            self.merge_leaf(host, path)?;
+        match partner {
+            Some(partner) => self.merge_leaf(host, path, partner),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// Merges the path's thin leaf with a cached sibling that has the room.
-    fn merge_leaf(&self, host: &dyn CowHost, path: &mut Path) -> Result<()> {
-        let capacity = self.max_item_size() + ITEM_LEN;
-        let used = capacity - path.block(0).free_space();
-        let (items, parent_slot) = (path.block(0).count(), path.slots[1]);
-        if path.block(1).count() < 2 {
-            return Ok(());
-        }
-        if parent_slot > 0
-            && let Ok(sibling) = self.child_buffer(path.block(1), parent_slot - 1, Wait::No)
-        {
-            let sibling = sibling.write();
-            if sibling.block().free_space() >= used {
-                let mut left = self.own_child(host, path, 0, parent_slot - 1, sibling)?;
-                let at = left.block().count();
-                left.block_mut().copy_items_from(at, path.block(0), 0, items);
-                count(&self.counters.leaf_merges);
-                return self.remove_leaf(host, path);
+    /// A cached sibling of the path's leaf with room for what will be left there, write-locked and ours.
+    fn merge_partner(&self, host: &dyn CowHost, path: &mut Path, left: usize) -> Result<Option<Partner>> {
+        let (here, siblings) = (path.slots[1], path.block(1).count());
+        let before = here.checked_sub(1).map(|slot| (slot, Side::Left));
+        let behind = Some((here + 1, Side::Right)).filter(|(slot, _)| *slot < siblings);
+        for (slot, side) in before.into_iter().chain(behind) {
+            let Some(leaf) = self.cached_sibling(path, 0, slot)? else { continue };
+            if leaf.block().free_space() >= left {
+                let leaf = self.own_child(host, path, 0, slot, leaf)?;
+                return Ok(Some(Partner { leaf, side }));
             }
         }
-        if parent_slot + 1 < path.block(1).count()
-            && let Ok(sibling) = self.child_buffer(path.block(1), parent_slot + 1, Wait::No)
-        {
-            let sibling = sibling.write();
-            if capacity - sibling.block().free_space() + used <= capacity {
-                let right = self.own_child(host, path, 0, parent_slot + 1, sibling)?;
-                let moved = right.block().count();
-                path.block_mut(0).copy_items_from(items, right.block(), 0, moved);
-                path.block_mut(1).remove_ptrs(parent_slot + 1, 1);
-                count(&self.counters.leaf_merges);
-                return self.give_up(host, &right, true);
+        Ok(None)
+    }
+
+    /// Merges the path's thin leaf with its partner, into the left one of the two.
+    fn merge_leaf(&self, host: &dyn CowHost, path: &mut Path, partner: Partner) -> Result<()> {
+        self.count(|counters| &counters.leaf_merges);
+        let items = path.block(0).count();
+        let Partner { mut leaf, side } = partner;
+        match side {
+            Side::Left => {
+                let at = leaf.block().count();
+                leaf.block_mut().copy_items_from(at, path.block(0), 0, items);
+                self.remove_leaf(host, path)
+            }
+            Side::Right => {
+                let moved = leaf.block().count();
+                path.block_mut(0).copy_items_from(items, leaf.block(), 0, moved);
+                let slot = path.slots[1] + 1;
+                path.block_mut(1).remove_ptrs(slot, 1);
+                self.give_up(host, &leaf, true)
             }
         }
-        Ok(())
     }
 }

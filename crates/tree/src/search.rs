@@ -2,8 +2,10 @@
 //! allows.
 //!
 //! # How
-//! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion
-//! starts with the leaf and its parent, a deletion with the lowest three levels, a change in place with the leaf.
+//! From the root down, levels up to `write_level` are locked for writing, those above for reading: an insertion and
+//! a deletion start with the leaf and its parent, a change in place with the leaf. A deletion keeps both until it
+//! is done, since it may take the leaf away; the level above is needed only when the parent is thin or its first
+//! key may change, which the way down finds out.
 //! On the way every block is copied that the transaction does not own, full inner nodes are split before an
 //! insertion and thin ones merged before a deletion, so that a change at the leaf never has to climb further than
 //! the levels still held. When a level turns out to need a stronger lock, the search lets go of everything and
@@ -19,21 +21,27 @@
 //! greater do the parents stay locked, because their keys must be rewritten. Leaves are rarely hit at slot 0, so
 //! nearly every insertion holds its parent only for one key comparison.
 //!
+//! | part of the mechanism | where |
+//! |---|---|
+//! | the binary search takes a low boundary | `BlockRef::search`, from slot 1 in `leaf_step` |
+//! | parents let go before the leaf is searched | `leaf_step`, counted in `LeafSteps` |
+//! | no second try at the leaf that would count the item's header twice | SEARCH-2; an insertion starts with the parent write-locked, so a split never has to begin again |
+//! | the leaf step is a routine of its own | `leaf_step` |
+//! | no room after a split is an error, neither a crash nor "not found" | `make_room` in `split` |
+//!
 //! # Invariants
 //! - SEARCH-1: a parent is let go early only when the leaf has room for the whole insertion (no split follows).
 //! - SEARCH-2: a restart uses the intent as it was given.
 //! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
 //!   if the slot is 0, every parent whose key must change is write-locked and ours.
 
-use std::sync::Arc;
-
-use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_base::{Result, Wait};
 use creamery_format::Key;
 
 use crate::host::CowHost;
 use crate::path::{LEVELS, NodeGuard, Path};
-use crate::read::{child_slot, position};
-use crate::tree::{Tree, count};
+use crate::read::child_slot;
+use crate::tree::Tree;
 
 /// What the caller is going to do at the leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +59,7 @@ pub(crate) enum Intent {
 }
 
 impl Intent {
-    fn room(self) -> usize {
+    pub(crate) fn room(self) -> usize {
         match self {
             Self::Insert(bytes) | Self::Extend(bytes) => bytes,
             Self::Overwrite | Self::Rekey | Self::Delete => 0,
@@ -61,14 +69,13 @@ impl Intent {
     fn write_level(self) -> usize {
         match self {
             Self::Overwrite => 0,
-            Self::Insert(_) | Self::Extend(_) | Self::Rekey => 1,
-            Self::Delete => 2,
+            Self::Insert(_) | Self::Extend(_) | Self::Rekey | Self::Delete => 1,
         }
     }
 
     /// Levels below this stay locked until the caller is done.
-    fn lowest_unlock(self) -> usize {
-        if self == Self::Delete { 3 } else { 1 }
+    pub(crate) fn lowest_unlock(self) -> usize {
+        if self == Self::Delete { 2 } else { 1 }
     }
 }
 
@@ -93,7 +100,10 @@ impl Tree {
     /// Finds the leaf slot of `key` for `intent`. True when the key is there; else the slot is where it would go.
     /// Errors: no space, device errors, damage. The tree's contents are unchanged then.
     pub(crate) fn find(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
-        count(&self.counters.searches);
+        self.count(|counters| &counters.searches);
+        if intent.room() > 0 {
+            self.count(|counters| &counters.insertions);
+        }
         let mut write_level = intent.write_level();
         for _ in 0..=LEVELS {
             let mut path = Path::default();
@@ -101,7 +111,7 @@ impl Tree {
                 Step::Done(found) => return Ok((path, found)),
                 Step::Raise(level) => {
                     assert!(level > write_level);
-                    count(&self.counters.restarts);
+                    self.count(|counters| &counters.restarts);
                     write_level = level;
                 }
             }
@@ -163,7 +173,7 @@ impl Tree {
             } else {
                 NodeGuard::Read(buffer.read(Wait::Yes).expect("waiting is allowed"))
             };
-            if Arc::ptr_eq(&buffer, &self.root_buffer()) {
+            if self.is_root(guard.buffer()) {
                 path.set(level, guard);
                 return level;
             }
@@ -214,43 +224,6 @@ impl Tree {
             Intent::Overwrite => {}
         }
         Ok(Prepared::Ready)
-    }
-
-    /// At the leaf: lets go of the parents early where that is safe, finds the slot, makes room.
-    fn leaf_step(&self, host: &dyn CowHost, key: &Key, intent: Intent, path: &mut Path) -> Result<bool> {
-        let leaf = path.block(0);
-        let free = leaf.free_space();
-        let early = intent.room() > 0 && free >= intent.room() && path.holds(1) && self.early_unlock();
-        let (slot, found) = match leaf.first_key() {
-            Some(first) if early => match first.cmp(key) {
-                std::cmp::Ordering::Less => {
-                    path.release_from(1);
-                    count(&self.counters.early_unlocks);
-                    position(path.block(0), key, 1)
-                }
-                std::cmp::Ordering::Equal => {
-                    path.release_from(1);
-                    count(&self.counters.early_unlocks);
-                    (0, true)
-                }
-                std::cmp::Ordering::Greater => (0, false),
-            },
-            _ => position(leaf, key, 0),
-        };
-        path.slots[0] = slot;
-        let room = match (intent, found) {
-            (Intent::Insert(bytes), false) | (Intent::Extend(bytes), true) => bytes,
-            _ => 0,
-        };
-        if found && path.block(0).item_size(slot) + room > self.max_item_size() {
-            let message = format!("tree {} item {key} would grow past what a leaf can hold", self.id());
-            return Err(Error::new(ErrorKind::Range, message));
-        }
-        if free < room {
-            self.make_room(host, path, key, room, found)?;
-        }
-        path.unlock_up(0, intent.lowest_unlock());
-        Ok(found)
     }
 
     pub(crate) fn pointers_max(&self) -> usize {

@@ -10,16 +10,16 @@
 //! even with the new item counted in. An item so large that neither side of any cut can take it gets a leaf of
 //! its own by two cuts.
 
-use creamery_base::Result;
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Key;
 
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
-use crate::tree::{Tree, count};
+use crate::tree::Tree;
 
-/// Cuts that the largest item may take, and the last look at the result.
-const SPLIT_ROUNDS_MAX: usize = 4;
+/// Cuts that the largest item may take.
+const CUTS_MAX: usize = 3;
 
 impl Tree {
     /// Makes room for an insertion in the path's leaf, which lacks it: from a sibling, else by a split. The path
@@ -32,21 +32,36 @@ impl Tree {
         room: usize,
         found: bool,
     ) -> Result<()> {
+        // Callers have asked for no more than a leaf holds; if its arithmetic is off nothing is touched.
+        if room > self.leaf_capacity() {
+            return Err(self.no_room(path, key, room));
+        }
         if !path.holds(1) {
             self.grow_root(host, path, 0)?;
         }
         let appends = !found && path.slots[0] == path.block(0).count();
         if !appends && self.push_to_sibling(host, path, room, found)? {
-            count(&self.counters.leaf_pushes);
-            return Ok(());
+            self.count(|counters| &counters.leaf_pushes);
         }
-        for _ in 0..SPLIT_ROUNDS_MAX {
-            if path.block(0).free_space() >= room {
-                return Ok(());
+        let mut cuts = 0;
+        while path.block(0).free_space() < room {
+            if cuts == CUTS_MAX {
+                return Err(self.no_room(path, key, room));
             }
             self.split_leaf(host, path, key, room, found)?;
+            cuts += 1;
         }
-        panic!("an item of {room} bytes found no room in {SPLIT_ROUNDS_MAX} splits");
+        Ok(())
+    }
+
+    fn no_room(&self, path: &Path, key: &Key, room: usize) -> Error {
+        let (id, leaf) = (self.id(), path.block(0));
+        let (at, free) = (leaf.logical(), leaf.free_space());
+        let message = format!(
+            "corrupt leaf: tree={id} logical={at}, no split of it makes room for item {key}, found {free} \
+             bytes free, want {room}"
+        );
+        Error::new(ErrorKind::Corrupt, message)
     }
 
     fn split_leaf(
@@ -60,6 +75,10 @@ impl Tree {
         let insertion = Insertion { slot: path.slots[0], room, found };
         let capacity = self.max_item_size() + creamery_format::ITEM_LEN;
         let cut = Room { left: 0, right: 0, capacity }.best_cut(path.block(0), insertion);
+        if cut.is_none() && found && insertion.slot == 0 {
+            // The item fits into a leaf and is its leaf's first: no cut in front of it can help.
+            return Err(self.no_room(path, key, room));
+        }
         let Cut { at, goes_left } = cut.unwrap_or(Cut { at: insertion.slot, goes_left: !found });
         let old_count = path.block(0).count();
         let hint = path.block(0).logical();
@@ -71,7 +90,7 @@ impl Tree {
         let parent_slot = path.slots[1] + 1;
         let logical = right.block().logical();
         path.block_mut(1).insert_ptr(parent_slot, &right_key, logical, host.generation());
-        count(&self.counters.leaf_splits);
+        self.count(|counters| &counters.leaf_splits);
         if !goes_left {
             path.slots[1] = parent_slot;
             path.slots[0] = insertion.slot - at;
@@ -98,7 +117,7 @@ impl Tree {
         let (key, logical) = (right.block().key(0), right.block().logical());
         let parent_slot = path.slots[level + 1] + 1;
         path.block_mut(level + 1).insert_ptr(parent_slot, &key, logical, host.generation());
-        count(&self.counters.node_splits);
+        self.count(|counters| &counters.node_splits);
         if slot >= middle {
             path.slots[level + 1] = parent_slot;
             path.slots[level] = slot - middle;

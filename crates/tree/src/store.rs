@@ -7,16 +7,18 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Logical, Result, Uuid, Wait};
+use creamery_base::{Logical, Result, Striped, Uuid, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 use creamery_volume::Volume;
 use hashbrown::HashMap;
 
 use crate::buffer::ExtentBuffer;
+use crate::path::LEVELS;
+use crate::watch::{LockTimes, Watch};
 
 const SHARDS: usize = 64;
 
@@ -62,8 +64,8 @@ pub struct BufferStore {
     clean_per_shard: usize,
     dirty_bytes: AtomicU64,
     writing_bytes: AtomicU64,
-    poison: Arc<AtomicBool>,
-    hits: AtomicU64,
+    watch: Arc<Watch>,
+    hits: Striped<AtomicU64>,
     misses: AtomicU64,
     evictions: AtomicU64,
 }
@@ -82,8 +84,8 @@ impl BufferStore {
             clean_per_shard,
             dirty_bytes: AtomicU64::new(0),
             writing_bytes: AtomicU64::new(0),
-            poison: Arc::new(AtomicBool::new(false)),
-            hits: AtomicU64::new(0),
+            watch: Arc::new(Watch::default()),
+            hits: Striped::default(),
             misses: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
         }
@@ -105,7 +107,7 @@ impl BufferStore {
     #[must_use]
     pub fn counters(&self) -> StoreCounters {
         StoreCounters {
-            hits: self.hits.load(Ordering::Relaxed),
+            hits: self.hits.all().map(|hits| hits.load(Ordering::Relaxed)).sum(),
             misses: self.misses.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             dirty_bytes: self.dirty_bytes(),
@@ -132,7 +134,18 @@ impl BufferStore {
     /// Whether a thread panicked with a block half edited. Nothing may be committed then.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.poison.load(Ordering::Acquire)
+        self.watch.is_poisoned()
+    }
+
+    /// Begins or ends taking the times of write locks on tree blocks. Off, it costs one look at a flag.
+    pub fn set_lock_timing(&self, on: bool) {
+        self.watch.set_timing(on);
+    }
+
+    /// The times taken so far, by level, leaves first.
+    #[must_use]
+    pub fn lock_times(&self) -> [LockTimes; LEVELS] {
+        self.watch.lock_times()
     }
 
     fn shard(&self, at: Logical) -> &RankedMutex<Shard, { rank::BUFFER_SHARD }> {
@@ -144,10 +157,9 @@ impl BufferStore {
     /// The buffer of the block at `want.logical`, from the index or read and verified against `want`.
     /// Errors: would block (not cached and waiting is not allowed), device errors, damage.
     pub fn get(&self, want: &Expected, wait: Wait) -> Result<Arc<ExtentBuffer>> {
-        if let Some(buffer) = self.shard(want.logical).lock().buffers.get(&want.logical) {
-            buffer.touch();
-            self.hits.fetch_add(1, Ordering::Relaxed);
-            return Ok(Arc::clone(buffer));
+        if let Some(buffer) = self.cached(want.logical) {
+            self.hits.mine().fetch_add(1, Ordering::Relaxed);
+            return Ok(buffer);
         }
         let bytes = self.volume.read_tree_block(want.logical, want, wait)?;
         self.misses.fetch_add(1, Ordering::Relaxed);
@@ -156,16 +168,23 @@ impl BufferStore {
         if let Some(buffer) = shard.buffers.get(&want.logical) {
             return Ok(Arc::clone(buffer)); // somebody else read it meanwhile
         }
-        let buffer = Arc::new(ExtentBuffer::new(want.logical, level, bytes, false, Arc::clone(&self.poison)));
+        let buffer = Arc::new(ExtentBuffer::new(want.logical, level, bytes, false, Arc::clone(&self.watch)));
         shard.buffers.insert(want.logical, Arc::clone(&buffer));
         shard.clean.push_back(want.logical);
         self.trim(&mut shard);
         Ok(buffer)
     }
 
+    fn cached(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {
+        let shard = self.shard(at).lock();
+        let buffer = shard.buffers.get(&at)?;
+        buffer.touch();
+        Some(Arc::clone(buffer))
+    }
+
     /// A new dirty block at an address that was just allocated; an old clean buffer of that address goes.
     pub(crate) fn create(&self, at: Logical, level: u8, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
-        let buffer = Arc::new(ExtentBuffer::new(at, level, bytes, true, Arc::clone(&self.poison)));
+        let buffer = Arc::new(ExtentBuffer::new(at, level, bytes, true, Arc::clone(&self.watch)));
         let mut shard = self.shard(at).lock();
         if let Some(old) = shard.buffers.insert(at, Arc::clone(&buffer)) {
             assert!(!old.is_dirty(), "block {at} was allocated while its former content waits to be written");

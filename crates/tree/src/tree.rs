@@ -1,15 +1,17 @@
 //! A tree: its id, its root now and at the last commit, and what copy-on-write must know of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use creamery_base::{Generation, Logical, Result, TreeId, Wait};
+use arc_swap::ArcSwap;
+use creamery_base::{Generation, Logical, Result, Striped, TreeId, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, Expected, HEADER_LEN, ITEM_LEN, Key};
 use parking_lot::RwLock;
 
 use crate::buffer::ExtentBuffer;
 use crate::host::CowHost;
+use crate::leaf_step::LeafSteps;
 use crate::store::BufferStore;
 
 /// Where a tree's root block is.
@@ -40,8 +42,19 @@ pub struct TreeCounters {
     pub searches: u64,
     /// Searches begun again because a lock was not strong enough.
     pub restarts: u64,
+    /// Searches for an insertion, or for growing an item, of at least one byte.
+    pub insertions: u64,
+    /// How the leaf steps of those insertions went that came as far as their leaf.
+    pub leaf_steps: LeafSteps,
     /// Insertions that let go of the parents before searching the leaf.
     pub early_unlocks: u64,
+    /// Insertions that searched their leaf under a locked parent although it had the room and the key is greater
+    /// than its first: 0 while letting go early is switched on.
+    pub searched_under_parent: u64,
+    /// Searches that looked at slot 0 of the leaf after the parents were let go: always 0.
+    pub compared_at_slot0: u64,
+    /// Parents let go early although they were to be kept: always 0.
+    pub keep_violations: u64,
     /// Blocks copied.
     pub copies: u64,
     /// Leaves split.
@@ -58,7 +71,16 @@ pub struct TreeCounters {
 pub(crate) struct Counters {
     pub(crate) searches: AtomicU64,
     pub(crate) restarts: AtomicU64,
-    pub(crate) early_unlocks: AtomicU64,
+    pub(crate) insertions: AtomicU64,
+    pub(crate) hit: AtomicU64,
+    pub(crate) slot0: AtomicU64,
+    pub(crate) exact: AtomicU64,
+    pub(crate) no_space: AtomicU64,
+    pub(crate) root_leaf: AtomicU64,
+    pub(crate) keep: AtomicU64,
+    pub(crate) searched_under_parent: AtomicU64,
+    pub(crate) compared_at_slot0: AtomicU64,
+    pub(crate) keep_violations: AtomicU64,
     pub(crate) copies: AtomicU64,
     pub(crate) leaf_splits: AtomicU64,
     pub(crate) leaf_pushes: AtomicU64,
@@ -66,9 +88,8 @@ pub(crate) struct Counters {
     pub(crate) node_splits: AtomicU64,
 }
 
-pub(crate) fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
+/// Is called by insertions with their key and whether their leaf's parent is locked.
+type LeafObserver = Box<dyn Fn(&Key, bool) + Send + Sync>;
 
 /// One B-tree of a filesystem.
 ///
@@ -87,13 +108,16 @@ pub(crate) fn count(counter: &AtomicU64) {
 pub struct Tree {
     id: TreeId,
     pub(crate) store: Arc<BufferStore>,
-    root: RwLock<Arc<ExtentBuffer>>,
+    root: ArcSwap<ExtentBuffer>,
     commit_root: RwLock<RootPointer>,
     last_snapshot: AtomicU64,
     force_cow: AtomicU32,
     early_unlock: AtomicBool,
     blocks: AtomicI64,
-    pub(crate) counters: Counters,
+    leaf_observer: OnceLock<LeafObserver>,
+    #[cfg(feature = "shuttle")]
+    uncoupled: AtomicBool,
+    pub(crate) counters: Striped<Counters>,
 }
 
 impl Tree {
@@ -135,13 +159,16 @@ impl Tree {
         Self {
             id,
             store,
-            root: RwLock::new(root),
+            root: ArcSwap::new(root),
             commit_root: RwLock::new(commit_root),
             last_snapshot: AtomicU64::new(last_snapshot.get()),
             force_cow: AtomicU32::new(0),
             early_unlock: AtomicBool::new(true),
             blocks: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX)),
-            counters: Counters::default(),
+            leaf_observer: OnceLock::new(),
+            #[cfg(feature = "shuttle")]
+            uncoupled: AtomicBool::new(false),
+            counters: Striped::default(),
         }
     }
 
@@ -193,20 +220,66 @@ impl Tree {
         self.early_unlock.load(Ordering::Relaxed)
     }
 
+    /// Plants a fault: readers let go of a block before they lock the next one. A harness that looks for faults of
+    /// locking has to find it.
+    #[cfg(feature = "shuttle")]
+    pub fn uncouple_readers(&self) {
+        self.uncoupled.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn is_uncoupled(&self) -> bool {
+        self.uncoupled.load(Ordering::Relaxed)
+    }
+
+    /// Has every insertion call `observer` when it is about to search its leaf, which it holds locked then, with
+    /// its key and whether the leaf's parent is locked too. For tests: an observer that waits shows who can be
+    /// there at the same time. It can be set once.
+    pub fn observe_leaf_searches(&self, observer: impl Fn(&Key, bool) + Send + Sync + 'static) {
+        let set = self.leaf_observer.set(Box::new(observer));
+        assert!(set.is_ok(), "a tree has one observer");
+    }
+
+    pub(crate) fn observe(&self, key: &Key, parent_locked: bool) {
+        if let Some(observer) = self.leaf_observer.get() {
+            observer(key, parent_locked);
+        }
+    }
+
     /// What the tree did so far.
     #[must_use]
     pub fn counters(&self) -> TreeCounters {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sum = |counter: fn(&Counters) -> &AtomicU64| {
+            self.counters.all().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()
+        };
+        let leaf_steps = LeafSteps {
+            hit: sum(|stripe| &stripe.hit),
+            slot0: sum(|stripe| &stripe.slot0),
+            exact: sum(|stripe| &stripe.exact),
+            no_space: sum(|stripe| &stripe.no_space),
+            root_leaf: sum(|stripe| &stripe.root_leaf),
+            keep: sum(|stripe| &stripe.keep),
+        };
         TreeCounters {
-            searches: load(&self.counters.searches),
-            restarts: load(&self.counters.restarts),
-            early_unlocks: load(&self.counters.early_unlocks),
-            copies: load(&self.counters.copies),
-            leaf_splits: load(&self.counters.leaf_splits),
-            leaf_pushes: load(&self.counters.leaf_pushes),
-            leaf_merges: load(&self.counters.leaf_merges),
-            node_splits: load(&self.counters.node_splits),
+            searches: sum(|stripe| &stripe.searches),
+            restarts: sum(|stripe| &stripe.restarts),
+            insertions: sum(|stripe| &stripe.insertions),
+            leaf_steps,
+            early_unlocks: leaf_steps.let_go_early(),
+            searched_under_parent: sum(|stripe| &stripe.searched_under_parent),
+            compared_at_slot0: sum(|stripe| &stripe.compared_at_slot0),
+            keep_violations: sum(|stripe| &stripe.keep_violations),
+            copies: sum(|stripe| &stripe.copies),
+            leaf_splits: sum(|stripe| &stripe.leaf_splits),
+            leaf_pushes: sum(|stripe| &stripe.leaf_pushes),
+            leaf_merges: sum(|stripe| &stripe.leaf_merges),
+            node_splits: sum(|stripe| &stripe.node_splits),
         }
+    }
+
+    /// Counts in this thread's stripe.
+    pub(crate) fn count(&self, counter: fn(&Counters) -> &AtomicU64) {
+        counter(self.counters.mine()).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Data bytes of the largest item that a leaf can take.
@@ -218,17 +291,22 @@ impl Tree {
     /// The root block now.
     #[must_use]
     pub fn root_buffer(&self) -> Arc<ExtentBuffer> {
-        Arc::clone(&self.root.read())
+        self.root.load_full()
     }
 
+    /// Whether `buffer`, which the caller has locked, is the root: it stays the root until it is unlocked then.
+    pub(crate) fn is_root(&self, buffer: &Arc<ExtentBuffer>) -> bool {
+        Arc::ptr_eq(&self.root.load(), buffer)
+    }
+
+    /// Makes `buffer` the root. The caller has the old root locked for writing.
     pub(crate) fn set_root(&self, buffer: Arc<ExtentBuffer>) {
-        *self.root.write() = buffer;
+        self.root.store(buffer);
     }
 
     /// Where the root is now.
     pub fn root_pointer(&self) -> Result<RootPointer> {
-        let buffer = self.root_buffer();
-        let guard = buffer.read(Wait::Yes)?;
+        let guard = self.root_buffer().read(Wait::Yes)?;
         let block = guard.block();
         Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })
     }

@@ -297,7 +297,7 @@ impl Engine {
         let mut bytes = Vec::with_capacity(batch.len());
         for buffer in batch {
             // Briefly and one at a time: holding several node locks here could deadlock with a search.
-            let mut guard = buffer.write();
+            let mut guard = Arc::clone(buffer).write();
             let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
             guard.block_mut().set_flags(flags);
             seal(guard.bytes_mut(), self.checksum_type());

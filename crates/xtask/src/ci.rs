@@ -46,7 +46,10 @@ pub(crate) fn ci() -> Result<()> {
 }
 
 fn clippy() -> Result<()> {
-    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
+    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    let scheduled =
+        ["clippy", "--package", "creamery-tree", "--features", "shuttle", "--all-targets", "--locked"];
+    run(cargo(&scheduled).args(["--", "-D", "warnings"]))
 }
 
 fn documentation() -> Result<()> {

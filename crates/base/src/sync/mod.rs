@@ -1,0 +1,23 @@
+//! The primitives under every lock of the trees, in one place, so that a test can exchange them: with the feature
+//! `shuttle` they are those of a scheduler that runs threads one at a time and in an order that follows from a
+//! seed.
+//!
+//! [`OwnedLock`] is a reader-writer lock whose guards own what the lock lives in.
+
+mod owned;
+
+#[cfg(not(feature = "shuttle"))]
+mod real;
+#[cfg(feature = "shuttle")]
+mod scheduled;
+
+#[cfg(not(feature = "shuttle"))]
+use real as primitives;
+#[cfg(feature = "shuttle")]
+use scheduled as primitives;
+
+pub use owned::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
+pub use primitives::{Mutex, MutexGuard};
+/// The scheduler, for the tests that run under it.
+#[cfg(feature = "shuttle")]
+pub use shuttle;

@@ -1,0 +1,261 @@
+//! A reader-writer lock whose guards own what it lives in.
+//!
+//! A guard of `parking_lot` borrows the lock, or owns an `Arc` of the lock alone. A tree passes guards from block to
+//! block on its way down, and a block is more than its lock. Here the guard owns the `Arc` of the whole: locking
+//! takes over the caller's reference, so that a descent changes each reference count once up and once down.
+
+// a lock adapter: it hands out references to what the raw lock guards
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use parking_lot::lock_api::RawRwLock as _;
+
+use super::primitives::RawRwLock;
+
+/// A reader-writer lock around `T`. It is locked through [`OwnedRead`] and [`OwnedWrite`] only.
+///
+/// ```
+/// use std::sync::Arc;
+/// use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
+/// struct Account { name: &'static str, balance: OwnedLock<u64> }
+/// impl HasLock for Account {
+///     type Content = u64;
+///     fn lock(&self) -> &OwnedLock<u64> { &self.balance }
+/// }
+/// let account = Arc::new(Account { name: "milk", balance: OwnedLock::new(7) });
+/// *OwnedWrite::lock(Arc::clone(&account)) += 1;
+/// let guard = OwnedRead::lock(account);
+/// assert_eq!((*guard, guard.owner().name), (8, "milk"));
+/// ```
+pub struct OwnedLock<T> {
+    raw: RawRwLock,
+    content: UnsafeCell<T>,
+}
+
+// SAFETY: the content moves along with the lock, so `T: Send` is enough, as for `parking_lot::RwLock`.
+unsafe impl<T: Send> Send for OwnedLock<T> {}
+// SAFETY: shared access to the lock gives `&T` to several threads and `&mut T` to one at a time, which is what
+// `T: Sync` and `T: Send` allow; the raw lock keeps the two apart.
+unsafe impl<T: Send + Sync> Sync for OwnedLock<T> {}
+
+impl<T> OwnedLock<T> {
+    /// A new, unlocked lock.
+    pub const fn new(content: T) -> Self {
+        Self { raw: RawRwLock::INIT, content: UnsafeCell::new(content) }
+    }
+}
+
+/// Something in which an [`OwnedLock`] lives.
+///
+/// ```
+/// use creamery_base::sync::{HasLock, OwnedLock};
+/// struct Block(OwnedLock<Vec<u8>>);
+/// impl HasLock for Block {
+///     type Content = Vec<u8>;
+///     fn lock(&self) -> &OwnedLock<Vec<u8>> { &self.0 }
+/// }
+/// ```
+pub trait HasLock {
+    /// What the lock guards.
+    type Content;
+
+    /// The lock.
+    fn lock(&self) -> &OwnedLock<Self::Content>;
+}
+
+/// What both guards have: the owner, and where in it the lock is.
+struct Held<O: HasLock> {
+    lock: NonNull<OwnedLock<O::Content>>,
+    owner: Arc<O>,
+}
+
+impl<O: HasLock> Held<O> {
+    fn new(owner: Arc<O>) -> Self {
+        // Asked once: unlocking must meet the very lock that was locked.
+        Self { lock: NonNull::from(owner.lock()), owner }
+    }
+
+    fn lock(&self) -> &OwnedLock<O::Content> {
+        // SAFETY: the pointer comes from a reference borrowed from the owner. That borrow could last as long as the
+        // `Arc` beside it, which never moves its value and, being shared, never gives it out for changing.
+        unsafe { self.lock.as_ref() }
+    }
+}
+
+/// A read lock that owns what the lock lives in.
+///
+/// ```
+/// use creamery_base::sync::{HasLock, OwnedRead};
+/// fn show<O: HasLock<Content = u64>>(guard: &OwnedRead<O>) -> u64 { **guard }
+/// ```
+#[must_use]
+pub struct OwnedRead<O: HasLock> {
+    held: Held<O>,
+}
+
+// SAFETY: it is an `Arc` of the owner and a shared reference to the content; the raw lock may be unlocked by
+// another thread than the one that locked it (feature `send_guard`).
+unsafe impl<O: HasLock + Send + Sync> Send for OwnedRead<O> where O::Content: Sync {}
+
+impl<O: HasLock> OwnedRead<O> {
+    /// Locks, waiting for a writer.
+    pub fn lock(owner: Arc<O>) -> Self {
+        let held = Held::new(owner);
+        held.lock().raw.lock_shared();
+        Self { held }
+    }
+
+    /// Locks if no writer holds or awaits the lock; else gives the owner back.
+    /// Errors: locked.
+    pub fn try_lock(owner: Arc<O>) -> Result<Self, Arc<O>> {
+        let held = Held::new(owner);
+        if held.lock().raw.try_lock_shared() { Ok(Self { held }) } else { Err(held.owner) }
+    }
+
+    /// What the lock lives in.
+    #[must_use]
+    pub fn owner(&self) -> &Arc<O> {
+        &self.held.owner
+    }
+}
+
+impl<O: HasLock> Deref for OwnedRead<O> {
+    type Target = O::Content;
+
+    fn deref(&self) -> &O::Content {
+        // SAFETY: this guard holds the lock for reading, so nobody has the content for changing.
+        unsafe { &*self.held.lock().content.get() }
+    }
+}
+
+impl<O: HasLock> Drop for OwnedRead<O> {
+    fn drop(&mut self) {
+        // SAFETY: this guard locked it for reading and unlocks it once.
+        unsafe { self.held.lock().raw.unlock_shared() };
+    }
+}
+
+/// A write lock that owns what the lock lives in.
+///
+/// ```
+/// use creamery_base::sync::{HasLock, OwnedWrite};
+/// fn add<O: HasLock<Content = u64>>(guard: &mut OwnedWrite<O>) { **guard += 1; }
+/// ```
+#[must_use]
+pub struct OwnedWrite<O: HasLock> {
+    held: Held<O>,
+}
+
+// SAFETY: it is an `Arc` of the owner and an exclusive reference to the content; as above for the raw lock.
+unsafe impl<O: HasLock + Send + Sync> Send for OwnedWrite<O> where O::Content: Send {}
+
+impl<O: HasLock> OwnedWrite<O> {
+    /// Locks, waiting for everybody else.
+    pub fn lock(owner: Arc<O>) -> Self {
+        let held = Held::new(owner);
+        held.lock().raw.lock_exclusive();
+        Self { held }
+    }
+
+    /// Locks if nobody holds the lock; else gives the owner back.
+    /// Errors: locked.
+    pub fn try_lock(owner: Arc<O>) -> Result<Self, Arc<O>> {
+        let held = Held::new(owner);
+        if held.lock().raw.try_lock_exclusive() { Ok(Self { held }) } else { Err(held.owner) }
+    }
+
+    /// What the lock lives in.
+    #[must_use]
+    pub fn owner(&self) -> &Arc<O> {
+        &self.held.owner
+    }
+}
+
+impl<O: HasLock> Deref for OwnedWrite<O> {
+    type Target = O::Content;
+
+    fn deref(&self) -> &O::Content {
+        // SAFETY: this guard holds the lock for writing, so nobody else has the content.
+        unsafe { &*self.held.lock().content.get() }
+    }
+}
+
+impl<O: HasLock> DerefMut for OwnedWrite<O> {
+    fn deref_mut(&mut self) -> &mut O::Content {
+        // SAFETY: this guard holds the lock for writing, so nobody else has the content.
+        unsafe { &mut *self.held.lock().content.get() }
+    }
+}
+
+impl<O: HasLock> Drop for OwnedWrite<O> {
+    fn drop(&mut self) {
+        // SAFETY: this guard locked it for writing and unlocks it once.
+        unsafe { self.held.lock().raw.unlock_exclusive() };
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    struct Cell(OwnedLock<(u64, u64)>);
+
+    impl HasLock for Cell {
+        type Content = (u64, u64);
+
+        fn lock(&self) -> &OwnedLock<(u64, u64)> {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn readers_share_and_a_writer_does_not() {
+        let cell = Arc::new(Cell(OwnedLock::new((0, 0))));
+        let first = OwnedRead::lock(Arc::clone(&cell));
+        let second = OwnedRead::try_lock(Arc::clone(&cell)).ok().expect("readers share");
+        assert!(OwnedWrite::try_lock(Arc::clone(&cell)).is_err());
+        drop((first, second));
+        let writer = OwnedWrite::try_lock(Arc::clone(&cell)).ok().expect("nobody reads");
+        assert!(OwnedRead::try_lock(Arc::clone(&cell)).is_err());
+        drop(writer);
+        assert!(OwnedRead::try_lock(cell).is_ok());
+    }
+
+    #[test]
+    fn locking_takes_the_reference_over_and_unlocking_gives_it_up() {
+        let cell = Arc::new(Cell(OwnedLock::new((0, 0))));
+        let guard = OwnedWrite::lock(Arc::clone(&cell));
+        assert_eq!(Arc::strong_count(&cell), 2);
+        let Err(back) = OwnedRead::try_lock(Arc::clone(&cell)) else { panic!("a writer holds it") };
+        drop(back);
+        drop(guard);
+        assert_eq!(Arc::strong_count(&cell), 1);
+    }
+
+    #[test]
+    fn no_reader_sees_half_a_change() {
+        let cell = Arc::new(Cell(OwnedLock::new((0, 0))));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let mut guard = OwnedWrite::lock(Arc::clone(&cell));
+                        guard.0 += 1;
+                        guard.1 += 1;
+                    }
+                });
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        let guard = OwnedRead::lock(Arc::clone(&cell));
+                        assert_eq!(guard.0, guard.1);
+                    }
+                });
+            }
+        });
+        assert_eq!(*OwnedRead::lock(cell), (20_000, 20_000));
+    }
+}

@@ -1,0 +1,4 @@
+//! The primitives of the program.
+
+pub(super) use parking_lot::RawRwLock;
+pub use parking_lot::{Mutex, MutexGuard};

@@ -1,0 +1,106 @@
+//! The primitives under the scheduler: whatever could wait asks the scheduler who runs next.
+
+#![allow(unsafe_code)] // the trait of raw locks is unsafe to implement
+
+use std::sync::{PoisonError, TryLockError};
+
+use parking_lot::lock_api::{self, GuardSend};
+use shuttle::sync::Condvar;
+
+pub use shuttle::sync::MutexGuard;
+
+/// A mutex with the face of `parking_lot`'s: a panic leaves it unlocked and usable.
+#[derive(Debug, Default)]
+pub struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    /// A new, unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Self(shuttle::sync::Mutex::new(value))
+    }
+
+    /// Locks, waiting for the holder.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks if nobody holds it.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The value, when nobody else can hold the lock.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct Holders {
+    readers: usize,
+    writer: bool,
+}
+
+/// A reader-writer lock of the scheduler's mutex and condition variable. Readers do not queue behind a waiting
+/// writer: which of them goes first is the scheduler's choice, so that it meets every order.
+pub(super) struct RawRwLock {
+    holders: Mutex<Holders>,
+    freed: Condvar,
+}
+
+impl RawRwLock {
+    fn wait_until(&self, free: impl Fn(&Holders) -> bool, take: impl Fn(&mut Holders)) {
+        let mut holders = self.holders.lock();
+        while !free(&holders) {
+            holders = self.freed.wait(holders).unwrap_or_else(PoisonError::into_inner);
+        }
+        take(&mut holders);
+    }
+
+    fn try_take(&self, free: impl Fn(&Holders) -> bool, take: impl Fn(&mut Holders)) -> bool {
+        let mut holders = self.holders.lock();
+        let now = free(&holders);
+        if now {
+            take(&mut holders);
+        }
+        now
+    }
+}
+
+// SAFETY: a writer enters only when there are no holders and a reader only when there is no writer; both numbers
+// change under one mutex.
+unsafe impl lock_api::RawRwLock for RawRwLock {
+    const INIT: Self =
+        Self { holders: Mutex::new(Holders { readers: 0, writer: false }), freed: Condvar::new() };
+    type GuardMarker = GuardSend;
+
+    fn lock_shared(&self) {
+        self.wait_until(|holders| !holders.writer, |holders| holders.readers += 1);
+    }
+
+    fn try_lock_shared(&self) -> bool {
+        self.try_take(|holders| !holders.writer, |holders| holders.readers += 1)
+    }
+
+    unsafe fn unlock_shared(&self) {
+        self.holders.lock().readers -= 1;
+        self.freed.notify_all();
+    }
+
+    fn lock_exclusive(&self) {
+        self.wait_until(|holders| !holders.writer && holders.readers == 0, |holders| holders.writer = true);
+    }
+
+    fn try_lock_exclusive(&self) -> bool {
+        self.try_take(|holders| !holders.writer && holders.readers == 0, |holders| holders.writer = true)
+    }
+
+    unsafe fn unlock_exclusive(&self) {
+        self.holders.lock().writer = false;
+        self.freed.notify_all();
+    }
+}

@@ -1,0 +1,166 @@
+//! The last step of a search for modification: the slot in the leaf, and room there.
+//!
+//! An insertion lets go of the leaf's parents here, before it searches (see `search`). Every way this can go is
+//! counted ([`LeafSteps`]), and so is what must never happen: a search under a locked parent that was not needed,
+//! a look at slot 0 after that slot was ruled out, and parents let go that were to be kept.
+
+use std::cmp::Ordering;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_format::{BlockRef, Key};
+
+use crate::host::CowHost;
+use crate::path::Path;
+use crate::read::position;
+use crate::search::Intent;
+use crate::tree::Tree;
+
+/// How the leaf step of insertions went. Each insertion is in one of these.
+///
+/// ```
+/// let steps = creamery_tree::LeafSteps { hit: 9, slot0: 1, ..Default::default() };
+/// assert_eq!(steps.sum(), 10);
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct LeafSteps {
+    /// The key is greater than the leaf's first: the parents were let go before the search, which began at slot 1.
+    pub hit: u64,
+    /// The key is smaller than the leaf's first: it becomes the first, so the parents stayed locked.
+    pub slot0: u64,
+    /// The key is the leaf's first: the parents were let go, and there was nothing to search.
+    pub exact: u64,
+    /// The leaf lacks the room: the parents stayed locked for a split.
+    pub no_space: u64,
+    /// The leaf is the root and has no parent.
+    pub root_leaf: u64,
+    /// The parents were to be kept: letting go early is switched off.
+    pub keep: u64,
+}
+
+impl LeafSteps {
+    /// All of them.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.hit + self.slot0 + self.exact + self.no_space + self.root_leaf + self.keep
+    }
+
+    /// Those that let go of the parents before the leaf was searched.
+    #[must_use]
+    pub fn let_go_early(&self) -> u64 {
+        self.hit + self.exact
+    }
+}
+
+/// What an insertion does before it searches its leaf.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Hit,
+    SlotZero,
+    Exact,
+    NoSpace,
+    RootLeaf,
+    Keep,
+}
+
+impl Tree {
+    /// At the leaf: lets go of the parents early where that is safe, finds the slot, makes room.
+    pub(crate) fn leaf_step(
+        &self,
+        host: &dyn CowHost,
+        key: &Key,
+        intent: Intent,
+        path: &mut Path,
+    ) -> Result<bool> {
+        let free = path.block(0).free_space();
+        let (slot, found) = match intent.room() {
+            0 => position(path.block(0), key, 0),
+            room => self.insertion_slot(key, free >= room, path)?,
+        };
+        path.slots[0] = slot;
+        let room = match (intent, found) {
+            (Intent::Insert(bytes), false) | (Intent::Extend(bytes), true) => bytes,
+            _ => 0,
+        };
+        if found && path.block(0).item_size(slot) + room > self.max_item_size() {
+            let message = format!("tree {} item {key} would grow past what a leaf can hold", self.id());
+            return Err(Error::new(ErrorKind::Range, message));
+        }
+        if free < room {
+            self.make_room(host, path, key, room, found)?;
+        }
+        path.unlock_up(0, intent.lowest_unlock());
+        Ok(found)
+    }
+
+    /// The slot where an insertion goes; whether the key is there.
+    fn insertion_slot(&self, key: &Key, fits: bool, path: &mut Path) -> Result<(usize, bool)> {
+        let keep = !self.early_unlock();
+        let way = self.way(path, key, fits, keep)?;
+        if matches!(way, Way::Hit | Way::Exact) {
+            path.release_from(1);
+            if keep {
+                self.count(|counters| &counters.keep_violations);
+            }
+        }
+        self.observe(key, path.holds(1));
+        let leaf = path.block(0);
+        if path.holds(1) && fits && leaf.first_key().is_some_and(|first| first < *key) {
+            self.count(|counters| &counters.searched_under_parent);
+        }
+        Ok(match way {
+            Way::Hit => self.search_above_slot_zero(leaf, key),
+            Way::Exact => (0, true),
+            Way::SlotZero => (0, false),
+            Way::NoSpace | Way::RootLeaf | Way::Keep => position(leaf, key, 0),
+        })
+    }
+
+    /// Which way it is, counted.
+    fn way(&self, path: &Path, key: &Key, fits: bool, keep: bool) -> Result<Way> {
+        let leaf = path.block(0);
+        if !path.holds(1) {
+            self.count(|counters| &counters.root_leaf);
+            return Ok(Way::RootLeaf);
+        }
+        let Some(first) = leaf.first_key() else {
+            let (id, at) = (self.id(), leaf.logical());
+            let message = format!("corrupt leaf: tree={id} logical={at}, it is empty and not the root");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        };
+        if !fits {
+            self.count(|counters| &counters.no_space);
+            return Ok(Way::NoSpace);
+        }
+        if keep {
+            self.count(|counters| &counters.keep);
+            return Ok(Way::Keep);
+        }
+        Ok(match first.cmp(key) {
+            Ordering::Less => {
+                self.count(|counters| &counters.hit);
+                Way::Hit
+            }
+            Ordering::Equal => {
+                self.count(|counters| &counters.exact);
+                Way::Exact
+            }
+            Ordering::Greater => {
+                self.count(|counters| &counters.slot0);
+                Way::SlotZero
+            }
+        })
+    }
+
+    /// The first key is known to be smaller and nobody needs the parents: slot 0 is not looked at again.
+    fn search_above_slot_zero(&self, leaf: BlockRef<'_>, key: &Key) -> (usize, bool) {
+        let mut at_slot_zero = false;
+        let found = leaf.search_probing(key, 1, |slot| at_slot_zero |= slot == 0);
+        if at_slot_zero {
+            self.count(|counters| &counters.compared_at_slot0);
+        }
+        match found {
+            Ok(slot) => (slot, true),
+            Err(slot) => (slot, false),
+        }
+    }
+}

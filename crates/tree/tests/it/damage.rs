@@ -1,0 +1,274 @@
+//! Trees that are not as they should be: on the device, or in the cache because two pointers lead to one block. Every
+//! call answers with an error that names the block; nothing panics or hangs, and once the block is as it was, so
+//! is the tree.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
+use creamery_format::{BlockMut, Expected, Keep, Key};
+use creamery_tree::{ExtentBuffer, Tree};
+
+use crate::world::{Host, World, key};
+
+const ITEMS: u64 = 300;
+const DATA: [u8; 100] = [1; 100];
+
+/// Item number n is at 10 n, so that keys between items are free.
+fn item(number: u64) -> Key {
+    key(1000, number * 10)
+}
+
+fn filled() -> World {
+    let world = World::new(16 << 20);
+    for number in 0..ITEMS {
+        world.tree.insert(&world.host, &item(number), &DATA).expect("room");
+    }
+    world.commit();
+    world
+}
+
+fn verify(world: &World) {
+    world.verify((0..ITEMS).map(|number| (item(number), &DATA[..])));
+}
+
+/// The child at `slot` of the root: its first key and its buffer.
+fn child(world: &World, slot: usize) -> (Key, Arc<ExtentBuffer>) {
+    let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
+    let block = root.block();
+    assert!(block.level() >= 1 && slot + 1 < block.count());
+    let (logical, generation) = block.child(slot);
+    let want = Expected {
+        logical,
+        level: Some(block.level() - 1),
+        generation: Some(generation),
+        owner: None,
+        first_key: None,
+        fsid: world.volume.metadata_uuid(),
+        checksum: world.volume.checksum_type(),
+    };
+    (block.key(slot), world.store.get(&want, Wait::Yes).expect("the child"))
+}
+
+type Operation = fn(&Tree, &Host, &Key) -> Result<()>;
+
+/// Everything that can be asked of the item at a key.
+const OPERATIONS: [(&str, Operation); 12] = [
+    ("get", |tree, _, key| tree.get(key, Wait::Yes, |_| ()).map(drop)),
+    ("cursor", |tree, _, key| tree.cursor(key, Wait::Yes).map(drop)),
+    ("cursor_at_or_before", |tree, _, key| tree.cursor_at_or_before(key, Wait::Yes).map(drop)),
+    ("insert", |tree, host, key| tree.insert(host, &Key { offset: key.offset + 5, ..*key }, &[2; 5])),
+    ("insert_batch", |tree, host, key| {
+        tree.insert_batch(host, &[(Key { offset: key.offset + 5, ..*key }, &[2; 5])])
+    }),
+    ("upsert", |tree, host, key| tree.upsert(host, key, &[3; 200])),
+    ("update", |tree, host, key| tree.update(host, key, |data| data.fill(4)).map(drop)),
+    ("extend", |tree, host, key| tree.extend(host, key, &[5; 9]).map(drop)),
+    ("rekey", |tree, host, key| {
+        tree.rekey(host, key, &Key { offset: key.offset + 1, ..*key }, |_| ()).map(drop)
+    }),
+    ("truncate", |tree, host, key| tree.truncate_item(host, key, 3, Keep::Front).map(drop)),
+    ("remove", |tree, host, key| tree.remove(host, key).map(drop)),
+    ("remove_range", |tree, host, key| tree.remove_range(host, key, key, &mut |_, _| Ok(())).map(drop)),
+];
+
+fn is_damage(name: &str, error: &Error, at: Logical) {
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
+    assert!(error.to_string().contains(&at.to_string()), "{name}: {error} does not name {at}");
+}
+
+/// All operations on `key` fail, with parents let go early and without.
+fn all_fail(world: &World, key: &Key, at: Logical) {
+    for early in [true, false] {
+        world.tree.set_early_unlock(early);
+        for (name, operation) in OPERATIONS {
+            let Err(error) = operation(&world.tree, &world.host, key) else { panic!("{name} went well") };
+            is_damage(name, &error, at);
+        }
+    }
+}
+
+/// Spoils the cached block of `buffer`, sees that operations on `key` fail, and puts the bytes back.
+fn spoiled_in_cache(world: &World, buffer: &Arc<ExtentBuffer>, key: &Key, spoil: impl Fn(BlockMut<'_>)) {
+    let mut guard = Arc::clone(buffer).write();
+    let good = guard.bytes_mut().to_vec();
+    spoil(guard.block_mut());
+    drop(guard);
+    all_fail(world, key, buffer.logical());
+    Arc::clone(buffer).write().bytes_mut().copy_from_slice(&good);
+    verify(world);
+}
+
+/// The same on the device, seen by a tree with an empty cache.
+fn spoiled_on_device(spoil: impl Fn(&mut BlockMut<'_>)) {
+    let mut world = filled();
+    let (first, buffer) = child(&world, 2);
+    let at = buffer.logical();
+    drop(buffer);
+    let good = world.block_on_device(at);
+    let mut bad = good.clone();
+    spoil(&mut BlockMut::new(&mut bad));
+    world.write_block(at, &bad);
+    world.reopen();
+    all_fail(&world, &Key { offset: first.offset + 20, ..first }, at);
+    assert!(world.tree.get(&item(0), Wait::Yes, |_| ()).expect("another leaf").is_some());
+    world.write_block(at, &good);
+    verify(&world);
+}
+
+#[test]
+fn a_leaf_whose_first_key_disagrees_with_its_parent() {
+    for by in [-1, 1] {
+        let other = |key: Key| Key { offset: key.offset.checked_add_signed(by).expect("small"), ..key };
+        spoiled_on_device(|block| {
+            let first = block.as_ref().key(0);
+            block.set_item_key(0, &other(first));
+        });
+        let world = filled();
+        let (first, buffer) = child(&world, 2);
+        spoiled_in_cache(&world, &buffer, &Key { offset: first.offset + 20, ..first }, |mut block| {
+            block.set_item_key(0, &other(first));
+        });
+    }
+}
+
+#[test]
+fn an_empty_leaf_that_is_not_the_root() {
+    spoiled_on_device(|block| {
+        let count = block.as_ref().count();
+        block.remove_items(0, count);
+    });
+    let world = filled();
+    let (first, buffer) = child(&world, 2);
+    spoiled_in_cache(&world, &buffer, &Key { offset: first.offset + 20, ..first }, |mut block| {
+        let count = block.as_ref().count();
+        block.remove_items(0, count);
+    });
+}
+
+#[test]
+fn a_generation_that_is_not_the_parents() {
+    let later = |block: &mut BlockMut<'_>| {
+        let generation = block.as_ref().generation();
+        block.set_generation(creamery_base::Generation::new(generation.get() + 1));
+    };
+    spoiled_on_device(later);
+    let world = filled();
+    let (first, buffer) = child(&world, 2);
+    let key = Key { offset: first.offset + 20, ..first };
+    spoiled_in_cache(&world, &buffer, &key, |mut block| later(&mut block));
+}
+
+#[test]
+fn a_level_that_lies_on_the_device() {
+    spoiled_on_device(|block| block.set_level(1));
+}
+
+/// The root's second pointer is changed to `other`, in the cache.
+fn pointed_elsewhere(world: &World, other: &Arc<ExtentBuffer>) -> Vec<u8> {
+    let generation = Arc::clone(other).read(Wait::Yes).expect("waits").block().generation();
+    let mut root = world.tree.root_buffer().write();
+    let good = root.bytes_mut().to_vec();
+    root.block_mut().set_child(1, other.logical(), generation);
+    good
+}
+
+#[test]
+fn a_pointer_to_a_cached_block_of_another_level() {
+    let world = World::new(16 << 20);
+    for number in 0..1200 {
+        world.tree.insert(&world.host, &item(number), &[1; 900]).expect("room");
+    }
+    let (second, node) = child(&world, 1);
+    assert_eq!(node.level(), 1, "the root is at level 2");
+    let (at, generation) = Arc::clone(&node).read(Wait::Yes).expect("waits").block().child(1);
+    let want = Expected {
+        logical: at,
+        level: Some(0),
+        generation: Some(generation),
+        owner: None,
+        first_key: None,
+        fsid: world.volume.metadata_uuid(),
+        checksum: world.volume.checksum_type(),
+    };
+    let leaf = world.store.get(&want, Wait::Yes).expect("a leaf");
+    let good = pointed_elsewhere(&world, &leaf);
+    all_fail(&world, &second, at);
+    world.tree.root_buffer().write().bytes_mut().copy_from_slice(&good);
+    world.verify((0..1200).map(|number| (item(number), &[1_u8; 900][..])));
+}
+
+#[test]
+fn a_node_that_points_to_one_leaf_twice() {
+    let world = filled();
+    let (first, leaf) = child(&world, 0);
+    // The transaction owns the root and the leaf, so that the pointers stay what they are.
+    let touched = world.tree.update(&world.host, &first, |data| data.fill(1)).expect("room");
+    assert!(touched.is_some());
+    drop(leaf);
+    let (_, leaf) = child(&world, 0);
+    let (second, _) = child(&world, 1);
+    let good = pointed_elsewhere(&world, &leaf);
+    all_fail(&world, &second, leaf.logical());
+    // The first pointer is right, and its leaf works until it wants its neighbour, which is itself.
+    assert!(world.tree.get(&first, Wait::Yes, |_| ()).expect("reads").is_some());
+    let mut removed = 0;
+    let error = loop {
+        match world.tree.remove(&world.host, &item(removed)) {
+            Ok(found) => assert!(found),
+            Err(error) => break error,
+        }
+        removed += 1;
+    };
+    is_damage("remove", &error, leaf.logical());
+    let full = (0..100).map(|number| key(1000, removed * 10 + 1 + number % 8 + number / 8 * 10));
+    let error = full.map(|key| world.tree.insert(&world.host, &key, &DATA)).find_map(Result::err);
+    is_damage("insert", &error.expect("a leaf takes 30 items"), leaf.logical());
+    world.tree.root_buffer().write().bytes_mut()[..].copy_from_slice(&good);
+}
+
+#[test]
+fn a_damaged_neighbour_is_not_merged_with() {
+    let world = filled();
+    let ((first, _), (second, neighbour)) = (child(&world, 0), child(&world, 1));
+    let mut guard = Arc::clone(&neighbour).write();
+    let good = guard.bytes_mut().to_vec();
+    guard.block_mut().set_item_key(0, &Key { offset: second.offset + 1, ..second });
+    drop(guard);
+    let mut left: Vec<u64> = (0..ITEMS).collect();
+    let error = loop {
+        let number = left[0];
+        assert!(item(number) >= first && item(number) < second, "the leaf is thin before that");
+        match world.tree.remove(&world.host, &item(number)) {
+            Ok(found) => assert!(found),
+            Err(error) => break error,
+        }
+        left.remove(0);
+    };
+    is_damage("remove", &error, neighbour.logical());
+    Arc::clone(&neighbour).write().bytes_mut().copy_from_slice(&good);
+    // The item whose removal failed is there.
+    world.verify(left.iter().map(|number| (item(*number), &DATA[..])));
+}
+
+/// A block whose arithmetic is off does not pass the check when it is read; this one was spoiled in memory.
+#[test]
+fn a_leaf_that_no_split_gives_room() {
+    let world = filled();
+    let (first, leaf) = child(&world, 0);
+    let mut guard = Arc::clone(&leaf).write();
+    let mut block = guard.block_mut();
+    let count = block.as_ref().count();
+    block.remove_items(3, count - 3);
+    let gap = block.as_ref().free_space() - 10;
+    for slot in 0..3 {
+        let at = creamery_format::HEADER_LEN + slot * creamery_format::ITEM_LEN + 17;
+        let offset = u32::try_from(block.as_ref().item_offset(slot) - gap).expect("within a leaf");
+        block.bytes_mut()[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+    }
+    assert_eq!(block.as_ref().free_space(), 10);
+    drop(guard);
+    let error = world.tree.extend(&world.host, &first, &[1; 1000]).expect_err("there is no room");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("no split of it makes room"), "{error}");
+    assert!(!world.store.is_poisoned());
+}

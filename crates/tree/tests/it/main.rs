@@ -1,0 +1,8 @@
+//! Tests of trees as their callers see them, over a volume in memory.
+
+mod damage;
+mod faults;
+mod model;
+mod overlap;
+mod verify;
+mod world;

@@ -1,0 +1,161 @@
+//! Two threads insert into different leaves of one parent. With parents let go early both can be inside their leaf
+//! searches at once; without, the parent's lock keeps the second one out.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use creamery_base::{ErrorKind, Wait};
+use creamery_format::Key;
+use creamery_tree::ExtentBuffer;
+
+use crate::world::{World, key};
+
+/// A writer that is let in waits this long for the other. Who is never met was kept out.
+const WATCHDOG: Duration = Duration::from_secs(20);
+/// Where they are known to be kept apart, there is no use in waiting long.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Where the two meet.
+#[derive(Default)]
+struct Meeting {
+    inside: Mutex<Inside>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inside {
+    now: usize,
+    most: usize,
+    parent_seen_locked: usize,
+}
+
+impl Meeting {
+    /// Called inside a leaf search: stays until the other is there too, or until `patience` ends.
+    fn enter(&self, parent: &Arc<ExtentBuffer>, patience: Duration) {
+        let parent_locked = match Arc::clone(parent).read(Wait::No) {
+            Ok(_) => false,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        };
+        let mut inside = self.inside.lock().unwrap();
+        inside.parent_seen_locked += usize::from(parent_locked);
+        inside.now += 1;
+        inside.most = inside.most.max(inside.now);
+        self.changed.notify_all();
+        let (mut inside, _) =
+            self.changed.wait_timeout_while(inside, patience, |inside| inside.most < 2).unwrap();
+        inside.now -= 1;
+    }
+}
+
+/// A root with leaves below it that have room, all of them owned by the running transaction, and for each leaf a
+/// key that belongs into its middle.
+fn leaves_with_room() -> (World, Vec<Key>) {
+    let world = World::new(1 << 20);
+    for number in 0..200 {
+        world.tree.insert(&world.host, &key(1000, number * 10), &[1; 100]).expect("room");
+    }
+    let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
+    let block = root.block();
+    assert!(
+        block.level() == 1 && block.count() > 3,
+        "level {} with {} children",
+        block.level(),
+        block.count()
+    );
+    let firsts: Vec<Key> = (0..block.count() - 1).map(|slot| block.key(slot)).collect();
+    drop(root);
+    let removed = |first: &Key| key(1000, first.offset + 50);
+    for first in &firsts {
+        assert!(world.tree.remove(&world.host, &removed(first)).expect("removes"));
+    }
+    (world, firsts.iter().map(|first| key(1000, first.offset + 51)).collect())
+}
+
+fn two_writers(early_unlock: bool, patience: Duration) -> Inside {
+    let (world, keys) = leaves_with_room();
+    world.tree.set_early_unlock(early_unlock);
+    let before = world.tree.counters();
+    let (meeting, parent) = (Arc::new(Meeting::default()), world.tree.root_buffer());
+    let observer = Arc::clone(&meeting);
+    world.tree.observe_leaf_searches(move |_, _| observer.enter(&parent, patience));
+    std::thread::scope(|scope| {
+        for key in &keys[..2] {
+            let world = &world;
+            scope.spawn(move || world.tree.insert(&world.host, key, &[2; 20]).expect("room"));
+        }
+    });
+    for key in &keys[..2] {
+        assert!(world.tree.get(key, Wait::Yes, |_| ()).expect("reads").is_some());
+    }
+    let after = world.tree.counters();
+    assert_eq!(after.restarts, before.restarts, "both went straight to their leaves");
+    assert_eq!(after.leaf_splits + after.leaf_pushes, before.leaf_splits + before.leaf_pushes);
+    std::mem::take(&mut *meeting.inside.lock().unwrap())
+}
+
+#[test]
+fn writers_of_two_leaves_meet_inside_their_leaf_searches() {
+    let seen = two_writers(true, WATCHDOG);
+    assert_eq!(seen.most, 2, "watchdog: insertions into two leaves of one parent are serialised");
+    assert_eq!(seen.parent_seen_locked, 0, "the parent is free while leaves are searched");
+}
+
+#[test]
+fn writers_of_two_leaves_are_kept_apart_when_parents_are_kept() {
+    let seen = two_writers(false, GLANCE);
+    assert_eq!(seen.parent_seen_locked, 2, "each holds the parent's write lock while it searches");
+    assert_eq!(seen.most, 1, "two writers held the write lock of one parent");
+}
+
+#[test]
+fn a_reader_passes_an_insertion_that_searches_its_leaf() {
+    let (world, keys) = leaves_with_room();
+    let world = Arc::new(world);
+    let (inner, other) = (Arc::clone(&world), keys[1]);
+    world.tree.observe_leaf_searches(move |_, parent_locked| {
+        assert!(!parent_locked);
+        // Another leaf under the same parent can be read without waiting.
+        assert!(inner.tree.get(&other, Wait::No, |_| ()).expect("nothing to wait for").is_none());
+    });
+    world.tree.insert(&world.host, &keys[0], &[2; 20]).expect("room");
+}
+
+#[test]
+fn lock_times_are_taken_only_when_asked_for() {
+    let (world, keys) = leaves_with_room();
+    world.tree.insert(&world.host, &keys[0], &[2; 20]).expect("room");
+    assert!(world.store.lock_times().iter().all(|times| times.held.count() == 0));
+    world.store.set_lock_timing(true);
+    world.tree.insert(&world.host, &keys[1], &[2; 20]).expect("room");
+    world.store.set_lock_timing(false);
+    world.tree.insert(&world.host, &keys[2], &[2; 20]).expect("room");
+    let [leaves, parents, ..] = world.store.lock_times();
+    assert_eq!(
+        (leaves.held.count(), parents.held.count()),
+        (1, 1),
+        "one insertion locks a leaf and its parent"
+    );
+    assert!(leaves.held.max() > 0 && leaves.held.percentile(99) == leaves.held.max());
+    assert_eq!(leaves.waited.count(), 0, "nobody waited");
+}
+
+#[test]
+fn a_wait_for_a_lock_has_its_time() {
+    let (world, keys) = leaves_with_room();
+    world.store.set_lock_timing(true);
+    let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            world.tree.insert(&world.host, &keys[0], &[2; 20]).expect("room");
+            creamery_base::gate::waits_of_this_thread()
+        });
+        // A writer that waits keeps new readers out: when we see that, it waits.
+        while world.tree.root_buffer().read(Wait::No).is_ok() {
+            std::thread::yield_now();
+        }
+        drop(root);
+        assert_eq!(waits.join().expect("it ends well"), 1);
+    });
+    let times = world.store.lock_times();
+    assert_eq!((times[0].waited.count(), times[1].waited.count()), (0, 1));
+}

@@ -1,0 +1,93 @@
+//! Looking at every block of a tree: what must be true of a B-tree at any time, and that it holds what a model says.
+
+use creamery_base::{TreeId, Wait};
+use creamery_format::{BlockRef, Expected, Key};
+
+use crate::world::{NODE, World};
+
+impl World {
+    /// Verifies every block and compares all items with `model`, in order. Nobody may be at the tree meanwhile.
+    pub(crate) fn verify<'m>(&self, model: impl IntoIterator<Item = (Key, &'m [u8])>) {
+        assert!(!self.store.is_poisoned());
+        let mut walk = Walk { world: self, model: model.into_iter(), blocks: 0 };
+        let guard = self.tree.root_buffer().read(Wait::Yes).expect("the root");
+        walk.block(guard.block(), true, None);
+        if let Some((key, _)) = walk.model.next() {
+            panic!("{key} and perhaps others are missing");
+        }
+        let blocks = walk.blocks;
+        assert_eq!(self.tree.blocks(), blocks, "blocks in the tree's count");
+        assert_eq!(self.host.blocks_in_use(), blocks, "blocks in use");
+    }
+}
+
+struct Walk<'w, M> {
+    world: &'w World,
+    model: M,
+    blocks: u64,
+}
+
+impl<'m, M: Iterator<Item = (Key, &'m [u8])>> Walk<'_, M> {
+    /// `end` is the first key of what follows this subtree.
+    fn block(&mut self, block: BlockRef<'_>, is_root: bool, end: Option<Key>) {
+        let (at, count) = (block.logical(), block.count());
+        self.blocks += 1;
+        assert!(count > 0 || (is_root && block.is_leaf()), "block {at} is empty");
+        let mut before = None;
+        for slot in 0..count {
+            let key = block.key(slot);
+            assert!(before < Some(key), "block {at} slot {slot}: {key} after {before:?}");
+            before = Some(key);
+        }
+        assert!(
+            before.is_none() || end.is_none() || before < end,
+            "block {at}: {before:?} belongs behind {end:?}"
+        );
+        if block.is_leaf() {
+            return self.leaf(block);
+        }
+        let mut used = 0;
+        for slot in 0..count {
+            used += 1;
+            let (logical, generation) = block.child(slot);
+            let want = Expected {
+                logical,
+                level: Some(block.level() - 1),
+                generation: Some(generation),
+                owner: Some(TreeId::FS),
+                first_key: Some(block.key(slot)),
+                fsid: self.world.volume.metadata_uuid(),
+                checksum: self.world.volume.checksum_type(),
+            };
+            let guard =
+                self.world.store.get(&want, Wait::Yes).expect("a child").read(Wait::Yes).expect("waits");
+            let child = guard.block();
+            let (found, key) = (child.first_key(), block.key(slot));
+            assert_eq!(found, Some(key), "block {at} slot {slot}: key of the pointer to {logical}");
+            assert_eq!(
+                (child.level(), child.generation()),
+                (block.level() - 1, generation),
+                "block {logical}"
+            );
+            assert_eq!(child.logical(), logical);
+            let behind = if slot + 1 < count { Some(block.key(slot + 1)) } else { end };
+            self.block(child, false, behind);
+        }
+        assert_eq!(used, count);
+    }
+
+    fn leaf(&mut self, leaf: BlockRef<'_>) {
+        let at = leaf.logical();
+        let capacity = NODE as usize - creamery_format::HEADER_LEN;
+        let (mut boundary, mut used) = (capacity, 0);
+        for slot in 0..leaf.count() {
+            assert_eq!(leaf.item_offset(slot) + leaf.item_size(slot), boundary, "block {at} slot {slot}");
+            boundary = leaf.item_offset(slot);
+            used += creamery_format::ITEM_LEN + leaf.item_size(slot);
+            let found = (leaf.key(slot), leaf.data(slot));
+            let Some(known) = self.model.next() else { panic!("{} is one too many", found.0) };
+            assert_eq!(found, known, "block {at} slot {slot}");
+        }
+        assert_eq!(leaf.free_space(), capacity - used, "block {at}: free space");
+    }
+}

@@ -1,0 +1,214 @@
+//! Three threads change and walk a small tree under a scheduler that runs one of them at a time and chooses the next at
+//! every lock, in an order that follows from a seed. Then the tree is verified, and compared with what each thread
+//! knows. `cargo test -p creamery-tree --features shuttle --test schedules`
+//!
+//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
+//! `CREAMERY_SCHEDULES` sets how many schedules each test runs.
+
+#[path = "../it/verify.rs"]
+mod verify;
+#[allow(dead_code)] // the other tests use the rest
+#[path = "../it/world.rs"]
+mod world;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use creamery_base::sync::shuttle::rand::{Rng, thread_rng};
+use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
+use creamery_base::{ErrorKind, Wait};
+use creamery_format::Key;
+
+use crate::world::{World, key};
+
+const SEED: u64 = 20_211_206;
+const THREADS: u64 = 3;
+/// Keys that nobody touches: every walk must meet them.
+const FIXED: u64 = 6;
+const STEPS: u64 = 5;
+
+type Items = BTreeMap<Key, Vec<u8>>;
+
+/// Digit of the fixed keys. Those of thread t have the digit t, so that each thread has a key before all fixed ones.
+const FIXED_DIGIT: u64 = 9;
+
+fn key_of(number: u64, digit: u64) -> Key {
+    key(1000, number * 10 + digit)
+}
+
+fn fixed() -> Items {
+    (0..FIXED).map(|number| (key_of(number, FIXED_DIGIT), vec![9; 700])).collect()
+}
+
+/// What a thread has at first.
+fn own(thread: u64) -> Items {
+    Items::from([(key_of(0, thread), vec![0; 700])])
+}
+
+/// Items around the others, a leaf for each, so many that the root is at level 2. The others begin where its first
+/// child is full and the second begins: the keys that threads have at first are that child's first. With few items
+/// behind, that child is so thin that a deletion merges it or fills it up.
+fn surroundings(behind: u64) -> Items {
+    let objects = (1..=117).chain(2000..2000 + behind);
+    objects.map(|object| (key(object, 0), vec![0; 3000])).collect()
+}
+
+/// A few of everything, on keys of this thread's own.
+fn work(world: &World, thread: u64) -> Items {
+    let mut items = own(thread);
+    for _ in 0..STEPS {
+        let key = key_of(thread_rng().gen_range(0..FIXED), thread);
+        let data = vec![u8::try_from(thread).expect("small"); thread_rng().gen_range(1..1500)];
+        let (tree, host) = (&world.tree, &world.host);
+        match thread_rng().gen_range(0..7) {
+            0..3 => match tree.insert(host, &key, &data) {
+                Ok(()) => assert!(items.insert(key, data).is_none()),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+                    assert!(items.contains_key(&key));
+                }
+            },
+            3 | 4 => {
+                let removed = tree.remove(host, &key).expect("no damage");
+                assert_eq!(removed, items.remove(&key).is_some());
+            }
+            5 => walk(world),
+            _ => {
+                let found = tree.get(&key, Wait::Yes, <[u8]>::to_vec).expect("no damage");
+                assert_eq!(found.as_ref(), items.get(&key));
+            }
+        }
+    }
+    items
+}
+
+/// Keys ascend, and the fixed ones are all there.
+fn walk(world: &World) {
+    let mut cursor = world.tree.cursor(&key(1000, 0), Wait::Yes).expect("no damage");
+    let (mut before, mut seen) = (None, 0);
+    while let Some((key, _)) = cursor.item().filter(|(item, _)| *item < key(1001, 0)) {
+        assert!(before < Some(key), "{key} after {before:?}");
+        before = Some(key);
+        seen += u64::from(key.offset % 10 == FIXED_DIGIT);
+        cursor.advance().expect("no damage");
+    }
+    assert_eq!(seen, FIXED, "keys that are always there");
+}
+
+/// What an execution is like.
+#[derive(Clone, Copy)]
+struct Scenario {
+    early_unlock: bool,
+    /// Three levels instead of two, with so many leaves behind those that are changed.
+    deep: Option<u64>,
+    uncoupled: bool,
+}
+
+const USUAL: Scenario = Scenario { early_unlock: true, deep: None, uncoupled: false };
+
+/// One execution.
+fn execute(scenario: Scenario) {
+    let Scenario { early_unlock, deep, uncoupled } = scenario;
+    let world = World::new(1 << 20);
+    world.tree.set_early_unlock(early_unlock);
+    let mut all = deep.map(surroundings).unwrap_or_default();
+    all.append(&mut fixed());
+    (0..THREADS).for_each(|thread| all.append(&mut own(thread)));
+    for (key, data) in &all {
+        world.tree.insert(&world.host, key, data).expect("room");
+    }
+    assert_eq!(world.tree.root_buffer().level(), if deep.is_some() { 2 } else { 1 });
+    world.commit(); // every first change copies its path
+    if uncoupled {
+        world.tree.uncouple_readers();
+    }
+    let world = Arc::new(world);
+    let threads: Vec<_> = (0..THREADS)
+        .map(|number| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || work(&world, number))
+        })
+        .collect();
+    all.retain(|key, _| !(0..THREADS).any(|thread| own(thread).contains_key(key)));
+    for thread in threads {
+        all.append(&mut thread.join().expect("it ends well"));
+    }
+    world.verify(all.iter().map(|(key, data)| (*key, &data[..])));
+    let counters = world.tree.counters();
+    assert_eq!((counters.leaf_steps.sum(), counters.compared_at_slot0), (counters.insertions, 0));
+    assert!(!early_unlock || counters.searched_under_parent == 0);
+}
+
+fn config(persistence: FailurePersistence) -> Config {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.failure_persistence = persistence;
+    config
+}
+
+fn schedules(usual: usize) -> usize {
+    std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
+}
+
+fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static, scenario: Scenario) {
+    let runner = Runner::new(scheduler, config(FailurePersistence::Print));
+    let result = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(scenario))));
+    if let Err(failure) = result {
+        println!("{name} failed: CREAMERY_SCHEDULES_SEED={seed}");
+        resume_unwind(failure);
+    }
+}
+
+fn random(name: &str, seed: u64, scenario: Scenario) {
+    run(name, seed, RandomScheduler::new_from_seed(seed, schedules(1000)), scenario);
+}
+
+#[test]
+fn random_schedules_from_a_fixed_seed() {
+    random("random schedules", SEED, USUAL);
+}
+
+#[test]
+fn random_schedules_from_a_fresh_seed() {
+    let fresh = || RandomState::new().hash_one(0);
+    let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
+        .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
+    random("random schedules", seed, USUAL);
+}
+
+#[test]
+fn random_schedules_with_parents_kept() {
+    random("random schedules with parents kept", SEED, Scenario { early_unlock: false, ..USUAL });
+}
+
+#[test]
+fn random_schedules_where_first_keys_change_on_three_levels() {
+    let scenario = Scenario { deep: Some(40), ..USUAL };
+    random("random schedules where first keys change on three levels", SEED, scenario);
+}
+
+#[test]
+fn random_schedules_where_inner_nodes_are_filled_up() {
+    let scenario = Scenario { deep: Some(5), ..USUAL };
+    random("random schedules where inner nodes are filled up", SEED, scenario);
+}
+
+#[test]
+fn schedules_with_few_changes_of_threads() {
+    let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(1000));
+    run("schedules with few changes of threads", SEED, scheduler, USUAL);
+}
+
+/// The canary: the harness finds a fault of locking that was planted. Without it, readers that miss what is there
+/// could go unnoticed here.
+#[test]
+fn readers_that_let_go_too_early_are_caught() {
+    let scheduler = RandomScheduler::new_from_seed(SEED, 5000);
+    let runner = Runner::new(scheduler, config(FailurePersistence::None));
+    let found =
+        catch_unwind(AssertUnwindSafe(|| runner.run(|| execute(Scenario { uncoupled: true, ..USUAL }))));
+    assert!(found.is_err(), "5000 schedules went well with readers that do not couple their locks");
+}
