@@ -7,7 +7,7 @@
 //! from then on in the JSON and in what `creamery stats` prints.
 
 use creamery_base::HistogramSnapshot;
-use creamery_tree::{StoreCounters, TreeCounters};
+use creamery_tree::{LeafSteps, StoreCounters, TreeCounters};
 use creamery_txn::EngineCounters;
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
@@ -15,31 +15,40 @@ use serde::{Deserialize, Serialize};
 use crate::filesystem::Filesystem;
 
 macro_rules! counts {
-    ($(#[$doc:meta])* $name:ident of $counters:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+    // The counts of a structure within the structure may follow, each with the name it gets here.
+    ($(#[$doc:meta])* $name:ident of $counters:ident { $($(#[$field_doc:meta])* $field:ident,)* }
+     $(and $inner:ident of $within:ident { $($(#[$inner_doc:meta])* $inner_field:ident = $from:ident,)* })?) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
         #[serde(default)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: u64,)*
+            $($($(#[$inner_doc])* pub $inner_field: u64,)*)?
         }
 
         impl $name {
             /// Each count with its name.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($field), self.$field)),*].into_iter()
+                let counts = [
+                    $((stringify!($field), self.$field),)*
+                    $($((stringify!($inner_field), self.$inner_field),)*)?
+                ];
+                counts.into_iter()
             }
         }
 
         impl From<&$counters> for $name {
             fn from(counters: &$counters) -> Self {
-                let $counters { $($field),* } = *counters;
-                Self { $($field),* }
+                let $counters { $($field,)* $($within,)? } = *counters;
+                $(let $inner { $($from: $inner_field),* } = $within;)?
+                Self { $($field,)* $($($inner_field,)*)? }
             }
         }
 
         impl std::ops::AddAssign for $name {
             fn add_assign(&mut self, other: Self) {
                 $(self.$field += other.$field;)*
+                $($(self.$inner_field += other.$inner_field;)*)?
             }
         }
     };
@@ -58,8 +67,16 @@ counts! {
         searches,
         /// Searches begun again because a lock was not strong enough.
         restarts,
+        /// Searches for an insertion, or for growing an item.
+        insertions,
         /// Insertions that let go of the parents before searching the leaf.
         early_unlocks,
+        /// Insertions that searched their leaf under a locked parent without need; 0 while letting go early is on.
+        searched_under_parent,
+        /// Searches that looked at slot 0 of the leaf after the parents were let go; always 0.
+        compared_at_slot0,
+        /// Parents let go early although they were to be kept; always 0.
+        keep_violations,
         /// Blocks copied.
         copies,
         /// Leaves split.
@@ -70,6 +87,20 @@ counts! {
         leaf_merges,
         /// Inner nodes split.
         node_splits,
+    }
+    and LeafSteps of leaf_steps {
+        /// Insertions behind the first key of their leaf: parents let go before the search.
+        leaf_step_hit = hit,
+        /// Insertions before the first key of their leaf: parents kept.
+        leaf_step_slot0 = slot0,
+        /// Insertions at the first key of their leaf: parents let go, nothing to search.
+        leaf_step_exact = exact,
+        /// Insertions into a leaf without the room: parents kept for a split.
+        leaf_step_no_space = no_space,
+        /// Insertions into a leaf that is the root.
+        leaf_step_root_leaf = root_leaf,
+        /// Insertions that kept the parents because letting go early is off.
+        leaf_step_keep = keep,
     }
 }
 
