@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use creamery::{Filesystem, Image};
+use creamery::{Filesystem, Image, Statistics};
 
 /// What a workload does to a filesystem. Paths are relative to its root.
 pub(crate) trait Side: Sync {
@@ -21,15 +21,19 @@ pub(crate) trait Side: Sync {
     fn unlink(&self, path: &str) -> Result<()>;
     /// Everything durable.
     fn sync(&self) -> Result<()>;
+    /// What it counted, if it counts.
+    fn statistics(&self) -> Option<Statistics>;
     /// The end of the work.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// How much memory the library may use for tree blocks; what is usual where nothing is said.
+/// How the library is opened; what is usual where nothing is said.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Memory {
+pub(crate) struct Setting {
     pub(crate) cache_mib: Option<usize>,
     pub(crate) dirty_mib: Option<usize>,
+    pub(crate) early_unlock: Option<bool>,
+    pub(crate) lock_times: bool,
 }
 
 /// The library, in this process.
@@ -38,12 +42,15 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    pub(crate) fn open(image: &Path, memory: Memory) -> Result<Self> {
-        let mut options = Image::options().write(true);
-        if let Some(cache) = memory.cache_mib {
+    pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
+        let mut options = Image::options().write(true).lock_times(setting.lock_times);
+        if let Some(cache) = setting.cache_mib {
             options = options.cache_bytes((cache as u64) << 20);
         }
-        if let Some(dirty) = memory.dirty_mib {
+        if let Some(on) = setting.early_unlock {
+            options = options.early_unlock(on);
+        }
+        if let Some(dirty) = setting.dirty_mib {
             options = options.dirty_bytes((dirty as u64) << 20);
         }
         let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
@@ -83,6 +90,10 @@ impl Side for Library {
 
     fn sync(&self) -> Result<()> {
         Ok(self.fs.sync()?)
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.fs.statistics())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
@@ -137,6 +148,10 @@ impl Side for Directory {
         let status = std::process::Command::new("sync").arg("-f").arg(&self.root).status()?;
         anyhow::ensure!(status.success(), "sync -f failed");
         Ok(())
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        None
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -61,6 +61,8 @@ pub struct ImageOptions {
     subvolume_id: Option<TreeId>,
     cache_bytes: Option<u64>,
     dirty_bytes: Option<u64>,
+    early_unlock: Option<bool>,
+    lock_times: bool,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -98,6 +100,21 @@ impl ImageOptions {
     #[must_use]
     pub fn dirty_bytes(mut self, bytes: u64) -> Self {
         self.dirty_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether insertions let go of a leaf's parents before they search it, as they do unless told. For measuring what that
+    /// is worth.
+    #[must_use]
+    pub fn early_unlock(mut self, on: bool) -> Self {
+        self.early_unlock = Some(on);
+        self
+    }
+
+    /// Whether [`Filesystem::statistics`] tells how long locks on tree blocks are held and waited for, which costs a little.
+    #[must_use]
+    pub fn lock_times(mut self, on: bool) -> Self {
+        self.lock_times = on;
         self
     }
 
@@ -151,6 +168,8 @@ impl ImageOptions {
             read_only: !self.write,
             cache_bytes: self.cache_bytes.unwrap_or(usual.cache_bytes),
             dirty_bytes: self.dirty_bytes.unwrap_or(usual.dirty_bytes),
+            early_unlock: self.early_unlock.unwrap_or(usual.early_unlock),
+            lock_times: self.lock_times,
             env,
             ..usual
         };

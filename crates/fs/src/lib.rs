@@ -59,7 +59,7 @@ pub use read_dir::DirEntry;
 pub use rename::RenameMode;
 pub use statfs::FsStatistics;
 pub use statistics::{
-    BlockCacheStatistics, Bucket, CommitStatistics, Distribution, NamedTree, PendingStatistics, Statistics,
-    TreeStatistics, VolumeStatistics,
+    BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
+    PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
 pub use xattr::XattrMode;

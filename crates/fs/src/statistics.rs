@@ -265,6 +265,22 @@ pub struct NamedTree {
     pub counts: TreeStatistics,
 }
 
+/// Write locks on the tree blocks of one level, in all trees. Taken only when that was asked for.
+///
+/// ```
+/// assert_eq!(creamery_fs::LockStatistics::default().level, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LockStatistics {
+    /// The level; 0 is that of leaves.
+    pub level: usize,
+    /// From locking to unlocking, nanoseconds.
+    pub held_nanos: Distribution,
+    /// From asking to locking, where somebody else had the lock, nanoseconds.
+    pub waited_nanos: Distribution,
+}
+
 /// What a filesystem has done since it was opened.
 ///
 /// ```no_run
@@ -288,6 +304,8 @@ pub struct Statistics {
     pub trees: TreeStatistics,
     /// Each open tree, in order of their numbers.
     pub by_tree: Vec<NamedTree>,
+    /// Locks on tree blocks, by level; empty unless their times are taken.
+    pub locks: Vec<LockStatistics>,
     /// The devices.
     pub volume: VolumeStatistics,
 }
@@ -314,6 +332,8 @@ impl Filesystem {
             .collect();
         let mut trees = TreeStatistics::default();
         by_tree.iter().for_each(|tree| trees += tree.counts);
+        let locks =
+            self.engine.lock_times().into_iter().enumerate().filter(|(_, times)| times.held.count() > 0);
         Statistics {
             commits: CommitStatistics {
                 count: commits,
@@ -330,6 +350,13 @@ impl Filesystem {
             inodes_cached: self.table.len() as u64,
             trees,
             by_tree,
+            locks: locks
+                .map(|(level, times)| LockStatistics {
+                    level,
+                    held_nanos: (&times.held).into(),
+                    waited_nanos: (&times.waited).into(),
+                })
+                .collect(),
             volume: (&self.engine.volume().counters()).into(),
         }
     }

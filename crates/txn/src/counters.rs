@@ -102,6 +102,13 @@ impl Engine {
         }
     }
 
+    /// How long write locks on tree blocks were held and waited for, by level, leaves first; all zero unless
+    /// [`Options::lock_times`](crate::Options::lock_times) is on.
+    #[must_use]
+    pub fn lock_times(&self) -> Vec<creamery_tree::LockTimes> {
+        self.store().lock_times().to_vec()
+    }
+
     /// What each open tree did so far, in order of their ids.
     #[must_use]
     pub fn tree_counters(&self) -> Vec<(TreeId, TreeCounters)> {

@@ -40,6 +40,10 @@ pub struct Options {
     pub delayed_refs_max: usize,
     /// Threads that write a commit's blocks; one writes them in an order that does not change from run to run.
     pub commit_threads: usize,
+    /// Insertions let go of parents before they search the leaf. Off, to measure what that is worth.
+    pub early_unlock: bool,
+    /// Takes the times of locks on tree blocks.
+    pub lock_times: bool,
     /// Clock and randomness.
     pub env: Arc<dyn Env>,
 }
@@ -55,6 +59,8 @@ impl Default for Options {
             dirty_bytes: 128 << 20,
             delayed_refs_max: 200_000,
             commit_threads: available_parallelism().map_or(1, usize::from).min(COMMIT_THREADS_MAX),
+            early_unlock: true,
+            lock_times: false,
             env: Arc::new(SystemEnv),
         }
     }
@@ -119,7 +125,9 @@ impl Engine {
     pub(crate) fn from_parts(parts: Parts, options: Options) -> Self {
         let superblock = parts.volume.superblock();
         let mut trees = HashMap::new();
+        parts.store.set_lock_timing(options.lock_times);
         let mut keep = |tree: Tree| {
+            tree.set_early_unlock(options.early_unlock);
             let tree = Arc::new(tree);
             trees.insert(tree.id(), Arc::clone(&tree));
             tree

@@ -133,17 +133,22 @@ fn spread(out: &mut Output, name: &str, times: &Distribution) -> std::io::Result
     )
 }
 
-/// One row a tree, one column a counter; trees that did nothing are left out.
+/// Trees shown beside the sum of all: those with the most searches.
+const TREES_SHOWN: usize = 5;
+
+/// One row a counter, one column a tree.
 fn trees(out: &mut Output, all: &TreeStatistics, each: &[NamedTree]) -> std::io::Result<()> {
-    write!(out, "  {:<20}", "tree")?;
-    all.named().try_for_each(|(name, _)| write!(out, "{:>16}", spaced(name)))?;
+    let mut busiest: Vec<&NamedTree> =
+        each.iter().filter(|tree| tree.counts != TreeStatistics::default()).collect();
+    busiest.sort_by_key(|tree| std::cmp::Reverse(tree.counts.searches));
+    busiest.truncate(TREES_SHOWN);
+    write!(out, "  {:<24}{:>14}", "", "all")?;
+    busiest.iter().try_for_each(|tree| write!(out, "{:>14}", tree_name(tree.tree)))?;
     writeln!(out)?;
-    let rows = std::iter::once(("all".to_owned(), all))
-        .chain(each.iter().map(|tree| (tree_name(tree.tree), &tree.counts)))
-        .filter(|(_, counts)| **counts != TreeStatistics::default());
-    for (name, counts) in rows {
-        write!(out, "  {name:<20}")?;
-        counts.named().try_for_each(|(_, count)| write!(out, "{count:>16}"))?;
+    for (row, (name, count)) in all.named().enumerate() {
+        write!(out, "  {:<24}{count:>14}", spaced(name))?;
+        let counts = busiest.iter().filter_map(|tree| tree.counts.named().nth(row));
+        counts.into_iter().try_for_each(|(_, count)| write!(out, "{count:>14}"))?;
         writeln!(out)?;
     }
     Ok(())

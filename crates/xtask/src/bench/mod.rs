@@ -6,6 +6,7 @@
 
 mod check;
 mod check_memory;
+mod early_unlock;
 mod flat;
 mod fs_mark;
 mod image;
@@ -16,6 +17,7 @@ mod report;
 
 pub(crate) use check::check;
 pub(crate) use check_memory::check_memory;
+pub(crate) use early_unlock::early_unlock;
 pub(crate) use flat::flat;
 pub(crate) use fs_mark::fs_mark;
 pub(crate) use image::image;

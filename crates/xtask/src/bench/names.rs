@@ -45,6 +45,9 @@ struct Taken {
     operations: f64,
     work: f64,
     sync: f64,
+    /// Insertions into trees, and those that let go of the leaf's parents before they searched it.
+    insertions: u64,
+    early_unlocks: u64,
 }
 
 impl Taken {
@@ -93,8 +96,9 @@ pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
             row.theirs.push(theirs);
         }
     }
+    let insertions = counted(&rows);
     let text = format!(
-        "{}\n`cargo xtask bench {name} --files {} --runs {}`: {} directories of {} files for each thread, `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides alternating, medians of {}.",
+        "{}{insertions}\n`cargo xtask bench {name} --files {} --runs {}`: {} directories of {} files for each thread, `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides alternating, medians of {}.",
         table(&rows),
         options.files,
         options.runs,
@@ -180,8 +184,24 @@ impl Place {
             operations: number("operations")?,
             work: number("work_seconds")?,
             sync: number("sync_seconds")?,
+            insertions: said["statistics"]["trees"]["insertions"].as_u64().unwrap_or(0),
+            early_unlocks: said["statistics"]["trees"]["early_unlocks"].as_u64().unwrap_or(0),
         })
     }
+}
+
+/// What the library's trees counted, if anything was inserted.
+fn counted(rows: &[Row]) -> String {
+    let taken = || rows.iter().flat_map(|row| &row.ours);
+    let insertions: u64 = taken().map(|taken| taken.insertions).sum();
+    let early: u64 = taken().map(|taken| taken.early_unlocks).sum();
+    if insertions == 0 {
+        return String::new();
+    }
+    let share = 100.0 * early as f64 / insertions as f64;
+    format!(
+        "\n{share:.1} % of {insertions} insertions let go of the leaf's parents before they searched it.\n"
+    )
 }
 
 fn middle(taken: &[Taken], rate: fn(&Taken) -> f64) -> f64 {
@@ -214,7 +234,8 @@ mod tests {
 
     #[test]
     fn ratios_are_over_the_kernel() {
-        let taken = |work, sync| vec![Taken { operations: 100.0, work, sync }; 3];
+        let taken =
+            |work, sync| vec![Taken { operations: 100.0, work, sync, insertions: 0, early_unlocks: 0 }; 3];
         let text = table(&[Row { threads: 2, ours: taken(1.0, 1.0), theirs: taken(4.0, 0.0) }]);
         assert!(text.ends_with("| 2 | 100 | 25 | 4.00 | 50 | 25 | 2.00 |\n"), "{text}");
     }
