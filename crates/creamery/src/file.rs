@@ -110,7 +110,7 @@ impl OpenOptions {
             }
             let file = fs.fs.open_file(id)?;
             if self.truncate {
-                fs.fs.set_attributes(id, &SetAttributes { size: Some(0), ..SetAttributes::default() })?;
+                fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
             }
             Ok(file)
         };
@@ -228,8 +228,7 @@ impl File {
         if !self.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
-        let set = SetAttributes { size: Some(len), ..SetAttributes::default() };
-        self.fs.set_attributes(self.open.id(), &set).map(drop)
+        self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len)).map(drop)
     }
 
     /// Makes everything written so far durable.

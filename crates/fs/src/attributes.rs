@@ -241,6 +241,13 @@ fn without_privileges(item: &InodeItem) -> u32 {
 }
 
 impl SetAttributes {
+    /// A new size as ftruncate(2) and O_TRUNC set it: a modification even when the size stays. (truncate(2) is the size
+    /// alone: the modification time is that of a change, if there is one.)
+    #[must_use]
+    pub fn truncate(size: u64) -> Self {
+        Self { size: Some(size), mtime: Some(Time::Now), ..Self::default() }
+    }
+
     /// Sets all four times.
     #[must_use]
     pub fn times(times: &Times) -> Self {

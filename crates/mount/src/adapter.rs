@@ -281,7 +281,7 @@ impl Operations for Adapter {
         let file = self.fs.open_file_for(id, flags::access(open.flags))?;
         if open.flags & flags::O_TRUNC != 0 {
             let kill_suid_sgid = open.kill_suidgid;
-            let set = SetAttributes { size: Some(0), kill_suid_sgid, ..SetAttributes::default() };
+            let set = SetAttributes { kill_suid_sgid, ..SetAttributes::truncate(0) };
             self.fs.set_attributes(id, &set)?;
         }
         Ok(self.opened(file))

@@ -42,13 +42,15 @@ fn from_time(time: SetTime) -> fs::Time {
 }
 
 pub(crate) fn from_set_attr(set: &SetAttr) -> fs::SetAttributes {
+    // The kernel leaves it to us that ftruncate(2), other than truncate(2), is a modification even when the size stays.
+    let truncated = set.handle.and(set.size).map(|_| fs::Time::Now);
     fs::SetAttributes {
         mode: set.mode.map(|mode| mode & 0o7777),
         uid: set.uid,
         gid: set.gid,
         size: set.size,
         atime: set.atime.map(from_time),
-        mtime: set.mtime.map(from_time),
+        mtime: set.mtime.map(from_time).or(truncated),
         ctime: set.ctime.map(fs::Time::At),
         kill_suid_sgid: set.kill_suidgid,
         ..fs::SetAttributes::default()

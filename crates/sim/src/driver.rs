@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
-use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes};
+use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes, Time};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
@@ -323,14 +323,16 @@ impl Driver {
     fn run_on_inode(&self, fs: &Filesystem, operation: &Operation) -> creamery_base::Result<()> {
         let set = |inode: u64, set: SetAttributes| fs.set_attributes(self.id(inode), &set).map(drop);
         match operation {
-            Operation::Truncate { inode, size } => {
-                set(*inode, SetAttributes { size: Some(*size), ..Default::default() })
-            }
+            Operation::Truncate { inode, size } => set(*inode, SetAttributes::truncate(*size)),
             Operation::Chmod { inode, mode } => {
                 set(*inode, SetAttributes { mode: Some(*mode), ..Default::default() })
             }
             Operation::Chown { inode, uid, gid } => {
                 set(*inode, SetAttributes { uid: Some(*uid), gid: Some(*gid), ..Default::default() })
+            }
+            Operation::SetTimes { inode, second } => {
+                let time = Some(Time::At(Timespec { sec: i64::from(*second), nsec: 0 }));
+                set(*inode, SetAttributes { atime: time, mtime: time, ..Default::default() })
             }
             Operation::SetXattr { inode, name, value, mode } => {
                 fs.set_xattr(self.id(*inode), name, value, *mode)

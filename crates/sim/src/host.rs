@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_base::ErrorKind;
 use creamery_fs::{FileType, RenameMode, XattrMode};
 use creamery_testkit::Run;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use crate::judge::host_snapshot;
@@ -114,7 +114,9 @@ impl Host {
             Operation::Chmod { inode, .. } => {
                 node(inode).is_some_and(|node| named(node) && node.kind() != FileType::Symlink)
             }
-            Operation::Chown { inode, .. } => node(inode).is_some_and(named),
+            Operation::Chown { inode, .. } | Operation::SetTimes { inode, .. } => {
+                node(inode).is_some_and(named)
+            }
             Operation::SetXattr { inode, name, .. } | Operation::RemoveXattr { inode, name } => node(inode)
                 .is_some_and(|node| {
                     named(node) && (is_file(node) || is_dir(node) || !name.starts_with(b"user."))
@@ -297,6 +299,13 @@ impl Host {
                 let flags = if named { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
                 let (uid, gid) = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
                 rustix::fs::chownat(CWD, self.path(model, *inode)?, uid, gid, flags)
+            }
+            Operation::SetTimes { inode, second } => {
+                let named = model.path_of(*inode).is_some();
+                let flags = if named { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
+                let time = Timespec { tv_sec: i64::from(*second), tv_nsec: 0 };
+                let times = Timestamps { last_access: time, last_modification: time };
+                rustix::fs::utimensat(CWD, self.path(model, *inode)?, &times, flags)
             }
             Operation::SetXattr { inode, name, value, mode } => {
                 let flags = match mode {

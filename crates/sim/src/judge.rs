@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::crash::Survivor;
 use crate::image::Image;
+use crate::operation::time_set;
 use crate::power_cut::Class;
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
 
@@ -111,6 +112,7 @@ fn host_entry(path: &Path, stat: &std::fs::Metadata) -> Result<Entry> {
         gid: stat.gid(),
         nlink: u32::try_from(stat.nlink())?,
         size: stat.size(),
+        mtime: time_set(stat.mtime()),
         content,
         xattrs: host_xattrs(path)?,
         first: Vec::new(),

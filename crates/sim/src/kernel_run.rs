@@ -25,7 +25,7 @@ pub fn kernel_run(seed: u64, count: u64, dir: &Path) -> Result<()> {
     let device = Arc::new(SimDevice::new(fresh_image(&MadeBy { len: 512 << 20, ..MadeBy::default() })?));
     let mut driver = Driver::open_fresh(&device)?;
     let mut host = Host::new(dir);
-    let mut generator = Generator::new(seed, Taste::default());
+    let mut generator = Generator::new(seed, Taste { times: true, ..Taste::default() });
     let mut asked = 0;
     for number in 0..count {
         let operation = match generator.random.below(PER_COMMIT) {

@@ -36,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) gid: u32,
     pub(crate) nlink: u32,
     pub(crate) opens: u32,
+    /// The modification time if it was set since the last change.
+    pub(crate) mtime: Option<u32>,
     /// Made without a name and never given one that it lost.
     pub(crate) linkable: bool,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -52,6 +54,7 @@ impl Node {
             gid: 0,
             nlink: 1,
             opens: 0,
+            mtime: None,
             linkable: false,
             xattrs: BTreeMap::new(),
         }
@@ -147,8 +150,11 @@ impl Model {
         }
     }
 
+    /// To be changed: the modification time is that of the change.
     fn names_mut(&mut self, dir: u64) -> &mut BTreeMap<Vec<u8>, u64> {
-        match &mut self.node_mut(dir).content {
+        let node = self.node_mut(dir);
+        node.mtime = None;
+        match &mut node.content {
             Content::Directory(names) => names,
             _ => unreachable!("the caller looked"),
         }
@@ -237,6 +243,11 @@ impl Model {
                 self.node(*inode)?;
                 let node = self.node_mut(*inode);
                 (node.uid, node.gid) = (*uid, *gid);
+                Ok(Outcome::Done)
+            }
+            Operation::SetTimes { inode, second } => {
+                self.node(*inode)?;
+                self.node_mut(*inode).mtime = Some(*second);
                 Ok(Outcome::Done)
             }
             Operation::Sync => Ok(Outcome::Done),
@@ -431,8 +442,11 @@ impl Model {
         }
     }
 
+    /// To be changed: the modification time is that of the change.
     fn file_mut(&mut self, id: u64) -> &mut Vec<u8> {
-        match &mut self.node_mut(id).content {
+        let node = self.node_mut(id);
+        node.mtime = None;
+        match &mut node.content {
             Content::File(data) => Arc::make_mut(data),
             _ => unreachable!("the caller looked"),
         }
@@ -512,6 +526,7 @@ impl Model {
             gid: node.gid,
             nlink: node.nlink,
             size,
+            mtime: node.mtime,
             content,
             xattrs: node.xattrs.clone(),
             first: first.to_vec(),

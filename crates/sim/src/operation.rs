@@ -49,8 +49,18 @@ pub enum Operation {
     Chmod { inode: u64, mode: u32 },
     /// Sets owner and group.
     Chown { inode: u64, uid: u32, gid: u32 },
+    /// Sets access and modification time, to a second before [`TIMES_SET_BEFORE`].
+    SetTimes { inode: u64, second: u32 },
     /// Commits.
     Sync,
+}
+
+/// Nothing that happens in a test happens before this second (in 2001), so an earlier time is one that was set.
+pub(crate) const TIMES_SET_BEFORE: u32 = 1_000_000_000;
+
+/// A modification time as [`Entry::mtime`](crate::Entry::mtime) holds it.
+pub(crate) fn time_set(seconds: i64) -> Option<u32> {
+    u32::try_from(seconds).ok().filter(|second| *second < TIMES_SET_BEFORE)
 }
 
 /// What an operation gives back.
@@ -91,13 +101,15 @@ pub struct Taste {
     pub write_max: u64,
     /// Longest file.
     pub size_max: u64,
+    /// Whether times are set.
+    pub times: bool,
     /// Whether subvolumes are made.
     pub subvolumes: bool,
 }
 
 impl Default for Taste {
     fn default() -> Self {
-        Self { mistakes: 10, names: 40, write_max: 20_000, size_max: 300_000, subvolumes: true }
+        Self { mistakes: 10, names: 40, write_max: 20_000, size_max: 300_000, times: false, subvolumes: true }
     }
 }
 
@@ -220,6 +232,10 @@ impl Generator {
             91..93 => {
                 let (uid, gid) = (self.random.below(2000) as u32, self.random.below(2000) as u32);
                 Operation::Chown { inode: self.inode(model, |_| true), uid, gid }
+            }
+            93..96 if self.taste.times => {
+                let second = self.random.below(u64::from(TIMES_SET_BEFORE)) as u32;
+                Operation::SetTimes { inode: self.inode(model, |_| true), second }
             }
             _ => self.opening(model),
         }

@@ -9,6 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{InodeId, TreeId, Wait};
 use creamery_fs::{FileType, Filesystem};
 
+use crate::operation::time_set;
+
 /// How deep directories go in tests; more is a circle.
 const DEPTH_MAX: usize = 64;
 
@@ -34,6 +36,8 @@ pub struct Entry {
     pub nlink: u32,
     /// Bytes of data, of a target, or twice the bytes of a directory's names.
     pub size: u64,
+    /// The second of the last modification if it was set, none if it is that of a change.
+    pub mtime: Option<u32>,
     /// Hash of the data or target.
     pub content: u64,
     /// Extended attributes.
@@ -170,6 +174,7 @@ impl Walker<'_> {
             gid: attributes.gid,
             nlink: attributes.nlink,
             size: attributes.size,
+            mtime: time_set(attributes.times.modification.sec),
             content,
             xattrs,
             first: Vec::new(),

@@ -77,7 +77,7 @@ fn home(fs: &Filesystem, number: u64) -> Result<InodeId> {
 }
 
 fn work(mut driver: Driver, seed: u64, count: u64) -> Result<Driver> {
-    let taste = Taste { size_max: 150_000, ..Taste::default() };
+    let taste = Taste { size_max: 150_000, times: true, ..Taste::default() };
     let mut generator = Generator::new(seed, taste);
     for number in 0..count {
         let place = || format!("operation {number}");

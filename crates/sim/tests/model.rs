@@ -4,8 +4,12 @@ use creamery_sim::{MadeBy, Taste, random_run, stored_seeds};
 
 fn run(seed: u64, count: u64, node_size: u32) {
     let made_by = MadeBy { node_size, ..MadeBy::default() };
-    if let Err(error) = random_run(seed, count, &made_by, Taste::default()) {
-        panic!("replay with seed {seed}, {count} operations, node size {node_size}: {error:#}");
+    for times in [false, true] {
+        if let Err(error) = random_run(seed, count, &made_by, Taste { times, ..Taste::default() }) {
+            panic!(
+                "replay with seed {seed}, {count} operations, node size {node_size}, times {times}: {error:#}"
+            );
+        }
     }
 }
 

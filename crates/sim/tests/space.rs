@@ -102,7 +102,14 @@ fn a_device_full_of_small_files_can_be_emptied() {
 fn random_work_on_a_full_device_agrees_with_the_model() {
     for (number, made_by) in [DUP, SINGLE, MIXED, MIXED].into_iter().enumerate() {
         let size = made_by.len / 16;
-        let taste = Taste { write_max: size / 4, size_max: size, names: 200, mistakes: 2, subvolumes: true };
+        let taste = Taste {
+            write_max: size / 4,
+            size_max: size,
+            names: 200,
+            mistakes: 2,
+            times: false,
+            subvolumes: true,
+        };
         match random_run_on(number as u64, 3000, &made_by, taste) {
             Ok((_, refused)) => assert!(refused > 50, "{made_by:?}: {refused} operations found no space"),
             Err(error) => panic!("{made_by:?}: {error:#}"),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
@@ -20,11 +21,12 @@ use crate::support::{MOUNTED, inside, judge, mkfs_empty};
 type Body = fn(&Path) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, Body); 6] = [
+    let cases: [(&str, Body); 7] = [
         ("posix/rename-flags", rename_flags),
         ("posix/temporary-file", temporary_file),
         ("posix/copy-range-and-append", copy_range_and_append),
         ("posix/statfs-and-birth-time", statfs_and_birth_time),
+        ("posix/truncation-is-a-modification", truncation),
         ("posix/xattr-flags", xattr_flags),
         ("posix/errors", errors),
     ];
@@ -143,6 +145,27 @@ fn statfs_and_birth_time(dir: &Path) -> Result<()> {
     let age = stat.modified()?.duration_since(stat.created().context("no birth time")?);
     ensure!(age.is_ok_and(|age| age.as_secs() < 100), "the birth time is not near the modification time");
     ensure!(stat.blocks() * 512 >= 50 << 20, "a file of 50 MiB has {} blocks", stat.blocks());
+    Ok(())
+}
+
+/// Cutting an open file sets the modification time even when the size stays, and so does opening to cut.
+fn truncation(dir: &Path) -> Result<()> {
+    let path = dir.join("file");
+    std::fs::write(&path, b"seven..")?;
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_000);
+    let old = || -> Result<()> { Ok(File::options().write(true).open(&path)?.set_modified(long_ago)?) };
+    let is_old = || -> Result<bool> { Ok(path.metadata()?.modified()? == long_ago) };
+    old()?;
+    ensure!(is_old()?, "the time that was set is not there");
+    Run::new("truncate").args(["-s", "7"]).arg(&path).ok()?;
+    ensure!(!is_old()?, "truncate(1), which cuts an open file, left the time");
+    old()?;
+    File::options().write(true).open(&path)?.set_len(3)?;
+    ensure!(!is_old()?, "a new size left the time");
+    std::fs::write(&path, b"")?;
+    old()?;
+    drop(File::options().write(true).truncate(true).open(&path)?);
+    ensure!(!is_old()?, "opening an empty file to cut it left the time");
     Ok(())
 }
 
