@@ -6,7 +6,7 @@ use creamery_txn::Units;
 use crate::acl::{self, Acl};
 use crate::data;
 use crate::filesystem::Filesystem;
-use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
+use crate::inode::{FILE_SIZE_MAX, FileType, Inode, InodeFlags, InodeItem};
 use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
 use crate::xattr::{self, Change, XattrMode};
@@ -16,9 +16,6 @@ pub(crate) const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o010;
 /// The mode bits that can be changed.
 pub(crate) const MODE_BITS: u32 = 0o7777;
-
-/// The largest file: 2^63 - 1 bytes.
-pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// The number of a device node.
 ///

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::attributes::{Attributes, FILE_SIZE_MAX, check_not_append_only, check_not_immutable};
+use crate::attributes::{Attributes, check_not_append_only, check_not_immutable};
 use crate::data;
 use crate::filesystem::Filesystem;
+use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{FileType, Inode, InodeItem};
 
 /// What a file is opened for.

@@ -12,7 +12,8 @@ pub(crate) fn to_attr(number: u64, attributes: &fs::Attributes, owner: Owner, se
     Attr {
         ino: number,
         size: attributes.size,
-        blocks: attributes.allocated.next_multiple_of(u64::from(sector_size)) / STAT_BLOCK,
+        blocks: attributes.allocated.div_ceil(u64::from(sector_size)).saturating_mul(u64::from(sector_size))
+            / STAT_BLOCK,
         atime: attributes.times.access,
         mtime: attributes.times.modification,
         ctime: attributes.times.change,

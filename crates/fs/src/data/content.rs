@@ -23,8 +23,9 @@ use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
 use super::completion::OrderedExtent;
-use super::file_extent::{self, FILE_SIZE_MAX};
+use super::file_extent;
 use super::{extent_key, inline};
+use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
 
 /// Extents in one content at most, so that one handle is enough.

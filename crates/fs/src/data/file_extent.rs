@@ -26,8 +26,6 @@ pub(crate) const REGULAR_LEN: usize = RawFileExtent::LEN;
 pub(crate) const EXTENT_LEN_MAX: u64 = 128 << 20;
 /// The longest compressed extent, on disk and in memory.
 pub(crate) const COMPRESSED_LEN_MAX: u64 = 128 << 10;
-/// The largest file: what a signed file offset can name.
-pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// A part of an extent on disk, as a file shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

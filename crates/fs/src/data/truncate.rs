@@ -12,10 +12,10 @@ use creamery_base::{ErrorKind, Result, Wait};
 use creamery_txn::{Engine, Handle, Units};
 
 use super::drop_extents::DropPlan;
-use super::file_extent::FILE_SIZE_MAX;
 use super::holes::HolePlan;
 use super::map::{Pieces, What};
 use super::{in_handle, inline, read, recount, reserve, store, write};
+use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{Inode, InodeItem};
 
 /// Makes `size` the file's size; nothing changes when it is that already.

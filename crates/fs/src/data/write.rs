@@ -13,10 +13,10 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::Engine;
 
 use super::completion::{NewSize, OrderedExtent};
-use super::file_extent::FILE_SIZE_MAX;
 use super::holes::HolePlan;
 use super::map::{Pieces, What};
 use super::{inline, read, truncate};
+use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{Inode, InodeItem};
 
 /// A write with ragged ends up to this long is put together in one buffer, a longer one is written in parts.

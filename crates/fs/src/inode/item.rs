@@ -5,6 +5,9 @@ use creamery_format::{FileType, InodeFlags, RawInodeItem};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
+/// The largest size of a file: offsets are signed in Linux.
+pub(crate) const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+
 /// An inode item, in the host's byte order.
 ///
 /// ```
@@ -101,6 +104,13 @@ impl InodeItem {
         if FileType::from_mode(item.mode).is_none() {
             return Err(Error::new(ErrorKind::Corrupt, format!("inode item with mode 0{:o}", item.mode)));
         }
+        // What lies behind this is rounded up to sectors all over the place, and must not pass the end of numbers.
+        if item.size > FILE_SIZE_MAX {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("inode item with a size of {} bytes", item.size),
+            ));
+        }
         Ok(item)
     }
 
@@ -173,5 +183,13 @@ mod tests {
     fn an_item_of_the_wrong_size_or_without_a_type_is_damage() {
         assert_eq!(InodeItem::decode(&[0; 159]).unwrap_err().kind(), ErrorKind::Corrupt);
         assert_eq!(InodeItem::decode(&[0; 160]).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+
+    #[test]
+    fn a_size_that_no_file_can_have_is_damage() {
+        let largest = InodeItem { mode: 0o100_644, size: FILE_SIZE_MAX, ..InodeItem::default() };
+        assert_eq!(InodeItem::decode(&largest.encode()).expect("just possible"), largest);
+        let larger = InodeItem { size: FILE_SIZE_MAX + 1, ..largest };
+        assert_eq!(InodeItem::decode(&larger.encode()).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

@@ -33,6 +33,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub(crate) use child_directories::ChildDirectories;
 pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::{Deferred, DelayedEntry};
+pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 

@@ -3,8 +3,8 @@
 use creamery_base::{ErrorKind, Wait, gate};
 
 use super::support::{Kind, SECTOR, audit, fixture, items, new_file};
-use crate::data::file_extent::FILE_SIZE_MAX;
 use crate::data::{Want, read, seek, truncate, write};
+use crate::inode::FILE_SIZE_MAX;
 use crate::inode::InodeFlags;
 
 #[test]
