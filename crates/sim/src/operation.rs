@@ -49,7 +49,7 @@ pub enum Operation {
     Chmod { inode: u64, mode: u32 },
     /// Sets owner and group.
     Chown { inode: u64, uid: u32, gid: u32 },
-    /// Sets access and modification time, to a second before [`TIMES_SET_BEFORE`].
+    /// Sets access and modification time, to a second before 2001, when nothing in a test happens by itself.
     SetTimes { inode: u64, second: u32 },
     /// Commits.
     Sync,
