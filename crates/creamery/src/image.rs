@@ -95,7 +95,7 @@ impl ImageOptions {
         self
     }
 
-    /// Memory for changed tree blocks, those being written among them; 128 MiB unless told. When half of it is used, a
+    /// Memory for changed tree blocks, those being written among them; 128 MiB unless told. When three quarters of it are used, a
     /// commit begins.
     #[must_use]
     pub fn dirty_bytes(mut self, bytes: u64) -> Self {

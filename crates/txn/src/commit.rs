@@ -76,7 +76,10 @@ impl Engine {
     /// is waited for only when the budget is used up: the next transaction goes on meanwhile.
     pub(crate) fn commit_if_due(&self) -> Result<()> {
         let budget = self.options.dirty_bytes;
-        if !self.is_commit_due(budget / 2) {
+        // Each commit copies blocks again that were just written, so the later the better; what is left of the budget is for
+        // those who go on meanwhile.
+        let due_at = budget / 4 * 3;
+        if !self.is_commit_due(due_at) {
             return Ok(());
         }
         let committing = match self.committing.try_lock() {
@@ -85,7 +88,7 @@ impl Engine {
             None => gate::passing(Reason::Commit, || self.committing.lock()),
         };
         // Who waited for another commit may have nothing left to do.
-        if self.is_commit_due(budget / 2) { self.commit_locked(&committing) } else { Ok(()) }
+        if self.is_commit_due(due_at) { self.commit_locked(&committing) } else { Ok(()) }
     }
 
     fn is_commit_due(&self, dirty_max: u64) -> bool {

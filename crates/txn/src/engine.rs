@@ -34,7 +34,7 @@ pub struct Options {
     pub read_only: bool,
     /// Clean tree blocks to keep.
     pub cache_bytes: u64,
-    /// Dirty tree blocks to have at most, those that a commit is writing out among them; a commit is due at the half.
+    /// Dirty tree blocks to have at most, those that a commit is writing out among them; a commit is due at three quarters.
     pub dirty_bytes: u64,
     /// Queued reference changes at which a commit is due.
     pub delayed_refs_max: usize,
