@@ -58,7 +58,7 @@ impl Target {
 pub(crate) struct Found {
     pub(crate) target: Target,
     /// What the entry says that it is.
-    pub(crate) kind: Option<FileType>,
+    pub(crate) kind: FileType,
     /// Whether the name has its DIR_ITEM for itself.
     alone: bool,
 }
@@ -93,7 +93,7 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
         let found = match dir_item::find(item, name.bytes())? {
             Some((entry, place)) => Some(Found {
                 target: Target::from_location(entry.location, dir)?,
-                kind: entry.file_type(),
+                kind: entry.file_type().unwrap_or(FileType::Unknown),
                 alone: place.len() == item.len(),
             }),
             None => None,

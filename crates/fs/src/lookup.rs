@@ -43,7 +43,7 @@ impl Filesystem {
         let found =
             directory::find(&inode.tree, dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
         let child = self.resolve(dir, name, found.target, wait)?;
-        if found.kind == Some(FileType::Directory) && child.ino != keys::EMPTY_SUBVOLUME_DIR {
+        if found.kind == FileType::Directory && child.ino != keys::EMPTY_SUBVOLUME_DIR {
             if !self.is_named(child, dir, name, wait)? {
                 let shown = String::from_utf8_lossy(name);
                 let message = format!(
@@ -53,10 +53,8 @@ impl Filesystem {
             }
             known.put(name, child);
         }
-        match found.kind.filter(|kind| kind.mode_bits() != 0) {
-            Some(kind) => Ok((child, kind)),
-            None => Ok((child, self.stat(child, wait)?.kind)),
-        }
+        let is_type = found.kind.mode_bits() != 0;
+        Ok((child, if is_type { found.kind } else { self.stat(child, wait)?.kind }))
     }
 
     /// Whether the directory `child` says that it is called `name` in `dir`.

@@ -7,10 +7,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, InodeId, ObjectId, Timespec, Wait};
+use creamery_codec::name_hash;
+use creamery_format::{Key, KeyType};
 use creamery_fs::{DeviceNumber, FileType, Filesystem, NewInode, NewKind, RenameMode, Times};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
+use creamery_txn::Units;
 
 use crate::support::{Fixture, kind};
 
@@ -28,11 +31,55 @@ pub(crate) fn cases() -> Vec<Case> {
             renaming_listing,
         ),
         Case::new("entries/entries_put_off_are_listed_moved_and_removed_like_written_ones", kernel, put_off),
+        Case::new("entries/a_large_commit_is_written_by_several_threads", kernel, large_commit),
+        Case::new("entries/an_entry_of_no_known_type_is_looked_up_by_its_inode", &[BtrfsProgs], no_type),
         Case::new("entries/numbers_go_on_after_reopening", &[BtrfsProgs], numbers_go_on),
         Case::new("entries/small_nodes_take_long_names", kernel, small_nodes),
         Case::new("entries/threads_make_and_remove_names_at_once", kernel, threads),
         Case::new("entries/a_full_filesystem_refuses_and_then_lets_delete", &[BtrfsProgs], full),
     ]
+}
+
+/// More blocks than one thread takes at a time.
+fn large_commit(bench: &Bench) -> Result<()> {
+    const FILES: usize = 20_000;
+    let mut fs = Fixture::new(bench, &["-n", "4096"])?;
+    let dir = fs.dir(fs.top(), "dir")?;
+    fs.sync()?;
+    let before = fs.engine().counters();
+    for number in 0..FILES {
+        fs.file(dir, &format!("file {number}"))?;
+    }
+    fs.sync()?;
+    let after = fs.engine().counters();
+    let blocks = after.blocks_written - before.blocks_written;
+    ensure!(after.commits == before.commits + 1 && blocks > 1000, "{blocks} blocks in several commits");
+    fs.crash()?;
+    ensure!(fs.names(dir)?.len() == FILES);
+    fs.with_kernel("ro", |mounted| {
+        let seen = std::fs::read_dir(mounted.join("dir"))?.count();
+        ensure!(seen == FILES, "the kernel lists {seen} names");
+        Ok(())
+    })?;
+    fs.judge()
+}
+
+/// The type in an entry may be unknown on disk; what a path leads to is then what the inode says.
+fn no_type(bench: &Bench) -> Result<()> {
+    const TYPE_AT: usize = 29;
+    let mut fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let dir = fs.dir(top, "dir")?;
+    let entry = Key::new(top.ino, KeyType::DIR_ITEM, u64::from(name_hash(b"dir")));
+    let tree = fs.engine().tree(top.subvolume)?;
+    let handle = fs.engine().start(Units::items(1))?;
+    let done = tree.update(&handle, &entry, |item| std::mem::replace(&mut item[TYPE_AT], 0))?;
+    handle.end();
+    ensure!(done == Some(FileType::Directory.to_disk()), "the type was {done:?}");
+    drop(tree);
+    fs.reopen()?;
+    ensure!(fs.lookup_kind(top, b"dir", Wait::Yes)? == (dir, FileType::Directory));
+    Ok(())
 }
 
 /// More directories than are put off at once, and in the first one more entries than fit into a batch.

@@ -2,20 +2,20 @@
 //! how long threads wait for a leaf's parent.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use creamery_testkit::{Program, Scratch, btrfs_check};
-use serde_json::Value;
 
+use super::library::{bench, build, empty_image};
 use super::measure::median;
 use super::report::publish;
 use super::{Options, options};
-use crate::workspace::{build_program, cargo, run, target};
 
 const IMAGE_BYTES: u64 = 8 << 30;
 const THREADS: [u64; 4] = [2, 4, 8, 16];
+/// The level of the leaves' parents.
+const PARENTS: u64 = 1;
 
 /// One run.
 struct Taken {
@@ -32,8 +32,7 @@ struct Taken {
 /// `cargo xtask bench early-unlock`.
 pub(crate) fn early_unlock(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 200_000, bytes: 0, runs: 3, dry: false }, words)?;
-    build_program()?;
-    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))?;
+    build()?;
     let (scratch, creamery) = (Scratch::new("bench-early-unlock")?, Program::find()?);
     let image = scratch.file("early.img");
     let mut rows = THREADS.map(|threads| (threads, Vec::new(), Vec::new()));
@@ -76,31 +75,23 @@ pub(crate) fn early_unlock(words: &[&str]) -> Result<()> {
 }
 
 fn create(creamery: &Program, image: &Path, files: u64, threads: u64, switch: &str) -> Result<Taken> {
-    let _ = std::fs::remove_file(image);
-    std::fs::File::create_new(image)?.set_len(IMAGE_BYTES)?;
+    empty_image(image, IMAGE_BYTES)?;
     creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok()?;
-    let mut bench = Command::new(target().join("release/creamery-bench"));
-    bench.arg("create").arg("--image").arg(image);
-    bench.args(["--lock-times", "on", "--early-unlock", switch]);
-    bench.args(["--files", &files.to_string(), "--threads", &threads.to_string()]);
-    let output = bench.output().context("starting creamery-bench")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let setting = [
+        ("--lock-times", "on".to_owned()),
+        ("--early-unlock", switch.to_owned()),
+        ("--files", files.to_string()),
+        ("--threads", threads.to_string()),
+    ];
+    let said = bench("create", "--image", image, &setting)?;
     btrfs_check(image)?;
-    let said: Value = serde_json::from_slice(&output.stdout).context("reading what creamery-bench says")?;
-    let seconds = |name: &str| said[name].as_f64().with_context(|| format!("no {name}"));
-    let statistics = &said["statistics"];
-    let trees = &statistics["trees"];
-    let count = |name: &str| trees[name].as_u64().with_context(|| format!("no {name}"));
-    let parents =
-        statistics["locks"].as_array().and_then(|locks| locks.iter().find(|lock| lock["level"] == 1));
-    let waited = |name: &str| parents.and_then(|lock| lock["waited_nanos"][name].as_u64()).unwrap_or(0);
     Ok(Taken {
-        work: Duration::from_secs_f64(seconds("work_seconds")? + seconds("sync_seconds")?),
-        waits: waited("count"),
-        waited: Duration::from_nanos(waited("sum")),
-        longest: Duration::from_nanos(waited("max")),
-        insertions: count("insertions")?,
-        early: count("early_unlocks")?,
+        work: said.durable_time()?,
+        waits: said.waits(PARENTS, "count"),
+        waited: Duration::from_nanos(said.waits(PARENTS, "sum")),
+        longest: Duration::from_nanos(said.waits(PARENTS, "max")),
+        insertions: said.trees("insertions"),
+        early: said.trees("early_unlocks"),
     })
 }
 

@@ -1,17 +1,15 @@
 //! `bench flat`: whether creating goes on as fast when there are very many files, with so much memory and no more.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use creamery_testkit::{Program, Run, Scratch};
-use serde_json::Value;
 
+use super::library::{bench, build, empty_image};
 use super::measure::median;
 use super::report::{mebibytes, publish};
 use super::{Options, options};
-use crate::workspace::{build_program, cargo, run, target};
 
 const FEW: u64 = 100_000;
 /// Directories that the many files lie in.
@@ -28,8 +26,7 @@ struct Taken {
 /// `cargo xtask bench flat`.
 pub(crate) fn flat(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 10_000_000, bytes: 0, runs: 3, dry: false }, words)?;
-    build_program()?;
-    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))?;
+    build()?;
     let (scratch, creamery) = (Scratch::new("bench-flat")?, Program::find()?);
     let image = scratch.file("flat.img");
     let (mut few, mut many) = (Vec::new(), Vec::new());
@@ -58,23 +55,12 @@ pub(crate) fn flat(words: &[&str]) -> Result<()> {
 fn create(creamery: &Program, image: &Path, files: u64, rounds: u64) -> Result<Taken> {
     // A tree of so many files takes half a kilobyte each, and the space that a commit frees comes back after it.
     let bytes = (files * rounds * 1024).max(2 << 30);
-    let _ = std::fs::remove_file(image);
-    std::fs::File::create_new(image)?.set_len(bytes)?;
+    empty_image(image, bytes)?;
     creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok()?;
-    let mut bench = Command::new(target().join("release/creamery-bench"));
-    bench.arg("create").arg("--image").arg(image);
-    for (option, value) in
-        [("--files", files), ("--rounds", rounds), ("--cache-mib", CACHE_MIB), ("--dirty-mib", DIRTY_MIB)]
-    {
-        bench.arg(option).arg(value.to_string());
-    }
-    let output = bench.output().context("starting creamery-bench")?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    let setting =
+        [("--files", files), ("--rounds", rounds), ("--cache-mib", CACHE_MIB), ("--dirty-mib", DIRTY_MIB)];
+    let said =
+        bench("create", "--image", image, &setting.map(|(option, value)| (option, value.to_string())))?;
     Run::new(creamery.path()).arg("check").arg(image).limit(LIMIT).ok()?;
-    let said: Value = serde_json::from_slice(&output.stdout).context("reading what creamery-bench says")?;
-    let number = |name: &str| said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"));
-    Ok(Taken {
-        work: Duration::from_secs_f64(number("work_seconds")? + number("sync_seconds")?),
-        peak_bytes: said.get("peak_bytes").and_then(Value::as_u64).context("no peak_bytes")?,
-    })
+    Ok(Taken { work: said.durable_time()?, peak_bytes: said.number("peak_bytes")? as u64 })
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
 
+use super::library::empty_image;
 use super::report::publish;
 use super::{Options, options};
 use crate::workspace::{build_program, cargo, root, run, target};
@@ -178,11 +179,7 @@ impl Place {
 
     fn image(&self) -> Result<PathBuf> {
         let image = self.scratch.file("names.img");
-        if image.exists() {
-            std::fs::remove_file(&image)?;
-        }
-        std::fs::File::create_new(&image)?.set_len(IMAGE_BYTES)?;
-        Ok(image)
+        empty_image(&image, IMAGE_BYTES).map(|()| image)
     }
 
     /// A figure counts only if the image is right.

@@ -10,6 +10,7 @@ mod early_unlock;
 mod flat;
 mod fs_mark;
 mod image;
+mod library;
 mod measure;
 mod memory;
 mod names;

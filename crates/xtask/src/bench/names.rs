@@ -7,17 +7,15 @@
 //! that is 3 us; the kernel takes 30.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
-use serde_json::Value;
 
+use super::library::{bench, build, empty_image};
 use super::measure::median;
 use super::report::publish;
 use super::{Options, options};
-use crate::workspace::{build_program, cargo, run, target};
 
 const IMAGE_BYTES: u64 = 6 << 30;
 const ROUNDS: u64 = 4;
@@ -75,8 +73,7 @@ pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench {name} stands beside the kernel: {missing} is missing");
     }
-    build_program()?;
-    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))?;
+    build()?;
     let place =
         Place { scratch: Scratch::new("bench-names")?, creamery: Program::find()?, files: options.files };
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -124,11 +121,7 @@ struct Place {
 impl Place {
     fn image(&self) -> Result<PathBuf> {
         let image = self.scratch.file("names.img");
-        if image.exists() {
-            std::fs::remove_file(&image)?;
-        }
-        std::fs::File::create_new(&image)?.set_len(IMAGE_BYTES)?;
-        Ok(image)
+        empty_image(&image, IMAGE_BYTES).map(|()| image)
     }
 
     /// Through the library, each workload in a process of its own, so with nothing cached. A figure counts only if the
@@ -168,24 +161,14 @@ impl Place {
     }
 
     fn bench(&self, name: &str, side: &str, at: &Path, threads: usize) -> Result<Taken> {
-        let mut command = Command::new(target().join("release/creamery-bench"));
-        command.arg(name).arg(side).arg(at);
-        for (option, value) in [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)]
-        {
-            command.arg(option).arg(value.to_string());
-        }
-        let output = command.output().context("starting creamery-bench")?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
-        let said: Value =
-            serde_json::from_slice(&output.stdout).context("reading what creamery-bench says")?;
-        let number =
-            |name: &str| said.get(name).and_then(Value::as_f64).with_context(|| format!("no {name}"));
+        let scale = [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)];
+        let said = bench(name, side, at, &scale.map(|(option, value)| (option, value.to_string())))?;
         Ok(Taken {
-            operations: number("operations")?,
-            work: number("work_seconds")?,
-            sync: number("sync_seconds")?,
-            insertions: said["statistics"]["trees"]["insertions"].as_u64().unwrap_or(0),
-            early_unlocks: said["statistics"]["trees"]["early_unlocks"].as_u64().unwrap_or(0),
+            operations: said.number("operations")?,
+            work: said.number("work_seconds")?,
+            sync: said.number("sync_seconds")?,
+            insertions: said.trees("insertions"),
+            early_unlocks: said.trees("early_unlocks"),
         })
     }
 }

@@ -1,0 +1,68 @@
+//! What the benches of the library have in common: a fresh image, and the program `creamery-bench` on it or on a mount.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::workspace::{build_program, cargo, run, target};
+
+/// Builds `creamery` and `creamery-bench` as they are measured.
+pub(super) fn build() -> Result<()> {
+    build_program()?;
+    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))
+}
+
+/// An empty file of `bytes` bytes in the place of what is there.
+pub(super) fn empty_image(image: &Path, bytes: u64) -> Result<()> {
+    if image.exists() {
+        std::fs::remove_file(image)?;
+    }
+    Ok(std::fs::File::create_new(image)?.set_len(bytes)?)
+}
+
+/// What `creamery-bench` said of one workload.
+pub(super) struct Said(Value);
+
+/// Runs `creamery-bench` in a process of its own, so with nothing cached. The side is `--image` or `--dir`.
+pub(super) fn bench(workload: &str, side: &str, at: &Path, options: &[(&str, String)]) -> Result<Said> {
+    let mut command = Command::new(target().join("release/creamery-bench"));
+    command.arg(workload).arg(side).arg(at);
+    for (option, value) in options {
+        command.args([option, value.as_str()]);
+    }
+    let output = command.output().context("starting creamery-bench")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    serde_json::from_slice(&output.stdout).map(Said).context("reading what creamery-bench says")
+}
+
+impl Said {
+    /// A number by its name at the top.
+    pub(super) fn number(&self, name: &str) -> Result<f64> {
+        self.0[name].as_f64().with_context(|| format!("creamery-bench says no {name}"))
+    }
+
+    /// A time by its name at the top.
+    pub(super) fn time(&self, name: &str) -> Result<Duration> {
+        self.number(name).map(Duration::from_secs_f64)
+    }
+
+    /// The work, and making it durable.
+    pub(super) fn durable_time(&self) -> Result<Duration> {
+        Ok(self.time("work_seconds")? + self.time("sync_seconds")?)
+    }
+
+    /// A count of all trees; 0 on a mount, which counts nothing here.
+    pub(super) fn trees(&self, name: &str) -> u64 {
+        self.0["statistics"]["trees"][name].as_u64().unwrap_or(0)
+    }
+
+    /// A number of the waits for write locks of one level; 0 when nobody waited.
+    pub(super) fn waits(&self, level: u64, name: &str) -> u64 {
+        let locks = self.0["statistics"]["locks"].as_array();
+        let lock = locks.and_then(|locks| locks.iter().find(|lock| lock["level"] == level));
+        lock.and_then(|lock| lock["waited_nanos"][name].as_u64()).unwrap_or(0)
+    }
+}
