@@ -23,12 +23,13 @@ use std::sync::{Arc, Weak};
 
 use creamery_base::InodeId;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::inode::Inode;
 
 const SHARDS: usize = 32;
 /// Old entries looked at per insertion into a full shard.
-const SWEEP_STEPS: usize = 8;
+const SWEEP_STEPS: usize = 16;
 /// Ids of removed inodes that the clock may hold.
 const CLOCK_SLACK: usize = 64;
 
@@ -218,18 +219,25 @@ impl Shard {
         self.clock.shrink_to(2 * self.clock.len() + CLOCK_SLACK);
     }
 
+    /// Looks at the next few objects under the hand, forgets those that nobody uses or asked for, and passes the others.
+    /// Old objects have left the processor's caches: all are asked before the first is forgotten, so that their
+    /// memory comes at the same time instead of one after the other.
     fn sweep(&mut self) {
-        for _ in 0..SWEEP_STEPS {
-            let Some(id) = self.clock.pop_front() else { return };
-            let MapEntry::Occupied(mut entry) = self.map.entry(id) else { continue };
-            let slot = entry.get_mut();
-            if slot.object.is_idle() && !slot.asked_for {
-                entry.remove();
+        let mut looked_at: SmallVec<[(InodeId, bool); SWEEP_STEPS]> = SmallVec::new();
+        while looked_at.len() < SWEEP_STEPS
+            && let Some(id) = self.clock.pop_front()
+        {
+            let Some(slot) = self.map.get_mut(&id) else { continue };
+            let asked_for = std::mem::take(&mut slot.asked_for);
+            looked_at.push((id, slot.object.is_idle() & !asked_for));
+        }
+        for (id, forget) in looked_at {
+            if forget {
+                self.map.remove(&id);
                 self.removals += 1;
-                return;
+            } else {
+                self.clock.push_back(id);
             }
-            slot.asked_for = false;
-            self.clock.push_back(id);
         }
     }
 }
