@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use side::{Directory, Library, Setting, Side};
 use workload::{Scale, Workload};
 
-const USAGE: &str = "usage: creamery-bench create|lookup|lookup-warm|readdir|unlink|mixed (--image FILE | --dir DIR) [--threads N] [--files N] [--rounds N] [--cache-mib N] [--dirty-mib N] [--early-unlock on|off] [--lock-times on|off]";
+const USAGE: &str = "usage: creamery-bench create|lookup|lookup-warm|readdir|unlink|mixed (--image FILE | --dir DIR) [--threads N] [--files N] [--rounds N] [--cache-mib N] [--dirty-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -47,6 +47,7 @@ fn run(words: &[String]) -> Result<serde_json::Value> {
             "--cache-mib" => setting.cache_mib = Some(number()?),
             "--dirty-mib" => setting.dirty_mib = Some(number()?),
             "--early-unlock" => setting.early_unlock = Some(switch(value)?),
+            "--fingers" => setting.fingers = Some(switch(value)?),
             "--lock-times" => setting.lock_times = switch(value)?,
             _ => bail!("unknown option {name}\n{USAGE}"),
         }

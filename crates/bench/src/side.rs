@@ -33,6 +33,7 @@ pub(crate) struct Setting {
     pub(crate) cache_mib: Option<usize>,
     pub(crate) dirty_mib: Option<usize>,
     pub(crate) early_unlock: Option<bool>,
+    pub(crate) fingers: Option<bool>,
     pub(crate) lock_times: bool,
 }
 
@@ -49,6 +50,9 @@ impl Library {
         }
         if let Some(on) = setting.early_unlock {
             options = options.early_unlock(on);
+        }
+        if let Some(on) = setting.fingers {
+            options = options.fingers(on);
         }
         if let Some(dirty) = setting.dirty_mib {
             options = options.dirty_bytes((dirty as u64) << 20);

@@ -62,6 +62,7 @@ pub struct ImageOptions {
     cache_bytes: Option<u64>,
     dirty_bytes: Option<u64>,
     early_unlock: Option<bool>,
+    fingers: Option<bool>,
     lock_times: bool,
     env: Option<Arc<dyn Env>>,
 }
@@ -108,6 +109,14 @@ impl ImageOptions {
     #[must_use]
     pub fn early_unlock(mut self, on: bool) -> Self {
         self.early_unlock = Some(on);
+        self
+    }
+
+    /// Whether batches of items that continue a thread's last one go straight to its leaf, as they do unless told: the items
+    /// of new inodes, and entries of their directory. For measuring what that is worth.
+    #[must_use]
+    pub fn fingers(mut self, on: bool) -> Self {
+        self.fingers = Some(on);
         self
     }
 
@@ -169,6 +178,7 @@ impl ImageOptions {
             cache_bytes: self.cache_bytes.unwrap_or(usual.cache_bytes),
             dirty_bytes: self.dirty_bytes.unwrap_or(usual.dirty_bytes),
             early_unlock: self.early_unlock.unwrap_or(usual.early_unlock),
+            fingers: self.fingers.unwrap_or(usual.fingers),
             lock_times: self.lock_times,
             env,
             ..usual

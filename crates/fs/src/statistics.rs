@@ -101,6 +101,8 @@ counts! {
         leaf_step_root_leaf = root_leaf,
         /// Insertions that kept the parents because letting go early is off.
         leaf_step_keep = keep,
+        /// Insertions straight into a leaf that the thread had a finger on: parents not locked at all.
+        leaf_step_finger = finger,
     }
 }
 

@@ -1,7 +1,7 @@
 //! An extent buffer: one cached tree block and its lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Instant;
 
 use creamery_base::gate::{self, Reason};
@@ -28,6 +28,8 @@ pub struct ExtentBuffer {
     logical: Logical,
     level: u8,
     state: AtomicU8,
+    /// How often keys that belonged here went elsewhere; changes under the write lock.
+    narrowed: AtomicU32,
     bytes: OwnedLock<AlignedBuffer>,
     watch: Arc<Watch>,
 }
@@ -49,7 +51,7 @@ impl ExtentBuffer {
         watch: Arc<Watch>,
     ) -> Self {
         let state = AtomicU8::new(if dirty { DIRTY } else { 0 });
-        Self { logical, level, state, bytes: OwnedLock::new(bytes), watch }
+        Self { logical, level, state, narrowed: AtomicU32::new(0), bytes: OwnedLock::new(bytes), watch }
     }
 
     /// The block's address.
@@ -181,6 +183,16 @@ impl WriteGuard {
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
         self.guard.owner()
+    }
+
+    /// How often [`WriteGuard::narrow`] was called on this block.
+    pub(crate) fn narrowed(&self) -> u32 {
+        self.buffer().narrowed.load(Ordering::Relaxed)
+    }
+
+    /// Says that keys which belonged into this block belong elsewhere from now on (FINGER-1).
+    pub(crate) fn narrow(&self) {
+        self.buffer().narrowed.fetch_add(1, Ordering::Relaxed);
     }
 }
 

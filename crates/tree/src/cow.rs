@@ -80,6 +80,7 @@ impl Tree {
 
     /// Gives up this tree's reference to a block that it does not point to any more.
     pub(crate) fn give_up(&self, host: &dyn CowHost, old: &WriteGuard, last_reference: bool) -> Result<()> {
+        old.narrow();
         let block = old.block();
         let freed = FreedBlock {
             tree: self.id(),

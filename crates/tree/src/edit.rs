@@ -32,7 +32,7 @@ impl Tree {
         if total > self.max_item_size() / 2 {
             return items.iter().try_for_each(|(key, data)| self.insert(host, key, data));
         }
-        let (mut path, found) = self.find(host, first, Intent::Insert(total))?;
+        let (mut path, found) = self.find_beside(host, first, total)?;
         if found {
             return Err(ErrorKind::AlreadyExists.into());
         }
@@ -134,6 +134,9 @@ impl Tree {
         edit(leaf.data_mut(slot));
         if slot == 0 {
             self.fix_low_keys(&mut path, 1, new);
+            if new < key {
+                self.fingers.forget_all();
+            }
         }
         Ok(true)
     }

@@ -35,13 +35,21 @@ pub struct LeafSteps {
     pub root_leaf: u64,
     /// The parents were to be kept: letting go early is switched off.
     pub keep: u64,
+    /// The leaf was one that the thread had a finger on: its parents were not locked at all.
+    pub finger: u64,
 }
 
 impl LeafSteps {
     /// All of them.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.hit + self.slot0 + self.exact + self.no_space + self.root_leaf + self.keep
+        self.hit + self.slot0 + self.exact + self.no_space + self.root_leaf + self.keep + self.finger
+    }
+
+    /// Those that came down from the root.
+    #[must_use]
+    pub fn from_the_root(&self) -> u64 {
+        self.sum() - self.finger
     }
 
     /// Those that let go of the parents before the leaf was searched.
@@ -152,7 +160,7 @@ impl Tree {
     }
 
     /// The first key is known to be smaller and nobody needs the parents: slot 0 is not looked at again.
-    fn search_above_slot_zero(&self, leaf: BlockRef<'_>, key: &Key) -> (usize, bool) {
+    pub(crate) fn search_above_slot_zero(&self, leaf: BlockRef<'_>, key: &Key) -> (usize, bool) {
         let mut at_slot_zero = false;
         let found = leaf.search_probing(key, 1, |slot| at_slot_zero |= slot == 0);
         if at_slot_zero {

@@ -27,6 +27,7 @@ mod buffer;
 mod cow;
 mod cursor;
 mod edit;
+mod finger;
 mod host;
 mod leaf_step;
 mod path;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_format::{BlockMut, BlockRef, LEVEL_MAX};
+use creamery_format::{BlockMut, BlockRef, Key, LEVEL_MAX};
 
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 
@@ -33,11 +33,22 @@ impl NodeGuard {
     }
 }
 
+/// The first key behind the subtree that a path leads to.
+#[derive(Clone, Copy, Default)]
+pub(crate) enum Behind {
+    #[default]
+    Unknown,
+    Key(Key),
+    /// The subtree is the tree's last.
+    Nothing,
+}
+
 /// Levels held by a search for modification. Dropping it unlocks them.
 #[derive(Default)]
 pub(crate) struct Path {
     nodes: [Option<NodeGuard>; LEVELS],
     pub(crate) slots: [usize; LEVELS],
+    pub(crate) behind: Behind,
 }
 
 impl Path {
@@ -72,6 +83,14 @@ impl Path {
 
     pub(crate) fn block_mut(&mut self, level: usize) -> BlockMut<'_> {
         self.write(level).block_mut()
+    }
+
+    /// What the path leads to at `level` was chosen: the key of the slot behind, if there is one, ends it.
+    pub(crate) fn note_behind(&mut self, level: usize) {
+        let behind = self.slots[level] + 1;
+        if behind < self.block(level).count() {
+            self.behind = Behind::Key(self.block(level).key(behind));
+        }
     }
 
     pub(crate) fn take(&mut self, level: usize) -> NodeGuard {

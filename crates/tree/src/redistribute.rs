@@ -104,6 +104,7 @@ impl Tree {
         let mut right = self.own_child(host, path, 0, parent_slot + 1, sibling)?;
         right.block_mut().copy_items_from(0, path.block(0), at, items - at);
         path.block_mut(0).remove_items(at, items - at);
+        path.write(0).narrow();
         let first = right.block().key(0);
         path.block_mut(1).set_key(parent_slot + 1, &first);
         if !goes_left {

@@ -21,6 +21,8 @@
 //! greater do the parents stay locked, because their keys must be rewritten. Leaves are rarely hit at slot 0, so
 //! nearly every insertion holds its parent only for one key comparison.
 //!
+//! Batches that continue where the thread's last one ended do not come down from the root at all (see `finger`).
+//!
 //! | part of the mechanism | where |
 //! |---|---|
 //! | the binary search takes a low boundary | `BlockRef::search`, from slot 1 in `leaf_step` |
@@ -38,8 +40,9 @@
 use creamery_base::{Result, Wait};
 use creamery_format::Key;
 
+use crate::finger::Finger;
 use crate::host::CowHost;
-use crate::path::{LEVELS, NodeGuard, Path};
+use crate::path::{Behind, LEVELS, NodeGuard, Path};
 use crate::read::child_slot;
 use crate::tree::Tree;
 
@@ -119,6 +122,42 @@ impl Tree {
         panic!("a search for modification raised its lock level more often than a tree has levels");
     }
 
+    /// As [`Tree::find`] for inserting `room` bytes that follow what this thread inserted this way last: first looks
+    /// where its fingers are, and leaves one.
+    pub(crate) fn find_beside(&self, host: &dyn CowHost, key: &Key, room: usize) -> Result<(Path, bool)> {
+        if !self.has_fingers() {
+            return self.find(host, key, Intent::Insert(room));
+        }
+        if let Some(found) = self.find_by_finger(host, key, room) {
+            return Ok(found);
+        }
+        let (path, found) = self.find(host, key, Intent::Insert(room))?;
+        if let (NodeGuard::Write(leaf), false) = (path.node(0), found)
+            && let Some(finger) = Finger::on(leaf, path.behind)
+        {
+            self.fingers.put(finger);
+        }
+        Ok((path, found))
+    }
+
+    fn find_by_finger(&self, host: &dyn CowHost, key: &Key, room: usize) -> Option<(Path, bool)> {
+        let leaf = self.fingers.on(key)?.lock()?;
+        let block = leaf.block();
+        let above_first = block.first_key().is_some_and(|first| first < *key);
+        if !above_first || block.free_space() < room || self.needs_copy(block, host.generation()) {
+            return None;
+        }
+        self.count(|counters| &counters.searches);
+        self.count(|counters| &counters.insertions);
+        self.count(|counters| &counters.finger);
+        self.observe(key, false);
+        let (slot, found) = self.search_above_slot_zero(block, key);
+        let mut path = Path::default();
+        path.slots[0] = slot;
+        path.set(0, NodeGuard::Write(leaf));
+        Some((path, found))
+    }
+
     fn descend(
         &self,
         host: &dyn CowHost,
@@ -128,6 +167,7 @@ impl Tree {
         path: &mut Path,
     ) -> Result<Step> {
         let mut level = self.lock_root(path, write_level);
+        path.behind = Behind::Nothing;
         loop {
             if self.needs_copy(path.block(level), host.generation()) {
                 // The parent is always held here: only what lies above it was let go.
@@ -149,6 +189,7 @@ impl Tree {
                     continue;
                 }
             }
+            path.note_behind(level);
             path.unlock_up(level, intent.lowest_unlock());
             let slot = path.slots[level];
             let child = self.child_buffer(path.block(level), slot, Wait::Yes)?;

@@ -14,7 +14,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Key;
 
 use crate::host::CowHost;
-use crate::path::{NodeGuard, Path};
+use crate::path::{Behind, NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
 use crate::tree::Tree;
 
@@ -43,6 +43,7 @@ impl Tree {
         if !appends && self.push_to_sibling(host, path, room, found)? {
             self.count(|counters| &counters.leaf_pushes);
         }
+        path.behind = Behind::Unknown;
         let mut cuts = 0;
         while path.block(0).free_space() < room {
             if cuts == CUTS_MAX {
@@ -86,6 +87,7 @@ impl Tree {
         let moved = old_count - at;
         right.block_mut().copy_items_from(0, path.block(0), at, moved);
         path.block_mut(0).remove_items(at, moved);
+        path.write(0).narrow();
         let right_key = right.block().first_key().unwrap_or(*key);
         let parent_slot = path.slots[1] + 1;
         let logical = right.block().logical();
@@ -105,6 +107,7 @@ impl Tree {
         if !path.holds(level + 1) {
             self.grow_root(host, path, level)?;
         }
+        path.behind = Behind::Unknown;
         let block = path.block(level);
         let (node_count, slot, hint) = (block.count(), path.slots[level], block.logical());
         // Ascending keys: leave the left node full.

@@ -10,6 +10,7 @@ use creamery_format::{BlockMut, Expected, HEADER_LEN, ITEM_LEN, Key};
 use parking_lot::RwLock;
 
 use crate::buffer::ExtentBuffer;
+use crate::finger::Fingers;
 use crate::host::CowHost;
 use crate::leaf_step::LeafSteps;
 use crate::store::BufferStore;
@@ -78,6 +79,7 @@ pub(crate) struct Counters {
     pub(crate) no_space: AtomicU64,
     pub(crate) root_leaf: AtomicU64,
     pub(crate) keep: AtomicU64,
+    pub(crate) finger: AtomicU64,
     pub(crate) searched_under_parent: AtomicU64,
     pub(crate) compared_at_slot0: AtomicU64,
     pub(crate) keep_violations: AtomicU64,
@@ -113,6 +115,8 @@ pub struct Tree {
     last_snapshot: AtomicU64,
     force_cow: AtomicU32,
     early_unlock: AtomicBool,
+    has_fingers: AtomicBool,
+    pub(crate) fingers: Fingers,
     blocks: AtomicI64,
     leaf_observer: OnceLock<LeafObserver>,
     #[cfg(feature = "shuttle")]
@@ -164,6 +168,8 @@ impl Tree {
             last_snapshot: AtomicU64::new(last_snapshot.get()),
             force_cow: AtomicU32::new(0),
             early_unlock: AtomicBool::new(true),
+            has_fingers: AtomicBool::new(true),
+            fingers: Fingers::default(),
             blocks: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX)),
             leaf_observer: OnceLock::new(),
             #[cfg(feature = "shuttle")]
@@ -220,6 +226,15 @@ impl Tree {
         self.early_unlock.load(Ordering::Relaxed)
     }
 
+    /// Switches fingers, to measure what they are worth.
+    pub fn set_fingers(&self, on: bool) {
+        self.has_fingers.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_fingers(&self) -> bool {
+        self.has_fingers.load(Ordering::Relaxed)
+    }
+
     /// Plants a fault: readers let go of a block before they lock the next one. A harness that looks for faults of
     /// locking has to find it.
     #[cfg(feature = "shuttle")]
@@ -259,6 +274,7 @@ impl Tree {
             no_space: sum(|stripe| &stripe.no_space),
             root_leaf: sum(|stripe| &stripe.root_leaf),
             keep: sum(|stripe| &stripe.keep),
+            finger: sum(|stripe| &stripe.finger),
         };
         TreeCounters {
             searches: sum(|stripe| &stripe.searches),

@@ -42,6 +42,8 @@ pub struct Options {
     pub commit_threads: usize,
     /// Insertions let go of parents before they search the leaf. Off, to measure what that is worth.
     pub early_unlock: bool,
+    /// Batches of items that continue the thread's last one go straight to its leaf. Off, to measure what that is worth.
+    pub fingers: bool,
     /// Takes the times of locks on tree blocks.
     pub lock_times: bool,
     /// Clock and randomness.
@@ -60,9 +62,18 @@ impl Default for Options {
             delayed_refs_max: 200_000,
             commit_threads: available_parallelism().map_or(1, usize::from).min(COMMIT_THREADS_MAX),
             early_unlock: true,
+            fingers: true,
             lock_times: false,
             env: Arc::new(SystemEnv),
         }
+    }
+}
+
+impl Options {
+    /// Sets the switches of a tree that was just opened.
+    pub(crate) fn apply_to(&self, tree: &Tree) {
+        tree.set_early_unlock(self.early_unlock);
+        tree.set_fingers(self.fingers);
     }
 }
 
@@ -127,7 +138,7 @@ impl Engine {
         let mut trees = HashMap::new();
         parts.store.set_lock_timing(options.lock_times);
         let mut keep = |tree: Tree| {
-            tree.set_early_unlock(options.early_unlock);
+            options.apply_to(&tree);
             let tree = Arc::new(tree);
             trees.insert(tree.id(), Arc::clone(&tree));
             tree

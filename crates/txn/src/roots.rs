@@ -52,7 +52,7 @@ impl Engine {
         let last_snapshot = Generation::new(item.last_snapshot.get());
         let root = root_pointer(item);
         let tree = Tree::open(Arc::clone(self.store()), id, root, blocks, last_snapshot)?;
-        tree.set_early_unlock(self.options.early_unlock);
+        self.options.apply_to(&tree);
         tree.switch_commit_root(root);
         Ok(tree)
     }
@@ -120,7 +120,7 @@ impl Handle<'_> {
         item.ctime = item.otime;
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
         engine.root_tree.insert(self, &key, item.as_bytes())?;
-        tree.set_early_unlock(engine.options.early_unlock);
+        engine.options.apply_to(&tree);
         engine.trees.write().insert(id, Arc::clone(&tree));
         Ok(tree)
     }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod faults;
+mod fingers;
 mod model;
 mod overlap;
 mod verify;

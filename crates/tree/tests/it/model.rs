@@ -40,11 +40,13 @@ struct Changes {
     rng: Rng,
     shape: Shape,
     items: Items,
+    /// Where the last batch began.
+    last_batch: u64,
 }
 
 impl Changes {
     fn new(seed: u64, shape: Shape) -> Self {
-        Self { rng: Rng(seed), shape, items: Items::new() }
+        Self { rng: Rng(seed), shape, items: Items::new(), last_batch: shape.part.0 }
     }
 
     fn number(&mut self) -> u64 {
@@ -78,7 +80,7 @@ impl Changes {
         match self.rng.below(20) {
             0..6 => self.insert(world, number, &key),
             6..8 => self.insert_below_all(world),
-            8 => self.insert_batch(world, number),
+            8 => (0..self.rng.below(8)).for_each(|_| self.insert_batch(world, number)),
             9 | 10 => self.upsert(world, number, &key),
             11 | 12 => self.extend(world, number, &key),
             13 => self.rekey(world, number, &key),
@@ -118,12 +120,14 @@ impl Changes {
         }
     }
 
+    /// Anywhere, or behind the last batch.
     fn insert_batch(&mut self, world: &World, number: u64) {
         let divisor = self.shape.part.1;
-        if divisor > 1 {
-            return; // another thread's items lie between ours
-        }
-        let free = (number..number + 5).take_while(|number| !self.items.contains_key(number));
+        let number = if self.rng.below(3) > 0 { self.last_batch + divisor } else { number };
+        self.last_batch = number;
+        // With several threads, another one's items lie between ours.
+        let most = if divisor > 1 { 1 } else { 5 };
+        let free = (number..number + most).take_while(|number| !self.items.contains_key(number));
         let numbers: Vec<u64> = free.take_while(|number| *number < self.shape.numbers).collect();
         let new: Vec<(u64, Key, Vec<u8>)> =
             numbers.into_iter().map(|number| (number, self.key(number), self.data())).collect();
@@ -265,12 +269,12 @@ fn small_items() {
     let counters = world.tree.counters();
     assert_eq!((counters.searched_under_parent, counters.leaf_steps.keep), (0, 0));
     let steps = counters.leaf_steps;
-    assert!(steps.slot0.min(steps.exact).min(steps.no_space) > 20, "{steps:?}");
+    assert!(steps.slot0.min(steps.exact).min(steps.no_space).min(steps.finger) > 20, "{steps:?}");
 }
 
 #[test]
 fn small_items_in_a_deep_tree() {
-    let world = run(&[12], 60_000, 200, operations(150_000), true);
+    let world = run(&[12], 60_000, 200, operations(200_000), true);
     assert!(world.tree.counters().node_splits > 20, "{:?}", world.tree.counters());
 }
 
@@ -291,7 +295,9 @@ fn parents_kept_while_leaves_are_searched() {
 #[test]
 fn four_threads_in_one_tree() {
     let world = run(&[4, 5, 6, 7], 6_000, 120, operations(200_000), true);
-    assert_eq!(world.tree.counters().searched_under_parent, 0);
+    let counters = world.tree.counters();
+    assert_eq!(counters.searched_under_parent, 0);
+    assert!(counters.leaf_steps.finger > 1000, "{counters:?}");
 }
 
 #[test]

@@ -63,19 +63,27 @@ fn work(world: &World, thread: u64) -> Items {
         let key = key_of(thread_rng().gen_range(0..FIXED), thread);
         let data = vec![u8::try_from(thread).expect("small"); thread_rng().gen_range(1..1500)];
         let (tree, host) = (&world.tree, &world.host);
-        match thread_rng().gen_range(0..7) {
-            0..3 => match tree.insert(host, &key, &data) {
-                Ok(()) => assert!(items.insert(key, data).is_none()),
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
-                    assert!(items.contains_key(&key));
+        match thread_rng().gen_range(0..8) {
+            kind @ 0..4 => {
+                let by_finger = kind % 2 == 0;
+                let inserted = if by_finger {
+                    tree.insert_batch(host, &[(key, &data)])
+                } else {
+                    tree.insert(host, &key, &data)
+                };
+                match inserted {
+                    Ok(()) => assert!(items.insert(key, data).is_none()),
+                    Err(error) => {
+                        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+                        assert!(items.contains_key(&key));
+                    }
                 }
-            },
-            3 | 4 => {
+            }
+            4 | 5 => {
                 let removed = tree.remove(host, &key).expect("no damage");
                 assert_eq!(removed, items.remove(&key).is_some());
             }
-            5 => walk(world),
+            6 => walk(world),
             _ => {
                 let found = tree.get(&key, Wait::Yes, <[u8]>::to_vec).expect("no damage");
                 assert_eq!(found.as_ref(), items.get(&key));

@@ -1,0 +1,94 @@
+//! Fingers: the leaves that a thread's batches went into last, so that the next one beside them needs no way down.
+//!
+//! New inodes have ascending numbers, and so have new entries of a directory: each batch of items goes behind the one
+//! before, mostly into the same leaf. A search from the root would lock the same blocks again only to arrive there, and
+//! every other thread passes through them, too. So [`Tree::insert_batch`] keeps a finger on the leaf that it found, and
+//! on the first key behind that leaf; a key between the leaf's first one and that goes there, and neither root nor parent
+//! is touched. The term is that of the literature on search trees (Guibas and others, "A new representation for linear
+//! lists", 1977).
+//!
+//! # Invariants
+//! - FINGER-1: a leaf is written to by its finger only while it is a block of this tree that the running transaction
+//!   owns, and no key that its parent looks for behind it is smaller than the finger's `behind`.
+//!
+//! It holds because both can change only under the leaf's write lock, and whoever changes them there says so
+//! ([`crate::WriteGuard::narrow`]): the two that move a leaf's last items to the right, and the one that gives a block up.
+//! A leaf's first key never becomes smaller, which would bring down what is behind the leaf before it, except in two
+//! ways: the tree's first leaf has none before it, and a re-keyed item's new key may be smaller
+//! ([`Fingers::forget_all`]).
+
+use std::sync::{Arc, OnceLock};
+
+use creamery_base::Striped;
+use creamery_base::sync::Mutex;
+use creamery_format::Key;
+
+use crate::buffer::{ExtentBuffer, WriteGuard};
+use crate::path::Behind;
+
+/// Fingers of each thread: one for inodes, one for the entries of the directory they are made in.
+const FINGERS: usize = 2;
+
+/// A leaf, and what was behind it when it was found.
+#[derive(Clone)]
+pub(crate) struct Finger {
+    leaf: Arc<ExtentBuffer>,
+    /// The leaf's first key.
+    first: Key,
+    /// The first key behind the leaf; none when it is the tree's last.
+    behind: Option<Key>,
+    narrowed: u32,
+}
+
+impl Finger {
+    /// A finger on a leaf that was just found from the root; none when it is not known what is behind.
+    pub(crate) fn on(leaf: &WriteGuard, behind: Behind) -> Option<Self> {
+        let behind = match behind {
+            Behind::Unknown => return None,
+            Behind::Key(key) => Some(key),
+            Behind::Nothing => None,
+        };
+        let first = leaf.block().first_key()?;
+        Some(Self { leaf: Arc::clone(leaf.buffer()), first, behind, narrowed: leaf.narrowed() })
+    }
+
+    fn covers(&self, key: &Key) -> bool {
+        self.first < *key && self.behind.is_none_or(|behind| *key < behind)
+    }
+
+    /// Locks the leaf, if it still covers what it did.
+    pub(crate) fn lock(self) -> Option<WriteGuard> {
+        let leaf = self.leaf.write();
+        (leaf.narrowed() == self.narrowed).then_some(leaf)
+    }
+}
+
+type OfOneThread = Mutex<[Option<Finger>; FINGERS]>;
+
+/// The fingers of all threads on one tree. Trees that are only read have none.
+#[derive(Default)]
+pub(crate) struct Fingers(OnceLock<Box<Striped<OfOneThread>>>);
+
+impl Fingers {
+    /// This thread's finger on the leaf of `key`.
+    pub(crate) fn on(&self, key: &Key) -> Option<Finger> {
+        let fingers = self.0.get()?.mine().lock();
+        fingers.iter().flatten().find(|finger| finger.covers(key)).cloned()
+    }
+
+    /// Puts a finger of this thread there: the one that was on this leaf, else the older one.
+    pub(crate) fn put(&self, finger: Finger) {
+        let mut fingers = self.0.get_or_init(Box::default).mine().lock();
+        if !fingers[0].as_ref().is_some_and(|newest| Arc::ptr_eq(&newest.leaf, &finger.leaf)) {
+            fingers.rotate_right(1);
+        }
+        fingers[0] = Some(finger);
+    }
+
+    /// Takes all fingers off.
+    pub(crate) fn forget_all(&self) {
+        for fingers in self.0.get().into_iter().flat_map(|fingers| fingers.all()) {
+            *fingers.lock() = [const { None }; FINGERS];
+        }
+    }
+}
