@@ -16,6 +16,9 @@ mod striped;
 pub mod sync;
 mod time;
 
+/// A value that shares no cache line with others.
+pub use crossbeam_utils::CachePadded;
+
 pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};

@@ -3,13 +3,10 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crossbeam_utils::CachePadded;
+
 /// Copies of what is striped. More threads than this share.
 const STRIPES: usize = 16;
-
-/// Two cache lines: processors fetch lines in pairs.
-#[repr(align(128))]
-#[derive(Default, Debug)]
-struct Padded<T>(T);
 
 /// A value in several copies, each with cache lines of its own. A thread always meets the same copy; who wants to
 /// know looks at all of them.
@@ -22,19 +19,19 @@ struct Padded<T>(T);
 /// ```
 #[derive(Default, Debug)]
 pub struct Striped<T> {
-    stripes: [Padded<T>; STRIPES],
+    stripes: [CachePadded<T>; STRIPES],
 }
 
 impl<T> Striped<T> {
     /// This thread's copy.
     #[must_use]
     pub fn mine(&self) -> &T {
-        &self.stripes[number_of_this_thread() % STRIPES].0
+        &self.stripes[number_of_this_thread() % STRIPES]
     }
 
     /// All copies.
     pub fn all(&self) -> impl Iterator<Item = &T> {
-        self.stripes.iter().map(|stripe| &stripe.0)
+        self.stripes.iter().map(|stripe| &**stripe)
     }
 }
 

@@ -347,7 +347,7 @@ impl Filesystem {
         let (handle, _) =
             or_end(handle, |handle| match &access {
                 Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
-                    .apply(handle, &inode.tree, id.ino),
+                    .apply(handle, inode.tree(), id.ino),
                 None => Ok(false),
             })?;
         let stored = inode.store(&handle, &changed);

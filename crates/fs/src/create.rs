@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, InodeId, Result};
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 
 use crate::attributes::{Attributes, check_not_immutable};
@@ -62,7 +62,8 @@ impl Filesystem {
         content: Option<&FileContent<'_>>,
     ) -> Result<Attributes> {
         let name = Name::to_make(name)?;
-        let (subvolume, dir) = self.dir_to_change(dir)?;
+        let dir = self.dir_to_change(dir)?;
+        let subvolume = self.subvolume(dir.id.subvolume, Wait::Yes)?;
         if dir.id.ino == crate::keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }
@@ -72,7 +73,7 @@ impl Filesystem {
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         if let Some(content) = content {
-            draft.write_content(&self.engine, &dir.tree, content)?;
+            draft.write_content(&self.engine, dir.tree(), content)?;
         }
         let units = 3 + draft.item_count() + draft.content_units(&self.engine);
         let handle = self.engine.start(Units::items(units))?;
@@ -87,13 +88,13 @@ impl Filesystem {
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let changed = directory::touched(&dir_item, size, now, running);
         let done = directory::add_index(&handle, &dir, index, name, &head)
-            .and_then(|()| draft.insert(&handle, &dir.tree, id.ino, Some((dir.id.ino, index, name))))
+            .and_then(|()| draft.insert(&handle, dir.tree(), id.ino, Some((dir.id.ino, index, name))))
             .and_then(|()| dir.store_later(&handle, &changed));
         finish(handle, done)?;
         *dir_item = changed;
         dir.set_next_index(index + 1);
         let attributes = Attributes::new(id, draft.item());
-        draft.publish(self, id, &dir.tree);
+        draft.publish(self, id, subvolume);
         Ok(attributes)
     }
 
@@ -103,16 +104,17 @@ impl Filesystem {
         if new.kind != NewKind::File {
             return Err(creamery_base::Error::invalid("a file without a name that is no file"));
         }
-        let (subvolume, dir) = self.dir_to_change(dir)?;
+        let dir = self.dir_to_change(dir)?;
+        let subvolume = self.subvolume(dir.id.subvolume, Wait::Yes)?;
         let dir_item = dir.write()?;
         check_may_add(&dir_item)?;
         let mut draft = Draft::new(&dir, &dir_item, new, self.engine.now())?;
         let handle = self.engine.start(Units::items(1 + draft.item_count()))?;
         let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
-        let done = draft.insert(&handle, &dir.tree, id.ino, None);
+        let done = draft.insert(&handle, dir.tree(), id.ino, None);
         finish(handle, done)?;
         let attributes = Attributes::new(id, draft.item());
-        let inode = draft.publish(self, id, &dir.tree);
+        let inode = draft.publish(self, id, subvolume);
         inode.set_linkable();
         Ok((attributes, Arc::new(OpenFile::new(inode))))
     }

@@ -107,14 +107,14 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
 pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &Head) -> Result<()> {
     let key = keys::dir_item(dir.id.ino, name.bytes());
     let item = dir_item::single(head, name);
-    match dir.tree.insert(handle, &key, &item) {
+    match dir.tree().insert(handle, &key, &item) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         other => return other,
     }
-    if find(&dir.tree, dir.id, name, Wait::Yes)?.found.is_some() {
+    if find(dir.tree(), dir.id, name, Wait::Yes)?.found.is_some() {
         return Err(ErrorKind::AlreadyExists.into());
     }
-    match dir.tree.extend(handle, &key, &item) {
+    match dir.tree().extend(handle, &key, &item) {
         Ok(true) => Ok(()),
         Ok(false) => Err(lost(dir.id, &key)),
         Err(error) if error.kind() == ErrorKind::Range => Err(no_room()),
@@ -137,13 +137,13 @@ pub(crate) fn add_index(
 pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
     dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
-    let rest = dir.tree.get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
+    let rest = dir.tree().get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
     match rest.transpose()?.flatten() {
         None => return Err(lost(dir.id, &key)),
         Some(rest) if rest.is_empty() => {
-            dir.tree.remove(handle, &key)?;
+            dir.tree().remove(handle, &key)?;
         }
-        Some(rest) => dir.tree.upsert(handle, &key, &rest)?,
+        Some(rest) => dir.tree().upsert(handle, &key, &rest)?,
     }
     remove_index(handle, dir, index)
 }
@@ -161,7 +161,7 @@ pub(crate) fn remove_found(
     }
     dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
-    if !dir.tree.remove(handle, &key)? {
+    if !dir.tree().remove(handle, &key)? {
         return Err(lost(dir.id, &key));
     }
     remove_index(handle, dir, index)
@@ -172,7 +172,7 @@ fn remove_index(handle: &Handle<'_>, dir: &Inode, index: u64) -> Result<()> {
         return Ok(());
     }
     let key = keys::dir_index(dir.id.ino, index);
-    if dir.tree.remove(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
+    if dir.tree().remove(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
 }
 
 /// Makes both entries of `name` stand for something else.
@@ -185,7 +185,7 @@ pub(crate) fn redirect(
 ) -> Result<()> {
     dir.forget_child(name.bytes());
     let edit = |item: &mut [u8]| head.redirect(item, name.bytes());
-    let in_tree = |key: Key| match dir.tree.update(handle, &key, edit)?.transpose()? {
+    let in_tree = |key: Key| match dir.tree().update(handle, &key, edit)?.transpose()? {
         Some(true) => Ok(()),
         _ => Err(lost(dir.id, &key)),
     };
@@ -209,7 +209,7 @@ pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
         return Ok(known);
     }
     let last = keys::dir_index(dir.id.ino, u64::MAX);
-    let cursor = dir.tree.cursor_at_or_before(&last, Wait::Yes)?;
+    let cursor = dir.tree().cursor_at_or_before(&last, Wait::Yes)?;
     let next = match cursor.item() {
         Some((key, _)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
             key.offset.checked_add(1).filter(|next| *next < u64::MAX).ok_or_else(|| {

@@ -91,7 +91,7 @@ impl Filesystem {
             };
             let subvolume = self.subvolume(id.subvolume, wait)?;
             let item = self.read_item(&subvolume, id.ino, wait)?;
-            let inode = Inode::new(id, Arc::clone(&subvolume.tree), item, Arc::clone(&self.deferred));
+            let inode = Inode::new(id, subvolume, item);
             if let Some(inode) = self.table.publish_read(inode, stamp) {
                 return Ok(inode);
             }
@@ -115,11 +115,11 @@ impl Filesystem {
     }
 
     /// The object of a directory that is about to be changed, in a subvolume that may be.
-    pub(crate) fn dir_to_change(&self, id: InodeId) -> Result<(Arc<Subvolume>, Arc<Inode>)> {
+    pub(crate) fn dir_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
         self.evict_some();
-        let subvolume = self.subvolume(id.subvolume, Wait::Yes)?;
-        subvolume.check_writable()?;
-        Ok((subvolume, self.inode(id, Wait::Yes)?))
+        let dir = self.inode(id, Wait::Yes)?;
+        dir.subvolume.check_writable()?;
+        Ok(dir)
     }
 
     /// The object of an inode that is about to be changed, in a subvolume that may be.
@@ -127,7 +127,7 @@ impl Filesystem {
         if id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.dir_to_change(id).map(|(_, inode)| inode)
+        self.dir_to_change(id)
     }
 }
 

@@ -21,7 +21,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
-use creamery_base::InodeId;
+use creamery_base::{CachePadded, InodeId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -35,7 +35,7 @@ const CLOCK_SLACK: usize = 64;
 
 /// The table.
 pub(crate) struct InodeTable {
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<CachePadded<Mutex<Shard>>>,
     shard_capacity: usize,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Stamp(u64);
 impl InodeTable {
     /// A table for about `capacity` objects.
     pub(crate) fn new(capacity: usize) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
         Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
     }
 

@@ -40,16 +40,16 @@ impl Filesystem {
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR || target.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        let (_, dir) = self.dir_to_change(dir)?;
+        let dir = self.dir_to_change(dir)?;
         let target = self.inode(target, Wait::Yes)?;
         let mut guards = Guards::lock(&[&dir, &target])?;
         check_may_add(guards.item(dir.id))?;
-        let slot = directory::find(&dir.tree, dir.id, name, Wait::Yes)?;
+        let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
             return Err(ErrorKind::AlreadyExists.into());
         }
         check_may_link(guards.item(target.id), target.is_linkable())?;
-        slot.check_room(&dir.tree, name)?;
+        slot.check_room(dir.tree(), name)?;
         let index = directory::next_index(&dir)?;
         let now = self.engine.now();
         let handle = self.engine.start(Units::items(7))?;
@@ -71,13 +71,13 @@ impl Filesystem {
 
         // The reference first: it may be refused, and then nothing was changed.
         let (handle, ()) = or_end(handle, |handle| {
-            inode_ref::add(handle, &dir.tree, target.id.ino, dir.id.ino, (index, name), self.extrefs)
+            inode_ref::add(handle, dir.tree(), target.id.ino, dir.id.ino, (index, name), self.extrefs)
         })?;
         let done = (|| {
             directory::add_item(&handle, &dir, name, &head)?;
             directory::add_index(&handle, &dir, index, name, &head)?;
             if was_nameless {
-                dir.tree.remove(&handle, &keys::orphan(target.id.ino))?;
+                dir.tree().remove(&handle, &keys::orphan(target.id.ino))?;
             }
             target.store(&handle, &new_target)?;
             dir.store_later(&handle, &new_dir)

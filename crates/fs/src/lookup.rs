@@ -41,7 +41,7 @@ impl Filesystem {
             return Ok((child, FileType::Directory));
         }
         let found =
-            directory::find(&inode.tree, dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
+            directory::find(inode.tree(), dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
         let child = self.resolve(dir, name, found.target, wait)?;
         if found.kind == FileType::Directory && child.ino != keys::EMPTY_SUBVOLUME_DIR {
             if !self.is_named(child, dir, name, wait)? {

@@ -22,6 +22,7 @@ use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
 use crate::inode_ref;
 use crate::keys;
 use crate::name::Name;
+use crate::subvolume::SubvolumeRef;
 use crate::symlink;
 use crate::xattr;
 
@@ -172,7 +173,7 @@ impl<'a> Draft<'a> {
         match new.kind {
             NewKind::CharDevice(device) | NewKind::BlockDevice(device) => draft.item.rdev = device.encode(),
             NewKind::Symlink(target) => {
-                symlink::check_target(&dir.tree, target)?;
+                symlink::check_target(dir.tree(), target)?;
                 draft.item.mode = kind.mode_bits() | 0o777;
                 draft.item.size = target.len() as u64;
                 draft.item.nbytes = target.len() as u64;
@@ -181,14 +182,14 @@ impl<'a> Draft<'a> {
             _ => {}
         }
         for (name, value) in new.xattrs {
-            draft.add_given(&dir.tree, name, value)?;
+            draft.add_given(dir.tree(), name, value)?;
         }
         if new.inherit == Inherit::FromDirectory {
             draft.inherit(dir, dir_item, new.umask)?;
         } else if kind != FileType::Symlink {
             draft.item.mode &= !(new.umask & 0o777);
         }
-        draft.check_collisions(&dir.tree)?;
+        draft.check_collisions(dir.tree())?;
         Ok(draft)
     }
 
@@ -360,8 +361,8 @@ impl<'a> Draft<'a> {
     }
 
     /// The object of the inode, once its items are in the tree.
-    pub(crate) fn publish(self, fs: &Filesystem, id: InodeId, tree: &Arc<Tree>) -> Arc<Inode> {
-        let inode = Inode::new(id, Arc::clone(tree), self.item, Arc::clone(&fs.deferred));
+    pub(crate) fn publish(self, fs: &Filesystem, id: InodeId, subvolume: SubvolumeRef) -> Arc<Inode> {
+        let inode = Inode::new(id, subvolume, self.item);
         inode.set_xattrs_known(!self.xattrs.is_empty());
         inode.set_known_default_acl(self.default_acl);
         inode.set_next_index(crate::directory::FIRST_INDEX);

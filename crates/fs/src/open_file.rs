@@ -123,7 +123,7 @@ impl Filesystem {
     /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
     pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
         let inode = &file.inode;
-        self.subvolume(inode.id.subvolume, Wait::Yes)?.check_writable()?;
+        inode.subvolume.check_writable()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
         let mut item = inode.write()?;

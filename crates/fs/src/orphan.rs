@@ -19,10 +19,11 @@ use creamery_txn::{Handle, Units};
 
 use crate::data;
 use crate::filesystem::Filesystem;
-use crate::inode::{Deferred, FileType, Inode, InodeItem};
+use crate::inode::{FileType, Inode, InodeItem};
 use crate::inode_ref::{self, Link};
 use crate::keys;
 use crate::name::Name;
+use crate::subvolume::SubvolumeRef;
 
 /// Items of an inode that are deleted in one handle at most.
 const ITEMS_AT_ONCE: usize = 16;
@@ -61,12 +62,12 @@ impl<'a> LosingName<'a> {
         dir: ObjectId,
         name: Name<'a>,
     ) -> Result<Self> {
-        let link = inode_ref::find_entry(&inode.tree, inode.id, dir, name)?;
+        let link = inode_ref::find_entry(inode.tree(), inode.id, dir, name)?;
         let last = item.is_dir() || item.nlink <= 1;
         let ending = if !last {
             Ending::StillNamed
         } else {
-            let leaves = leaves_if_small(&inode.tree, inode.id.ino)?;
+            let leaves = leaves_if_small(inode.tree(), inode.id.ino)?;
             match (leaves, fs.table.doom(inode)) {
                 (Some(leaves), true) => Ending::Purge { leaves },
                 _ => Ending::Orphan,
@@ -98,13 +99,13 @@ impl<'a> LosingName<'a> {
         item.ctime = now;
         item.touch(handle.generation());
         if matches!(ending, Ending::Purge { .. }) {
-            purge(handle, &inode.tree, inode.id, &keys::first_of(inode.id.ino))?;
+            purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))?;
             inode.forget_delayed();
             return Ok(item);
         }
-        inode_ref::remove(handle, &inode.tree, inode.id.ino, *dir, *name, *link)?;
+        inode_ref::remove(handle, inode.tree(), inode.id.ino, *dir, *name, *link)?;
         if *ending == Ending::Orphan {
-            inode.tree.insert(handle, &keys::orphan(inode.id.ino), &[])?;
+            inode.tree().insert(handle, &keys::orphan(inode.id.ino), &[])?;
         }
         inode.store(handle, &item)?;
         Ok(item)
@@ -205,29 +206,30 @@ impl Filesystem {
     fn evict(&self, id: InodeId) -> Result<()> {
         let subvolume = self.subvolume(id.subvolume, Wait::Yes)?;
         self.table.forget_dead(id);
-        self.delete_orphan(id, &subvolume.tree)
+        self.delete_orphan(id, &subvolume)
     }
 
     /// Deletes the orphans that are there when `subvolume` is opened.
-    pub(crate) fn delete_orphans(&self, subvolume: TreeId, tree: &Arc<Tree>) -> Result<()> {
+    pub(crate) fn delete_orphans(&self, id: TreeId, subvolume: &SubvolumeRef) -> Result<()> {
         let mut from = 0;
         loop {
-            let batch = orphans_from(tree, from)?;
+            let batch = orphans_from(&subvolume.tree, from)?;
             let Some(last) = batch.last() else { return Ok(()) };
             from = last.get().saturating_add(1);
             for ino in batch {
-                let id = InodeId::new(subvolume, ino);
-                self.delete_orphan(id, tree)
+                let id = InodeId::new(id, ino);
+                self.delete_orphan(id, subvolume)
                     .map_err(|error| error.context(format!("deleting orphan {id}")))?;
             }
         }
     }
 
-    fn delete_orphan(&self, id: InodeId, tree: &Arc<Tree>) -> Result<()> {
+    fn delete_orphan(&self, id: InodeId, subvolume: &SubvolumeRef) -> Result<()> {
+        let tree = &subvolume.tree;
         let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?;
         match item.transpose()? {
             // An orphan item also marks an unfinished truncation by old kernels: nothing is left to do for it.
-            Some(item) if item.nlink == 0 => self.delete_inode(id, tree, item),
+            Some(item) if item.nlink == 0 => self.delete_inode(id, subvolume, item),
             _ => self.remove_orphan_item(id, tree),
         }
     }
@@ -243,14 +245,17 @@ impl Filesystem {
     }
 
     /// Deletes an inode that has no name and no user.
-    fn delete_inode(&self, id: InodeId, tree: &Arc<Tree>, item: InodeItem) -> Result<()> {
-        let inode = Inode::new(id, Arc::clone(tree), item, Arc::new(Deferred::default()));
+    fn delete_inode(&self, id: InodeId, subvolume: &SubvolumeRef, item: InodeItem) -> Result<()> {
+        let tree = &subvolume.tree;
+        let inode = Inode::new(id, subvolume.clone(), item);
         let mut item = inode.write()?;
-        if item.kind() == FileType::File {
-            data::drop_all(&self.engine, &inode, &mut item)?;
-        }
+        let dropped = match item.kind() {
+            FileType::File => data::drop_all(&self.engine, &inode, &mut item),
+            _ => Ok(()),
+        };
         drop(item);
-        inode.set_gone();
+        inode.set_gone(); // also after an error: dropping the object must not ask for this once more
+        dropped?;
         while let Some((first, leaves)) = last_stretch(tree, id.ino)? {
             let last_step = first == keys::inode_item(id.ino);
             let handle = self.engine.start(Units::freeing(leaves + 1))?;

@@ -147,7 +147,7 @@ impl Filesystem {
         if let Some(last) = inode.last_delayed_index(wait)? {
             return Ok(last.saturating_add(1));
         }
-        let cursor = inode.tree.cursor_at_or_before(&keys::dir_index(dir.ino, u64::MAX), wait)?;
+        let cursor = inode.tree().cursor_at_or_before(&keys::dir_index(dir.ino, u64::MAX), wait)?;
         Ok(match cursor.item() {
             Some((key, _)) if key.objectid == dir.ino && key.kind == KeyType::DIR_INDEX => {
                 key.offset.saturating_add(1)
@@ -164,7 +164,7 @@ impl Batch {
         self.entries.clear();
         let guard = dir.read(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
-        let mut cursor = dir.tree.cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), wait)?;
+        let mut cursor = dir.tree().cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), wait)?;
         loop {
             match cursor.item() {
                 Some((key, item)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {

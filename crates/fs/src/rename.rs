@@ -114,7 +114,8 @@ impl Filesystem {
         if from.ino == keys::EMPTY_SUBVOLUME_DIR || to.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        let (subvolume, from) = self.dir_to_change(from)?;
+        let from = self.dir_to_change(from)?;
+        let subvolume = self.subvolume(from.id.subvolume, Wait::Yes)?;
         let to = self.inode(to, Wait::Yes)?;
         let ends = Ends { from: &from, name, to: &to, new_name };
         let mut known = SmallVec::new();
@@ -150,7 +151,7 @@ impl Filesystem {
         };
         check_may_remove(guards.item(ends.from.id))?;
         check_may_add(guards.item(ends.to.id))?;
-        let tree = &ends.from.tree;
+        let tree = ends.from.tree();
         let found =
             directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
@@ -200,7 +201,7 @@ impl Filesystem {
         (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
     ) -> Result<()> {
         let link = |inode: &Arc<Inode>, old: Spelling<'_>| {
-            inode_ref::find_entry(&inode.tree, inode.id, old.dir, old.name)
+            inode_ref::find_entry(inode.tree(), inode.id, old.dir, old.name)
         };
         let moved = match (source, found.target) {
             (Some(inode), _) => Moved::Inode(inode, link(inode, ends.present())?),
@@ -256,7 +257,7 @@ impl Filesystem {
                 Err(ErrorKind::DirectoryNotEmpty.into())
             }
             (false, true) => Err(ErrorKind::IsADirectory.into()),
-            (true, true) if !directory::is_empty(&target.tree, target.id.ino)? => {
+            (true, true) if !directory::is_empty(target.tree(), target.id.ino)? => {
                 Err(ErrorKind::DirectoryNotEmpty.into())
             }
             _ => Ok(()),
@@ -314,7 +315,7 @@ impl Filesystem {
             losing.done();
         }
         if let Some((ino, draft)) = step.whiteout {
-            draft.publish(self, InodeId::new(ends.from.id.subvolume, ino), &ends.from.tree);
+            draft.publish(self, InodeId::new(ends.from.id.subvolume, ino), ends.from.subvolume.clone());
         }
         Ok(())
     }
@@ -347,7 +348,7 @@ impl Filesystem {
         (target, target_link): (&Arc<Inode>, Link),
     ) -> Result<()> {
         let now = self.engine.now();
-        let tree = &ends.from.tree;
+        let tree = ends.from.tree();
         let handle = self.engine.start(Units::items(14))?;
         let running = handle.generation();
         let head = |inode: &Arc<Inode>| Head {
@@ -408,7 +409,7 @@ impl MoveStep<'_> {
     fn run(&mut self, guards: &Guards<'_>, found: &Found) -> Result<SmallVec<[(InodeId, InodeItem); 4]>> {
         let Self { fs, ends, moved, .. } = *self;
         let handle = fs.engine.start(self.units())?;
-        let tree = &ends.from.tree;
+        let tree = ends.from.tree();
         // The reference first: it may be refused, and then nothing was changed.
         let (handle, respelled) = or_end(handle, |handle| match moved {
             Moved::Inode(inode, link) => {
@@ -458,7 +459,7 @@ impl MoveStep<'_> {
         if let Some((ino, draft)) = &mut self.whiteout {
             let head = Head { location: keys::inode_item(*ino), kind: FileType::CharDevice, ..head };
             directory::redirect(handle, from, name, self.old_index, &head)?;
-            return draft.insert(handle, &from.tree, *ino, Some((from.id.ino, self.old_index, name)));
+            return draft.insert(handle, from.tree(), *ino, Some((from.id.ino, self.old_index, name)));
         }
         if self.ends.same_dir() {
             // The new entry may have joined the item of the old one.
@@ -513,7 +514,7 @@ fn check_not_inside(dir: &Inode, ancestor: InodeId) -> Result<()> {
         if at.ino == ObjectId::FIRST_FREE {
             return Ok(());
         }
-        at.ino = inode_ref::first_parent(&dir.tree, at, Wait::Yes)?;
+        at.ino = inode_ref::first_parent(dir.tree(), at, Wait::Yes)?;
     }
     Err(Error::new(ErrorKind::Corrupt, format!("directory {}: its parents do not lead to the root", dir.id)))
 }

@@ -16,11 +16,12 @@
 //! stands still; taken before inode locks. The map's lock is short.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{CachePadded, Error, ErrorKind, InodeId, ObjectId, Result, Striped, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Units};
@@ -31,7 +32,7 @@ use crate::dir_item;
 use crate::directory::Target;
 use crate::filesystem::Filesystem;
 use crate::ino_allocator::InoAllocator;
-use crate::inode::FileType;
+use crate::inode::{Deferred, FileType};
 use crate::inode_ref::Extrefs;
 use crate::keys;
 use crate::operation::finish;
@@ -39,15 +40,39 @@ use crate::operation::finish;
 /// A subvolume in use.
 pub(crate) struct Subvolume {
     pub(crate) tree: Arc<Tree>,
+    /// Where ids go when objects without links are dropped, and delayed items wait.
+    pub(crate) deferred: Arc<Deferred>,
     numbers: InoAllocator,
     read_only: AtomicBool,
     rename: Mutex<()>,
+}
+
+/// A reference to a subvolume. Every inode has one, and those that different threads make are counted in different
+/// places, so that no cache line wanders between them with each inode.
+#[derive(Clone)]
+pub(crate) struct SubvolumeRef(Arc<CachePadded<Arc<Subvolume>>>);
+
+impl SubvolumeRef {
+    /// A reference that is counted in a place of its own.
+    pub(crate) fn new(subvolume: Arc<Subvolume>) -> Self {
+        Self(Arc::new(CachePadded::new(subvolume)))
+    }
+}
+
+impl Deref for SubvolumeRef {
+    type Target = Subvolume;
+
+    fn deref(&self) -> &Subvolume {
+        &self.0
+    }
 }
 
 /// The subvolumes in use.
 pub(crate) struct Subvolumes {
     default: AtomicU64,
     open: RwLock<BTreeMap<TreeId, Arc<Subvolume>>>,
+    /// What each thread has looked up; subvolumes in use stay so.
+    near: Striped<RwLock<BTreeMap<TreeId, SubvolumeRef>>>,
     loading: Mutex<()>,
     creating: Mutex<()>,
 }
@@ -58,17 +83,23 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 }
 
 impl Subvolumes {
-    pub(crate) const fn new(default: TreeId) -> Self {
+    pub(crate) fn new(default: TreeId) -> Self {
         Self {
             default: AtomicU64::new(default.get()),
             open: RwLock::new(BTreeMap::new()),
+            near: Striped::default(),
             loading: Mutex::new(()),
             creating: Mutex::new(()),
         }
     }
 
-    fn get(&self, id: TreeId) -> Option<Arc<Subvolume>> {
-        self.open.read().get(&id).cloned()
+    fn get(&self, id: TreeId) -> Option<SubvolumeRef> {
+        let near = self.near.mine();
+        if let Some(subvolume) = near.read().get(&id) {
+            return Some(subvolume.clone());
+        }
+        let subvolume = SubvolumeRef::new(Arc::clone(self.open.read().get(&id)?));
+        Some(near.write().entry(id).or_insert(subvolume).clone())
     }
 
     /// Held from choosing the id of a new subvolume until its root item is in the root tree.
@@ -83,9 +114,10 @@ impl Subvolumes {
 
 impl Subvolume {
     /// A subvolume whose highest inode number in use is `last_ino`.
-    pub(crate) fn new(tree: Arc<Tree>, last_ino: ObjectId, read_only: bool) -> Self {
+    pub(crate) fn new(tree: Arc<Tree>, deferred: Arc<Deferred>, last_ino: ObjectId, read_only: bool) -> Self {
         Self {
             tree,
+            deferred,
             numbers: InoAllocator::behind(last_ino),
             read_only: AtomicBool::new(read_only),
             rename: Mutex::new(()),
@@ -223,7 +255,7 @@ impl Filesystem {
     }
 
     /// The subvolume `id`, opened if it is not in use yet.
-    pub(crate) fn subvolume(&self, id: TreeId, wait: Wait) -> Result<Arc<Subvolume>> {
+    pub(crate) fn subvolume(&self, id: TreeId, wait: Wait) -> Result<SubvolumeRef> {
         if let Some(subvolume) = self.subvolumes.get(id) {
             return Ok(subvolume);
         }
@@ -244,13 +276,15 @@ impl Filesystem {
         }
         let tree = self.engine.tree(id)?;
         let last_ino = highest_objectid(&tree)?;
-        let subvolume = Arc::new(Subvolume::new(tree, last_ino, flags.contains(RootFlags::RDONLY)));
+        let read_only = flags.contains(RootFlags::RDONLY);
+        let subvolume = Arc::new(Subvolume::new(tree, Arc::clone(&self.deferred), last_ino, read_only));
+        let reference = SubvolumeRef::new(Arc::clone(&subvolume));
         if self.engine.read_only().is_none() {
-            self.delete_orphans(id, &subvolume.tree)?;
+            self.delete_orphans(id, &reference)?;
         }
-        self.subvolumes.put(id, Arc::clone(&subvolume));
+        self.subvolumes.put(id, subvolume);
         drop(loading);
-        Ok(subvolume)
+        Ok(reference)
     }
 
     /// The inode that an entry `name` of `dir` stands for.

@@ -16,7 +16,7 @@ use crate::keys;
 use crate::name::Name;
 use crate::new_inode::{Draft, NewInode, NewKind};
 use crate::operation::{finish, or_end};
-use crate::subvolume::{Subvolume, highest_objectid};
+use crate::subvolume::{Subvolume, SubvolumeRef, highest_objectid};
 
 impl Filesystem {
     /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
@@ -25,7 +25,7 @@ impl Filesystem {
         if new.kind != NewKind::Directory || dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(Error::invalid("the root of a subvolume that is no directory"));
         }
-        let (_, dir) = self.dir_to_change(dir)?;
+        let dir = self.dir_to_change(dir)?;
         let mut dir_item = dir.write()?;
         check_may_add(&dir_item)?;
         // One at a time: two would take the same id.
@@ -62,8 +62,9 @@ impl Filesystem {
         *dir_item = changed;
         dir.set_next_index(index + 1);
         let root = InodeId::new(id, ObjectId::FIRST_FREE);
-        self.subvolumes.put(id, Arc::new(Subvolume::new(Arc::clone(&tree), root.ino, false)));
-        draft.publish(self, root, &tree);
+        let subvolume = Arc::new(Subvolume::new(tree, Arc::clone(&self.deferred), root.ino, false));
+        self.subvolumes.put(id, Arc::clone(&subvolume));
+        draft.publish(self, root, SubvolumeRef::new(subvolume));
         Ok(root)
     }
 

@@ -51,7 +51,7 @@ impl Filesystem {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }
         let target =
-            inode.tree.get(&keys::extent_data(id.ino, 0), wait, |extent| {
+            inode.tree().get(&keys::extent_data(id.ino, 0), wait, |extent| {
                 match FileExtent::parse(extent) {
                     Ok(FileExtent::Inline(head, target)) if head.compression == 0 => Some(target.to_vec()),
                     _ => None,

@@ -52,7 +52,7 @@ impl Filesystem {
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::NotFound.into());
         }
-        let (_, dir) = self.dir_to_change(dir)?;
+        let dir = self.dir_to_change(dir)?;
         let mut known = None;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             match self.remove_round(&dir, name, expect, known.as_ref())? {
@@ -84,7 +84,7 @@ impl Filesystem {
             other => other?,
         };
         check_may_remove(guards.item(dir.id))?;
-        let found = directory::find(&dir.tree, dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
+        let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         target = self.inode(target_id(dir, &found, expect)?, Wait::Yes)?;
         if !guards.try_add(&target)? {
             drop(guards);
@@ -114,7 +114,7 @@ impl Filesystem {
             _ => {}
         }
         check_not_append_only(item)?;
-        if expect == Expect::Directory && !directory::is_empty(&target.tree, target.id.ino)? {
+        if expect == Expect::Directory && !directory::is_empty(target.tree(), target.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
         let losing = LosingName::plan(self, target, item, dir.id.ino, name)?;

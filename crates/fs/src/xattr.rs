@@ -85,7 +85,7 @@ fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
         XattrsKnown::Present => return Ok(true),
         XattrsKnown::Unknown => {}
     }
-    let cursor = inode.tree.cursor(&Key::new(inode.id.ino, KeyType::XATTR_ITEM, 0), wait)?;
+    let cursor = inode.tree().cursor(&Key::new(inode.id.ino, KeyType::XATTR_ITEM, 0), wait)?;
     let present =
         cursor.item().is_some_and(|(key, _)| key.objectid == inode.id.ino && key.kind == KeyType::XATTR_ITEM);
     inode.set_xattrs_known(present);
@@ -94,7 +94,7 @@ fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
 
 /// The value of an attribute, cheaply none for inodes without any. The caller holds the item's guard.
 pub(crate) fn get_known(inode: &Inode, name: &[u8], wait: Wait) -> Result<Option<Vec<u8>>> {
-    if has_any(inode, wait)? { get(&inode.tree, inode.id.ino, name, wait) } else { Ok(None) }
+    if has_any(inode, wait)? { get(inode.tree(), inode.id.ino, name, wait) } else { Ok(None) }
 }
 
 /// A directory's default ACL. The caller holds the item's guard.
@@ -233,7 +233,7 @@ impl Filesystem {
         if id.ino == keys::EMPTY_SUBVOLUME_DIR || !has_any(&inode, wait)? {
             return Ok(names);
         }
-        let mut cursor = inode.tree.cursor(&Key::new(id.ino, KeyType::XATTR_ITEM, 0), wait)?;
+        let mut cursor = inode.tree().cursor(&Key::new(id.ino, KeyType::XATTR_ITEM, 0), wait)?;
         while let Some((key, item)) = cursor.item() {
             if key.objectid != id.ino || key.kind != KeyType::XATTR_ITEM {
                 break;
@@ -275,7 +275,7 @@ impl Filesystem {
             _ => value,
         };
         if let Some(value) = value {
-            check_size(&inode.tree, name, value)?;
+            check_size(inode.tree(), name, value)?;
         }
         let handle = self.engine.start(Units::items(2))?;
         let mut changed = item.clone();
@@ -289,7 +289,7 @@ impl Filesystem {
             _ => {}
         }
         let change = Change { name, value, mode };
-        let (handle, _) = or_end(handle, |handle| change.apply(handle, &inode.tree, id.ino))?;
+        let (handle, _) = or_end(handle, |handle| change.apply(handle, inode.tree(), id.ino))?;
         let stored = inode.store(&handle, &changed);
         finish(handle, stored)?;
         *item = changed;

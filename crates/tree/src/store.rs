@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Logical, Result, Striped, Uuid, Wait};
+use creamery_base::{CachePadded, Logical, Result, Striped, Uuid, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 use creamery_volume::Volume;
@@ -29,6 +29,8 @@ struct Shard {
     clean: VecDeque<Logical>,
     dirty: Vec<Arc<ExtentBuffer>>,
 }
+
+type ShardMutex = RankedMutex<Shard, { rank::BUFFER_SHARD }>;
 
 /// What the store has done so far.
 ///
@@ -60,9 +62,9 @@ pub struct StoreCounters {
 pub struct BufferStore {
     volume: Arc<Volume>,
     chunk_tree_uuid: Uuid,
-    shards: Vec<RankedMutex<Shard, { rank::BUFFER_SHARD }>>,
+    shards: Vec<CachePadded<ShardMutex>>,
     clean_per_shard: usize,
-    dirty_bytes: AtomicU64,
+    dirty_bytes: CachePadded<AtomicU64>,
     writing_bytes: AtomicU64,
     watch: Arc<Watch>,
     hits: Striped<AtomicU64>,
@@ -80,9 +82,9 @@ impl BufferStore {
         Self {
             volume,
             chunk_tree_uuid,
-            shards: (0..SHARDS).map(|_| RankedMutex::new(Shard::default())).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             clean_per_shard,
-            dirty_bytes: AtomicU64::new(0),
+            dirty_bytes: CachePadded::default(),
             writing_bytes: AtomicU64::new(0),
             watch: Arc::new(Watch::default()),
             hits: Striped::default(),
@@ -148,7 +150,7 @@ impl BufferStore {
         self.watch.lock_times()
     }
 
-    fn shard(&self, at: Logical) -> &RankedMutex<Shard, { rank::BUFFER_SHARD }> {
+    fn shard(&self, at: Logical) -> &ShardMutex {
         // Blocks are at least 4 KiB apart; mixing keeps one tree's neighbours in different shards.
         let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         &self.shards[usize::try_from(mixed).expect("six bits")]

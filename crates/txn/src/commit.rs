@@ -107,7 +107,9 @@ impl Engine {
 
     /// The critical section. None when there was nothing to commit.
     fn close_transaction(&self) -> Result<Option<Closed>> {
-        let _gate = gate::passing(Reason::Commit, || self.running.write());
+        let _gate = gate::passing(Reason::Commit, || {
+            self.running.all().map(|running| running.write()).collect::<Vec<_>>()
+        });
         self.check_writable()?;
         if self.store().dirty_bytes() == 0 && self.refs.len() == 0 && !self.has_pending_chunks() {
             return Ok(None);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
+use creamery_base::{CachePadded, Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
 use smallvec::SmallVec;
 
 const SHARDS: usize = 32;
@@ -87,19 +87,21 @@ impl RefHead {
     }
 }
 
+type ShardMutex = RankedMutex<BTreeMap<Logical, RefHead>, { rank::DELAYED_REFS }>;
+
 /// All heads of the running transaction.
 pub(crate) struct DelayedRefs {
-    shards: Vec<RankedMutex<BTreeMap<Logical, RefHead>, { rank::DELAYED_REFS }>>,
-    heads: AtomicUsize,
+    shards: Vec<CachePadded<ShardMutex>>,
+    heads: CachePadded<AtomicUsize>,
 }
 
 impl DelayedRefs {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| RankedMutex::new(BTreeMap::new())).collect();
-        Self { shards, heads: AtomicUsize::new(0) }
+        let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
+        Self { shards, heads: CachePadded::default() }
     }
 
-    fn shard(&self, at: Logical) -> &RankedMutex<BTreeMap<Logical, RefHead>, { rank::DELAYED_REFS }> {
+    fn shard(&self, at: Logical) -> &ShardMutex {
         let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
         &self.shards[usize::try_from(mixed).expect("five bits")]
     }

@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId};
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, Striped, SystemEnv, Timespec, TreeId};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, Superblock};
 use creamery_tree::{BufferStore, Tree};
@@ -107,8 +107,8 @@ pub struct Engine {
     pub(crate) counters: Counters,
     /// The next commit's superblock, but for what only the commit knows.
     pub(crate) superblock: RankedMutex<Superblock, { rank::LEAF }>,
-    /// The transaction's gate: handles hold it shared, the commit's critical section alone.
-    pub(crate) running: RwLock<()>,
+    /// The transaction's gate: handles hold their thread's part shared, the commit's critical section all of it alone.
+    pub(crate) running: Striped<RwLock<()>>,
     pub(crate) committing: RankedMutex<(), { rank::COMMIT }>,
     generation: AtomicU64,
     /// Why nothing may be written, known from the start.
@@ -170,7 +170,7 @@ impl Engine {
             counters: Counters::default(),
             generation: AtomicU64::new(superblock.generation().next().get()),
             superblock: RankedMutex::new(superblock),
-            running: RwLock::new(()),
+            running: Striped::default(),
             committing: RankedMutex::new(()),
             read_only: parts.read_only,
             aborted: OnceLock::new(),
@@ -260,9 +260,10 @@ impl Engine {
 
     /// Holds off the commit's critical section.
     pub(crate) fn join(&self) -> RwLockReadGuard<'_, ()> {
-        match self.running.try_read() {
+        let running = self.running.mine();
+        match running.try_read() {
             Some(guard) => guard,
-            None => gate::passing(Reason::Commit, || self.running.read()),
+            None => gate::passing(Reason::Commit, || running.read()),
         }
     }
 

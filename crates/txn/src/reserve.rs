@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{CachePadded, Error, ErrorKind, Result};
 use creamery_format::Incompat;
 
 use crate::engine::Engine;
@@ -107,7 +107,7 @@ impl Drop for Promise<'_> {
 /// ```
 #[must_use]
 pub struct KeptPromise {
-    promised: Arc<AtomicU64>,
+    promised: Arc<CachePadded<AtomicU64>>,
     bytes: u64,
 }
 

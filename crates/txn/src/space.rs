@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
 use parking_lot::RwLock;
 
@@ -50,16 +50,16 @@ impl std::fmt::Display for SpaceKind {
 pub(crate) struct Space {
     groups: RwLock<BTreeMap<Logical, Arc<BlockGroup>>>,
     /// Metadata bytes promised to open handles, and to what they put off.
-    pub(crate) promised: Arc<AtomicU64>,
-    bytes_used: AtomicU64,
+    pub(crate) promised: Arc<CachePadded<AtomicU64>>,
+    bytes_used: CachePadded<AtomicU64>,
 }
 
 impl Space {
     pub(crate) fn new(bytes_used: u64) -> Self {
         Self {
             groups: RwLock::new(BTreeMap::new()),
-            promised: Arc::new(AtomicU64::new(0)),
-            bytes_used: AtomicU64::new(bytes_used),
+            promised: Arc::default(),
+            bytes_used: CachePadded::new(AtomicU64::new(bytes_used)),
         }
     }
 

@@ -129,7 +129,7 @@ impl OrderedExtent {
         let mut fresh = Some(self);
         while at < end {
             let plan = DropPlan::from_front(
-                &inode.tree,
+                inode.tree(),
                 inode.id.ino,
                 (at, end),
                 reserve::DROP_EDITS_MAX,
@@ -139,7 +139,7 @@ impl OrderedExtent {
             let units = Units::items(reserve::drop_units(&plan) + own);
             let stop = plan.stop;
             in_handle(engine, units, |handle| {
-                let tree = &inode.tree;
+                let tree = inode.tree();
                 match fresh.take() {
                     Some(ordered) => {
                         holes.insert(handle, tree, inode.id.ino)?;
@@ -175,7 +175,7 @@ impl OrderedExtent {
 fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Result<()> {
     let key = extent_key(inode.id.ino, start);
     inode
-        .tree
+        .tree()
         .update(handle, &key, |data| file_extent::set_num_bytes(data, shown))?
         .expect("the item was made by the first step, and the inode's guard was held since");
     Ok(())

@@ -37,15 +37,15 @@ pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> 
 pub(crate) fn rewrite(engine: &Engine, inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
     assert!(!content.is_empty());
     let sector = u64::from(engine.sector_size());
-    let plan = DropPlan::from_front(&inode.tree, inode.id.ino, (0, sector), 2, sector)?;
+    let plan = DropPlan::from_front(inode.tree(), inode.id.ino, (0, sector), 2, sector)?;
     assert_eq!(plan.stop, sector, "at most one item is in the way");
     let count = reserve::drop_units(&plan) + 2;
     let shrinks = (content.len() as u64) < item.size;
     let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
     in_handle(engine, units, |handle| {
-        plan.apply(handle, &inode.tree, inode.id, Some(0))?;
+        plan.apply(handle, inode.tree(), inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);
-        inode.tree.upsert(handle, &extent_key(inode.id.ino, 0), &bytes)?;
+        inode.tree().upsert(handle, &extent_key(inode.id.ino, 0), &bytes)?;
         let mut next = item.clone();
         next.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
         next.size = content.len() as u64;

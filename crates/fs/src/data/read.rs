@@ -73,7 +73,7 @@ fn gather(
 ) -> Result<(SmallVec<[Piece; 4]>, u64)> {
     let mut batch = SmallVec::new();
     let mut next = range.0;
-    let mut pieces = Pieces::new(&inode.tree, inode.id.ino, range, sector, wait)?;
+    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, range, sector, wait)?;
     while batch.len() < BATCH {
         let Some(piece) = pieces.next()? else { break };
         match piece.what {

@@ -36,7 +36,7 @@ pub(crate) fn seek(
     }
     let sector = u64::from(engine.sector_size());
     let range = (offset - offset % sector, item.size.next_multiple_of(sector));
-    let mut pieces = Pieces::new(&inode.tree, inode.id.ino, range, sector, Wait::Yes)?;
+    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
     while let Some(piece) = pieces.next()? {
         let found = match piece.what {
             What::Hole | What::Prealloc => Want::Hole,

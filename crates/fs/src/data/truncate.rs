@@ -36,8 +36,8 @@ fn grow(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Resu
     let sector = u64::from(engine.sector_size());
     if item.size > 0
         && item.nbytes > 0
-        && size <= inline::len_max(engine, &inode.tree)
-        && inline::possible(&inode.tree, inode.id.ino, sector)?
+        && size <= inline::len_max(engine, inode.tree())
+        && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
         read(engine, inode, item, 0, &mut content, Wait::Yes)?;
@@ -47,9 +47,9 @@ fn grow(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Resu
     let end = size.next_multiple_of(sector);
     while item.size < size {
         let from = item.size.next_multiple_of(sector);
-        let holes = HolePlan::new(engine, &inode.tree, inode.id.ino, from, end)?;
+        let holes = HolePlan::new(engine, inode.tree(), inode.id.ino, from, end)?;
         in_handle(engine, Units::items(holes.len() + 1), |handle| {
-            holes.insert(handle, &inode.tree, inode.id.ino)?;
+            holes.insert(handle, inode.tree(), inode.id.ino)?;
             let next = InodeItem { size: size.min(holes.stop), ..item.clone() };
             store(handle, inode, item, next)
         })?;
@@ -78,7 +78,7 @@ fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Re
     if tail == Tail::Nothing {
         return Ok(());
     }
-    if tail == Tail::Inline && size <= inline::len_max(engine, &inode.tree) {
+    if tail == Tail::Inline && size <= inline::len_max(engine, inode.tree()) {
         let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
         read(engine, inode, item, 0, &mut content, Wait::Yes)?;
         return inline::rewrite(engine, inode, item, &content);
@@ -106,7 +106,7 @@ fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
         return Ok(Tail::Nothing);
     }
     let last = size - size % sector;
-    let mut pieces = Pieces::new(&inode.tree, inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
+    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
     Ok(match pieces.next()?.map(|piece| piece.what) {
         Some(What::Inline) => Tail::Inline,
         Some(What::Data(_) | What::Compressed(_)) => Tail::Data,
@@ -116,11 +116,11 @@ fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
 
 fn back_plan(engine: &Engine, inode: &Inode, start: u64) -> Result<DropPlan> {
     let sector = u64::from(engine.sector_size());
-    DropPlan::from_back(&inode.tree, inode.id.ino, start, reserve::DROP_EDITS_MAX, sector)
+    DropPlan::from_back(inode.tree(), inode.id.ino, start, reserve::DROP_EDITS_MAX, sector)
 }
 
 fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPlan, size: u64) -> Result<()> {
-    plan.apply(handle, &inode.tree, inode.id, None)?;
+    plan.apply(handle, inode.tree(), inode.id, None)?;
     let mut next = item.clone();
     next.nbytes = recount(item.nbytes, plan.bytes, 0);
     next.size = size;

@@ -38,7 +38,8 @@ pub(crate) fn write(
     let Some(end) = end else { return Err(ErrorKind::FileTooLarge.into()) };
     let size = item.size.max(end);
     let sector = u64::from(engine.sector_size());
-    if size <= inline::len_max(engine, &inode.tree) && inline::possible(&inode.tree, inode.id.ino, sector)? {
+    if size <= inline::len_max(engine, inode.tree()) && inline::possible(inode.tree(), inode.id.ino, sector)?
+    {
         let mut content = vec![0; as_len(size)];
         read(engine, inode, item, 0, &mut content, Wait::Yes)?;
         content[as_len(offset)..as_len(end)].copy_from_slice(data);
@@ -86,7 +87,7 @@ fn write_payload(
 /// The holes between the end of the file and `start`.
 fn gap(engine: &Engine, inode: &Inode, item: &InodeItem, start: u64) -> Result<HolePlan> {
     let sector = u64::from(engine.sector_size());
-    HolePlan::new(engine, &inode.tree, inode.id.ino, item.size.next_multiple_of(sector), start)
+    HolePlan::new(engine, inode.tree(), inode.id.ino, item.size.next_multiple_of(sector), start)
 }
 
 /// Whole sectors to be written: the caller's data and the old bytes around it.
@@ -180,7 +181,7 @@ pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) 
         return Ok(());
     }
     let last = (item.size - 1) / sector * sector;
-    let what = Pieces::new(&inode.tree, inode.id.ino, (last, last + sector), sector, Wait::Yes)?
+    let what = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
         .next()?
         .map(|piece| piece.what);
     let dirty = match what {

@@ -38,6 +38,7 @@ pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::acl::Acl;
+use crate::subvolume::SubvolumeRef;
 use delayed::DelayedInode;
 
 /// One live inode.
@@ -50,8 +51,7 @@ use delayed::DelayedInode;
 pub struct Inode {
     /// The subvolume and number.
     pub id: InodeId,
-    /// The subvolume's tree.
-    pub tree: Arc<Tree>,
+    pub(crate) subvolume: SubvolumeRef,
     /// The inode item; see the module's head for who may change it.
     pub item: RwLock<InodeItem>,
     /// Byte ranges that readers, writers and truncation hold.
@@ -67,8 +67,6 @@ pub struct Inode {
     child_directories: OnceLock<Box<ChildDirectories>>,
     /// What was put off, of a directory whose entries changed.
     delayed: OnceLock<Arc<DelayedInode>>,
-    /// Where the id goes when an object without links is dropped, and delayed items wait.
-    deferred: Arc<Deferred>,
 }
 
 /// Bits that are set and cleared with the write guard of the item held, or before the object is shared.
@@ -122,11 +120,11 @@ impl Doomed {
 }
 
 impl Inode {
-    /// The object for an item just read from, or just made for, `tree`.
-    pub(crate) fn new(id: InodeId, tree: Arc<Tree>, item: InodeItem, deferred: Arc<Deferred>) -> Self {
+    /// The object for an item just read from, or just made for, the tree of `subvolume`.
+    pub(crate) fn new(id: InodeId, subvolume: SubvolumeRef, item: InodeItem) -> Self {
         Self {
             id,
-            tree,
+            subvolume,
             item: RwLock::new(item),
             ranges: RangeLocks::new(),
             next_index: AtomicU64::new(0),
@@ -134,8 +132,13 @@ impl Inode {
             default_acl: Mutex::new(None),
             child_directories: OnceLock::new(),
             delayed: OnceLock::new(),
-            deferred,
         }
+    }
+
+    /// The subvolume's tree.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.subvolume.tree
     }
 
     /// The inode item for reading. [`ErrorKind::Stale`] when the inode was deleted meanwhile.
@@ -169,7 +172,7 @@ impl Inode {
 
     /// Writes `item`, which is what the write guard protects, over the INODE_ITEM in the tree. One leaf change.
     pub fn store(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        delayed::write_inode(handle, &self.tree, self.id, item)?;
+        delayed::write_inode(handle, self.tree(), self.id, item)?;
         if let Some(delayed) = self.delayed.get() {
             delayed.forget_inode();
         }
@@ -178,12 +181,12 @@ impl Inode {
 
     /// As [`Inode::store`], of a directory whose entries changed: written before the transaction closes.
     pub(crate) fn store_later(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        self.delayed().put_off_inode(handle, &self.deferred, item)
+        self.delayed().put_off_inode(handle, &self.subvolume.deferred, item)
     }
 
     /// Adds a DIR_INDEX item before the transaction closes.
     pub(crate) fn insert_entry_later(&self, handle: &Handle<'_>, entry: DelayedEntry) -> Result<()> {
-        self.delayed().put_off_entry(handle, &self.deferred, entry)
+        self.delayed().put_off_entry(handle, &self.subvolume.deferred, entry)
     }
 
     /// Takes back a DIR_INDEX item; false when it is in the tree, or nowhere.
@@ -222,7 +225,7 @@ impl Inode {
     }
 
     fn delayed(&self) -> &Arc<DelayedInode> {
-        self.delayed.get_or_init(|| Arc::new(DelayedInode::new(self.id, Arc::clone(&self.tree))))
+        self.delayed.get_or_init(|| Arc::new(DelayedInode::new(self.id, Arc::clone(self.tree()))))
     }
 
     /// The directories looked up in this one.
@@ -301,7 +304,7 @@ impl Inode {
 impl Drop for Inode {
     fn drop(&mut self) {
         if self.item.get_mut().nlink == 0 && !self.has(state::GONE) {
-            self.deferred.doomed.push(self.id);
+            self.subvolume.deferred.doomed.push(self.id);
         }
     }
 }

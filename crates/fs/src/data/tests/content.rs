@@ -41,14 +41,14 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             let inode = new_file(&engine, 300 + index as u64, InodeFlags::empty());
             let mut item = inode.item.write();
             let content =
-                Content::write(&engine, &inode.tree, item.flags, *size, stretches).expect("content");
+                Content::write(&engine, inode.tree(), item.flags, *size, stretches).expect("content");
             let next = InodeItem { nlink: 1, ..item.clone() };
             in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
                 let mut next = next.clone();
                 content.count(&mut next);
                 let items = content.items(handle, inode.id.ino);
                 let items: Vec<_> = items.iter().map(|(key, bytes)| (*key, &bytes[..])).collect();
-                inode.tree.insert_batch(handle, &items)?;
+                inode.tree().insert_batch(handle, &items)?;
                 content.hand_over(handle, inode.id)?;
                 inode.store(handle, &next)?;
                 *item = next;

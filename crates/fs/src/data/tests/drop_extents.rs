@@ -37,7 +37,7 @@ fn sketch(engine: &creamery_txn::Engine, ino: u64, text: &str) -> Inode {
                     let at = ordered.hand_over(handle, inode.id)?;
                     let extent = Extent::whole(handle.generation(), at, bytes);
                     let data = if letter.is_uppercase() { extent.encode_prealloc() } else { shown };
-                    inode.tree.insert(handle, &extent_key(inode.id.ino, start), &data)?;
+                    inode.tree().insert(handle, &extent_key(inode.id.ino, start), &data)?;
                     let next = InodeItem { nbytes: item.nbytes + bytes, size: start + bytes, ..item.clone() };
                     store(handle, &inode, &mut item, next)
                 })
@@ -77,10 +77,10 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
         let inode = sketch(&engine, 300 + index as u64, file);
         let mut item = inode.item.write();
         let range = (range.0 * SECTOR, range.1 * SECTOR);
-        let plan = DropPlan::from_front(&inode.tree, inode.id.ino, range, 16, SECTOR).expect("a plan");
+        let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         assert_eq!(plan.stop, range.1);
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
-            plan.apply(handle, &inode.tree, inode.id, None)?;
+            plan.apply(handle, inode.tree(), inode.id, None)?;
             let next = InodeItem { nbytes: recount(item.nbytes, plan.bytes, 0), ..item.clone() };
             store(handle, &inode, &mut item, next)
         })
@@ -95,10 +95,10 @@ fn a_plan_stops_at_its_bound_and_says_where() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     let inode = sketch(&engine, 400, "abcd..ef");
     let all = (0, 8 * SECTOR);
-    let plan = |max| DropPlan::from_front(&inode.tree, inode.id.ino, all, max, SECTOR).expect("a plan");
+    let plan = |max| DropPlan::from_front(inode.tree(), inode.id.ino, all, max, SECTOR).expect("a plan");
     let stops: Vec<u64> = (1..=6).map(|max| plan(max).stop / SECTOR).collect();
     assert_eq!(stops, [1, 2, 3, 6, 7, 8]);
-    let plan = |max| DropPlan::from_back(&inode.tree, inode.id.ino, SECTOR, max, SECTOR).expect("a plan");
+    let plan = |max| DropPlan::from_back(inode.tree(), inode.id.ino, SECTOR, max, SECTOR).expect("a plan");
     let starts: Vec<u64> = (1..=5).map(|max| plan(max).start / SECTOR).collect();
     assert_eq!(starts, [7, 4, 3, 2, 1]);
 }
@@ -111,9 +111,9 @@ fn a_split_extent_is_freed_with_its_last_part() {
     let mut log = String::new();
     for (start, end) in [(2, 3), (0, 1), (3, 6), (1, 2)] {
         let range = (start * SECTOR, end * SECTOR);
-        let plan = DropPlan::from_front(&inode.tree, inode.id.ino, range, 16, SECTOR).expect("a plan");
+        let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
-            plan.apply(handle, &inode.tree, inode.id, None)?;
+            plan.apply(handle, inode.tree(), inode.id, None)?;
             let next = InodeItem { nbytes: recount(item.nbytes, plan.bytes, 0), ..item.clone() };
             store(handle, &inode, &mut item, next)
         })
@@ -137,8 +137,8 @@ fn items_that_overlap_are_damage_and_change_nothing() {
     let extent = Extent::whole(Generation::new(1), Logical::new(1 << 20), 4 * SECTOR);
     put(&engine, &inode, 0, &extent.encode());
     put(&engine, &inode, 2 * SECTOR, &extent.encode());
-    let front = DropPlan::from_front(&inode.tree, inode.id.ino, (0, 8 * SECTOR), 16, SECTOR);
-    let back = DropPlan::from_back(&inode.tree, inode.id.ino, 0, 16, SECTOR);
+    let front = DropPlan::from_front(inode.tree(), inode.id.ino, (0, 8 * SECTOR), 16, SECTOR);
+    let back = DropPlan::from_back(inode.tree(), inode.id.ino, 0, 16, SECTOR);
     for error in [front.unwrap_err(), back.unwrap_err()] {
         assert_eq!(error.kind(), creamery_base::ErrorKind::Corrupt, "{error}");
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use creamery_base::{InodeId, ObjectId, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
 use creamery_format::{Compression, Incompat, Key, KeyType};
+use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 use parking_lot::Mutex;
@@ -15,8 +16,9 @@ use parking_lot::Mutex;
 use crate::data::file_extent::FileExtent;
 use crate::data::map::Items;
 use crate::data::{extent_key, in_handle};
-use crate::inode::{Deferred, Inode, InodeFlags, InodeItem};
+use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys;
+use crate::subvolume::{Subvolume, SubvolumeRef};
 
 pub(super) const SECTOR: u64 = 4096;
 
@@ -141,7 +143,7 @@ impl Fixture {
         let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
         let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
         let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
-        Inode::new(InodeId::new(TreeId::FS, ino), tree, item, Arc::new(Deferred::default()))
+        Inode::new(InodeId::new(TreeId::FS, ino), alone(tree), item)
     }
 
     /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
@@ -205,6 +207,11 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
     true
 }
 
+/// The top level without a filesystem around it.
+fn alone(tree: Arc<Tree>) -> SubvolumeRef {
+    SubvolumeRef::new(Arc::new(Subvolume::new(tree, Arc::default(), ObjectId::FIRST_FREE, false)))
+}
+
 /// A new, empty file without a name.
 pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
@@ -214,13 +221,13 @@ pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
     .expect("a new inode");
-    Inode::new(id, tree, item, Arc::new(Deferred::default()))
+    Inode::new(id, alone(tree), item)
 }
 
 /// Puts an item of any bytes into a file.
 pub(super) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
     in_handle(engine, Units::items(1), |handle| {
-        inode.tree.upsert(handle, &extent_key(inode.id.ino, at), bytes)
+        inode.tree().upsert(handle, &extent_key(inode.id.ino, at), bytes)
     })
     .expect("an item");
 }
@@ -228,7 +235,7 @@ pub(super) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
 /// The items of a file as text: `start+len` and what they show, extents by letters in order of appearance.
 pub(super) fn items(inode: &Inode) -> String {
     let mut items =
-        Items::new(&inode.tree, inode.id.ino, (0, u64::MAX), SECTOR, Wait::Yes).expect("a readable tree");
+        Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), SECTOR, Wait::Yes).expect("a readable tree");
     let mut text = Vec::new();
     let mut extents = Vec::new();
     while let Some(item) = items.next().expect("a readable tree") {
@@ -257,7 +264,7 @@ pub(super) fn items(inode: &Inode) -> String {
 pub(super) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
     let sector = u64::from(engine.sector_size());
     let mut items =
-        Items::new(&inode.tree, inode.id.ino, (0, u64::MAX), sector, Wait::Yes).expect("a readable tree");
+        Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes).expect("a readable tree");
     let (mut nbytes, mut end, mut gap, mut count, mut inline) = (0, 0, false, 0, false);
     while let Some(found) = items.next().expect("a readable tree") {
         gap |= found.start > end;
@@ -281,6 +288,6 @@ pub(super) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
         assert!(!gap && end >= item.size.next_multiple_of(sector), "every hole is an item");
     }
     assert_eq!(nbytes, item.nbytes);
-    let stored = inode.tree.get(&keys::inode_item(inode.id.ino), Wait::Yes, InodeItem::decode);
+    let stored = inode.tree().get(&keys::inode_item(inode.id.ino), Wait::Yes, InodeItem::decode);
     assert_eq!(&stored.expect("a readable tree").expect("an inode").expect("a valid item"), item);
 }
