@@ -135,7 +135,6 @@ pub(crate) fn add_index(
 
 /// Removes both entries of `name`, which [`find`] found under the same guard.
 pub(crate) fn remove(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, index: u64) -> Result<()> {
-    dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
     let rest = dir.tree().get(&key, Wait::Yes, |item| dir_item::without(item, name.bytes()))?;
     match rest.transpose()?.flatten() {
@@ -159,7 +158,6 @@ pub(crate) fn remove_found(
     if !found.alone {
         return remove(handle, dir, name, index);
     }
-    dir.forget_child(name.bytes());
     let key = keys::dir_item(dir.id.ino, name.bytes());
     if !dir.tree().remove(handle, &key)? {
         return Err(lost(dir.id, &key));
@@ -183,7 +181,6 @@ pub(crate) fn redirect(
     index: u64,
     head: &Head,
 ) -> Result<()> {
-    dir.forget_child(name.bytes());
     let edit = |item: &mut [u8]| head.redirect(item, name.bytes());
     let in_tree = |key: Key| match dir.tree().update(handle, &key, edit)?.transpose()? {
         Some(true) => Ok(()),

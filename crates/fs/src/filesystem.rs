@@ -10,6 +10,7 @@ use crate::inode::{Deferred, FileType, Inode, InodeItem};
 use crate::inode_ref::Extrefs;
 use crate::inode_table::{InodeTable, Known};
 use crate::keys;
+use crate::known_directories::KnownDirectories;
 use crate::subvolume::{Subvolume, Subvolumes};
 
 /// How often an operation looks its names up again when they keep changing under it.
@@ -51,6 +52,7 @@ pub struct Filesystem {
     pub(crate) root_tree: Arc<Tree>,
     pub(crate) subvolumes: Subvolumes,
     pub(crate) table: InodeTable,
+    pub(crate) known_directories: KnownDirectories,
     pub(crate) deferred: Arc<Deferred>,
     pub(crate) extrefs: Extrefs,
 }
@@ -66,6 +68,7 @@ impl Filesystem {
             root_tree,
             subvolumes: Subvolumes::new(default),
             table: InodeTable::new(options.inodes_cached),
+            known_directories: KnownDirectories::default(),
             deferred: Arc::new(Deferred::default()),
             extrefs,
             engine,

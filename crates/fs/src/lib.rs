@@ -31,6 +31,7 @@ mod inode;
 mod inode_ref;
 mod inode_table;
 mod keys;
+mod known_directories;
 mod link;
 mod lookup;
 mod name;

@@ -21,6 +21,10 @@ impl Filesystem {
 
     /// As [`Filesystem::lookup`], and what the entry says that it is (the inode itself, where that is no type).
     pub fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
+        if let Some(child) = self.known_directories.get(dir, name) {
+            return Ok((child, FileType::Directory));
+        }
+        let epoch = self.known_directories.epoch();
         let inode = self.inode(dir, wait)?;
         // Held until the entry was read: a rename takes an entry away before it puts the other one there.
         let item = inode.read(wait)?;
@@ -36,10 +40,6 @@ impl Filesystem {
             _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
             _ => {}
         }
-        let known = inode.child_directories();
-        if let Some(child) = known.get(name) {
-            return Ok((child, FileType::Directory));
-        }
         let found =
             directory::find(inode.tree(), dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
         let child = self.resolve(dir, name, found.target, wait)?;
@@ -51,7 +51,7 @@ impl Filesystem {
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
-            known.put(name, child);
+            self.known_directories.put(dir, name, child, epoch);
         }
         let is_type = found.kind.mode_bits() != 0;
         Ok((child, if is_type { found.kind } else { self.stat(child, wait)?.kind }))

@@ -180,7 +180,12 @@ impl Filesystem {
             return Ok(Round::Again([source, target].into_iter().flatten().collect()));
         }
         self.check_rename(ends, mode, &guards, source.as_ref(), target.as_ref())?;
-        self.carry_out(subvolume, ends, mode, &mut guards, &found, (source.as_ref(), target.as_ref()))?;
+        let done =
+            self.carry_out(subvolume, ends, mode, &mut guards, &found, (source.as_ref(), target.as_ref()));
+        if [Some(&found), slot.found.as_ref()].iter().flatten().any(|was| was.kind == FileType::Directory) {
+            self.known_directories.forget_all();
+        }
+        done?;
         drop(guards);
         drop(still);
         if let Some(inode) = target {

@@ -10,7 +10,7 @@ use crate::attributes::check_not_append_only;
 use crate::directory::{self, Found, Target};
 use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
 use crate::guards::Guards;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{FileType, Inode, InodeItem};
 use crate::keys;
 use crate::name::Name;
 use crate::operation::finish;
@@ -129,7 +129,11 @@ impl Filesystem {
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_sub(name.size_in_directory());
         let new_dir = directory::touched(dir_item, size, now, handle.generation());
-        let done = directory::remove_found(&handle, dir, name, found, losing.link.index)
+        let removed = directory::remove_found(&handle, dir, name, found, losing.link.index);
+        if found.kind == FileType::Directory {
+            self.known_directories.forget_all();
+        }
+        let done = removed
             .and_then(|()| losing.apply(&handle, guards.item(target.id), now))
             .and_then(|new_item| dir.store_later(&handle, &new_dir).map(|()| new_item));
         let new_item = finish(handle, done)?;

@@ -16,7 +16,6 @@
 //! `Inode::item` first (several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
-mod child_directories;
 mod delayed;
 mod item;
 mod range_lock;
@@ -30,7 +29,6 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub(crate) use child_directories::ChildDirectories;
 pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::{Deferred, DelayedEntry};
 pub(crate) use item::FILE_SIZE_MAX;
@@ -63,8 +61,6 @@ pub struct Inode {
     state: AtomicU8,
     /// A directory's default ACL, once looked up.
     default_acl: Mutex<Option<Option<Arc<Acl>>>>,
-    /// Of a directory, once one was looked up in it.
-    child_directories: OnceLock<Box<ChildDirectories>>,
     /// What was put off, of a directory whose entries changed.
     delayed: OnceLock<Arc<DelayedInode>>,
 }
@@ -130,7 +126,6 @@ impl Inode {
             next_index: AtomicU64::new(0),
             state: AtomicU8::new(0),
             default_acl: Mutex::new(None),
-            child_directories: OnceLock::new(),
             delayed: OnceLock::new(),
         }
     }
@@ -226,18 +221,6 @@ impl Inode {
 
     fn delayed(&self) -> &Arc<DelayedInode> {
         self.delayed.get_or_init(|| Arc::new(DelayedInode::new(self.id, Arc::clone(self.tree()))))
-    }
-
-    /// The directories looked up in this one.
-    pub(crate) fn child_directories(&self) -> &ChildDirectories {
-        self.child_directories.get_or_init(Box::default)
-    }
-
-    /// The entry `name` changes.
-    pub(crate) fn forget_child(&self, name: &[u8]) {
-        if let Some(children) = self.child_directories.get() {
-            children.forget(name);
-        }
     }
 
     pub(crate) fn next_index(&self) -> u64 {

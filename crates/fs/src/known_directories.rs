@@ -1,0 +1,123 @@
+//! The directories that names were found to lead to. Every path goes through a few of them, again and again.
+//!
+//! Each thread has its own, so that threads whose paths begin alike share no cache line. They are forgotten all at once
+//! when an entry of a directory is taken away or changed that leads to a directory: that is rare beside following paths.
+//!
+//! # Invariants
+//! - KNOWN-1: a name stands here only if its entry led where it says when the present epoch had begun. An epoch ends
+//!   after such an entry was changed and before the directory that has it is unlocked.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::{CachePadded, InodeId, Striped};
+use parking_lot::Mutex;
+
+/// Names kept by one thread.
+const NAMES_MAX: usize = 1024;
+
+/// A time in which no directory moved.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Epoch(u64);
+
+/// What all threads know.
+#[derive(Default)]
+pub(crate) struct KnownDirectories {
+    epoch: CachePadded<AtomicU64>,
+    near: Striped<Mutex<Known>>,
+}
+
+/// What one thread knows.
+#[derive(Default)]
+struct Known {
+    epoch: Epoch,
+    children: HashMap<InodeId, HashMap<Box<[u8]>, InodeId>>,
+    names: usize,
+}
+
+impl Known {
+    fn begin(&mut self, epoch: Epoch) {
+        *self = Self { epoch, ..Self::default() };
+    }
+}
+
+impl KnownDirectories {
+    /// The epoch now. To be asked before an entry is read that is then [`put`](Self::put) here.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// The directory called `name` in `dir`, if this thread knows it.
+    pub(crate) fn get(&self, dir: InodeId, name: &[u8]) -> Option<InodeId> {
+        let known = self.near.mine().lock();
+        if known.epoch != self.epoch() {
+            return None;
+        }
+        known.children.get(&dir)?.get(name).copied()
+    }
+
+    /// Remembers a directory whose entry was read after `epoch` was asked for.
+    pub(crate) fn put(&self, dir: InodeId, name: &[u8], child: InodeId, epoch: Epoch) {
+        let mut known = self.near.mine().lock();
+        if known.epoch != epoch || known.names >= NAMES_MAX {
+            known.begin(epoch);
+        }
+        known.children.entry(dir).or_default().insert(name.into(), child);
+        known.names += 1;
+    }
+
+    /// Ends the epoch: an entry that leads to a directory was taken away or changed.
+    pub(crate) fn forget_all(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{ObjectId, TreeId};
+
+    use super::*;
+
+    fn id(ino: u64) -> InodeId {
+        InodeId::new(TreeId::FS, ObjectId::new(ino))
+    }
+
+    #[test]
+    fn a_name_is_known_until_a_directory_moves() {
+        let known = KnownDirectories::default();
+        known.put(id(256), b"a", id(257), known.epoch());
+        assert_eq!(known.get(id(256), b"a"), Some(id(257)));
+        assert_eq!((known.get(id(256), b"b"), known.get(id(257), b"a")), (None, None));
+        known.forget_all();
+        assert_eq!(known.get(id(256), b"a"), None);
+    }
+
+    #[test]
+    fn what_was_read_before_a_directory_moved_is_not_believed_after() {
+        let known = KnownDirectories::default();
+        let before = known.epoch();
+        known.forget_all();
+        known.put(id(256), b"a", id(257), before);
+        assert_eq!(known.get(id(256), b"a"), None);
+    }
+
+    #[test]
+    fn there_are_never_too_many() {
+        let known = KnownDirectories::default();
+        for number in 0..3 * NAMES_MAX {
+            known.put(id(256), number.to_string().as_bytes(), id(257), known.epoch());
+        }
+        let near = known.near.mine().lock();
+        assert!(near.children[&id(256)].len() <= NAMES_MAX);
+    }
+
+    #[test]
+    fn threads_know_for_themselves_and_forget_together() {
+        let known = KnownDirectories::default();
+        known.put(id(256), b"a", id(257), known.epoch());
+        std::thread::scope(|scope| {
+            scope.spawn(|| known.forget_all());
+        });
+        assert_eq!(known.get(id(256), b"a"), None);
+    }
+}
