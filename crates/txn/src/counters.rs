@@ -96,7 +96,7 @@ impl Engine {
             blocks_written: self.counters.blocks_written.load(Ordering::Relaxed),
             commit_micros: self.counters.commit_micros.snapshot(),
             gate_closed_micros: self.counters.gate_closed_micros.snapshot(),
-            promised_bytes: self.space.promised.load(Ordering::Relaxed),
+            promised_bytes: self.space.promised_to_handles(),
             delayed_refs: self.refs.len() as u64,
             store: self.store().counters(),
         }

@@ -7,6 +7,7 @@
 //! | file | mechanism |
 //! |---|---|
 //! | `reserve` | metadata is promised before a handle begins |
+//! | `advance` | each thread is promised more than it asks for, where there is plenty |
 //! | `handle` | the right to change trees; the trees' host for copy on write |
 //! | `delayed_refs` | reference changes queue until the commit |
 //! | `extent_tree`, `extent_item` | who refers to which extent |
@@ -20,6 +21,7 @@
 //! Inode and range locks of the layer above, then the transaction's gate (a handle), then the chunk mutex or node
 //! locks, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
 
+mod advance;
 mod block_group;
 mod chunks;
 mod commit;

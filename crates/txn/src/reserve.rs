@@ -24,6 +24,7 @@ use creamery_base::gate::{self, Reason};
 use creamery_base::{CachePadded, Error, ErrorKind, Result};
 use creamery_format::Incompat;
 
+use crate::advance;
 use crate::engine::Engine;
 use crate::space::SpaceKind;
 
@@ -43,6 +44,8 @@ const HEADS_PER_BLOCK: u64 = 2;
 const SPARE_UNITS: u64 = 64;
 /// Room that only handles which free space may take, so that a full filesystem can be emptied.
 const FREEING_UNITS: u64 = 16;
+/// Advances are made only while there is so many times the room that is needed.
+const PLENTY: u64 = 2;
 
 /// How many leaves a handle may change at most.
 ///
@@ -76,6 +79,8 @@ impl Units {
 pub(crate) struct Promise<'e> {
     engine: &'e Engine,
     bytes: Cell<u64>,
+    /// Taken from the thread's advance, and given back to it.
+    advanced: bool,
 }
 
 impl Promise<'_> {
@@ -90,7 +95,12 @@ impl Promise<'_> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        self.engine.space.promised.fetch_sub(self.bytes.get(), Ordering::AcqRel);
+        let (space, bytes) = (&self.engine.space, self.bytes.get());
+        if self.advanced {
+            space.advances.give_back(bytes);
+        } else {
+            space.promised.fetch_sub(bytes, Ordering::AcqRel);
+        }
     }
 }
 
@@ -136,6 +146,7 @@ impl Engine {
         if !self.incompat().contains(Incompat::MIXED_GROUPS) {
             return u64::MAX;
         }
+        self.space.advances.call_in(&self.space.promised);
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
         let taken = self.space.promised.load(Ordering::Acquire)
             + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT)
@@ -153,8 +164,14 @@ impl Engine {
         let need = self.bytes_for(units.items);
         let mut committed = false;
         loop {
-            if let Some(promise) = self.try_promise(need, units.freeing) {
+            if let Some(promise) = self.promise_by_advance(need) {
                 return Ok(promise);
+            }
+            if let Some(promise) = self.try_promise(need, units.freeing, 1) {
+                return Ok(promise);
+            }
+            if self.space.advances.call_in(&self.space.promised) {
+                continue;
             }
             if self.allocate_chunk(SpaceKind::Metadata)? {
                 continue;
@@ -168,15 +185,30 @@ impl Engine {
         }
     }
 
-    fn try_promise(&self, need: u64, freeing: bool) -> Option<Promise<'_>> {
+    /// Room from this thread's advance, which is filled up where there is plenty.
+    fn promise_by_advance(&self, need: u64) -> Option<Promise<'_>> {
+        let advances = &self.space.advances;
+        if !advances.take(need) {
+            let more = self.try_promise(need * advance::OPERATIONS, false, PLENTY)?;
+            let spent = advances.refill(more.bytes.take());
+            self.space.promised.fetch_sub(spent, Ordering::AcqRel);
+            if !advances.take(need) {
+                return None; // a thread that shares the advance was faster
+            }
+        }
+        Some(Promise { engine: self, bytes: Cell::new(need), advanced: true })
+    }
+
+    /// Promises `need` bytes if what can be handed out is `times` as much as is needed with them.
+    fn try_promise(&self, need: u64, freeing: bool, times: u64) -> Option<Promise<'_>> {
         let node = u64::from(self.node_size());
         let left = if freeing { 0 } else { FREEING_UNITS * BLOCKS_PER_UNIT * node };
         // What is promised is counted before what is available is looked at: of a handle that ends between, blocks are counted
         // twice, never not at all. Two that come for the last room at once may both be refused, and try again.
         let before = self.space.promised.fetch_add(need, Ordering::AcqRel);
-        let promise = Promise { engine: self, bytes: Cell::new(need) };
+        let promise = Promise { engine: self, bytes: Cell::new(need), advanced: false };
         let handles = before + need + left;
-        let wanted = handles + self.commit_need(handles / node);
+        let wanted = (handles + self.commit_need(handles / node)).saturating_mul(times);
         (self.space.available_up_to(SpaceKind::Metadata, wanted) >= wanted).then_some(promise)
     }
 }

@@ -8,6 +8,7 @@ use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
 use parking_lot::RwLock;
 
+use crate::advance::Advances;
 use crate::block_group::BlockGroup;
 
 /// What a block group is for.
@@ -49,8 +50,9 @@ impl std::fmt::Display for SpaceKind {
 /// All block groups of a filesystem.
 pub(crate) struct Space {
     groups: RwLock<BTreeMap<Logical, Arc<BlockGroup>>>,
-    /// Metadata bytes promised to open handles, and to what they put off.
+    /// Metadata bytes promised to open handles, to what they put off, and to threads in advance.
     pub(crate) promised: Arc<CachePadded<AtomicU64>>,
+    pub(crate) advances: Advances,
     bytes_used: CachePadded<AtomicU64>,
 }
 
@@ -59,8 +61,14 @@ impl Space {
         Self {
             groups: RwLock::new(BTreeMap::new()),
             promised: Arc::default(),
+            advances: Advances::default(),
             bytes_used: CachePadded::new(AtomicU64::new(bytes_used)),
         }
+    }
+
+    /// Metadata bytes promised to open handles, and to what they put off; threads' advances left out.
+    pub(crate) fn promised_to_handles(&self) -> u64 {
+        self.promised.load(Ordering::Relaxed).saturating_sub(self.advances.bytes())
     }
 
     pub(crate) fn add_group(&self, group: Arc<BlockGroup>) {

@@ -1,0 +1,110 @@
+//! Advances: room that a thread was promised before it asks, so that threads with small operations do not all change the
+//! same sum each time they begin and end one.
+//!
+//! Where there is plenty, a thread that asks for room gets it several times over; the operations after take from that, and
+//! what they give back is collected until the thread asks again. All of it counts as promised meanwhile, and a promise is
+//! kept no worse for having been made early (RESERVE-1): what was given back is not used a second time, because what the
+//! commit will need was reckoned for one use. When room gets short, everybody's advance is called in first.
+//!
+//! # Invariants
+//! - ADVANCE-1: `fresh` and `spent` of all threads are part of the sum of promises, and of no handle's promise.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::Striped;
+use parking_lot::Mutex;
+
+/// An advance is for so many operations like the one that asked.
+pub(crate) const OPERATIONS: u64 = 8;
+
+/// What one thread has.
+#[derive(Default)]
+struct Advance {
+    /// Not used yet, bytes.
+    fresh: u64,
+    /// Given back, bytes.
+    spent: u64,
+}
+
+/// What all threads have.
+#[derive(Default)]
+pub(crate) struct Advances(Striped<Mutex<Advance>>);
+
+impl Advances {
+    /// Takes `need` bytes out of this thread's advance; false when it has less.
+    pub(crate) fn take(&self, need: u64) -> bool {
+        let mut advance = self.0.mine().lock();
+        let left = advance.fresh.checked_sub(need);
+        if let Some(left) = left {
+            advance.fresh = left;
+        }
+        left.is_some()
+    }
+
+    /// Adds `fresh` bytes that were just promised to this thread's advance. Returns what it had given back, which is to leave
+    /// the sum.
+    pub(crate) fn refill(&self, fresh: u64) -> u64 {
+        let mut advance = self.0.mine().lock();
+        advance.fresh += fresh;
+        std::mem::take(&mut advance.spent)
+    }
+
+    /// Keeps `bytes` of an operation that ended until this thread asks again.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.0.mine().lock().spent += bytes;
+    }
+
+    /// Calls in what all threads have. Returns whether that was anything.
+    pub(crate) fn call_in(&self, promised: &AtomicU64) -> bool {
+        let mut any = false;
+        for advance in self.0.all() {
+            let Advance { fresh, spent } = std::mem::take(&mut *advance.lock());
+            promised.fetch_sub(fresh + spent, Ordering::AcqRel);
+            any |= fresh + spent > 0;
+        }
+        any
+    }
+
+    /// Bytes in them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0
+            .all()
+            .map(|advance| {
+                let advance = advance.lock();
+                advance.fresh + advance.spent
+            })
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_not_taken_again() {
+        let advances = Advances::default();
+        assert!(!advances.take(1));
+        assert_eq!(advances.refill(10), 0);
+        assert!(advances.take(6));
+        advances.give_back(6);
+        assert!(!advances.take(5), "four are left, and six that were used");
+        assert_eq!(advances.bytes(), 10);
+        assert_eq!(advances.refill(10), 6);
+        assert!(advances.take(14));
+    }
+
+    #[test]
+    fn all_of_it_is_called_in() {
+        let (advances, promised) = (Advances::default(), AtomicU64::new(100));
+        std::thread::scope(|scope| {
+            scope.spawn(|| advances.refill(30));
+        });
+        advances.refill(20);
+        assert!(advances.take(15));
+        advances.give_back(15);
+        assert!(advances.call_in(&promised));
+        assert_eq!((promised.into_inner(), advances.bytes()), (50, 0));
+        assert!(!advances.call_in(&AtomicU64::new(0)));
+    }
+}
