@@ -1,5 +1,6 @@
 //! What the benches of the library have in common: a fresh image, and the program `creamery-bench` on it or on a mount.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -27,11 +28,16 @@ pub(super) fn empty_image(image: &Path, bytes: u64) -> Result<()> {
 pub(super) struct Said(Value);
 
 /// Runs `creamery-bench` in a process of its own, so with nothing cached. The side is `--image` or `--dir`.
-pub(super) fn bench(workload: &str, side: &str, at: &Path, options: &[(&str, String)]) -> Result<Said> {
+pub(super) fn bench(
+    workload: &str,
+    side: &str,
+    at: &Path,
+    options: &[(impl AsRef<OsStr>, String)],
+) -> Result<Said> {
     let mut command = Command::new(target().join("release/creamery-bench"));
     command.arg(workload).arg(side).arg(at);
     for (option, value) in options {
-        command.args([option, value.as_str()]);
+        command.arg(option).arg(value);
     }
     let output = command.output().context("starting creamery-bench")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());

@@ -6,7 +6,6 @@
 
 mod check;
 mod check_memory;
-mod early_unlock;
 mod flat;
 mod fs_mark;
 mod image;
@@ -15,15 +14,16 @@ mod measure;
 mod memory;
 mod names;
 mod report;
+mod switches;
 
 pub(crate) use check::check;
 pub(crate) use check_memory::check_memory;
-pub(crate) use early_unlock::early_unlock;
 pub(crate) use flat::flat;
 pub(crate) use fs_mark::fs_mark;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
 pub(crate) use names::names;
+pub(crate) use switches::{early_unlock, fingers};
 
 use anyhow::{Context, Result, bail};
 

@@ -45,6 +45,7 @@ struct Taken {
     sync: f64,
     /// Insertions into trees, and those that let go of the leaf's parents before they searched it.
     insertions: u64,
+    by_finger: u64,
     early_unlocks: u64,
 }
 
@@ -168,6 +169,7 @@ impl Place {
             work: said.number("work_seconds")?,
             sync: said.number("sync_seconds")?,
             insertions: said.trees("insertions"),
+            by_finger: said.trees("leaf_step_finger"),
             early_unlocks: said.trees("early_unlocks"),
         })
     }
@@ -176,14 +178,15 @@ impl Place {
 /// What the library's trees counted, if anything was inserted.
 fn counted(rows: &[Row]) -> String {
     let taken = || rows.iter().flat_map(|row| &row.ours);
-    let insertions: u64 = taken().map(|taken| taken.insertions).sum();
-    let early: u64 = taken().map(|taken| taken.early_unlocks).sum();
+    let sum = |of: fn(&Taken) -> u64| taken().map(of).sum::<u64>();
+    let (insertions, by_finger) = (sum(|taken| taken.insertions), sum(|taken| taken.by_finger));
     if insertions == 0 {
         return String::new();
     }
-    let share = 100.0 * early as f64 / insertions as f64;
+    let from_the_root = insertions - by_finger;
+    let share = 100.0 * sum(|taken| taken.early_unlocks) as f64 / from_the_root as f64;
     format!(
-        "\n{share:.1} % of {insertions} insertions let go of the leaf's parents before they searched it.\n"
+        "\nOf {insertions} insertions {by_finger} went straight to their leaf by a finger. Of the others {share:.1} % let go of the leaf's parents before they searched it.\n"
     )
 }
 
@@ -217,8 +220,9 @@ mod tests {
 
     #[test]
     fn ratios_are_over_the_kernel() {
-        let taken =
-            |work, sync| vec![Taken { operations: 100.0, work, sync, insertions: 0, early_unlocks: 0 }; 3];
+        let taken = |work, sync| {
+            vec![Taken { operations: 100.0, work, sync, insertions: 0, by_finger: 0, early_unlocks: 0 }; 3]
+        };
         let text = table(&[Row { threads: 2, ours: taken(1.0, 1.0), theirs: taken(4.0, 0.0) }]);
         assert!(text.ends_with("| 2 | 100 | 25 | 4.00 | 50 | 25 | 2.00 |\n"), "{text}");
     }

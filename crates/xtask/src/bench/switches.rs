@@ -1,0 +1,155 @@
+//! `bench early-unlock` and `bench fingers`: creating with a mechanism of the tree on and with it switched off; how fast, and
+//! how long threads wait for a leaf's parent.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use creamery_testkit::{Program, Scratch, btrfs_check};
+
+use super::library::{bench, build, empty_image};
+use super::measure::median;
+use super::report::publish;
+use super::{Options, options};
+
+const IMAGE_BYTES: u64 = 8 << 30;
+const THREADS: [u64; 4] = [2, 4, 8, 16];
+/// The level of the leaves' parents.
+const PARENTS: u64 = 1;
+
+/// A mechanism that can be switched off.
+struct Switch {
+    name: &'static str,
+    /// Other switches that are off on both sides, so that this one's worth is not hidden.
+    off: &'static [&'static str],
+    /// The last column.
+    column: &'static str,
+    /// What it counts, and of which insertions.
+    counts: fn(&Taken) -> (u64, u64),
+}
+
+const EARLY_UNLOCK: Switch = Switch {
+    name: "early-unlock",
+    off: &["fingers"],
+    column: "let go early",
+    counts: |taken| (taken.early, taken.insertions - taken.by_finger),
+};
+
+const FINGERS: Switch = Switch {
+    name: "fingers",
+    off: &[],
+    column: "by finger",
+    counts: |taken| (taken.by_finger, taken.insertions),
+};
+
+/// One run.
+struct Taken {
+    work: Duration,
+    /// Of all threads, for write locks one level above the leaves.
+    waits: u64,
+    waited: Duration,
+    longest: Duration,
+    insertions: u64,
+    early: u64,
+    by_finger: u64,
+}
+
+/// `cargo xtask bench early-unlock`.
+pub(crate) fn early_unlock(words: &[&str]) -> Result<()> {
+    compare(&EARLY_UNLOCK, words)
+}
+
+/// `cargo xtask bench fingers`.
+pub(crate) fn fingers(words: &[&str]) -> Result<()> {
+    compare(&FINGERS, words)
+}
+
+fn compare(switch: &Switch, words: &[&str]) -> Result<()> {
+    let options = options(Options { files: 200_000, bytes: 0, runs: 3, dry: false }, words)?;
+    build()?;
+    let (scratch, creamery) = (Scratch::new(&format!("bench-{}", switch.name))?, Program::find()?);
+    let image = scratch.file("switch.img");
+    let mut rows = THREADS.map(|threads| (threads, Vec::new(), Vec::new()));
+    for round in 1..=options.runs {
+        for (threads, on, off) in &mut rows {
+            let files = options.files / *threads;
+            on.push(create(&creamery, &image, files, *threads, switch, "on")?);
+            off.push(create(&creamery, &image, files, *threads, switch, "off")?);
+        }
+        println!("  run {round} of {}", options.runs);
+    }
+    let mut text = format!(
+        "| threads | on, a second | off, a second | ratio | waits for parents, on | off | together, on | off | longest, on | off | {} |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+        switch.column
+    );
+    let mut last = 0.0;
+    for (threads, on, off) in &rows {
+        let rate = |taken: &[Taken]| options.files as f64 / middle(taken, |taken| taken.work).as_secs_f64();
+        let waits = |taken: &[Taken]| median_of(taken.iter().map(|taken| taken.waits).collect());
+        let (fast, slow) = (rate(on), rate(off));
+        last = fast / slow;
+        let (some, all) =
+            on.iter().map(switch.counts).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+        text += &format!(
+            "| {threads} | {fast:.0} | {slow:.0} | {last:.2} | {} | {} | {} | {} | {} | {} | {:.1} % |\n",
+            waits(on),
+            waits(off),
+            micros(middle(on, |taken| taken.waited)),
+            micros(middle(off, |taken| taken.waited)),
+            micros(middle(on, |taken| taken.longest)),
+            micros(middle(off, |taken| taken.longest)),
+            100.0 * some as f64 / all.max(1) as f64,
+        );
+    }
+    let off = switch.off.iter().map(|name| format!(", {name} off on both sides")).collect::<String>();
+    text += &format!(
+        "\n`cargo xtask bench {} --files {} --runs {}`: so many files in all, each thread in a directory of its own, `-m single`{off}, both ways alternating, medians of {}. A wait is for a write lock one level above the leaves that somebody else had, of all threads together.",
+        switch.name, options.files, options.runs, options.runs
+    );
+    publish(&format!("bench {}", switch.name), &text, options.dry)?;
+    println!("ratio {last:.2}");
+    Ok(())
+}
+
+fn create(
+    creamery: &Program,
+    image: &Path,
+    files: u64,
+    threads: u64,
+    switch: &Switch,
+    to: &str,
+) -> Result<Taken> {
+    empty_image(image, IMAGE_BYTES)?;
+    creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok()?;
+    let mut setting = vec![
+        ("--lock-times".to_owned(), "on".to_owned()),
+        ("--files".to_owned(), files.to_string()),
+        ("--threads".to_owned(), threads.to_string()),
+        (format!("--{}", switch.name), to.to_owned()),
+    ];
+    setting.extend(switch.off.iter().map(|name| (format!("--{name}"), "off".to_owned())));
+    let said = bench("create", "--image", image, &setting)?;
+    btrfs_check(image)?;
+    Ok(Taken {
+        work: said.durable_time()?,
+        waits: said.waits(PARENTS, "count"),
+        waited: Duration::from_nanos(said.waits(PARENTS, "sum")),
+        longest: Duration::from_nanos(said.waits(PARENTS, "max")),
+        insertions: said.trees("insertions"),
+        early: said.trees("early_unlocks"),
+        by_finger: said.trees("leaf_step_finger"),
+    })
+}
+
+fn middle(taken: &[Taken], of: fn(&Taken) -> Duration) -> Duration {
+    median(&taken.iter().map(of).collect::<Vec<_>>())
+}
+
+fn median_of(mut counts: Vec<u64>) -> u64 {
+    counts.sort_unstable();
+    counts[counts.len() / 2]
+}
+
+fn micros(time: Duration) -> String {
+    format!("{} us", time.as_micros())
+}
