@@ -46,6 +46,8 @@ struct Shard {
     clock: VecDeque<InodeId>,
     /// How many objects have left the shard.
     removals: u64,
+    /// Objects that left it, for the memory they are in.
+    spare: Vec<Arc<Inode>>,
 }
 
 struct Slot {
@@ -167,7 +169,7 @@ impl InodeTable {
     fn put(&self, shard: &mut Shard, inode: Inode) -> Arc<Inode> {
         let id = inode.id;
         let weak = inode.item.read().nlink == 0;
-        let inode = Arc::new(inode);
+        let inode = shard.place(inode);
         let object = if weak { Held::Weak(Arc::downgrade(&inode)) } else { Held::Strong(Arc::clone(&inode)) };
         match shard.map.entry(id) {
             MapEntry::Occupied(mut dead) => dead.get_mut().object = object,
@@ -219,6 +221,20 @@ impl Shard {
         self.clock.shrink_to(2 * self.clock.len() + CLOCK_SLACK);
     }
 
+    /// Shares `inode`, in the memory of an object that nobody has any more if there is one.
+    fn place(&mut self, inode: Inode) -> Arc<Inode> {
+        match self.spare.pop() {
+            Some(mut spare) => match Arc::get_mut(&mut spare) {
+                Some(place) => {
+                    *place = inode;
+                    spare
+                }
+                None => Arc::new(inode),
+            },
+            None => Arc::new(inode),
+        }
+    }
+
     /// Looks at the next few objects under the hand, forgets those that nobody uses or asked for, and passes the others.
     /// Old objects have left the processor's caches: all are asked before the first is forgotten, so that their
     /// memory comes at the same time instead of one after the other.
@@ -233,8 +249,13 @@ impl Shard {
         }
         for (id, forget) in looked_at {
             if forget {
-                self.map.remove(&id);
+                let slot = self.map.remove(&id);
                 self.removals += 1;
+                if let Some(Slot { object: Held::Strong(inode), .. }) = slot
+                    && self.spare.len() < SWEEP_STEPS
+                {
+                    self.spare.push(inode);
+                }
             } else {
                 self.clock.push_back(id);
             }
