@@ -36,6 +36,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench create     names through the library, beside the kernel: also lookup, lookup-warm, readdir, unlink, mixed
   bench early-unlock  creating with parents let go early, and with that switched off (--files --runs --dry)
+  bench scaling       creating by threads of one filesystem, beside processes that share nothing (--files --runs --dry)
   bench fingers       creating with batches straight to their leaf, and with that switched off (--files --runs --dry)
   bench flat       creating ten million files beside a hundred thousand, with the same memory (--files --runs --dry)
   bench fs_mark    empty files through the mount, beside the kernel, ntfs-3g, fuse2fs and null servers (--files --runs --dry; as root)
@@ -74,6 +75,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["bench", "check", options @ ..] => bench::check(options),
         ["bench", "early-unlock", options @ ..] => bench::early_unlock(options),
         ["bench", "fingers", options @ ..] => bench::fingers(options),
+        ["bench", "scaling", options @ ..] => bench::scaling(options),
         ["bench", "flat", options @ ..] => bench::flat(options),
         ["bench", "check-memory", options @ ..] => bench::check_memory(options),
         [

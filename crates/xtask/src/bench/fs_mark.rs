@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
 
 use super::library::empty_image;
+use super::measure::median;
 use super::report::publish;
 use super::{Options, options};
 use crate::workspace::{build_program, cargo, root, run, target};
@@ -72,9 +73,7 @@ const THREADS: [usize; 2] = [1, 2];
 
 impl Rates {
     fn median(&self, threads: usize) -> f64 {
-        let mut sorted = self.by_threads[threads].clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
+        median(&self.by_threads[threads])
     }
 }
 

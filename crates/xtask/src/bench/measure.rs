@@ -56,9 +56,9 @@ fn high_water(status_file: &str) -> u64 {
 }
 
 /// The middle of several.
-pub(super) fn median(times: &[Duration]) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort();
+pub(super) fn median<T: Copy + PartialOrd>(taken: &[T]) -> T {
+    let mut sorted = taken.to_vec();
+    sorted.sort_by(|one, other| one.partial_cmp(other).expect("what is measured is a number"));
     sorted[sorted.len() / 2]
 }
 

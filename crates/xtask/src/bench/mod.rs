@@ -14,6 +14,7 @@ mod measure;
 mod memory;
 mod names;
 mod report;
+mod scaling;
 mod switches;
 
 pub(crate) use check::check;
@@ -23,6 +24,7 @@ pub(crate) use fs_mark::fs_mark;
 pub(crate) use image::image;
 pub(crate) use memory::memory;
 pub(crate) use names::names;
+pub(crate) use scaling::scaling;
 pub(crate) use switches::{early_unlock, fingers};
 
 use anyhow::{Context, Result, bail};

@@ -94,7 +94,7 @@ pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
             row.theirs.push(theirs);
         }
     }
-    let insertions = counted(&rows);
+    let insertions = if work.name == "create" { counted(&rows) } else { String::new() };
     let text = format!(
         "{}{insertions}\n`cargo xtask bench {name} --files {} --runs {}`: {} directories of {} files for each thread, `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides alternating, medians of {}.",
         table(&rows),
@@ -175,14 +175,11 @@ impl Place {
     }
 }
 
-/// What the library's trees counted, if anything was inserted.
+/// What the library's trees counted.
 fn counted(rows: &[Row]) -> String {
     let taken = || rows.iter().flat_map(|row| &row.ours);
     let sum = |of: fn(&Taken) -> u64| taken().map(of).sum::<u64>();
     let (insertions, by_finger) = (sum(|taken| taken.insertions), sum(|taken| taken.by_finger));
-    if insertions == 0 {
-        return String::new();
-    }
     let from_the_root = insertions - by_finger;
     let share = 100.0 * sum(|taken| taken.early_unlocks) as f64 / from_the_root as f64;
     format!(

@@ -85,7 +85,7 @@ fn compare(switch: &Switch, words: &[&str]) -> Result<()> {
     let mut last = 0.0;
     for (threads, on, off) in &rows {
         let rate = |taken: &[Taken]| options.files as f64 / middle(taken, |taken| taken.work).as_secs_f64();
-        let waits = |taken: &[Taken]| median_of(taken.iter().map(|taken| taken.waits).collect());
+        let waits = |taken: &[Taken]| median(&taken.iter().map(|taken| taken.waits).collect::<Vec<_>>());
         let (fast, slow) = (rate(on), rate(off));
         last = fast / slow;
         let (some, all) =
@@ -143,11 +143,6 @@ fn create(
 
 fn middle(taken: &[Taken], of: fn(&Taken) -> Duration) -> Duration {
     median(&taken.iter().map(of).collect::<Vec<_>>())
-}
-
-fn median_of(mut counts: Vec<u64>) -> u64 {
-    counts.sort_unstable();
-    counts[counts.len() / 2]
 }
 
 fn micros(time: Duration) -> String {

@@ -1,0 +1,108 @@
+//! `bench scaling`: files made by several threads of one filesystem, beside as many processes with one thread and a filesystem
+//! each, which share nothing but the machine.
+//!
+//! Back of the envelope: cores share memory, caches and the page allocator, so the processes do not make N times what one makes
+//! either. What they make together is what the machine gives; what the threads make less is what they cost each other.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use creamery_testkit::{Program, Scratch, btrfs_check};
+
+use super::library::{bench, build, empty_image};
+use super::measure::median;
+use super::report::publish;
+use super::{Options, options};
+
+const IMAGE_BYTES: u64 = 6 << 30;
+const ROUNDS: u64 = 4;
+
+/// One row: files made a second, in each run.
+struct Row {
+    threads: usize,
+    /// By one thread.
+    one: Vec<f64>,
+    /// By one thread each of so many processes.
+    apart: Vec<f64>,
+    /// By so many threads of one process.
+    together: Vec<f64>,
+}
+
+/// `cargo xtask bench scaling`.
+pub(crate) fn scaling(words: &[&str]) -> Result<()> {
+    let options = options(Options { files: 100_000, bytes: 0, runs: 5, dry: false }, words)?;
+    build()?;
+    let place =
+        Place { scratch: Scratch::new("bench-scaling")?, creamery: Program::find()?, files: options.files };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let counts = [2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores.max(2));
+    let mut rows: Vec<Row> = counts
+        .map(|threads| Row { threads, one: Vec::new(), apart: Vec::new(), together: Vec::new() })
+        .collect();
+    for round in 1..=options.runs {
+        for row in &mut rows {
+            row.one.push(place.create(1, 1)?);
+            row.apart.push(place.create(row.threads, 1)?);
+            row.together.push(place.create(1, row.threads)?);
+        }
+        println!("  run {round} of {}", options.runs);
+    }
+    let mut text = String::from(
+        "| threads | one thread, a second | so many processes | so many threads | threads over one | processes over one | threads over processes |\n|---|---|---|---|---|---|---|\n",
+    );
+    let mut last = 0.0;
+    for Row { threads, one, apart, together } in &rows {
+        let (one, apart, together) = (median(one), median(apart), median(together));
+        last = together / one;
+        text += &format!(
+            "| {threads} | {one:.0} | {apart:.0} | {together:.0} | {last:.2} | {:.2} | {:.2} |\n",
+            apart / one,
+            together / apart
+        );
+    }
+    text += &format!(
+        "\n`cargo xtask bench scaling --files {} --runs {}`: {ROUNDS} directories of so many files for each thread, `-m single`, the final sync in the time, ways alternating, medians of {}.",
+        options.files, options.runs, options.runs
+    );
+    publish("bench scaling", &text, options.dry)?;
+    println!("ratio {last:.2}");
+    Ok(())
+}
+
+struct Place {
+    scratch: Scratch,
+    creamery: Program,
+    files: u64,
+}
+
+impl Place {
+    /// An empty filesystem, one of several.
+    fn image(&self, number: usize) -> Result<PathBuf> {
+        let image = self.scratch.file(&format!("{number}.img"));
+        empty_image(&image, IMAGE_BYTES)?;
+        self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
+        Ok(image)
+    }
+
+    /// Files a second by so many processes at once, each on a filesystem of its own.
+    fn create(&self, processes: usize, threads: usize) -> Result<f64> {
+        let images = (0..processes).map(|number| self.image(number)).collect::<Result<Vec<_>>>()?;
+        let rate = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                images.iter().map(|image| scope.spawn(|| self.create_on(image, threads))).collect();
+            running.into_iter().map(|process| process.join().expect("measuring does not panic")).sum()
+        });
+        for image in &images {
+            btrfs_check(image)?;
+            std::fs::remove_file(image)?;
+        }
+        rate
+    }
+
+    fn create_on(&self, image: &Path, threads: usize) -> Result<f64> {
+        let scale = [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)];
+        let scale = scale.map(|(option, value)| (option, value.to_string()));
+        let said = bench("create", "--image", image, &scale)?;
+        Ok(said.number("operations")? / said.durable_time()?.as_secs_f64())
+    }
+}
