@@ -22,6 +22,7 @@ use zerocopy::FromBytes;
 
 use super::buffer::AlignedBuffer;
 use super::crew::{Crew, Need, Next};
+use super::linger::Linger;
 use super::{Device, Transport, enter_worker_thread};
 use crate::dispatch::{Answer, Handler, refuse};
 use crate::errno::Errno;
@@ -131,10 +132,14 @@ impl Classic<'_> {
     fn work(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
         enter_worker_thread();
         let mut buffers = Buffers::new(self.max_write);
-        let (mut need, backlog) = (Need::default(), || device.is_readable());
+        let (mut need, mut linger) = (Need::default(), Linger::default());
+        let backlog = || device.is_readable();
         let mut next = if worker == 0 { Next::Duty } else { crew.park(backlog) };
         while next == Next::Duty {
-            let received = crew.read(|| receive(device, &mut buffers))?;
+            let received = crew.read(|| {
+                linger.until(backlog);
+                receive(device, &mut buffers)
+            })?;
             let Received::Request(len) = received else { return Ok(()) };
             let (header, body, payload) = buffers.split(len)?;
             let reply = if usize::try_from(header.len) == Ok(len) {

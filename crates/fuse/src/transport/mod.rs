@@ -6,6 +6,7 @@ mod buffer;
 pub(crate) mod classic;
 mod crew;
 mod device;
+mod linger;
 
 pub(crate) use device::Device;
 
