@@ -282,9 +282,9 @@ impl Engine {
         let batches: Vec<&[Arc<ExtentBuffer>]> = blocks.chunks(BATCH).collect();
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut written = self.volume().nothing_written();
+            let (mut written, mut copies) = (self.volume().nothing_written(), Vec::new());
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                written = written.and(self.write_batch(batch)?);
+                written = written.and(self.write_batch(batch, &mut copies)?);
             }
             Ok(written)
         };
@@ -298,17 +298,20 @@ impl Engine {
         })
     }
 
-    fn write_batch(&self, batch: &[Arc<ExtentBuffer>]) -> Result<Written> {
-        let mut bytes = Vec::with_capacity(batch.len());
+    /// `copies` is memory for the blocks' copies; its content is nobody's.
+    fn write_batch(&self, batch: &[Arc<ExtentBuffer>], copies: &mut Vec<u8>) -> Result<Written> {
+        copies.clear();
         for buffer in batch {
             // Briefly and one at a time: holding several node locks here could deadlock with a search.
             let mut guard = Arc::clone(buffer).write();
             let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
             guard.block_mut().set_flags(flags);
             seal(guard.bytes_mut(), self.checksum_type());
-            bytes.push((buffer.logical(), guard.block().bytes().to_vec()));
+            copies.extend_from_slice(guard.block().bytes());
         }
-        let blocks: Vec<(Logical, &[u8])> = bytes.iter().map(|(at, block)| (*at, &block[..])).collect();
+        let blocks = copies.chunks(self.node_size() as usize);
+        let blocks: Vec<(Logical, &[u8])> =
+            batch.iter().zip(blocks).map(|(buffer, block)| (buffer.logical(), block)).collect();
         let written = self.volume().write_tree_blocks(&blocks)?;
         self.store().written(batch);
         Ok(written)
