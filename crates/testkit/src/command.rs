@@ -194,7 +194,13 @@ fn shortened(bytes: &[u8]) -> String {
 
 /// Runs an unmount, and again for a moment while somebody is busy there: a test on another thread that is just starting a
 /// program has, between fork and exec, copies of all files that this process has open.
-pub(crate) fn retry_while_busy(unmount: impl Fn() -> Run) -> Result<()> {
+///
+/// ```no_run
+/// # fn end(dir: &std::path::Path) -> anyhow::Result<()> {
+/// creamery_testkit::retry_while_busy(|| creamery_testkit::Run::new("umount").arg(dir))
+/// # }
+/// ```
+pub fn retry_while_busy(unmount: impl Fn() -> Run) -> Result<()> {
     let deadline = Instant::now() + BUSY_LIMIT;
     loop {
         let finished = unmount().output()?;

@@ -25,7 +25,7 @@ mod scratch;
 pub mod tree;
 pub mod walk;
 
-pub use command::{Finished, Run};
+pub use command::{Finished, Run, retry_while_busy};
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
 pub use kernel_log::KernelLog;

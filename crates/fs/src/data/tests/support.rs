@@ -200,7 +200,7 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
         return false;
     }
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mounted)));
-    run("umount", &[at]);
+    creamery_testkit::retry_while_busy(|| creamery_testkit::Run::new("umount").arg(at)).expect("unmounts");
     if let Err(panic) = worked {
         std::panic::resume_unwind(panic);
     }
