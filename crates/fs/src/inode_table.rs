@@ -223,16 +223,13 @@ impl Shard {
 
     /// Shares `inode`, in the memory of an object that nobody has any more if there is one.
     fn place(&mut self, inode: Inode) -> Arc<Inode> {
-        match self.spare.pop() {
-            Some(mut spare) => match Arc::get_mut(&mut spare) {
-                Some(place) => {
-                    *place = inode;
-                    spare
-                }
-                None => Arc::new(inode),
-            },
-            None => Arc::new(inode),
+        if let Some(mut spare) = self.spare.pop()
+            && let Some(place) = Arc::get_mut(&mut spare)
+        {
+            *place = inode;
+            return spare;
         }
+        Arc::new(inode)
     }
 
     /// Looks at the next few objects under the hand, forgets those that nobody uses or asked for, and passes the others.

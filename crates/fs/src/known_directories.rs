@@ -4,8 +4,8 @@
 //! when an entry of a directory is taken away or changed that leads to a directory: that is rare beside following paths.
 //!
 //! # Invariants
-//! - KNOWN-1: a name stands here only if its entry led where it says when the present epoch had begun. An epoch ends
-//!   after such an entry was changed and before the directory that has it is unlocked.
+//! - KNOWN-1: a name is believed only in the epoch in which its entry was read. An epoch ends after an entry that leads to a
+//!   directory was changed or taken away, and before the directory that has the entry is unlocked.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

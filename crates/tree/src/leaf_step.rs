@@ -46,12 +46,6 @@ impl LeafSteps {
         self.hit + self.slot0 + self.exact + self.no_space + self.root_leaf + self.keep + self.finger
     }
 
-    /// Those that came down from the root.
-    #[must_use]
-    pub fn from_the_root(&self) -> u64 {
-        self.sum() - self.finger
-    }
-
     /// Those that let go of the parents before the leaf was searched.
     #[must_use]
     pub fn let_go_early(&self) -> u64 {

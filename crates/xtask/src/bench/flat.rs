@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use creamery_testkit::{Program, Run, Scratch};
 
-use super::library::{bench, build, empty_image};
+use super::library::{bench, build, empty_filesystem};
 use super::measure::median;
 use super::report::{mebibytes, publish};
 use super::{Options, options};
@@ -55,8 +55,7 @@ pub(crate) fn flat(words: &[&str]) -> Result<()> {
 fn create(creamery: &Program, image: &Path, files: u64, rounds: u64) -> Result<Taken> {
     // A tree of so many files takes half a kilobyte each, and the space that a commit frees comes back after it.
     let bytes = (files * rounds * 1024).max(2 << 30);
-    empty_image(image, bytes)?;
-    creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok()?;
+    empty_filesystem(creamery, image, bytes)?;
     let setting =
         [("--files", files), ("--rounds", rounds), ("--cache-mib", CACHE_MIB), ("--dirty-mib", DIRTY_MIB)];
     let said =

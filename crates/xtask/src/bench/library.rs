@@ -1,11 +1,12 @@
 //! What the benches of the library have in common: a fresh image, and the program `creamery-bench` on it or on a mount.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use creamery_testkit::{Program, Scratch};
 use serde_json::Value;
 
 use crate::workspace::{build_program, cargo, run, target};
@@ -14,6 +15,42 @@ use crate::workspace::{build_program, cargo, run, target};
 pub(super) fn build() -> Result<()> {
     build_program()?;
     run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))
+}
+
+/// Directories of a thread, unless a bench says otherwise.
+pub(super) const ROUNDS: u64 = 4;
+
+/// Where a bench has its images, and how many files each directory gets.
+pub(super) struct Place {
+    pub(super) scratch: Scratch,
+    creamery: Program,
+    files: u64,
+}
+
+impl Place {
+    /// For the bench `name`. Builds what it measures.
+    pub(super) fn new(name: &str, files: u64) -> Result<Self> {
+        build()?;
+        Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, creamery: Program::find()?, files })
+    }
+
+    /// A new, empty filesystem in `file`.
+    pub(super) fn filesystem(&self, file: &str, bytes: u64) -> Result<PathBuf> {
+        let image = self.scratch.file(file);
+        empty_filesystem(&self.creamery, &image, bytes).map(|()| image)
+    }
+
+    /// Runs `creamery-bench` with so many threads.
+    pub(super) fn bench(&self, workload: &str, side: &str, at: &Path, threads: usize) -> Result<Said> {
+        let scale = [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)];
+        bench(workload, side, at, &scale.map(|(option, value)| (option, value.to_string())))
+    }
+}
+
+/// An empty filesystem of ours, metadata once, in the place of what is there.
+pub(super) fn empty_filesystem(creamery: &Program, image: &Path, bytes: u64) -> Result<()> {
+    empty_image(image, bytes)?;
+    creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok().map(drop)
 }
 
 /// An empty file of `bytes` bytes in the place of what is there.

@@ -6,19 +6,19 @@
 //! 200 ns for a descent of three levels with everything cached and 300 ns for an insertion with its share of splits,
 //! that is 3 us; the kernel takes 30.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
+use creamery_testkit::{Judge, Judges, LoopDevice, Run, btrfs_check};
 
-use super::library::{bench, build, empty_image};
+use super::library::{Place, ROUNDS, empty_image};
 use super::measure::median;
 use super::report::publish;
 use super::{Options, options};
 
 const IMAGE_BYTES: u64 = 6 << 30;
-const ROUNDS: u64 = 4;
+const IMAGE: &str = "names.img";
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// One workload: what it is called, what must be there before, and whether it changes anything.
@@ -74,9 +74,7 @@ pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench {name} stands beside the kernel: {missing} is missing");
     }
-    build()?;
-    let place =
-        Place { scratch: Scratch::new("bench-names")?, creamery: Program::find()?, files: options.files };
+    let place = Place::new("names", options.files)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let counts = [1, 2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores.max(2));
     let mut rows: Vec<Row> =
@@ -113,24 +111,12 @@ pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-struct Place {
-    scratch: Scratch,
-    creamery: Program,
-    files: u64,
-}
-
 impl Place {
-    fn image(&self) -> Result<PathBuf> {
-        let image = self.scratch.file("names.img");
-        empty_image(&image, IMAGE_BYTES).map(|()| image)
-    }
-
     /// Through the library, each workload in a process of its own, so with nothing cached. A figure counts only if the
     /// image is right.
     fn library(&self, work: &Work, threads: usize) -> Result<Taken> {
-        let image = self.image()?;
-        self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
-        let bench = |name| self.bench(name, "--image", &image, threads);
+        let image = self.filesystem(IMAGE, IMAGE_BYTES)?;
+        let bench = |name| self.taken(name, "--image", &image, threads);
         if let Some(before) = work.before {
             bench(before)?;
         }
@@ -143,13 +129,14 @@ impl Place {
 
     /// Through the kernel, mounted anew before what is measured.
     fn kernel(&self, work: &Work, threads: usize) -> Result<Taken> {
-        let image = self.image()?;
+        let image = self.scratch.file(IMAGE);
+        empty_image(&image, IMAGE_BYTES)?;
         Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(&image).ok()?;
         let device = LoopDevice::attach(&image, false)?;
         let dir = self.scratch.dir("kernel")?;
         let mounted = |name: &'static str| -> Result<Taken> {
             Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(&dir).ok()?;
-            let taken = self.bench(name, "--dir", &dir, threads);
+            let taken = self.taken(name, "--dir", &dir, threads);
             Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
             taken
         };
@@ -161,9 +148,8 @@ impl Place {
         Ok(taken)
     }
 
-    fn bench(&self, name: &str, side: &str, at: &Path, threads: usize) -> Result<Taken> {
-        let scale = [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)];
-        let said = bench(name, side, at, &scale.map(|(option, value)| (option, value.to_string())))?;
+    fn taken(&self, name: &str, side: &str, at: &Path, threads: usize) -> Result<Taken> {
+        let said = self.bench(name, side, at, threads)?;
         Ok(Taken {
             operations: said.number("operations")?,
             work: said.number("work_seconds")?,

@@ -4,18 +4,17 @@
 //! Back of the envelope: cores share memory, caches and the page allocator, so the processes do not make N times what one makes
 //! either. What they make together is what the machine gives; what the threads make less is what they cost each other.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
-use creamery_testkit::{Program, Scratch, btrfs_check};
+use creamery_testkit::btrfs_check;
 
-use super::library::{bench, build, empty_image};
+use super::library::{Place, ROUNDS};
 use super::measure::median;
 use super::report::publish;
 use super::{Options, options};
 
 const IMAGE_BYTES: u64 = 6 << 30;
-const ROUNDS: u64 = 4;
 
 /// One row: files made a second, in each run.
 struct Row {
@@ -31,9 +30,7 @@ struct Row {
 /// `cargo xtask bench scaling`.
 pub(crate) fn scaling(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 100_000, bytes: 0, runs: 6, dry: false }, words)?;
-    build()?;
-    let place =
-        Place { scratch: Scratch::new("bench-scaling")?, creamery: Program::find()?, files: options.files };
+    let place = Place::new("scaling", options.files)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let counts = [2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores.max(2));
     let mut rows: Vec<Row> = counts
@@ -73,24 +70,12 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-struct Place {
-    scratch: Scratch,
-    creamery: Program,
-    files: u64,
-}
-
 impl Place {
-    /// An empty filesystem, one of several.
-    fn image(&self, number: usize) -> Result<PathBuf> {
-        let image = self.scratch.file(&format!("{number}.img"));
-        empty_image(&image, IMAGE_BYTES)?;
-        self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
-        Ok(image)
-    }
-
     /// Files a second by so many processes at once, each on a filesystem of its own.
     fn create(&self, processes: usize, threads: usize) -> Result<f64> {
-        let images = (0..processes).map(|number| self.image(number)).collect::<Result<Vec<_>>>()?;
+        let images = (0..processes)
+            .map(|number| self.filesystem(&format!("{number}.img"), IMAGE_BYTES))
+            .collect::<Result<Vec<_>>>()?;
         let rate = std::thread::scope(|scope| {
             let running: Vec<_> =
                 images.iter().map(|image| scope.spawn(|| self.create_on(image, threads))).collect();
@@ -104,9 +89,7 @@ impl Place {
     }
 
     fn create_on(&self, image: &Path, threads: usize) -> Result<f64> {
-        let scale = [("--threads", threads as u64), ("--files", self.files), ("--rounds", ROUNDS)];
-        let scale = scale.map(|(option, value)| (option, value.to_string()));
-        let said = bench("create", "--image", image, &scale)?;
+        let said = self.bench("create", "--image", image, threads)?;
         Ok(said.number("operations")? / said.durable_time()?.as_secs_f64())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use creamery_testkit::{Program, Scratch, btrfs_check};
 
-use super::library::{bench, build, empty_image};
+use super::library::{bench, build, empty_filesystem};
 use super::measure::median;
 use super::report::publish;
 use super::{Options, options};
@@ -124,8 +124,7 @@ fn create(
     switch: &Switch,
     to: &str,
 ) -> Result<Taken> {
-    empty_image(image, IMAGE_BYTES)?;
-    creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok()?;
+    empty_filesystem(creamery, image, IMAGE_BYTES)?;
     let mut setting = vec![
         ("--lock-times".to_owned(), "on".to_owned()),
         ("--files".to_owned(), files.to_string()),
