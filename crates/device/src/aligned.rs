@@ -51,6 +51,13 @@ impl AlignedBuffer {
         Self { start, len }
     }
 
+    /// Sees to it that the next `count` buffers of `len` bytes, a tree block's size, need no memory of the system, which may
+    /// take milliseconds. For threads that are about to take locks under which they make such buffers. At most 2 MiB
+    /// are kept in store.
+    pub fn prepare(len: usize, count: usize) {
+        slab::prepare(len, count);
+    }
+
     /// Room for `len` bytes, with any content.
     fn allocate(len: usize) -> NonNull<u8> {
         let Some(layout) = Self::layout(len) else { return NonNull::dangling() };

@@ -5,6 +5,10 @@
 //! maps every page on its own when it is touched first, which costs more than filling it. A slab is as large as a huge
 //! page and lies like one, its pieces lie side by side, and a slab that nobody uses any more goes back to the system.
 //!
+//! Touched for the first time, a slab costs a fifth of a millisecond, and many times that on a virtual machine whose host has
+//! to find the memory first. Who takes a piece often holds locks that others wait for. So whoever is about to begin
+//! something, and holds none yet, calls [`prepare`], which keeps touched memory in store.
+//!
 //! # Invariants
 //! - SLAB-1: a piece is in the list of free ones or with one owner, never both.
 //! - SLAB-2: a slab is in the list of those with room exactly while it has a free piece.
@@ -12,6 +16,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -26,7 +31,15 @@ const SMALLEST: usize = 4096;
 /// Sizes from 4 KiB to 64 KiB: the sizes of tree blocks.
 const SIZES: usize = 5;
 
-static POOLS: [Mutex<Pool>; SIZES] = [const { Mutex::new(Pool::new()) }; SIZES];
+static POOLS: [SharedPool; SIZES] = [const { SharedPool::new() }; SIZES];
+
+/// One size's pool. Everybody asks how many pieces are free all the time, so that is told without the lock.
+struct SharedPool {
+    pool: Mutex<Pool>,
+    free: AtomicUsize,
+    /// Held by whoever prepares a slab: one at a time is enough.
+    preparing: Mutex<()>,
+}
 
 struct Slab {
     start: NonNull<u8>,
@@ -43,9 +56,11 @@ struct Pool {
     with_room: Vec<usize>,
     /// How many of those have nothing but free pieces.
     empty: usize,
+    /// Free pieces, all slabs together.
+    free: usize,
 }
 
-fn pool_of(size: usize) -> Option<&'static Mutex<Pool>> {
+fn pool_of(size: usize) -> Option<&'static SharedPool> {
     if !size.is_power_of_two() || size < SMALLEST {
         return None;
     }
@@ -54,7 +69,21 @@ fn pool_of(size: usize) -> Option<&'static Mutex<Pool>> {
 
 /// A piece of `size` bytes, aligned to its size, with any content. None when this is no size of a tree block.
 pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
-    Some(pool_of(size)?.lock().take(size))
+    Some(pool_of(size)?.with(|pool| pool.take(size)))
+}
+
+/// Sees to it that the next `pieces` of `size` bytes, at most a slab full of them, need no memory of the system. A guess:
+/// others take, too.
+pub(crate) fn prepare(size: usize, pieces: usize) {
+    let Some(pool) = pool_of(size) else { return };
+    if pool.free.load(Ordering::Relaxed) >= pieces {
+        return;
+    }
+    if let Some(_alone) = pool.preparing.try_lock() {
+        let slab = Slab::new(size);
+        slab.touch();
+        pool.with(|pool| pool.add(slab, size));
+    }
 }
 
 /// Gives a piece back; false when this is no size that [`take`] hands out.
@@ -63,22 +92,40 @@ pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
 /// If `size` is such a size, `piece` came from [`take`] with it and nobody uses it from now on.
 pub(crate) unsafe fn give_back(piece: NonNull<u8>, size: usize) -> bool {
     let Some(pool) = pool_of(size) else { return false };
-    pool.lock().give_back(piece, size);
+    pool.with(|pool| pool.give_back(piece, size));
     true
+}
+
+impl SharedPool {
+    const fn new() -> Self {
+        Self { pool: Mutex::new(Pool::new()), free: AtomicUsize::new(0), preparing: Mutex::new(()) }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Pool) -> T) -> T {
+        let mut pool = self.pool.lock();
+        let done = work(&mut pool);
+        self.free.store(pool.free, Ordering::Relaxed);
+        done
+    }
 }
 
 impl Pool {
     const fn new() -> Self {
-        Self { slabs: BTreeMap::new(), with_room: Vec::new(), empty: 0 }
+        Self { slabs: BTreeMap::new(), with_room: Vec::new(), empty: 0, free: 0 }
+    }
+
+    /// Adds a slab that nobody uses; it is used after those that already have room.
+    fn add(&mut self, slab: Slab, size: usize) {
+        let address = slab.start.addr().get();
+        self.slabs.insert(address, slab);
+        self.with_room.insert(0, address);
+        self.empty += 1;
+        self.free += SLAB_LEN / size;
     }
 
     fn take(&mut self, size: usize) -> NonNull<u8> {
         if self.with_room.is_empty() {
-            let slab = Slab::new(size);
-            let address = slab.start.addr().get();
-            self.slabs.insert(address, slab);
-            self.with_room.push(address);
-            self.empty += 1;
+            self.add(Slab::new(size), size);
         }
         let address = *self.with_room.last().expect("one was just added");
         let slab = self.slabs.get_mut(&address).expect("listed slabs exist");
@@ -86,6 +133,7 @@ impl Pool {
             self.empty -= 1;
         }
         let piece = slab.free.pop().expect("SLAB-2");
+        self.free -= 1;
         if slab.free.is_empty() {
             self.with_room.pop();
         }
@@ -97,6 +145,7 @@ impl Pool {
         let address = piece.addr().get() & !(SLAB_LEN - 1);
         let slab = self.slabs.get_mut(&address).expect("the piece came from a slab");
         slab.free.push(u16::try_from((piece.addr().get() - address) / size).expect("at most 512 pieces"));
+        self.free += 1;
         if slab.free.len() == 1 {
             self.with_room.push(address);
         }
@@ -113,6 +162,7 @@ impl Pool {
         let at = self.with_room.iter().position(|&listed| listed == address).expect("SLAB-2");
         self.with_room.swap_remove(at);
         self.empty -= 1;
+        self.free -= slab.free.len();
         // SAFETY: all its pieces are free (SLAB-1), and it was allocated with this layout.
         unsafe { dealloc(slab.start.as_ptr(), SLAB) };
     }
@@ -130,6 +180,14 @@ impl Slab {
         };
         let pieces = u16::try_from(SLAB_LEN / size).expect("at most 512 pieces");
         Self { start, free: (0..pieces).rev().collect() }
+    }
+
+    /// Has the system find memory for all of it.
+    fn touch(&self) {
+        for page in (0..SLAB_LEN).step_by(SMALLEST) {
+            // SAFETY: inside the allocation, which nobody else uses yet. Volatile, for the compiler sees no use in it.
+            unsafe { self.start.add(page).write_volatile(0) };
+        }
     }
 }
 
@@ -160,6 +218,40 @@ mod tests {
         assert_eq!(pool.slabs.len(), 10);
         pieces.into_iter().for_each(|piece| pool.give_back(piece, 16384));
         assert_eq!((pool.slabs.len(), pool.empty), (EMPTY_MAX, EMPTY_MAX));
+    }
+
+    #[test]
+    fn prepared_slabs_are_used_after_those_in_use() {
+        let mut pool = Pool::new();
+        let first = pool.take(16384);
+        let slab = Slab::new(16384);
+        slab.touch();
+        pool.add(slab, 16384);
+        assert_eq!((pool.free, pool.empty), (255, 1));
+        let second = pool.take(16384);
+        let slab_of = |piece: NonNull<u8>| piece.addr().get() / SLAB_LEN;
+        assert_eq!(slab_of(first), slab_of(second), "the one in use comes first");
+        pool.give_back(first, 16384);
+        pool.give_back(second, 16384);
+        assert_eq!((pool.free, pool.empty), (256, 2));
+    }
+
+    #[test]
+    fn preparing_keeps_as_many_free_as_were_asked_for() {
+        const SIZE: usize = 65536; // of which no other test takes any
+        let free = || pool_of(SIZE).expect("a size of blocks").free.load(Ordering::Relaxed);
+        prepare(SIZE, 8);
+        assert_eq!(free(), 32, "a slab");
+        let taken: Vec<NonNull<u8>> = (0..24).map(|_| take(SIZE).expect("a piece")).collect();
+        prepare(SIZE, 8);
+        assert_eq!(free(), 8, "enough");
+        prepare(SIZE, 9);
+        assert_eq!(free(), 40, "one more slab");
+        for piece in taken {
+            // SAFETY: taken above with this size, and not used.
+            assert!(unsafe { give_back(piece, SIZE) });
+        }
+        assert_eq!(free(), 64);
     }
 
     #[test]

@@ -5,11 +5,12 @@ use creamery_testkit::{Judge, Judges, Scratch};
 
 use crate::crash::{CrashReport, Survivor, crash};
 use crate::device::Canary;
+use crate::due::record_due;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::judge::{check_survivor, kernel_image, mount_survivor};
 use crate::seeds::stored_seeds;
-use crate::workload::record;
+use crate::workload::{History, record};
 
 /// States tried for each campaign that once found something.
 const STATES_AGAIN: usize = 300;
@@ -30,10 +31,13 @@ pub struct Campaign {
     pub judged: usize,
 }
 
+type Workload = fn(&Image, u64) -> Result<History>;
+
 /// One image and what is done with it.
 struct Leg {
     name: &'static str,
     image: Image,
+    workload: Workload,
     campaign: Campaign,
 }
 
@@ -71,21 +75,26 @@ fn notice(canary: Canary, seed: u64) -> Result<anyhow::Error> {
 fn one_campaign(campaign: &Campaign) -> Result<Vec<String>> {
     let scratch = Scratch::new("crash")?;
     let deep = MadeBy { node_size: 4096, ..MadeBy::default() };
-    let mut images =
-        vec![("16 KiB nodes", fresh_image(&MadeBy::default())?), ("4 KiB nodes", fresh_image(&deep)?)];
+    let asked_for: Workload = |base, seed| record(base, seed, None);
+    let mut images = vec![
+        ("16 KiB nodes", fresh_image(&MadeBy::default())?, asked_for),
+        ("4 KiB nodes", fresh_image(&deep)?, asked_for),
+        ("commits that fall due", fresh_image(&MadeBy::default())?, record_due as Workload),
+    ];
     let mut told = Vec::new();
     let wanted = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     match wanted.iter().find_map(|judge| Judges::here().missing(*judge)) {
-        None => images.push(("snapshots of the kernel's", kernel_image(&scratch)?)),
+        None => images.push(("snapshots of the kernel's", kernel_image(&scratch)?, asked_for)),
         Some(reason) => told.push(format!("snapshots of the kernel's: skipped ({reason})")),
     }
     let count = images.len();
     let share = |all: usize, number: usize| all / count + usize::from(number < all % count);
-    let legs = images.into_iter().enumerate().map(|(number, (name, image))| {
+    let legs = images.into_iter().enumerate().map(|(number, (name, image, workload))| {
         let Campaign { seed, states, judged } = *campaign;
         Leg {
             name,
             image,
+            workload,
             campaign: Campaign { seed, states: share(states, number), judged: share(judged, number) },
         }
     });
@@ -102,7 +111,7 @@ fn one_campaign(campaign: &Campaign) -> Result<Vec<String>> {
 fn run(leg: &Leg) -> Result<String> {
     let Campaign { seed, states, judged } = leg.campaign;
     let scratch = Scratch::new("crash-leg")?;
-    let history = record(&leg.image, seed, None).with_context(|| leg.name)?;
+    let history = (leg.workload)(&leg.image, seed).with_context(|| leg.name)?;
     let step = states.checked_div(judged).unwrap_or(usize::MAX).max(1);
     let (mut number, mut seen) = (0, 0);
     let mut each = |survivor: &Survivor<'_>| {

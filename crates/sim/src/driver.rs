@@ -42,12 +42,16 @@ pub struct Driver {
 /// # Errors
 /// Whatever the engine says.
 pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
+    open_with(device, Options::default().dirty_bytes)
+}
+
+/// As [`open`], with a budget of dirty tree blocks.
+fn open_with(device: &Arc<SimDevice>, dirty_bytes: u64) -> creamery_base::Result<Arc<Filesystem>> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    let engine =
-        Engine::open(volume, Options { cache_bytes: 4 << 20, commit_threads: 1, env, ..Options::default() })?;
-    Filesystem::open(engine, FsOptions::default())
+    let options = Options { cache_bytes: 4 << 20, dirty_bytes, commit_threads: 1, env, ..Options::default() };
+    Filesystem::open(Engine::open(volume, options)?, FsOptions::default())
 }
 
 impl Driver {
@@ -57,6 +61,11 @@ impl Driver {
     /// When it cannot be opened.
     pub fn open_fresh(device: &Arc<SimDevice>) -> Result<Self> {
         Self::with_model(open(device)?, Model::new())
+    }
+
+    /// An empty filesystem with a budget of dirty tree blocks.
+    pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, dirty_bytes: u64) -> Result<Self> {
+        Self::with_model(open_with(device, dirty_bytes)?, Model::new())
     }
 
     /// A filesystem that holds what `model` says, which is compared.

@@ -56,6 +56,8 @@ pub struct Features {
     pub orphans: usize,
     /// Snapshots that shared blocks with others at the start.
     pub snapshots: usize,
+    /// Operations that ended while blocks of an earlier transaction were still to be written.
+    pub shared: usize,
 }
 
 /// A recorded piece of work.

@@ -1,6 +1,6 @@
 //! A few hundred power cuts in every kind of image; `cargo xtask crash` does thousands.
 
-use creamery_sim::{Canary, MadeBy, crash, fresh_image, record};
+use creamery_sim::{Canary, MadeBy, crash, fresh_image, record, record_due};
 
 fn survive(made_by: &MadeBy, seed: u64, states: usize) {
     let history = record(&fresh_image(made_by).expect("an image"), seed, None).expect("the workload runs");
@@ -26,6 +26,21 @@ fn what_was_committed_survives_every_power_cut() {
 #[test]
 fn what_was_committed_survives_every_power_cut_in_deep_trees() {
     survive(&MadeBy { node_size: 4096, ..MadeBy::default() }, 2, 300);
+}
+
+#[test]
+fn commits_that_fell_due_survive_every_power_cut() {
+    let history =
+        record_due(&fresh_image(&MadeBy::default()).expect("an image"), 4).expect("the workload runs");
+    let features = history.features;
+    assert!(features.commits >= 30 && features.shared > 2 * features.commits, "{features:?}");
+    match crash(&history, 4, 300, &mut |_| Ok(())) {
+        Ok(report) => {
+            println!("{features:?}\n{report}");
+            assert!(report.states() == 300 && report.last > 0 && report.in_flight > 0, "{report}");
+        }
+        Err(error) => panic!("{error:#}"),
+    }
 }
 
 #[test]

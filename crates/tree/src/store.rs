@@ -52,6 +52,9 @@ pub struct StoreCounters {
     pub writing_bytes: u64,
 }
 
+/// Blocks for which memory is kept in store: more than a few threads make while another finds memory for more.
+const PREPARED: usize = 64;
+
 /// All cached tree blocks of a filesystem.
 ///
 /// ```no_run
@@ -194,6 +197,12 @@ impl BufferStore {
         shard.dirty.push(Arc::clone(&buffer));
         self.dirty_bytes.fetch_add(self.bytes_of(1), Ordering::Relaxed);
         buffer
+    }
+
+    /// Keeps memory for new blocks in store. For threads that are about to change trees and hold no lock yet: making blocks under
+    /// locks, they shall not wait for the system to find memory.
+    pub fn prepare(&self) {
+        AlignedBuffer::prepare(self.volume.node_size() as usize, PREPARED);
     }
 
     /// Forgets a block that was freed before it was written.

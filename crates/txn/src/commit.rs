@@ -6,14 +6,10 @@
 //!     settle: chunks, delayed refs, block groups, roots - until nothing changes any more
 //!     take the dirty blocks and the superblock; switch commit roots; next generation
 //!   open the gate                   the next transaction runs; it copies whatever it changes
-//!   write the blocks     -> Written
-//!   flush all devices    -> Durable
-//!   write superblocks    -> Published
-//!   flush all devices    -> Committed
-//!   unpin what the transaction freed
+//!   write out                       the blocks, flush, the superblocks, flush (see `write_out`)
 //! ```
 //! A crash before the superblock is on the platter leaves the old superblock and everything that it reaches,
-//! because nothing that it reaches was overwritten: freed space is handed out only after `Committed`. A crash
+//! because nothing that it reaches was overwritten: freed space is handed out only after the last flush. A crash
 //! after it leaves the new one, and everything that it reaches was flushed before.
 //!
 //! Settling is a fixed point: running a delayed ref changes the extent tree and the free space tree, which copies
@@ -27,32 +23,21 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
-use creamery_format::{HEADER_FLAG_WRITTEN, RawRootBackup, Superblock, seal};
-use creamery_tree::{ExtentBuffer, Tree};
-use creamery_volume::Written;
+use creamery_format::{RawRootBackup, Superblock};
+use creamery_tree::Tree;
 
 use crate::delayed_refs::{ExtentKind, RefHead};
 use crate::engine::Engine;
 use crate::extent_tree::Outcome;
 use crate::handle::Handle;
+use crate::write_out::Closed;
 
 /// More passes than trees can ripple into each other.
 const PASSES_MAX: usize = 64;
-/// Blocks written in one batch: neighbours go to the device together.
-const BATCH: usize = 128;
-
-/// What the critical section hands to the writing.
-struct Closed {
-    generation: Generation,
-    superblock: Superblock,
-    blocks: Vec<Arc<ExtentBuffer>>,
-    pinned: Vec<(Logical, u64)>,
-}
 
 impl Engine {
     /// Commits the running transaction: everything that ended before this call is durable when it returns. Never
@@ -60,21 +45,15 @@ impl Engine {
     /// Errors: read-only; whatever made the transaction abort.
     pub fn commit(&self) -> Result<()> {
         let committing = gate::passing(Reason::Commit, || self.committing.lock());
-        self.commit_locked(&committing)
-    }
-
-    fn commit_locked(&self, _alone: &RankedGuard<'_, (), { rank::COMMIT }>) -> Result<()> {
         self.check_writable()?;
-        let done = self.commit_alone();
-        if let Err(error) = &done {
-            self.abort(error, Location::caller());
-        }
-        done
+        self.close(&committing)?;
+        self.end_write_out()
     }
 
-    /// Commits when so much is waiting that memory or the next commit's length asks for it. While somebody else does, that
-    /// is waited for only when the budget is used up: the next transaction goes on meanwhile.
+    /// Begins a commit when so much is waiting that memory or the commit's length asks for it, and takes part in writing it,
+    /// as in all that others began. Waits for one only when the budget is used up.
     pub(crate) fn commit_if_due(&self) -> Result<()> {
+        self.share_write_out()?;
         let budget = self.options.dirty_bytes;
         // Each commit copies blocks again that were just written, so the later the better; what is left of the budget is for
         // those who go on meanwhile.
@@ -82,31 +61,42 @@ impl Engine {
         if !self.is_commit_due(due_at) {
             return Ok(());
         }
+        let used_up = || self.is_commit_due(budget.saturating_sub(self.store().writing_bytes()));
         let committing = match self.committing.try_lock() {
             Some(committing) => committing,
-            None if !self.is_commit_due(budget.saturating_sub(self.store().writing_bytes())) => return Ok(()),
+            None if !used_up() => return Ok(()),
             None => gate::passing(Reason::Commit, || self.committing.lock()),
         };
         // Who waited for another commit may have nothing left to do.
-        if self.is_commit_due(due_at) { self.commit_locked(&committing) } else { Ok(()) }
+        if self.is_commit_due(due_at) && (self.write_out.is_over() || used_up()) {
+            self.close(&committing)?;
+        }
+        Ok(())
     }
 
     fn is_commit_due(&self, dirty_max: u64) -> bool {
         self.store().dirty_bytes() > dirty_max || self.refs.len() > self.options.delayed_refs_max
     }
 
-    fn commit_alone(&self) -> Result<()> {
-        let begun = self.env().monotonic();
-        let since = || self.env().monotonic().saturating_sub(begun);
-        let Some(closed) = self.close_transaction()? else { return Ok(()) };
-        self.counters.gate_closed(since());
-        self.write_out(closed)?;
-        self.counters.commit_done(since());
-        Ok(())
+    /// Closes the running transaction, when the one before is over, and begins to write it out.
+    fn close(&self, _alone: &RankedGuard<'_, (), { rank::COMMIT }>) -> Result<()> {
+        self.end_write_out()?;
+        match self.close_transaction() {
+            Ok(None) => Ok(()),
+            Ok(Some(closed)) => {
+                self.begin_write_out(closed);
+                Ok(())
+            }
+            Err(error) => {
+                self.abort(&error, Location::caller());
+                Err(error)
+            }
+        }
     }
 
     /// The critical section. None when there was nothing to commit.
     fn close_transaction(&self) -> Result<Option<Closed>> {
+        let begun = self.env().monotonic();
         let _gate = gate::passing(Reason::Commit, || {
             self.running.all().map(|running| running.write()).collect::<Vec<_>>()
         });
@@ -128,7 +118,8 @@ impl Engine {
         }
         let blocks = self.store().take_dirty();
         self.begin_next_generation();
-        Ok(Some(Closed { generation, superblock, blocks, pinned }))
+        self.counters.gate_closed(self.env().monotonic().saturating_sub(begun));
+        Ok(Some(Closed { generation, superblock, blocks, pinned, begun }))
     }
 
     /// Runs everything that is queued until nothing is (COMMIT-1).
@@ -261,65 +252,6 @@ impl Engine {
         let newest = (0..4).max_by_key(|&slot| raw.super_roots[slot].tree_root_gen.get()).unwrap_or(3);
         raw.super_roots[(newest + 1) % 4] = backup;
         Ok(superblock.clone())
-    }
-
-    /// Everything after the critical section, in the order that the types demand.
-    fn write_out(&self, closed: Closed) -> Result<()> {
-        let mut superblock = closed.superblock;
-        let written = self.write_blocks(&closed.blocks)?;
-        let durable = self.volume().flush(written)?;
-        let published = self.volume().publish(&mut superblock, durable)?;
-        let _committed = self.volume().finish(published)?;
-        self.counters.committed(closed.blocks.len());
-        self.commit_roots.publish(closed.generation, closed.pinned);
-        self.release_unpinned()?;
-        self.release_device_extents();
-        Ok(())
-    }
-
-    /// Writes the blocks, several threads taking batch after batch.
-    fn write_blocks(&self, blocks: &[Arc<ExtentBuffer>]) -> Result<Written> {
-        let batches: Vec<&[Arc<ExtentBuffer>]> = blocks.chunks(BATCH).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let (mut written, mut copies) = (self.volume().nothing_written(), Vec::new());
-            while let Some(batch) = batches.get(next.fetch_add(1, Ordering::Relaxed)) {
-                written = written.and(self.write_batch(batch, &mut copies)?);
-            }
-            Ok(written)
-        };
-        let helpers = batches.len().min(self.options.commit_threads).saturating_sub(1);
-        std::thread::scope(|scope| {
-            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
-            helpers.into_iter().fold(work(), |written: Result<Written>, helper| {
-                let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                Ok(written?.and(theirs?))
-            })
-        })
-    }
-
-    /// `copies` is memory for the blocks' copies; its content is nobody's.
-    fn write_batch(&self, batch: &[Arc<ExtentBuffer>], copies: &mut Vec<u8>) -> Result<Written> {
-        copies.clear();
-        for buffer in batch {
-            // Briefly and one at a time: holding several node locks here could deadlock with a search.
-            let mut guard = Arc::clone(buffer).write();
-            let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
-            guard.block_mut().set_flags(flags);
-            seal(guard.bytes_mut(), self.checksum_type());
-            copies.extend_from_slice(guard.block().bytes());
-        }
-        let blocks = copies.chunks(self.node_size() as usize);
-        let blocks: Vec<(Logical, &[u8])> =
-            batch.iter().zip(blocks).map(|(buffer, block)| (buffer.logical(), block)).collect();
-        let written = self.volume().write_tree_blocks(&blocks)?;
-        self.store().written(batch);
-        Ok(written)
-    }
-
-    /// Gives back pinned space that no durable superblock and no reader of an old root needs.
-    pub(crate) fn release_unpinned(&self) -> Result<()> {
-        self.commit_roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
     }
 }
 

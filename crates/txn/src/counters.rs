@@ -22,12 +22,9 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Counters {
-    pub(crate) fn committed(&self, blocks: usize) {
+    pub(crate) fn committed(&self, blocks: usize, took: Duration) {
         self.commits.fetch_add(1, Ordering::Relaxed);
         self.blocks_written.fetch_add(blocks as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn commit_done(&self, took: Duration) {
         self.commit_micros.record(micros(took));
     }
 

@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::delayed_refs::DelayedRefs;
 use crate::participant::Participants;
 use crate::space::{Space, SpaceKind};
+use crate::write_out::WriteOut;
 
 /// How an engine runs.
 ///
@@ -38,7 +39,8 @@ pub struct Options {
     pub dirty_bytes: u64,
     /// Queued reference changes at which a commit is due.
     pub delayed_refs_max: usize,
-    /// Threads that write a commit's blocks; one writes them in an order that does not change from run to run.
+    /// Threads that write a commit that was asked for, those left out that come by; one alone writes the blocks in an order that
+    /// does not change from run to run.
     pub commit_threads: usize,
     /// Insertions let go of parents before they search the leaf. Off, to measure what that is worth.
     pub early_unlock: bool,
@@ -110,6 +112,7 @@ pub struct Engine {
     /// The transaction's gate: handles hold their thread's part shared, the commit's critical section all of it alone.
     pub(crate) running: Striped<RwLock<()>>,
     pub(crate) committing: RankedMutex<(), { rank::COMMIT }>,
+    pub(crate) write_out: WriteOut,
     generation: AtomicU64,
     /// Why nothing may be written, known from the start.
     read_only: Option<String>,
@@ -172,6 +175,7 @@ impl Engine {
             superblock: RankedMutex::new(superblock),
             running: Striped::default(),
             committing: RankedMutex::new(()),
+            write_out: WriteOut::default(),
             read_only: parts.read_only,
             aborted: OnceLock::new(),
         }

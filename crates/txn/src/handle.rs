@@ -49,6 +49,7 @@ impl Engine {
         assert!(!HELD.get(), "a thread holds at most one handle");
         self.check_writable()?;
         self.commit_if_due()?;
+        self.store().prepare();
         let promise = self.promise(units)?;
         let running = self.join();
         self.check_writable()?;

@@ -14,7 +14,7 @@
 //! | `free_space`, `free_space_tree` | free space in memory and on disk |
 //! | `block_group`, `space`, `chunks`, `device_space` | where space comes from |
 //! | `data`, `sums` | data extents and their checksums |
-//! | `commit`, `commit_root` | the way to durability, and what old roots still need |
+//! | `commit`, `write_out`, `commit_root` | closing a transaction, the way to durability, and what old roots still need |
 //! | `roots`, `open` | the root tree; opening |
 //!
 //! # Locking
@@ -42,6 +42,7 @@ mod reserve;
 mod roots;
 mod space;
 mod sums;
+mod write_out;
 
 pub use commit_root::CommitRootGuard;
 pub use counters::{EngineCounters, SpaceReport};

@@ -1,0 +1,90 @@
+//! Work that nobody asks to be durable: commits fall due, and are written a batch at a time by the operations that come by.
+//!
+//! A transaction has what was done before the operation that closed it; its superblock is written some operations later.
+//! So a power cut falls between operations that belong to the next transaction and blocks of the last one.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use creamery_fs::{FileType, RenameMode};
+use creamery_testkit::Random;
+
+use crate::device::SimDevice;
+use crate::driver::Driver;
+use crate::image::Image;
+use crate::model::{Model, ROOT};
+use crate::operation::Operation;
+use crate::workload::{Commit, Features, History};
+
+/// Commits of a workload.
+const COMMITS: usize = 30;
+/// More operations than so many commits take.
+const OPERATIONS_MAX: u64 = 100_000;
+/// So much that a commit has several batches.
+const DIRTY_BYTES: u64 = 1 << 20;
+/// The engine's share of it at which a commit is due.
+const DUE_BYTES: u64 = DIRTY_BYTES / 4 * 3;
+const DIRECTORIES: u64 = 24;
+
+/// Runs the workload of `seed` on an empty filesystem.
+///
+/// # Errors
+/// Where engine and model differ.
+pub fn record_due(base: &Image, seed: u64) -> Result<History> {
+    let device = Arc::new(SimDevice::recording(base.clone(), None));
+    let mut driver = Driver::open_fresh_with(&device, DIRTY_BYTES)?;
+    let mut random = Random::new(seed);
+    let mut commits = vec![Commit::first(driver.model())];
+    let mut closed: Option<Model> = None;
+    let (mut logged, mut shared) = (0, 0);
+    for number in 0..OPERATIONS_MAX {
+        let engine = driver.filesystem().engine();
+        let generation = engine.generation();
+        // A copy of the model is dear, and only the operation that finds a commit due closes the transaction.
+        let before = (engine.counters().store.dirty_bytes > DUE_BYTES).then(|| driver.model().clone());
+        let operation = next(&mut random, driver.model(), number);
+        driver.apply(&operation).with_context(|| format!("seed {seed}, operation {number}"))?;
+        if driver.filesystem().engine().generation() != generation {
+            ensure!(closed.is_none(), "a transaction was closed before the last one was durable");
+            closed = Some(before.context("a commit was not due")?);
+        }
+        shared += usize::from(closed.is_some());
+        let (superblock, count) = device.superblock_since(logged);
+        ensure!(count <= 1, "an operation wrote {count} superblocks");
+        if superblock.is_some() {
+            let model = closed.take().context("a superblock of no transaction")?;
+            logged = device.log_len();
+            commits.push(Commit { snapshot: model.snapshot(), model, superblock, durable: logged });
+        }
+        if commits.len() > COMMITS {
+            break;
+        }
+    }
+    drop(driver);
+    let features = Features { commits: commits.len() - 1, shared, ..Features::default() };
+    Ok(History { base: base.clone(), events: device.take_log(), commits, features })
+}
+
+/// Something that takes one handle, so that a transaction has it whole or not at all.
+fn next(random: &mut Random, model: &Model, number: u64) -> Operation {
+    let name = format!("a name of some length, for leaves shall fill: {number}").into_bytes();
+    if number < DIRECTORIES {
+        return Operation::Create { dir: ROOT, name, kind: FileType::Directory, mode: 0o750 };
+    }
+    let dir = ROOT + 1 + random.below(DIRECTORIES);
+    let old = model.names(dir).ok().and_then(|names| {
+        let which = random.below(names.len().max(1) as u64) as usize;
+        names.iter().nth(which).map(|(name, inode)| (name.clone(), *inode))
+    });
+    match (random.below(10), old) {
+        (0..2, Some((_, inode))) => {
+            let len = 1 + random.below(9000) as usize;
+            Operation::Write { inode, offset: 0, len, seed: random.next_u64() }
+        }
+        (2, Some((old, _))) => {
+            let to = ROOT + 1 + random.below(DIRECTORIES);
+            Operation::Rename { from: dir, name: old, to, new_name: name, mode: RenameMode::NoReplace }
+        }
+        _ => Operation::Create { dir, name, kind: FileType::File, mode: 0o640 },
+    }
+}

@@ -1,0 +1,292 @@
+//! Writing a closed transaction out: its blocks in batches, each by whoever comes by, then the superblock.
+//!
+//! A commit that falls due in the middle of the work is written by those who work: who starts a handle takes one
+//! batch first, until none is left. So no thread falls behind the others by a whole commit, nobody waits for one, and
+//! the engine needs no thread of its own. Who asks for a commit ([`Engine::commit`]) takes batches until none is left,
+//! with helpers, and waits for those that others took.
+//!
+//! Whoever gives back the last batch makes the transaction durable, in the order that the volume's types demand:
+//!
+//! ```text
+//!   the last batch is written  -> Written
+//!   flush all devices          -> Durable
+//!   write superblocks          -> Published
+//!   flush all devices          -> Committed
+//!   unpin what the transaction freed
+//! ```
+//! While nobody works a write-out rests; a commit that is asked for, or the next one that falls due, ends it first.
+//!
+//! # Invariants
+//! - WRITEOUT-1: at most one transaction is being written; the next one is closed when its superblock is durable.
+//! - WRITEOUT-2: a batch that was taken is given back, written or failed, by whatever way its taker leaves. A failed
+//!   one ends the write-out and aborts the engine; nobody goes on waiting for it.
+
+use std::collections::VecDeque;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
+use creamery_format::{HEADER_FLAG_WRITTEN, Superblock, seal};
+use creamery_tree::ExtentBuffer;
+use creamery_volume::Written;
+use parking_lot::{Condvar, Mutex};
+
+use crate::engine::Engine;
+
+/// Blocks written in one batch: neighbours go to the device together, and who only came by is not kept for long.
+const BATCH: usize = 32;
+
+type Blocks = Vec<Arc<ExtentBuffer>>;
+
+/// What the commit's critical section hands over.
+pub(crate) struct Closed {
+    pub(crate) generation: Generation,
+    pub(crate) superblock: Superblock,
+    pub(crate) blocks: Blocks,
+    pub(crate) pinned: Vec<(Logical, u64)>,
+    /// When the commit began, by the engine's monotonic clock.
+    pub(crate) begun: Duration,
+}
+
+/// The transaction that is being written, if there is one.
+#[derive(Default)]
+pub(crate) struct WriteOut {
+    stage: Mutex<Stage>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Nothing,
+    Writing(Writing),
+    /// Every block is written; somebody makes the transaction durable.
+    Finishing,
+    /// Somebody failed. There is no second try: the engine is aborted.
+    Failed,
+}
+
+struct Writing {
+    /// What nobody has taken yet.
+    batches: VecDeque<Blocks>,
+    /// Batches that were not given back yet.
+    left: usize,
+    written: Written,
+    rest: Rest,
+    /// Memory for copies of blocks, for those who come next.
+    spare: Vec<Vec<u8>>,
+}
+
+/// What a closed transaction is besides its blocks.
+struct Rest {
+    generation: Generation,
+    superblock: Superblock,
+    blocks: usize,
+    pinned: Vec<(Logical, u64)>,
+    begun: Duration,
+}
+
+/// A part of the work that somebody has taken. Dropped before it is done, it fails the whole (WRITEOUT-2).
+#[must_use]
+struct Share<'w> {
+    write_out: &'w WriteOut,
+    done: bool,
+}
+
+/// Blocks to write.
+struct Batch<'w> {
+    share: Share<'w>,
+    blocks: Blocks,
+    /// Memory for their copies; its content is nobody's.
+    copies: Vec<u8>,
+}
+
+/// What is left when every block is written.
+struct Last<'w> {
+    share: Share<'w>,
+    rest: Rest,
+    written: Written,
+}
+
+impl Stage {
+    fn goes_on(&self) -> bool {
+        match self {
+            Self::Writing(_) | Self::Finishing => true,
+            Self::Nothing | Self::Failed => false,
+        }
+    }
+}
+
+impl WriteOut {
+    fn begin(&self, closed: Closed, nothing: Written) {
+        let Closed { generation, superblock, blocks, pinned, begun } = closed;
+        let rest = Rest { generation, superblock, blocks: blocks.len(), pinned, begun };
+        let mut batches: VecDeque<Blocks> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
+        if batches.is_empty() {
+            batches.push_back(Vec::new()); // whoever gives this one back writes the superblock
+        }
+        let mut stage = self.stage.lock();
+        assert!(matches!(*stage, Stage::Nothing), "one transaction is written at a time (WRITEOUT-1)");
+        let left = batches.len();
+        *stage = Stage::Writing(Writing { batches, left, written: nothing, rest, spare: Vec::new() });
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        !self.stage.lock().goes_on()
+    }
+
+    /// How many batches nobody has taken yet.
+    fn waiting(&self) -> usize {
+        match &*self.stage.lock() {
+            Stage::Writing(writing) => writing.batches.len(),
+            Stage::Nothing | Stage::Finishing | Stage::Failed => 0,
+        }
+    }
+
+    fn take(&self) -> Option<Batch<'_>> {
+        let mut stage = self.stage.lock();
+        let Stage::Writing(writing) = &mut *stage else { return None };
+        let blocks = writing.batches.pop_front()?;
+        let copies = writing.spare.pop().unwrap_or_default();
+        Some(Batch { share: Share { write_out: self, done: false }, blocks, copies })
+    }
+
+    /// Waits until others have given back what they took. False when one of them failed.
+    fn wait(&self) -> bool {
+        let mut stage = self.stage.lock();
+        if stage.goes_on() {
+            gate::passing(Reason::Commit, || self.changed.wait_while(&mut stage, |stage| stage.goes_on()));
+        }
+        matches!(*stage, Stage::Nothing)
+    }
+
+    fn end(&self, stage: Stage) {
+        *self.stage.lock() = stage;
+        self.changed.notify_all();
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.write_out.end(Stage::Failed);
+        }
+    }
+}
+
+impl<'w> Batch<'w> {
+    /// Gives it back as written. When it was the last one, what is left is the caller's.
+    fn give_back(self, theirs: Written) -> Option<Last<'w>> {
+        let Self { mut share, copies, .. } = self;
+        let mut stage = share.write_out.stage.lock();
+        match std::mem::replace(&mut *stage, Stage::Finishing) {
+            Stage::Writing(Writing { left: 1, written, rest, .. }) => {
+                drop(stage);
+                return Some(Last { share, rest, written: written.and(theirs) });
+            }
+            Stage::Writing(mut writing) => {
+                writing.left -= 1;
+                writing.written = writing.written.and(theirs);
+                writing.spare.push(copies);
+                *stage = Stage::Writing(writing);
+            }
+            failed => *stage = failed,
+        }
+        share.done = true;
+        None
+    }
+}
+
+impl Engine {
+    /// Begins to write out a transaction that was closed; the one before is over.
+    pub(crate) fn begin_write_out(&self, closed: Closed) {
+        self.write_out.begin(closed, self.volume().nothing_written());
+    }
+
+    /// Writes a batch, if a transaction is being written out.
+    /// Errors: those of the devices.
+    pub(crate) fn share_write_out(&self) -> Result<()> {
+        if self.store().writing_bytes() > 0 {
+            self.write_a_batch()?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left of the transaction that is being written out, with helpers, and waits until it is durable.
+    /// Errors: those of the devices; that others failed.
+    pub(crate) fn end_write_out(&self) -> Result<()> {
+        let work = || {
+            while self.write_a_batch()? {}
+            Ok(())
+        };
+        let helpers = self.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+            helpers.into_iter().fold(work(), |done: Result<()>, helper| {
+                let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                done.and(theirs)
+            })
+        })?;
+        if self.write_out.wait() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let error = Error::new(ErrorKind::Aborted, "a thread died while it wrote a part of the commit");
+        self.abort(&error, Location::caller());
+        Err(error)
+    }
+
+    /// False when no batch is left to take.
+    fn write_a_batch(&self) -> Result<bool> {
+        let Some(mut batch) = self.write_out.take() else { return Ok(false) };
+        let done = self.write_batch(&mut batch).and_then(|written| match batch.give_back(written) {
+            Some(last) => self.make_durable(last),
+            None => Ok(()),
+        });
+        if let Err(error) = &done {
+            self.abort(error, Location::caller());
+        }
+        done.map(|()| true)
+    }
+
+    fn write_batch(&self, batch: &mut Batch<'_>) -> Result<Written> {
+        let Batch { blocks, copies, .. } = batch;
+        copies.clear();
+        for buffer in blocks.iter() {
+            // Briefly and one at a time: holding several node locks here could deadlock with a search.
+            let mut guard = Arc::clone(buffer).write();
+            let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
+            guard.block_mut().set_flags(flags);
+            seal(guard.bytes_mut(), self.checksum_type());
+            copies.extend_from_slice(guard.block().bytes());
+        }
+        let copies = copies.chunks(self.node_size() as usize);
+        let copies: Vec<(Logical, &[u8])> =
+            blocks.iter().zip(copies).map(|(buffer, copy)| (buffer.logical(), copy)).collect();
+        let written = self.volume().write_tree_blocks(&copies)?;
+        self.store().written(blocks);
+        Ok(written)
+    }
+
+    fn make_durable(&self, last: Last<'_>) -> Result<()> {
+        let Last { mut share, mut rest, written } = last;
+        let durable = self.volume().flush(written)?;
+        let published = self.volume().publish(&mut rest.superblock, durable)?;
+        let _committed = self.volume().finish(published)?;
+        self.commit_roots.publish(rest.generation, rest.pinned);
+        self.release_unpinned()?;
+        self.release_device_extents();
+        let took = self.env().monotonic().saturating_sub(rest.begun);
+        self.counters.committed(rest.blocks, took);
+        share.done = true;
+        self.write_out.end(Stage::Nothing);
+        Ok(())
+    }
+
+    /// Gives back pinned space that no durable superblock and no reader of an old root needs.
+    pub(crate) fn release_unpinned(&self) -> Result<()> {
+        self.commit_roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
+    }
+}
