@@ -10,6 +10,9 @@ use crate::fs;
 /// How many links one path may go through, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
+/// Room that a trail begins with: one that has to grow meets the other threads' in the allocator.
+const USUAL_DEPTH: usize = 16;
+
 /// Whether a link at the end of a path stands for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Last {
@@ -30,6 +33,12 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 struct Trail(Vec<InodeId>);
 
 impl Trail {
+    fn from(root: InodeId) -> Self {
+        let mut trail = Vec::with_capacity(USUAL_DEPTH);
+        trail.push(root);
+        Self(trail)
+    }
+
     fn here(&self) -> InodeId {
         *self.0.last().expect("a trail begins at the root")
     }
@@ -47,7 +56,7 @@ pub(crate) fn resolve(fs: &fs::Filesystem, root: InodeId, path: &Path, last: Las
 }
 
 fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) -> Result<InodeId> {
-    let mut walk = PathWalk { fs, trail: Trail(vec![root]), links: 0 };
+    let mut walk = PathWalk { fs, trail: Trail::from(root), links: 0 };
     walk.go(path, last)?;
     Ok(walk.trail.here())
 }

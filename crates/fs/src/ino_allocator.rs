@@ -15,7 +15,7 @@ use creamery_base::ObjectId;
 use parking_lot::Mutex;
 
 /// Numbers of a run: its inodes fill a few leaves.
-const RUN_LEN: u64 = 256;
+pub(crate) const RUN_LEN: u64 = 256;
 /// Runs open at once; more threads than that share.
 const RUNS: usize = 16;
 

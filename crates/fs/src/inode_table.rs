@@ -25,6 +25,7 @@ use creamery_base::{CachePadded, InodeId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::ino_allocator::RUN_LEN;
 use crate::inode::Inode;
 
 const SHARDS: usize = 32;
@@ -98,10 +99,11 @@ impl Hasher for IdHasher {
     }
 }
 
+/// Numbers of one run lie in one shard: a thread that makes inodes meets the same shard for a while, and no other thread in it.
 fn shard_of(id: InodeId) -> usize {
     let mut hasher = IdHasher::default();
     hasher.write_u64(id.subvolume.get());
-    hasher.write_u64(id.ino.get());
+    hasher.write_u64(id.ino.get() / RUN_LEN);
     (hasher.finish() >> 40) as usize % SHARDS
 }
 
