@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use crate::fs::{self, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at};
@@ -98,11 +98,29 @@ impl OpenOptions {
         if (self.truncate || self.create || self.create_new) && !writes {
             return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
         }
-        let (id, made) = if self.create_new { self.make(fs, path)? } else { self.find_or_make(fs, path)? };
+        let open = match (self.create_new, self.create) {
+            (true, _) => self.make(fs, path),
+            // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
+            // one that is there. A link that leads nowhere has the name: nothing is made in its place.
+            (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
+                found => found,
+            }),
+            (false, false) => self.find(fs, path),
+        }?;
+        Ok(File {
+            fs: Arc::clone(&fs.fs),
+            open,
+            read: self.read,
+            write: writes,
+            append: self.append,
+            position: 0,
+        })
+    }
+
+    fn find(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
+        let id = fs.resolve(path, Last::Follow)?;
         let open = || -> Result<Arc<OpenFile>> {
-            if made {
-                return fs.fs.open_file(id);
-            }
             match fs.fs.stat(id, Wait::Yes)?.kind {
                 fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
                 kind if crate::metadata::file_type(kind).is_file() => {}
@@ -114,35 +132,13 @@ impl OpenOptions {
             }
             Ok(file)
         };
-        let open = open().map_err(at(path))?;
-        Ok(File {
-            fs: Arc::clone(&fs.fs),
-            open,
-            read: self.read,
-            write: writes,
-            append: self.append,
-            position: 0,
-        })
+        open().map_err(at(path))
     }
 
-    /// The file, and whether it is a new one.
-    fn find_or_make(&self, fs: &Filesystem, path: &Path) -> Result<(InodeId, bool)> {
-        let find = || fs.resolve(path, Last::Follow).map(|id| (id, false));
-        if !self.create {
-            return find();
-        }
-        // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
-        // one that is there. A link that leads nowhere has the name: nothing is made in its place.
-        self.make(fs, path).or_else(|refused| match find() {
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
-            found => found,
-        })
-    }
-
-    fn make(&self, fs: &Filesystem, path: &Path) -> Result<(InodeId, bool)> {
+    fn make(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
         let (dir, name) = fs.resolve_parent(path)?;
         let new = NewInode::file(self.mode & 0o7777);
-        fs.fs.create(dir, name, &new).map(|made| (made.id, true)).map_err(at(path))
+        fs.fs.create_open(dir, name, &new).map(|(_, file)| file).map_err(at(path))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::data::FileContent;
 use crate::dir_item::Head;
 use crate::directory::{self, Target};
 use crate::filesystem::Filesystem;
-use crate::inode::InodeItem;
+use crate::inode::{Inode, InodeItem};
 use crate::name::Name;
 use crate::new_inode::{Draft, NewInode, NewKind};
 use crate::open_file::OpenFile;
@@ -34,7 +34,21 @@ pub(crate) fn check_may_add(dir: &InodeItem) -> Result<()> {
 impl Filesystem {
     /// Makes a new inode called `name` in `dir`.
     pub fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
-        self.create_with(dir, name, new, None)
+        self.create_with(dir, name, new, None).map(|(attributes, _)| attributes)
+    }
+
+    /// Makes a new file called `name` in `dir`, open: nobody can remove it between.
+    pub fn create_open(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<(Attributes, Arc<OpenFile>)> {
+        if new.kind != NewKind::File {
+            return Err(creamery_base::Error::invalid("opening something that is no file"));
+        }
+        let (attributes, inode) = self.create_with(dir, name, new, None)?;
+        Ok((attributes, Arc::new(OpenFile::new(inode))))
     }
 
     /// Makes a new file called `name` in `dir` that has `content` from the beginning: cheaper than making it and
@@ -51,7 +65,7 @@ impl Filesystem {
             return Err(creamery_base::Error::invalid("data of something that is no file"));
         }
         content.check()?;
-        self.create_with(dir, name, new, Some(content))
+        self.create_with(dir, name, new, Some(content)).map(|(attributes, _)| attributes)
     }
 
     fn create_with(
@@ -60,7 +74,7 @@ impl Filesystem {
         name: &[u8],
         new: &NewInode<'_>,
         content: Option<&FileContent<'_>>,
-    ) -> Result<Attributes> {
+    ) -> Result<(Attributes, Arc<Inode>)> {
         let name = Name::to_make(name)?;
         let dir = self.dir_to_change(dir)?;
         let subvolume = self.subvolume(dir.id.subvolume, Wait::Yes)?;
@@ -94,8 +108,7 @@ impl Filesystem {
         *dir_item = changed;
         dir.set_next_index(index + 1);
         let attributes = Attributes::new(id, draft.item());
-        draft.publish(self, id, subvolume);
-        Ok(attributes)
+        Ok((attributes, draft.publish(self, id, subvolume)))
     }
 
     /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use creamery_base::ObjectId;
 use parking_lot::Mutex;
 
-/// Numbers of a run: its inodes fill a few leaves.
-pub(crate) const RUN_LEN: u64 = 256;
+/// Numbers of a run: its inodes fill more than a hundred leaves, so that threads seldom meet at the ends of their runs.
+const RUN_LEN: u64 = 8192;
 /// Runs open at once; more threads than that share.
 const RUNS: usize = 16;
 
@@ -42,9 +42,9 @@ impl InoAllocator {
     pub(crate) fn allocate(&self) -> Option<ObjectId> {
         let mut run = self.runs[THREAD.with(|thread| thread % RUNS)].lock();
         if run.is_empty() {
-            let take = |next: u64| next.checked_add(RUN_LEN).filter(|_| next <= ObjectId::LAST_FREE.get());
+            let take = |next: u64| (next <= ObjectId::LAST_FREE.get()).then(|| next.saturating_add(RUN_LEN));
             let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
-            *run = start..(start + RUN_LEN).min(ObjectId::LAST_FREE.get() + 1);
+            *run = start..start.saturating_add(RUN_LEN).min(ObjectId::LAST_FREE.get() + 1);
         }
         run.next().map(ObjectId::new)
     }
@@ -68,12 +68,12 @@ mod tests {
     fn no_number_is_given_twice() {
         let numbers = InoAllocator::behind(ObjectId::new(255));
         let all: Vec<Vec<ObjectId>> = std::thread::scope(|scope| {
-            let take = || (0..1000).map(|_| numbers.allocate().expect("there are more")).collect();
+            let take = || (0..2 * RUN_LEN).map(|_| numbers.allocate().expect("there are more")).collect();
             let threads: Vec<_> = (0..20).map(|_| scope.spawn(take)).collect();
             threads.into_iter().map(|thread| thread.join().expect("it only counts")).collect()
         });
         let different: HashSet<ObjectId> = all.iter().flatten().copied().collect();
-        assert_eq!(different.len(), 20_000);
+        assert_eq!(different.len() as u64, 20 * 2 * RUN_LEN);
     }
 
     #[test]

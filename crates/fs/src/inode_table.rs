@@ -5,6 +5,11 @@
 //! those that nobody uses and nobody asked for since they were looked at last (the clock algorithm). Objects in
 //! use are never forgotten, so the table can outgrow its capacity by as many as are in use.
 //!
+//! Of inodes that were just made most are never asked for again, and whoever makes many shall not drive out what others need. So a
+//! new inode waits in line first; one that nobody asked for when its turn comes is forgotten, and its memory, which has not left
+//! the processor's caches, is the next one's. (The idea is that of the short queue in 2Q: Johnson and Shasha, "2Q: A Low Overhead High
+//! Performance Buffer Management Replacement Algorithm", 1994.)
+//!
 //! An inode without a name is held weakly: it must go when its last user does, for then its items are deleted.
 //!
 //! # Invariants
@@ -25,12 +30,15 @@ use creamery_base::{CachePadded, InodeId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::ino_allocator::RUN_LEN;
 use crate::inode::Inode;
 
 const SHARDS: usize = 32;
 /// Old entries looked at per insertion into a full shard.
 const SWEEP_STEPS: usize = 16;
+/// The share of a shard in which new inodes wait: a sixteenth.
+const NEW_SHARE: usize = 16;
+/// Numbers of inodes that lie in one shard side by side.
+const STRETCH: u64 = 32;
 /// Ids of removed inodes that the clock may hold.
 const CLOCK_SLACK: usize = 64;
 
@@ -43,7 +51,9 @@ pub(crate) struct InodeTable {
 #[derive(Default)]
 struct Shard {
     map: HashMap<InodeId, Slot, BuildHasherDefault<IdHasher>>,
-    /// Keys of the map in the order of the clock's hand.
+    /// Ids of inodes that were made lately, oldest first. They may have left the map.
+    new: VecDeque<InodeId>,
+    /// The map's other keys in the order of the clock's hand.
     clock: VecDeque<InodeId>,
     /// How many objects have left the shard.
     removals: u64,
@@ -99,12 +109,14 @@ impl Hasher for IdHasher {
     }
 }
 
-/// Numbers of one run lie in one shard: a thread that makes inodes meets the same shard for a while, and no other thread in it.
+/// Neighbours lie in one shard, and the next ones in the next: a thread that makes inodes meets the same shard for a while,
+/// seldom another thread in it, and many neighbours use all shards alike.
 fn shard_of(id: InodeId) -> usize {
+    let stretch = id.ino.get() / STRETCH;
     let mut hasher = IdHasher::default();
     hasher.write_u64(id.subvolume.get());
-    hasher.write_u64(id.ino.get() / RUN_LEN);
-    (hasher.finish() >> 40) as usize % SHARDS
+    hasher.write_u64(stretch / SHARDS as u64);
+    ((hasher.finish() >> 40) + stretch) as usize % SHARDS
 }
 
 /// The answer of [`InodeTable::get`].
@@ -154,7 +166,7 @@ impl InodeTable {
         if shard.removals != stamp.0 {
             return None;
         }
-        Some(self.put(&mut shard, inode))
+        Some(self.put(&mut shard, inode, Shard::clock))
     }
 
     /// Makes `inode`, whose item was just inserted into the tree, the object of its id.
@@ -165,10 +177,11 @@ impl InodeTable {
             inode.set_gone();
             return other;
         }
-        self.put(&mut shard, inode)
+        self.put(&mut shard, inode, Shard::new)
     }
 
-    fn put(&self, shard: &mut Shard, inode: Inode) -> Arc<Inode> {
+    /// `queue` is where an id waits that the shard has not.
+    fn put(&self, shard: &mut Shard, inode: Inode, queue: Queue) -> Arc<Inode> {
         let id = inode.id;
         let weak = inode.item.read().nlink == 0;
         let inode = shard.place(inode);
@@ -177,15 +190,10 @@ impl InodeTable {
             MapEntry::Occupied(mut dead) => dead.get_mut().object = object,
             MapEntry::Vacant(place) => {
                 place.insert(Slot { object, asked_for: false });
-                shard.clock.push_back(id);
+                queue(shard).push_back(id);
             }
         }
-        if shard.map.len() > self.shard_capacity {
-            shard.sweep();
-        }
-        if shard.clock.len() > 2 * shard.map.len() + CLOCK_SLACK {
-            shard.rewind();
-        }
+        shard.keep(self.shard_capacity);
         inode
     }
 
@@ -215,9 +223,34 @@ impl InodeTable {
     }
 }
 
+/// One of a shard's queues.
+type Queue = fn(&mut Shard) -> &mut VecDeque<InodeId>;
+
 impl Shard {
-    /// Takes ids out of the clock that left the map by themselves.
+    fn new(&mut self) -> &mut VecDeque<InodeId> {
+        &mut self.new
+    }
+
+    fn clock(&mut self) -> &mut VecDeque<InodeId> {
+        &mut self.clock
+    }
+
+    /// Forgets some of what is more than `capacity`.
+    fn keep(&mut self, capacity: usize) {
+        if self.new.len() > capacity / NEW_SHARE + SWEEP_STEPS {
+            self.sweep(Self::new);
+        }
+        if self.map.len() > capacity {
+            self.sweep(Self::clock);
+        }
+        if self.clock.len() > 2 * self.map.len() + CLOCK_SLACK {
+            self.rewind();
+        }
+    }
+
+    /// Takes ids out of the queues that left the map by themselves.
     fn rewind(&mut self) {
+        self.new.clear();
         self.clock.clear();
         self.clock.extend(self.map.keys());
         self.clock.shrink_to(2 * self.clock.len() + CLOCK_SLACK);
@@ -234,13 +267,13 @@ impl Shard {
         Arc::new(inode)
     }
 
-    /// Looks at the next few objects under the hand, forgets those that nobody uses or asked for, and passes the others.
-    /// Old objects have left the processor's caches: all are asked before the first is forgotten, so that their
-    /// memory comes at the same time instead of one after the other.
-    fn sweep(&mut self) {
+    /// Looks at the first few objects of a queue, forgets those that nobody uses or asked for, and passes the others: they go
+    /// behind the clock's hand. Old objects have left the processor's caches: all are asked before the first is
+    /// forgotten, so that their memory comes at the same time instead of one after the other.
+    fn sweep(&mut self, queue: Queue) {
         let mut looked_at: SmallVec<[(InodeId, bool); SWEEP_STEPS]> = SmallVec::new();
         while looked_at.len() < SWEEP_STEPS
-            && let Some(id) = self.clock.pop_front()
+            && let Some(id) = queue(self).pop_front()
         {
             let Some(slot) = self.map.get_mut(&id) else { continue };
             let asked_for = std::mem::take(&mut slot.asked_for);

@@ -473,9 +473,9 @@ impl Operations for Adapter {
         new: &NewNode,
         _: &OpenRequest,
     ) -> Result<(Entry, Opened)> {
-        let entry = self.make(parent, name, &self.new_inode(ctx, new, NewKind::File))?;
-        let file = self.fs.open_file(self.nodes.inode(entry.node))?;
-        Ok((entry, self.opened(file)))
+        let new = self.new_inode(ctx, new, NewKind::File);
+        let (attributes, file) = self.fs.create_open(self.nodes.inode(parent), name, &new)?;
+        Ok((self.entry(&attributes)?, self.opened(file)))
     }
 
     fn tmpfile(

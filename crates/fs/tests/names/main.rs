@@ -2,6 +2,7 @@
 
 mod acls;
 mod attributes;
+mod cached;
 mod entries;
 mod links;
 mod orphans;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         orphans::cases(),
         subvolumes::cases(),
         waiting::cases(),
+        cached::cases(),
     ];
     creamery_testkit::harness::main(cases.into_iter().flatten().collect())
 }
