@@ -35,8 +35,8 @@ use crate::inode::Inode;
 const SHARDS: usize = 32;
 /// Old entries looked at per insertion into a full shard.
 const SWEEP_STEPS: usize = 16;
-/// The share of a shard in which new inodes wait: a sixteenth.
-const NEW_SHARE: usize = 16;
+/// The share of a shard in which new inodes wait in line: a sixteenth.
+const MADE_LATELY_SHARE: usize = 16;
 /// Numbers of inodes that lie in one shard side by side.
 const STRETCH: u64 = 32;
 /// Ids of removed inodes that the clock may hold.
@@ -52,7 +52,7 @@ pub(crate) struct InodeTable {
 struct Shard {
     map: HashMap<InodeId, Slot, BuildHasherDefault<IdHasher>>,
     /// Ids of inodes that were made lately, oldest first. They may have left the map.
-    new: VecDeque<InodeId>,
+    made_lately: VecDeque<InodeId>,
     /// The map's other keys in the order of the clock's hand.
     clock: VecDeque<InodeId>,
     /// How many objects have left the shard.
@@ -177,7 +177,7 @@ impl InodeTable {
             inode.set_gone();
             return other;
         }
-        self.put(&mut shard, inode, Shard::new)
+        self.put(&mut shard, inode, Shard::made_lately)
     }
 
     /// `queue` is where an id waits that the shard has not.
@@ -227,8 +227,8 @@ impl InodeTable {
 type Queue = fn(&mut Shard) -> &mut VecDeque<InodeId>;
 
 impl Shard {
-    fn new(&mut self) -> &mut VecDeque<InodeId> {
-        &mut self.new
+    fn made_lately(&mut self) -> &mut VecDeque<InodeId> {
+        &mut self.made_lately
     }
 
     fn clock(&mut self) -> &mut VecDeque<InodeId> {
@@ -237,8 +237,8 @@ impl Shard {
 
     /// Forgets some of what is more than `capacity`.
     fn keep(&mut self, capacity: usize) {
-        if self.new.len() > capacity / NEW_SHARE + SWEEP_STEPS {
-            self.sweep(Self::new);
+        if self.made_lately.len() > capacity / MADE_LATELY_SHARE + SWEEP_STEPS {
+            self.sweep(Self::made_lately);
         }
         if self.map.len() > capacity {
             self.sweep(Self::clock);
@@ -250,7 +250,7 @@ impl Shard {
 
     /// Takes ids out of the queues that left the map by themselves.
     fn rewind(&mut self) {
-        self.new.clear();
+        self.made_lately.clear();
         self.clock.clear();
         self.clock.extend(self.map.keys());
         self.clock.shrink_to(2 * self.clock.len() + CLOCK_SLACK);
