@@ -29,6 +29,7 @@
 //! | parents let go before the leaf is searched | `leaf_step`, counted in `LeafSteps` |
 //! | no second try at the leaf that would count the item's header twice | SEARCH-2; an insertion starts with the parent write-locked, so a split never has to begin again |
 //! | the leaf step is a routine of its own | `leaf_step` |
+//! | parents kept on demand (`keep_locks`) | the switch of the mechanism, counted as `keep`; nobody looks beyond his leaf under locks: a cursor searches again by key |
 //! | no room after a split is an error, neither a crash nor "not found" | `make_room` in `split` |
 //!
 //! # Invariants
