@@ -52,8 +52,8 @@ pub struct StoreCounters {
     pub writing_bytes: u64,
 }
 
-/// Blocks for which memory is kept in store: more than a few threads make while another finds memory for more.
-const PREPARED: usize = 64;
+/// Memory kept in store for new blocks, bytes: more than a few threads use while another finds more.
+const PREPARED: usize = 1 << 20;
 
 /// All cached tree blocks of a filesystem.
 ///
@@ -202,7 +202,8 @@ impl BufferStore {
     /// Keeps memory for new blocks in store. For threads that are about to change trees and hold no lock yet: making blocks under
     /// locks, they shall not wait for the system to find memory.
     pub fn prepare(&self) {
-        AlignedBuffer::prepare(self.volume.node_size() as usize, PREPARED);
+        let node_size = self.volume.node_size() as usize;
+        AlignedBuffer::prepare(node_size, PREPARED / node_size);
     }
 
     /// Forgets a block that was freed before it was written.
