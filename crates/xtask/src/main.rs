@@ -69,20 +69,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),
         ["fstests", options @ ..] => suites::fstests(options),
-        ["bench", "image", options @ ..] => bench::image(options),
-        ["bench", "fs_mark", options @ ..] => bench::fs_mark(options),
-        ["bench", "memory", options @ ..] => bench::memory(options),
-        ["bench", "check", options @ ..] => bench::check(options),
-        ["bench", "early-unlock", options @ ..] => bench::early_unlock(options),
-        ["bench", "fingers", options @ ..] => bench::fingers(options),
-        ["bench", "scaling", options @ ..] => bench::scaling(options),
-        ["bench", "flat", options @ ..] => bench::flat(options),
-        ["bench", "check-memory", options @ ..] => bench::check_memory(options),
-        [
-            "bench",
-            name @ ("create" | "lookup" | "lookup-warm" | "readdir" | "unlink" | "mixed"),
-            options @ ..,
-        ] => bench::names(name, options),
+        ["bench", words @ ..] => bench::run(words),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

@@ -23,7 +23,7 @@ pub(super) const ROUNDS: u64 = 4;
 /// Where a bench has its images, and how many files each directory gets.
 pub(super) struct Place {
     pub(super) scratch: Scratch,
-    pub(super) creamery: Program,
+    creamery: Program,
     files: u64,
 }
 

@@ -13,21 +13,31 @@ mod library;
 mod measure;
 mod memory;
 mod names;
+mod quiet;
 mod report;
 mod scaling;
 mod switches;
 
-pub(crate) use check::check;
-pub(crate) use check_memory::check_memory;
-pub(crate) use flat::flat;
-pub(crate) use fs_mark::fs_mark;
-pub(crate) use image::image;
-pub(crate) use memory::memory;
-pub(crate) use names::names;
-pub(crate) use scaling::scaling;
-pub(crate) use switches::{early_unlock, fingers};
-
 use anyhow::{Context, Result, bail};
+
+/// `cargo xtask bench NAME [OPTIONS]`.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let Some((name, options)) = words.split_first() else { bail!("which bench?") };
+    let _quiet = quiet::QuietMemory::new();
+    match *name {
+        "image" => image::image(options),
+        "fs_mark" => fs_mark::fs_mark(options),
+        "memory" => memory::memory(options),
+        "check" => check::check(options),
+        "check-memory" => check_memory::check_memory(options),
+        "early-unlock" => switches::early_unlock(options),
+        "fingers" => switches::fingers(options),
+        "scaling" => scaling::scaling(options),
+        "flat" => flat::flat(options),
+        "create" | "lookup" | "lookup-warm" | "readdir" | "unlink" | "mixed" => names::names(name, options),
+        _ => bail!("there is no bench {name}: cargo xtask help lists them"),
+    }
+}
 
 /// What the words after the command's name say.
 struct Options {

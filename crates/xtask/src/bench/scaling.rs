@@ -3,11 +3,8 @@
 //!
 //! Back of the envelope: cores share memory, caches and the page allocator, so the processes do not make N times what one makes
 //! either. What they make together is what the machine gives; what the threads make less is what they cost each other.
-//!
-//! The images stay where they are from run to run, and a first round is not counted: on a virtual machine the host may take
-//! longer to find memory for a new file than filling it takes, and which run meets that is chance.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use creamery_testkit::btrfs_check;
@@ -39,10 +36,6 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
     let mut rows: Vec<Row> = counts
         .map(|threads| Row { threads, one: Vec::new(), apart: Vec::new(), together: Vec::new() })
         .collect();
-    for row in &rows {
-        place.create(row.threads, 1)?;
-        place.create(1, row.threads)?;
-    }
     for round in 1..=options.runs {
         for row in &mut rows {
             let mut ways =
@@ -80,24 +73,19 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
 impl Place {
     /// Files a second by so many processes at once, each on a filesystem of its own.
     fn create(&self, processes: usize, threads: usize) -> Result<f64> {
-        let images = (0..processes).map(|number| self.again(number)).collect::<Result<Vec<_>>>()?;
+        let images = (0..processes)
+            .map(|number| self.filesystem(&format!("{number}.img"), IMAGE_BYTES))
+            .collect::<Result<Vec<_>>>()?;
         let rate = std::thread::scope(|scope| {
             let running: Vec<_> =
                 images.iter().map(|image| scope.spawn(|| self.create_on(image, threads))).collect();
             running.into_iter().map(|process| process.join().expect("measuring does not panic")).sum()
         });
-        images.iter().try_for_each(|image| btrfs_check(image))?;
-        rate
-    }
-
-    /// An empty filesystem in the place of the one before, in the same memory.
-    fn again(&self, number: usize) -> Result<PathBuf> {
-        let image = self.scratch.file(&format!("{number}.img"));
-        if !image.exists() {
-            std::fs::File::create_new(&image)?.set_len(IMAGE_BYTES)?;
+        for image in &images {
+            btrfs_check(image)?;
+            std::fs::remove_file(image)?;
         }
-        self.creamery.run(["mkfs", "-q", "-f", "-K", "-m", "single"]).arg(&image).ok()?;
-        Ok(image)
+        rate
     }
 
     fn create_on(&self, image: &Path, threads: usize) -> Result<f64> {
