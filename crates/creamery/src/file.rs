@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
 use crate::fs::{self, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at};
@@ -108,14 +108,7 @@ impl OpenOptions {
             }),
             (false, false) => self.find(fs, path),
         }?;
-        Ok(File {
-            fs: Arc::clone(&fs.fs),
-            open,
-            read: self.read,
-            write: writes,
-            append: self.append,
-            position: 0,
-        })
+        Ok(File { fs: fs.near(), open, read: self.read, write: writes, append: self.append, position: 0 })
     }
 
     fn find(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
@@ -164,7 +157,7 @@ impl OpenOptions {
 /// # Ok::<(), creamery::Error>(())
 /// ```
 pub struct File {
-    fs: Arc<fs::Filesystem>,
+    fs: Near<fs::Filesystem>,
     open: Arc<OpenFile>,
     read: bool,
     write: bool,
@@ -251,7 +244,7 @@ impl File {
         found(self.fs.seek_hole(&self.open, offset))
     }
 
-    pub(crate) const fn for_reading(fs: Arc<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
+    pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self { fs, open, read: true, write: false, append: false, position: 0 }
     }
 }

@@ -3,9 +3,9 @@
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Timespec, Wait};
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, resolve, resolve_parent};
@@ -38,6 +38,8 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// ```
 pub struct Filesystem {
     pub(crate) fs: Arc<fs::Filesystem>,
+    /// For what each thread opens.
+    near: Striped<OnceLock<Near<fs::Filesystem>>>,
     pub(crate) root: InodeId,
     /// Device and inode of the image file on the host.
     pub(crate) image: Option<(u64, u64)>,
@@ -61,8 +63,13 @@ pub struct Usage {
 }
 
 impl Filesystem {
-    pub(crate) const fn new(fs: Arc<fs::Filesystem>, root: InodeId, image: Option<(u64, u64)>) -> Self {
-        Self { fs, root, image }
+    pub(crate) fn new(fs: Arc<fs::Filesystem>, root: InodeId, image: Option<(u64, u64)>) -> Self {
+        Self { fs, near: Striped::default(), root, image }
+    }
+
+    /// A reference for something that this thread opens.
+    pub(crate) fn near(&self) -> Near<fs::Filesystem> {
+        self.near.mine().get_or_init(|| Near::new(Arc::clone(&self.fs))).clone()
     }
 
     /// What opening has passed over: damaged superblock copies, and states that only reading may ignore. One sentence

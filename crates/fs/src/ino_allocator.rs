@@ -9,38 +9,30 @@
 //! - INO-1: no number is given twice.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::ObjectId;
+use creamery_base::{ObjectId, Striped};
 use parking_lot::Mutex;
 
 /// Numbers of a run: its inodes fill more than a hundred leaves, so that threads seldom meet at the ends of their runs.
 const RUN_LEN: u64 = 8192;
-/// Runs open at once; more threads than that share.
-const RUNS: usize = 16;
-
-static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static THREAD: usize = THREADS.fetch_add(1, Ordering::Relaxed);
-}
 
 /// The numbers of one subvolume.
 pub(crate) struct InoAllocator {
     /// Where the next run begins.
     next: AtomicU64,
-    runs: [Mutex<Range<u64>>; RUNS],
+    runs: Striped<Mutex<Range<u64>>>,
 }
 
 impl InoAllocator {
     /// Numbers behind `last`, the highest in use.
     pub(crate) fn behind(last: ObjectId) -> Self {
-        Self { next: AtomicU64::new(last.get() + 1), runs: std::array::from_fn(|_| Mutex::new(0..0)) }
+        Self { next: AtomicU64::new(last.get() + 1), runs: Striped::default() }
     }
 
     /// A number; none when they are used up.
     pub(crate) fn allocate(&self) -> Option<ObjectId> {
-        let mut run = self.runs[THREAD.with(|thread| thread % RUNS)].lock();
+        let mut run = self.runs.mine().lock();
         if run.is_empty() {
             let take = |next: u64| (next <= ObjectId::LAST_FREE.get()).then(|| next.saturating_add(RUN_LEN));
             let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;

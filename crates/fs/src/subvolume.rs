@@ -16,12 +16,11 @@
 //! stands still; taken before inode locks. The map's lock is short.
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::{CachePadded, Error, ErrorKind, InodeId, ObjectId, Result, Striped, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Near, ObjectId, Result, Striped, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Units};
@@ -47,25 +46,8 @@ pub(crate) struct Subvolume {
     rename: Mutex<()>,
 }
 
-/// A reference to a subvolume. Every inode has one, and those that different threads make are counted in different
-/// places, so that no cache line wanders between them with each inode.
-#[derive(Clone)]
-pub(crate) struct SubvolumeRef(Arc<CachePadded<Arc<Subvolume>>>);
-
-impl SubvolumeRef {
-    /// A reference that is counted in a place of its own.
-    pub(crate) fn new(subvolume: Arc<Subvolume>) -> Self {
-        Self(Arc::new(CachePadded::new(subvolume)))
-    }
-}
-
-impl Deref for SubvolumeRef {
-    type Target = Subvolume;
-
-    fn deref(&self) -> &Subvolume {
-        &self.0
-    }
-}
+/// A reference to a subvolume. Every inode has one.
+pub(crate) type SubvolumeRef = Near<Subvolume>;
 
 /// The subvolumes in use.
 pub(crate) struct Subvolumes {

@@ -1,7 +1,7 @@
 //! Writing a closed transaction out: its blocks in batches, each by whoever comes by, then the superblock.
 //!
 //! A commit that falls due in the middle of the work is written by those who work: who starts a handle takes one
-//! batch first, until none is left. So no thread falls behind the others by a whole commit, nobody waits for one, and
+//! batch first, if nobody else has one, until none is left. So no thread falls behind the others by a whole commit, nobody waits for one, and
 //! the engine needs no thread of its own. Who asks for a commit ([`Engine::commit`]) takes batches until none is left,
 //! with helpers, and waits for those that others took.
 //!
@@ -145,9 +145,13 @@ impl WriteOut {
         }
     }
 
-    fn take(&self) -> Option<Batch<'_>> {
+    /// The next batch; if `alone`, only when nobody else has one.
+    fn take(&self, alone: bool) -> Option<Batch<'_>> {
         let mut stage = self.stage.lock();
         let Stage::Writing(writing) = &mut *stage else { return None };
+        if alone && writing.left > writing.batches.len() {
+            return None;
+        }
         let blocks = writing.batches.pop_front()?;
         let copies = writing.spare.pop().unwrap_or_default();
         Some(Batch { share: Share { write_out: self, done: false }, blocks, copies })
@@ -205,11 +209,12 @@ impl Engine {
         self.write_out.begin(closed, self.volume().nothing_written());
     }
 
-    /// Writes a batch, if a transaction is being written out.
+    /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
+    /// there, and there is other work to do.
     /// Errors: those of the devices.
     pub(crate) fn share_write_out(&self) -> Result<()> {
         if self.store().writing_bytes() > 0 {
-            self.write_a_batch()?;
+            self.write_a_batch(true)?;
         }
         Ok(())
     }
@@ -218,7 +223,7 @@ impl Engine {
     /// Errors: those of the devices; that others failed.
     pub(crate) fn end_write_out(&self) -> Result<()> {
         let work = || {
-            while self.write_a_batch()? {}
+            while self.write_a_batch(false)? {}
             Ok(())
         };
         let helpers = self.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
@@ -239,8 +244,8 @@ impl Engine {
     }
 
     /// False when no batch is left to take.
-    fn write_a_batch(&self) -> Result<bool> {
-        let Some(mut batch) = self.write_out.take() else { return Ok(false) };
+    fn write_a_batch(&self, alone: bool) -> Result<bool> {
+        let Some(mut batch) = self.write_out.take(alone) else { return Ok(false) };
         let done = self.write_batch(&mut batch).and_then(|written| match batch.give_back(written) {
             Some(last) => self.make_durable(last),
             None => Ok(()),
