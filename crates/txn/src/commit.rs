@@ -21,7 +21,6 @@
 //!   list to be written, and no delayed ref, pending chunk or unrecorded root is left.
 //! - COMMIT-2: a block in the list to be written is not changed any more but for its checksum and WRITTEN mark.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use creamery_base::gate::{self, Reason};
@@ -81,17 +80,10 @@ impl Engine {
     /// Closes the running transaction, when the one before is over, and begins to write it out.
     fn close(&self, _alone: &RankedGuard<'_, (), { rank::COMMIT }>) -> Result<()> {
         self.end_write_out()?;
-        match self.close_transaction() {
-            Ok(None) => Ok(()),
-            Ok(Some(closed)) => {
-                self.begin_write_out(closed);
-                Ok(())
-            }
-            Err(error) => {
-                self.abort(&error, Location::caller());
-                Err(error)
-            }
+        if let Some(closed) = self.or_abort(self.close_transaction())? {
+            self.begin_write_out(closed);
         }
+        Ok(())
     }
 
     /// The critical section. None when there was nothing to commit.

@@ -262,6 +262,15 @@ impl Engine {
         let _ = self.aborted.set(message);
     }
 
+    /// Aborts when `done` is an error.
+    #[track_caller]
+    pub(crate) fn or_abort<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done {
+            self.abort(error, Location::caller());
+        }
+        done
+    }
+
     /// Holds off the commit's critical section.
     pub(crate) fn join(&self) -> RwLockReadGuard<'_, ()> {
         let running = self.running.mine();

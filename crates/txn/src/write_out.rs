@@ -243,17 +243,17 @@ impl Engine {
         Err(error)
     }
 
-    /// False when no batch is left to take.
+    /// False when there is no batch to take.
     fn write_a_batch(&self, alone: bool) -> Result<bool> {
         let Some(mut batch) = self.write_out.take(alone) else { return Ok(false) };
-        let done = self.write_batch(&mut batch).and_then(|written| match batch.give_back(written) {
-            Some(last) => self.make_durable(last),
-            None => Ok(()),
-        });
-        if let Err(error) = &done {
-            self.abort(error, Location::caller());
+        // Aborted before the share is dropped: whoever waits for it asks why.
+        let written = self.or_abort(self.write_batch(&mut batch))?;
+        if let Some(Last { mut share, rest, written }) = batch.give_back(written) {
+            self.or_abort(self.make_durable(rest, written))?;
+            share.done = true;
+            self.write_out.end(Stage::Nothing);
         }
-        done.map(|()| true)
+        Ok(true)
     }
 
     fn write_batch(&self, batch: &mut Batch<'_>) -> Result<Written> {
@@ -275,18 +275,14 @@ impl Engine {
         Ok(written)
     }
 
-    fn make_durable(&self, last: Last<'_>) -> Result<()> {
-        let Last { mut share, mut rest, written } = last;
+    fn make_durable(&self, mut rest: Rest, written: Written) -> Result<()> {
         let durable = self.volume().flush(written)?;
         let published = self.volume().publish(&mut rest.superblock, durable)?;
         let _committed = self.volume().finish(published)?;
         self.commit_roots.publish(rest.generation, rest.pinned);
         self.release_unpinned()?;
         self.release_device_extents();
-        let took = self.env().monotonic().saturating_sub(rest.begun);
-        self.counters.committed(rest.blocks, took);
-        share.done = true;
-        self.write_out.end(Stage::Nothing);
+        self.counters.committed(rest.blocks, self.env().monotonic().saturating_sub(rest.begun));
         Ok(())
     }
 
