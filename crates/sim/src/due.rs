@@ -22,9 +22,24 @@ const COMMITS: usize = 30;
 const OPERATIONS_MAX: u64 = 100_000;
 /// So much that a commit has several batches.
 const DIRTY_BYTES: u64 = 1 << 20;
-/// The engine's share of it at which a commit is due.
-const DUE_BYTES: u64 = DIRTY_BYTES / 4 * 3;
 const DIRECTORIES: u64 = 24;
+
+/// What was done since the last transaction was closed.
+struct Transaction {
+    begun: Model,
+    operations: Vec<Operation>,
+}
+
+impl Transaction {
+    /// What it has when the operation that is not in it yet closes it. The next one begins.
+    fn close(&mut self) -> Result<Model> {
+        for operation in self.operations.drain(..) {
+            let done = self.begun.apply(&operation);
+            ensure!(done.is_ok(), "{operation:?} succeeded before");
+        }
+        Ok(self.begun.clone())
+    }
+}
 
 /// Runs the workload of `seed` on an empty filesystem.
 ///
@@ -35,19 +50,18 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let mut driver = Driver::open_fresh_with(&device, DIRTY_BYTES)?;
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
+    let mut running = Transaction { begun: driver.model().clone(), operations: Vec::new() };
     let mut closed: Option<Model> = None;
     let (mut logged, mut shared) = (0, 0);
     for number in 0..OPERATIONS_MAX {
-        let engine = driver.filesystem().engine();
-        let generation = engine.generation();
-        // A copy of the model is dear, and only the operation that finds a commit due closes the transaction.
-        let before = (engine.counters().store.dirty_bytes > DUE_BYTES).then(|| driver.model().clone());
+        let generation = driver.filesystem().engine().generation();
         let operation = next(&mut random, driver.model(), number);
         driver.apply(&operation).with_context(|| format!("seed {seed}, operation {number}"))?;
         if driver.filesystem().engine().generation() != generation {
             ensure!(closed.is_none(), "a transaction was closed before the last one was durable");
-            closed = Some(before.context("a commit was not due")?);
+            closed = Some(running.close()?);
         }
+        running.operations.push(operation);
         shared += usize::from(closed.is_some());
         let (superblock, count) = device.superblock_since(logged);
         ensure!(count <= 1, "an operation wrote {count} superblocks");

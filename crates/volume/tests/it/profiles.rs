@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use creamery_base::{Generation, Logical, TreeId};
 use creamery_device::{BlockDevice, MemoryDevice};
@@ -53,6 +54,13 @@ impl Loop {
 impl Drop for Loop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+        // It stays attached until the last one who looks at it, udev for one, has closed it.
+        let name = self.0.trim_start_matches("/dev/");
+        let attached = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while attached.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
