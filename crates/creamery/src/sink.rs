@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{InodeId, Near, Result, Wait};
+use creamery_base::{InodeId, Result, Wait};
 
 use crate::fs::Attributes;
 use crate::path::at;
@@ -130,7 +130,7 @@ impl Driver<'_> {
                 return Ok(0);
             }
             let fs = &self.from.fs;
-            let data = File::for_reading(Near::new(Arc::clone(fs)), fs.open_file(attributes.id)?);
+            let data = File::for_reading(self.from.near(), fs.open_file(attributes.id)?);
             sink.file(parent, name, source, &data)?;
             Ok(attributes.size)
         };

@@ -52,8 +52,8 @@ impl AlignedBuffer {
     }
 
     /// Sees to it that the next `count` buffers of `len` bytes, a tree block's size, need no memory of the system, which may
-    /// take milliseconds. For threads that are about to take locks under which they make such buffers. At most 2 MiB
-    /// are kept in store.
+    /// take milliseconds. For threads that are about to take locks under which they make such buffers. One call takes
+    /// 2 MiB at most.
     pub fn prepare(len: usize, count: usize) {
         slab::prepare(len, count);
     }

@@ -6,8 +6,8 @@
 //! page and lies like one, its pieces lie side by side, and a slab that nobody uses any more goes back to the system.
 //!
 //! Touched for the first time, a slab costs a fifth of a millisecond, and many times that on a virtual machine whose host has
-//! to find the memory first. Who takes a piece often holds locks that others wait for. So whoever is about to begin
-//! something, and holds none yet, calls [`prepare`], which keeps touched memory in store.
+//! to find the memory first. Who takes a piece often holds locks of tree blocks, for which everybody waits. So whoever is
+//! about to change a tree, and holds none of them yet, calls [`prepare`], which keeps touched memory in store.
 //!
 //! # Invariants
 //! - SLAB-1: a piece is in the list of free ones or with one owner, never both.
@@ -76,10 +76,14 @@ pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
 /// others take, too.
 pub(crate) fn prepare(size: usize, pieces: usize) {
     let Some(pool) = pool_of(size) else { return };
-    if pool.free.load(Ordering::Relaxed) >= pieces {
+    let enough = || pool.free.load(Ordering::Relaxed) >= pieces;
+    if enough() {
         return;
     }
-    if let Some(_alone) = pool.preparing.try_lock() {
+    // Who prepared one meanwhile may have just let go.
+    if let Some(_alone) = pool.preparing.try_lock()
+        && !enough()
+    {
         let slab = Slab::new(size);
         slab.touch();
         pool.with(|pool| pool.add(slab, size));

@@ -199,8 +199,8 @@ impl BufferStore {
         buffer
     }
 
-    /// Keeps memory for new blocks in store. For threads that are about to change trees and hold no lock yet: making blocks under
-    /// locks, they shall not wait for the system to find memory.
+    /// Keeps memory for new blocks in store. For threads that are about to change trees and hold no lock on a tree block yet:
+    /// making blocks under such locks, they shall not wait for the system to find memory.
     pub fn prepare(&self) {
         let node_size = self.volume.node_size() as usize;
         AlignedBuffer::prepare(node_size, PREPARED / node_size);

@@ -33,7 +33,7 @@ use crate::delayed_refs::{ExtentKind, RefHead};
 use crate::engine::Engine;
 use crate::extent_tree::Outcome;
 use crate::handle::Handle;
-use crate::write_out::Closed;
+use crate::write_out::{Blocks, Closed};
 
 /// More passes than trees can ripple into each other.
 const PASSES_MAX: usize = 64;
@@ -80,14 +80,14 @@ impl Engine {
     /// Closes the running transaction, when the one before is over, and begins to write it out.
     fn close(&self, _alone: &RankedGuard<'_, (), { rank::COMMIT }>) -> Result<()> {
         self.end_write_out()?;
-        if let Some(closed) = self.or_abort(self.close_transaction())? {
-            self.begin_write_out(closed);
+        if let Some((closed, blocks)) = self.or_abort(self.close_transaction())? {
+            self.begin_write_out(closed, &blocks);
         }
         Ok(())
     }
 
     /// The critical section. None when there was nothing to commit.
-    fn close_transaction(&self) -> Result<Option<Closed>> {
+    fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
         let begun = self.env().monotonic();
         let _gate = gate::passing(Reason::Commit, || {
             self.running.all().map(|running| running.write()).collect::<Vec<_>>()
@@ -111,7 +111,7 @@ impl Engine {
         let blocks = self.store().take_dirty();
         self.begin_next_generation();
         self.counters.gate_closed(self.env().monotonic().saturating_sub(begun));
-        Ok(Some(Closed { generation, superblock, blocks, pinned, begun }))
+        Ok(Some((Closed { generation, superblock, block_count: blocks.len(), pinned, begun }, blocks)))
     }
 
     /// Runs everything that is queued until nothing is (COMMIT-1).

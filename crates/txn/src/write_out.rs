@@ -1,8 +1,8 @@
 //! Writing a closed transaction out: its blocks in batches, each by whoever comes by, then the superblock.
 //!
 //! A commit that falls due in the middle of the work is written by those who work: who starts a handle takes one
-//! batch first, if nobody else has one, until none is left. So no thread falls behind the others by a whole commit, nobody waits for one, and
-//! the engine needs no thread of its own. Who asks for a commit ([`Engine::commit`]) takes batches until none is left,
+//! batch first, if nobody else has one, until none is left. So no thread falls behind the others by a whole commit,
+//! nobody waits for one beyond its critical section, and the engine needs no thread of its own. Who asks for a commit ([`Engine::commit`]) takes batches until none is left,
 //! with helpers, and waits for those that others took.
 //!
 //! Whoever gives back the last batch makes the transaction durable, in the order that the volume's types demand:
@@ -38,13 +38,13 @@ use crate::engine::Engine;
 /// Blocks written in one batch: neighbours go to the device together, and who only came by is not kept for long.
 const BATCH: usize = 32;
 
-type Blocks = Vec<Arc<ExtentBuffer>>;
+pub(crate) type Blocks = Vec<Arc<ExtentBuffer>>;
 
-/// What the commit's critical section hands over.
+/// What the commit's critical section hands over besides the blocks to write.
 pub(crate) struct Closed {
     pub(crate) generation: Generation,
     pub(crate) superblock: Superblock,
-    pub(crate) blocks: Blocks,
+    pub(crate) block_count: usize,
     pub(crate) pinned: Vec<(Logical, u64)>,
     /// When the commit began, by the engine's monotonic clock.
     pub(crate) begun: Duration,
@@ -74,18 +74,9 @@ struct Writing {
     /// Batches that were not given back yet.
     left: usize,
     written: Written,
-    rest: Rest,
+    closed: Closed,
     /// Memory for copies of blocks, for those who come next.
     spare: Vec<Vec<u8>>,
-}
-
-/// What a closed transaction is besides its blocks.
-struct Rest {
-    generation: Generation,
-    superblock: Superblock,
-    blocks: usize,
-    pinned: Vec<(Logical, u64)>,
-    begun: Duration,
 }
 
 /// A part of the work that somebody has taken. Dropped before it is done, it fails the whole (WRITEOUT-2).
@@ -106,7 +97,7 @@ struct Batch<'w> {
 /// What is left when every block is written.
 struct Last<'w> {
     share: Share<'w>,
-    rest: Rest,
+    closed: Closed,
     written: Written,
 }
 
@@ -120,9 +111,7 @@ impl Stage {
 }
 
 impl WriteOut {
-    fn begin(&self, closed: Closed, nothing: Written) {
-        let Closed { generation, superblock, blocks, pinned, begun } = closed;
-        let rest = Rest { generation, superblock, blocks: blocks.len(), pinned, begun };
+    fn begin(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>], nothing: Written) {
         let mut batches: VecDeque<Blocks> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
         if batches.is_empty() {
             batches.push_back(Vec::new()); // whoever gives this one back writes the superblock
@@ -130,7 +119,7 @@ impl WriteOut {
         let mut stage = self.stage.lock();
         assert!(matches!(*stage, Stage::Nothing), "one transaction is written at a time (WRITEOUT-1)");
         let left = batches.len();
-        *stage = Stage::Writing(Writing { batches, left, written: nothing, rest, spare: Vec::new() });
+        *stage = Stage::Writing(Writing { batches, left, written: nothing, closed, spare: Vec::new() });
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -186,9 +175,9 @@ impl<'w> Batch<'w> {
         let Self { mut share, copies, .. } = self;
         let mut stage = share.write_out.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Finishing) {
-            Stage::Writing(Writing { left: 1, written, rest, .. }) => {
+            Stage::Writing(Writing { left: 1, written, closed, .. }) => {
                 drop(stage);
-                return Some(Last { share, rest, written: written.and(theirs) });
+                return Some(Last { share, closed, written: written.and(theirs) });
             }
             Stage::Writing(mut writing) => {
                 writing.left -= 1;
@@ -205,8 +194,8 @@ impl<'w> Batch<'w> {
 
 impl Engine {
     /// Begins to write out a transaction that was closed; the one before is over.
-    pub(crate) fn begin_write_out(&self, closed: Closed) {
-        self.write_out.begin(closed, self.volume().nothing_written());
+    pub(crate) fn begin_write_out(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>]) {
+        self.write_out.begin(closed, blocks, self.volume().nothing_written());
     }
 
     /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
@@ -248,8 +237,8 @@ impl Engine {
         let Some(mut batch) = self.write_out.take(alone) else { return Ok(false) };
         // Aborted before the share is dropped: whoever waits for it asks why.
         let written = self.or_abort(self.write_batch(&mut batch))?;
-        if let Some(Last { mut share, rest, written }) = batch.give_back(written) {
-            self.or_abort(self.make_durable(rest, written))?;
+        if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
+            self.or_abort(self.make_durable(closed, written))?;
             share.done = true;
             self.write_out.end(Stage::Nothing);
         }
@@ -275,19 +264,19 @@ impl Engine {
         Ok(written)
     }
 
-    fn make_durable(&self, mut rest: Rest, written: Written) -> Result<()> {
+    fn make_durable(&self, mut closed: Closed, written: Written) -> Result<()> {
         let durable = self.volume().flush(written)?;
-        let published = self.volume().publish(&mut rest.superblock, durable)?;
+        let published = self.volume().publish(&mut closed.superblock, durable)?;
         let _committed = self.volume().finish(published)?;
-        self.commit_roots.publish(rest.generation, rest.pinned);
+        self.commit_roots.publish(closed.generation, closed.pinned);
         self.release_unpinned()?;
         self.release_device_extents();
-        self.counters.committed(rest.blocks, self.env().monotonic().saturating_sub(rest.begun));
+        self.counters.committed(closed.block_count, self.env().monotonic().saturating_sub(closed.begun));
         Ok(())
     }
 
     /// Gives back pinned space that no durable superblock and no reader of an old root needs.
-    pub(crate) fn release_unpinned(&self) -> Result<()> {
+    fn release_unpinned(&self) -> Result<()> {
         self.commit_roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
     }
 }
