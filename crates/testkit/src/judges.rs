@@ -1,9 +1,9 @@
 //! Who can judge on this host: the kernel, btrfs-progs, FUSE, and the tools of daily work.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -11,8 +11,6 @@ use crate::{KernelLog, LoopDevice, Program, Run, Scratch};
 
 const CAP_SYS_ADMIN: u32 = 21;
 const BTRFS_PROGS_WANTED: (u32, u32) = (6, 14);
-
-type Probe = fn() -> Result<()>;
 
 /// Something of the host's that a test needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,55 +48,45 @@ impl fmt::Display for Judge {
     }
 }
 
-/// The judges of this host, with the reason for each that is missing.
+/// The judges of this host. Each is looked for when it is first asked for. One that is there is remembered; one that is
+/// missing is looked for again the next time, because installing it may have been the step in between.
 ///
 /// ```
 /// use creamery_testkit::{Judge, Judges};
-/// let judges = Judges::probe();
-/// if let Some(reason) = judges.missing(Judge::KernelBtrfs) {
+/// if let Some(reason) = Judges::here().missing(Judge::KernelBtrfs) {
 ///     println!("skipped: {} missing ({reason})", Judge::KernelBtrfs);
 /// }
 /// ```
 pub struct Judges {
-    missing: BTreeMap<Judge, String>,
+    found: Mutex<BTreeSet<Judge>>,
 }
 
 impl Judges {
-    /// Looks at the host.
-    #[must_use]
-    pub fn probe() -> Self {
-        let mut missing = BTreeMap::new();
-        let probes: [(Judge, Probe); 7] = [
-            (Judge::Program, probe_program),
-            (Judge::Root, probe_root),
-            (Judge::KernelBtrfs, probe_kernel_btrfs),
-            (Judge::LoopDevices, probe_loop_devices),
-            (Judge::BtrfsProgs, probe_btrfs_progs),
-            (Judge::Fuse, probe_fuse),
-            (Judge::Fusermount, probe_fusermount),
-        ];
-        for (judge, probe) in probes {
-            if let Err(error) = probe() {
-                missing.insert(judge, format!("{error:#}"));
-            }
-        }
-        Self { missing }
-    }
-
-    /// The host's judges, probed once per process.
+    /// The host's judges, as far as this process has met them.
     #[must_use]
     pub fn here() -> &'static Self {
-        static HERE: OnceLock<Judges> = OnceLock::new();
-        HERE.get_or_init(Self::probe)
+        static HERE: Judges = Judges { found: Mutex::new(BTreeSet::new()) };
+        &HERE
     }
 
     /// Why `judge` is missing; `None` when it is there.
     #[must_use]
     pub fn missing(&self, judge: Judge) -> Option<String> {
-        match judge {
-            Judge::Tool(name) if find_tool(name).is_none() => Some(format!("no program {name} in PATH")),
-            Judge::Tool(_) => None,
-            known => self.missing.get(&known).cloned(),
+        self.missing_as_found_by(judge, probe)
+    }
+
+    /// As [`Judges::missing`], with the way of looking given.
+    fn missing_as_found_by(&self, judge: Judge, probe: impl Fn(Judge) -> Result<()>) -> Option<String> {
+        let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found().contains(&judge) {
+            return None;
+        }
+        match probe(judge) {
+            Ok(()) => {
+                found().insert(judge);
+                None
+            }
+            Err(error) => Some(format!("{error:#}")),
         }
     }
 
@@ -153,6 +141,23 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
+fn probe(judge: Judge) -> Result<()> {
+    match judge {
+        Judge::Program => probe_program(),
+        Judge::Root => probe_root(),
+        Judge::KernelBtrfs => probe_kernel_btrfs(),
+        Judge::LoopDevices => probe_loop_devices(),
+        Judge::BtrfsProgs => probe_btrfs_progs(),
+        Judge::Fuse => probe_fuse(),
+        Judge::Fusermount => probe_tool("fusermount3"),
+        Judge::Tool(name) => probe_tool(name),
+    }
+}
+
+fn probe_tool(name: &str) -> Result<()> {
+    find_tool(name).map(drop).with_context(|| format!("no program {name} in PATH"))
+}
+
 fn probe_program() -> Result<()> {
     Program::find().map(drop)
 }
@@ -198,7 +203,7 @@ fn probe_loop_devices() -> Result<()> {
         let _ = Run::new("modprobe").arg("loop").output();
     }
     std::fs::File::open("/dev/loop-control").context("opening /dev/loop-control")?;
-    find_tool("losetup").context("no program losetup in PATH")?;
+    probe_tool("losetup")?;
     if is_root() {
         let scratch = Scratch::new("loop-probe")?;
         std::fs::write(scratch.file("disk"), vec![0; 1 << 20])?;
@@ -227,11 +232,7 @@ fn probe_fuse() -> Result<()> {
     if !device.exists() {
         bail!("no /dev/fuse");
     }
-    probe_fusermount()
-}
-
-fn probe_fusermount() -> Result<()> {
-    find_tool("fusermount3").context("no program fusermount3 in PATH").map(drop)
+    probe_tool("fusermount3")
 }
 
 fn find_tool(name: &str) -> Option<std::path::PathBuf> {
@@ -242,7 +243,16 @@ fn find_tool(name: &str) -> Option<std::path::PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_version;
+    use super::*;
+
+    #[test]
+    fn a_judge_that_was_missing_is_found_once_it_is_installed_and_then_remembered() {
+        let judges = Judges { found: Mutex::default() };
+        let absent = |_| bail!("not installed");
+        assert_eq!(judges.missing_as_found_by(Judge::BtrfsProgs, absent).as_deref(), Some("not installed"));
+        assert_eq!(judges.missing_as_found_by(Judge::BtrfsProgs, |_| Ok(())), None);
+        assert_eq!(judges.missing_as_found_by(Judge::BtrfsProgs, absent), None);
+    }
 
     #[test]
     fn versions_of_program_and_package_are_read() {

@@ -5,7 +5,7 @@
 //! `btrfs check` ([`btrfs_check`]), the kernel's log ([`KernelLog`]), and [`walk`], which reads two trees
 //! through the host's own system calls and says in words where they differ.
 //!
-//! A host may lack a judge. [`Judges::probe`] finds out which; a test that needs a missing one is reported as
+//! A host may lack a judge. [`Judges::missing`] finds out which; a test that needs a missing one is reported as
 //! skipped, with the judge's name, and never as passed. With `CREAMERY_REQUIRE_JUDGES=1` in the environment (continuous integration sets it) it fails.
 //!
 //! Invariants:

@@ -65,6 +65,22 @@ pub(crate) fn install_missing() -> Result<()> {
     Ok(())
 }
 
+/// Installs one package of the distribution.
+pub(crate) fn install_package(name: &str) -> Result<()> {
+    apt(&["update"])?;
+    apt(&["install", "--no-install-recommends", name])
+}
+
+/// The distribution's name, and the address that its main packages come from.
+pub(crate) fn distribution() -> Result<Option<(String, String)>> {
+    let Some(codename) = codename(&std::fs::read_to_string("/etc/os-release").unwrap_or_default()) else {
+        return Ok(None);
+    };
+    let sources = read_sources(Path::new("/etc/apt"))?;
+    let main = sources.iter().find(|source| source.carries(&codename));
+    Ok(main.and_then(Source::uri).map(|uri| (codename, uri)))
+}
+
 fn lacks(tool: &'static str) -> bool {
     Judges::here().missing(Judge::Tool(tool)).is_some()
 }
@@ -138,6 +154,17 @@ enum Form {
 impl Source {
     fn carries(&self, suite: &str) -> bool {
         self.suites.iter().any(|have| have == suite) && self.components.iter().any(|have| have == "main")
+    }
+
+    /// The address, the first one of several.
+    fn uri(&self) -> Option<String> {
+        match &self.form {
+            Form::Line { uri, .. } => Some(uri.clone()),
+            Form::Paragraph { fields } => {
+                let value = fields.iter().find_map(|field| field.strip_prefix("URIs:"))?;
+                value.split_whitespace().next().map(str::to_owned)
+            }
+        }
     }
 
     /// The same source for another suite: the file's text and its ending.
@@ -232,6 +259,7 @@ mod tests {
         let sources: Vec<_> = paragraphs(text).iter().filter_map(|text| parse_paragraph(text)).collect();
         assert_eq!(sources.len(), 2);
         assert!(sources[0].carries("bookworm") && !sources[1].carries("bookworm"));
+        assert_eq!(sources[0].uri().as_deref(), Some("http://mirror.example/debian"));
         let (derived, ending) = sources[0].with_suite("bookworm-backports");
         let wanted = "Types: deb\nURIs: http://mirror.example/debian\nSigned-By:\n -----BEGIN KEY-----\n .\n abc\nSuites: bookworm-backports\nComponents: main\n";
         assert_eq!((derived.as_str(), ending), (wanted, "sources"));
@@ -242,6 +270,7 @@ mod tests {
         let line = "deb [signed-by=/usr/share/keyrings/a.gpg arch=amd64] http://mirror.example/debian bookworm main contrib";
         let source = parse_line(line).unwrap();
         assert!(source.carries("bookworm"));
+        assert_eq!(source.uri().as_deref(), Some("http://mirror.example/debian"));
         let (derived, ending) = source.with_suite("bookworm-backports");
         let wanted = "deb [signed-by=/usr/share/keyrings/a.gpg arch=amd64] http://mirror.example/debian bookworm-backports main\n";
         assert_eq!((derived.as_str(), ending), (wanted, "list"));

@@ -4,6 +4,7 @@
 //! on the code. Everything is a plain program over `cargo` and the host's tools, so that nothing has to be installed
 //! to read or change it.
 
+mod bare_root;
 mod bench;
 mod ci;
 mod coverage;
@@ -26,6 +27,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   demo             build Creamery, make an image of this source tree, work on it, let every judge of this host look at it
   test [FILTER..]  install what is missing for the tests (as root), build, run all tests
   ci               formatting, lints, documentation, arrows, licences, and all tests with every judge required
+  bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the table of what works into README.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
@@ -61,6 +63,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["demo"] => demo::demo(),
         ["test", filters @ ..] => test::test(filters),
         ["ci"] => ci::ci(),
+        ["bare-root", steps @ ..] => bare_root::bare_root(steps),
         ["tidy"] => tidy::tidy(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_readme(),
