@@ -4,6 +4,7 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Keep, Key};
 
 use crate::buffer::WriteGuard;
+use crate::edit::check_length;
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
@@ -36,13 +37,14 @@ impl Tree {
         Ok(found)
     }
 
-    /// Cuts an item's data down to its first or last `len` bytes; false when there is no such item.
+    /// Cuts an item's data down to its first `len` bytes; false when there is no such item.
     /// Errors: no space, device errors, damage.
-    pub fn truncate_item(&self, host: &dyn CowHost, key: &Key, len: usize, keep: Keep) -> Result<bool> {
+    pub fn truncate_item(&self, host: &dyn CowHost, key: &Key, len: usize) -> Result<bool> {
         let (mut path, found) = self.find(host, key, Intent::Overwrite)?;
         if found {
+            check_length(&path, key, len)?;
             let slot = path.slots[0];
-            path.block_mut(0).shrink_item(slot, len, keep);
+            path.block_mut(0).shrink_item(slot, len, Keep::Front);
         }
         Ok(found)
     }

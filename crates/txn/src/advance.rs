@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::Striped;
-use parking_lot::Mutex;
+use creamery_base::sync::Mutex;
 
 /// An advance is for so many operations like the one that asked.
 pub(crate) const OPERATIONS: u64 = 8;

@@ -172,7 +172,7 @@ impl Engine {
         pinned: &mut Vec<(Logical, u64)>,
     ) -> Result<()> {
         if head.kind == ExtentKind::Data {
-            self.remove_sums(handle, at, head.len)?;
+            self.csum_tree.remove(handle, at, head.len)?;
         }
         self.space.pin(at, head.len)?;
         pinned.push((at, head.len));
@@ -201,7 +201,7 @@ impl Engine {
         let chunk_root = self.chunk_tree.root_pointer()?;
         let extent_root = self.extent_tree.root_pointer()?;
         let dev_root = self.dev_tree.root_pointer()?;
-        let csum_root = self.csum_tree.root_pointer()?;
+        let csum_root = self.csum_tree.tree().root_pointer()?;
         let fs_root = self.tree(TreeId::FS)?.root_pointer()?;
         let mut superblock = self.superblock.lock();
         let raw = superblock.raw_mut();

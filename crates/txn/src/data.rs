@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 
 use crate::block_group::BlockGroup;
 use crate::engine::Engine;
@@ -24,6 +24,19 @@ pub struct DataExtent {
     start: Logical,
     len: u64,
     completed: bool,
+}
+
+/// Whether the data of a file has checksums.
+///
+/// ```
+/// assert_ne!(creamery_txn::DataCsums::Required, creamery_txn::DataCsums::Optional);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataCsums {
+    /// Every sector has one: without it nobody knows whether the data is good.
+    Required,
+    /// The file is NODATASUM: what has no checksum is taken as it is.
+    Optional,
 }
 
 impl DataExtent {
@@ -98,19 +111,26 @@ impl Engine {
         self.volume().write_data(extent.start, data)
     }
 
-    /// Reads whole sectors and checks them against the checksum tree; sectors without a checksum (NODATASUM) are
-    /// taken as they are.
-    /// Errors: would block; device errors; damage, naming the sector, when no copy matches its checksum.
-    pub fn read_data(&self, at: Logical, out: &mut [u8], wait: Wait) -> Result<()> {
+    /// Reads whole sectors of an extent in use and checks them against the checksum tree.
+    /// Errors: would block; device errors; damage, naming the sector, when no copy matches its checksum, and when a
+    /// sector that must have a checksum has none.
+    pub fn read_data(&self, at: Logical, out: &mut [u8], csums: DataCsums, wait: Wait) -> Result<()> {
         let sector = self.sector_size() as usize;
         assert!(out.len().is_multiple_of(sector));
         let kind = self.checksum_type();
-        let sums = self.read_sums(at, out.len() / sector, wait)?;
-        let matches = |index: usize, bytes: &[u8]| match &sums {
-            Some(sums) => match sums.get(index) {
-                Some(sum) => creamery_codec::checksum(kind, bytes).as_bytes(kind) == sum,
-                None => true,
-            },
+        let found = self.csum_tree.read(at, out.len() / sector, wait)?;
+        if csums == DataCsums::Required
+            && let Some(missing) = found.first_missing()
+        {
+            let at = at + (missing * sector) as u64;
+            let message = format!(
+                "reading data at logical {at}: tree {} has no checksum for it, and its file is not NODATASUM",
+                TreeId::CSUM
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let matches = |index: usize, bytes: &[u8]| match found.get(index) {
+            Some(csum) => creamery_codec::checksum(kind, bytes).as_bytes(kind) == csum,
             None => true,
         };
         self.volume().read_data(at, out, &matches, wait)

@@ -7,17 +7,18 @@ use std::thread::available_parallelism;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::sync::{RwLock, RwLockReadGuard};
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, Striped, SystemEnv, Timespec, TreeId};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, Superblock};
 use creamery_tree::{BufferStore, Tree};
 use creamery_volume::Volume;
 use hashbrown::HashMap;
-use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::chunks::ChunkMutex;
 use crate::commit_root::CommitRoots;
 use crate::counters::Counters;
+use crate::csum_tree::CsumTree;
 use crate::delayed_refs::DelayedRefs;
 use crate::participant::Participants;
 use crate::space::{Space, SpaceKind};
@@ -98,7 +99,7 @@ pub struct Engine {
     pub(crate) chunk_tree: Arc<Tree>,
     pub(crate) dev_tree: Arc<Tree>,
     pub(crate) extent_tree: Arc<Tree>,
-    pub(crate) csum_tree: Arc<Tree>,
+    pub(crate) csum_tree: CsumTree,
     pub(crate) free_space_tree: Option<Arc<Tree>>,
     pub(crate) block_group_tree: Option<Arc<Tree>>,
     pub(crate) space: Space,
@@ -162,7 +163,7 @@ impl Engine {
             chunk_tree,
             dev_tree,
             extent_tree,
-            csum_tree,
+            csum_tree: CsumTree::new(csum_tree, superblock.checksum_type(), superblock.sector_size()),
             free_space_tree,
             block_group_tree,
             space: Space::new(superblock.bytes_used()),
@@ -280,6 +281,13 @@ impl Engine {
         }
     }
 
+    /// Plants a fault: readers can see the checksum tree while an item is cut, half done. A harness that looks for faults of
+    /// that kind has to find it.
+    #[cfg(feature = "shuttle")]
+    pub fn remove_csums_in_two_steps(&self) {
+        self.csum_tree.remove_in_two_steps();
+    }
+
     /// Which sort of block group holds the blocks of a tree.
     pub(crate) fn kind_for(tree: TreeId) -> SpaceKind {
         if tree == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata }
@@ -288,7 +296,7 @@ impl Engine {
     /// Blocks of the trees that every commit may have to update.
     pub(crate) fn commit_tree_blocks(&self) -> u64 {
         let optional = [&self.free_space_tree, &self.block_group_tree];
-        let always = [&self.extent_tree, &self.csum_tree, &self.root_tree, &self.dev_tree];
+        let always = [&self.extent_tree, self.csum_tree.tree(), &self.root_tree, &self.dev_tree];
         always.into_iter().chain(optional.into_iter().flatten()).map(|tree| tree.blocks() + 2).sum()
     }
 }

@@ -6,10 +6,10 @@
 use std::cell::Cell;
 use std::panic::Location;
 
+use creamery_base::sync::{RwLockReadGuard, thread_local};
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
-use parking_lot::RwLockReadGuard;
 
 use crate::data::DataExtent;
 use crate::delayed_refs::{Backref, ExtentKind};
@@ -46,14 +46,14 @@ impl Engine {
     /// Joins the running transaction after reserving metadata for `units`.
     /// Errors: read-only; aborted; no space; those of a commit that the reservation needed.
     pub fn start(&self, units: Units) -> Result<Handle<'_>> {
-        assert!(!HELD.get(), "a thread holds at most one handle");
+        assert!(!HELD.with(Cell::get), "a thread holds at most one handle");
         self.check_writable()?;
         self.commit_if_due()?;
         self.store().prepare();
         let promise = self.promise(units)?;
         let running = self.join();
         self.check_writable()?;
-        HELD.set(true);
+        HELD.with(|held| held.set(true));
         Ok(Handle {
             engine: self,
             generation: self.generation(),
@@ -65,7 +65,7 @@ impl Engine {
 
     /// The committer's own handle: the transaction is already closed to others.
     pub(crate) fn committing_handle(&self) -> Handle<'_> {
-        HELD.set(true);
+        HELD.with(|held| held.set(true));
         Handle { engine: self, generation: self.generation(), ended: false, _running: None, promise: None }
     }
 }
@@ -111,11 +111,11 @@ impl Handle<'_> {
         extent: DataExtent,
         owner: InodeId,
         offset: u64,
-        sums: Option<&[u8]>,
+        csums: Option<&[u8]>,
     ) -> Result<()> {
         let (start, len) = (extent.start(), extent.len());
-        if let Some(sums) = sums {
-            self.engine.insert_sums(self, start, sums)?;
+        if let Some(csums) = csums {
+            self.engine.csum_tree.insert(self, start, csums)?;
         }
         self.engine.refs.insert(start, len, ExtentKind::Data, Backref::of_file(owner, offset))?;
         extent.completed();
@@ -220,7 +220,7 @@ impl CowHost for Handle<'_> {
 impl Drop for Handle<'_> {
     #[track_caller]
     fn drop(&mut self) {
-        HELD.set(false);
+        HELD.with(|held| held.set(false));
         if !self.ended {
             let error = Error::new(ErrorKind::Aborted, "a transaction handle was dropped unfinished");
             self.engine.abort(&error, Location::caller());

@@ -13,7 +13,7 @@
 //! | `extent_tree`, `extent_item` | who refers to which extent |
 //! | `free_space`, `free_space_tree` | free space in memory and on disk |
 //! | `block_group`, `space`, `chunks`, `device_space` | where space comes from |
-//! | `data`, `sums` | data extents and their checksums |
+//! | `data`, `csum_tree` | data extents and their checksums |
 //! | `commit`, `write_out`, `commit_root` | closing a transaction, the way to durability, and what old roots still need |
 //! | `roots`, `open` | the root tree; opening |
 //!
@@ -27,6 +27,7 @@ mod chunks;
 mod commit;
 mod commit_root;
 mod counters;
+mod csum_tree;
 mod data;
 mod delayed_refs;
 mod device_space;
@@ -41,12 +42,11 @@ mod participant;
 mod reserve;
 mod roots;
 mod space;
-mod sums;
 mod write_out;
 
 pub use commit_root::CommitRootGuard;
 pub use counters::{EngineCounters, SpaceReport};
-pub use data::DataExtent;
+pub use data::{DataCsums, DataExtent};
 pub use engine::{Engine, Options};
 pub use handle::Handle;
 pub use participant::CommitParticipant;

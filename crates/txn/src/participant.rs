@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::Result;
-use parking_lot::RwLock;
+use creamery_base::sync::RwLock;
 
 use crate::handle::Handle;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use creamery_base::sync::RwLock;
 use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
-use parking_lot::RwLock;
 
 use crate::advance::Advances;
 use crate::block_group::BlockGroup;

@@ -27,11 +27,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::sync::{Condvar, Mutex};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
 use creamery_format::{HEADER_FLAG_WRITTEN, Superblock, seal};
 use creamery_tree::ExtentBuffer;
 use creamery_volume::Written;
-use parking_lot::{Condvar, Mutex};
 
 use crate::engine::Engine;
 
@@ -150,7 +150,8 @@ impl WriteOut {
     fn wait(&self) -> bool {
         let mut stage = self.stage.lock();
         if stage.goes_on() {
-            gate::passing(Reason::Commit, || self.changed.wait_while(&mut stage, |stage| stage.goes_on()));
+            stage =
+                gate::passing(Reason::Commit, || self.changed.wait_while(stage, |stage| stage.goes_on()));
         }
         matches!(*stage, Stage::Nothing)
     }

@@ -1,4 +1,4 @@
-//! The primitives under every lock of the trees, in one place, so that a test can exchange them: with the feature
+//! The primitives under every lock of the trees and of transactions, in one place, so that a test can exchange them: with the feature
 //! `shuttle` they are those of a scheduler that runs threads one at a time and in an order that follows from a
 //! seed.
 //!
@@ -17,7 +17,7 @@ use real as primitives;
 use scheduled as primitives;
 
 pub use owned::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
-pub use primitives::{Mutex, MutexGuard};
+pub use primitives::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_local};
 /// The scheduler, for the tests that run under it.
 #[cfg(feature = "shuttle")]
 pub use shuttle;

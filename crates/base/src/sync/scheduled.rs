@@ -5,9 +5,43 @@
 use std::sync::{PoisonError, TryLockError};
 
 use parking_lot::lock_api::{self, GuardSend};
-use shuttle::sync::Condvar;
-
 pub use shuttle::sync::MutexGuard;
+pub use shuttle::thread_local;
+
+/// A reader-writer lock with the face of `parking_lot`'s.
+pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
+/// The witness that a [`RwLock`] is locked for reading.
+pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
+/// The witness that a [`RwLock`] is locked for writing.
+pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
+
+/// A condition variable for a [`Mutex`].
+#[derive(Debug, Default)]
+pub struct Condvar(shuttle::sync::Condvar);
+
+impl Condvar {
+    /// One that nobody waits for.
+    pub const fn new() -> Self {
+        Self(shuttle::sync::Condvar::new())
+    }
+
+    /// Lets the lock go and waits until `waits` says no.
+    pub fn wait_while<'m, T>(
+        &self,
+        mut guard: MutexGuard<'m, T>,
+        mut waits: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'m, T> {
+        while waits(&mut guard) {
+            guard = self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        guard
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
 
 /// A mutex with the face of `parking_lot`'s: a panic leaves it unlocked and usable.
 #[derive(Debug, Default)]
@@ -47,18 +81,14 @@ struct Holders {
 
 /// A reader-writer lock of the scheduler's mutex and condition variable. Readers do not queue behind a waiting
 /// writer: which of them goes first is the scheduler's choice, so that it meets every order.
-pub(super) struct RawRwLock {
+pub struct RawRwLock {
     holders: Mutex<Holders>,
     freed: Condvar,
 }
 
 impl RawRwLock {
     fn wait_until(&self, free: impl Fn(&Holders) -> bool, take: impl Fn(&mut Holders)) {
-        let mut holders = self.holders.lock();
-        while !free(&holders) {
-            holders = self.freed.wait(holders).unwrap_or_else(PoisonError::into_inner);
-        }
-        take(&mut holders);
+        take(&mut self.freed.wait_while(self.holders.lock(), |holders| !free(holders)));
     }
 
     fn try_take(&self, free: impl Fn(&Holders) -> bool, take: impl Fn(&mut Holders)) -> bool {

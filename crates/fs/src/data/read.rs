@@ -11,13 +11,13 @@
 
 use creamery_base::{Logical, Result, Wait};
 use creamery_format::Compression;
-use creamery_txn::Engine;
+use creamery_txn::{DataCsums, Engine};
 use smallvec::SmallVec;
 
 use super::compressed;
 use super::file_extent::Extent;
 use super::map::{Piece, Pieces, What};
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// Pieces noted before they are read; bounds the memory for a file in a million pieces.
 const BATCH: usize = 64;
@@ -41,19 +41,44 @@ pub(crate) fn read(
     let sector = u64::from(engine.sector_size());
     let mut window = Window { out, offset, end: offset + len as u64 };
     let limit = window.end.next_multiple_of(sector);
+    let source = Source { engine, csums: csums_of(item.flags), wait };
     let mut at = offset - offset % sector;
     while at < limit {
         let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
         for piece in batch {
             match piece.what {
-                What::Data(disk) => window.read_sectors(engine, piece, disk, sector, wait)?,
-                What::Compressed(extent) => window.read_packed(engine, piece, &extent, wait)?,
+                What::Data(disk) => window.read_sectors(source, piece, disk)?,
+                What::Compressed(extent) => window.read_packed(source, piece, &extent)?,
                 What::Hole | What::Prealloc | What::Inline => unreachable!("done while gathering"),
             }
         }
         at = next;
     }
     Ok(len)
+}
+
+/// What a file's flags say about the checksums of its data.
+fn csums_of(flags: InodeFlags) -> DataCsums {
+    if flags.contains(InodeFlags::NODATASUM) { DataCsums::Optional } else { DataCsums::Required }
+}
+
+/// Where the data of a file is read from, and how.
+#[derive(Clone, Copy)]
+struct Source<'e> {
+    engine: &'e Engine,
+    csums: DataCsums,
+    wait: Wait,
+}
+
+impl Source<'_> {
+    fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
+        self.engine.read_data(at, out, self.csums, self.wait)
+    }
+
+    /// Bytes.
+    fn sector(&self) -> u64 {
+        self.engine.sector_size().into()
+    }
 }
 
 /// The caller's buffer as a part of the file. Bytes from `end` on do not count.
@@ -113,24 +138,18 @@ impl Window<'_> {
     }
 
     /// Reads a piece that lies at `disk`.
-    fn read_sectors(
-        &mut self,
-        engine: &Engine,
-        piece: Piece,
-        disk: Logical,
-        sector: u64,
-        wait: Wait,
-    ) -> Result<()> {
+    fn read_sectors(&mut self, source: Source<'_>, piece: Piece, disk: Logical) -> Result<()> {
+        let sector = source.sector();
         let room = self.offset + self.out.len() as u64;
         if piece.start >= self.offset && piece.end <= room {
             let (start, end) = (piece.start - self.offset, piece.end - self.offset);
-            engine.read_data(disk, &mut self.out[as_len(start)..as_len(end)], wait)?;
+            source.read(disk, &mut self.out[as_len(start)..as_len(end)])?;
             let counted = self.end.min(piece.end) - self.offset;
             self.out[as_len(counted)..as_len(end)].fill(0);
             return Ok(());
         }
         if piece.end - piece.start <= BOUNCE {
-            return self.read_through_buffer(engine, piece, disk, wait);
+            return self.read_through_buffer(source, piece, disk);
         }
         // Ragged ends by themselves, the middle without a copy.
         let mut parts = SmallVec::<[u64; 4]>::new();
@@ -147,33 +166,26 @@ impl Window<'_> {
             let disk = disk + (part.start - piece.start);
             if part.start >= self.offset && part.end <= room {
                 let (start, end) = (as_len(part.start - self.offset), as_len(part.end - self.offset));
-                engine.read_data(disk, &mut self.out[start..end], wait)?;
+                source.read(disk, &mut self.out[start..end])?;
             } else {
-                self.read_through_buffer(engine, part, disk, wait)?;
+                self.read_through_buffer(source, part, disk)?;
             }
         }
         Ok(())
     }
 
-    fn read_through_buffer(
-        &mut self,
-        engine: &Engine,
-        piece: Piece,
-        disk: Logical,
-        wait: Wait,
-    ) -> Result<()> {
+    fn read_through_buffer(&mut self, source: Source<'_>, piece: Piece, disk: Logical) -> Result<()> {
         let mut buffer = vec![0; as_len(piece.end - piece.start)];
-        engine.read_data(disk, &mut buffer, wait)?;
+        source.read(disk, &mut buffer)?;
         self.copy(piece, piece.start, &buffer);
         Ok(())
     }
 
     /// Reads a piece of a compressed extent; all of the extent has to be read for any part of it.
-    fn read_packed(&mut self, engine: &Engine, piece: Piece, extent: &Extent, wait: Wait) -> Result<()> {
+    fn read_packed(&mut self, source: Source<'_>, piece: Piece, extent: &Extent) -> Result<()> {
         let mut packed = vec![0; as_len(extent.disk_num_bytes)];
-        engine.read_data(extent.disk_bytenr, &mut packed, wait)?;
-        let sector = u64::from(engine.sector_size());
-        let unpacked = compressed::unpack(extent.compression, &packed, extent.ram_bytes, sector)?;
+        source.read(extent.disk_bytenr, &mut packed)?;
+        let unpacked = compressed::unpack(extent.compression, &packed, extent.ram_bytes, source.sector())?;
         let shown = unpacked.get(as_len(extent.offset)..).unwrap_or_default();
         self.copy(piece, piece.start, shown);
         Ok(())

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
-use creamery_format::{BlockMut, Expected, Keep, Key};
+use creamery_format::{BlockMut, Expected, Key};
 use creamery_tree::{ExtentBuffer, Tree};
 
 use crate::world::{Host, World, key};
@@ -52,7 +52,7 @@ fn child(world: &World, slot: usize) -> (Key, Arc<ExtentBuffer>) {
 type Operation = fn(&Tree, &Host, &Key) -> Result<()>;
 
 /// Everything that can be asked of the item at a key.
-const OPERATIONS: [(&str, Operation); 12] = [
+const OPERATIONS: [(&str, Operation); 14] = [
     ("get", |tree, _, key| tree.get(key, Wait::Yes, |_| ()).map(drop)),
     ("cursor", |tree, _, key| tree.cursor(key, Wait::Yes).map(drop)),
     ("cursor_at_or_before", |tree, _, key| tree.cursor_at_or_before(key, Wait::Yes).map(drop)),
@@ -66,7 +66,15 @@ const OPERATIONS: [(&str, Operation); 12] = [
     ("rekey", |tree, host, key| {
         tree.rekey(host, key, &Key { offset: key.offset + 1, ..*key }, |_| ()).map(drop)
     }),
-    ("truncate", |tree, host, key| tree.truncate_item(host, key, 3, Keep::Front).map(drop)),
+    ("truncate", |tree, host, key| tree.truncate_item(host, key, 3).map(drop)),
+    ("cut", |tree, host, key| {
+        let new = Key { offset: key.offset + 1, ..*key };
+        tree.cut_item(host, key, 3, &new, 3).map(drop)
+    }),
+    ("cut_front", |tree, host, key| {
+        let new = Key { offset: key.offset + 1, ..*key };
+        tree.cut_item(host, key, 0, &new, 3).map(drop)
+    }),
     ("remove", |tree, host, key| tree.remove(host, key).map(drop)),
     ("remove_range", |tree, host, key| tree.remove_range(host, key, key, &mut |_, _| Ok(())).map(drop)),
 ];

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use creamery_base::ErrorKind;
-use creamery_format::{ITEM_LEN, Keep, Key};
+use creamery_format::{ITEM_LEN, Key};
 
 use crate::world::{Rng, World, key};
 
@@ -84,7 +84,8 @@ impl Changes {
             9 | 10 => self.upsert(world, number, &key),
             11 | 12 => self.extend(world, number, &key),
             13 => self.rekey(world, number, &key),
-            14 => self.truncate(world, number, &key),
+            14 if self.rng.below(2) == 0 => self.truncate(world, number, &key),
+            14 => self.cut(world, number, &key),
             15 => self.update(world, number, &key),
             16 if self.rng.below(2) == 0 => self.remove_first(world),
             17 if self.shape.part.1 == 1 && self.rng.below(60) == 0 => self.remove_range(world, number),
@@ -174,12 +175,31 @@ impl Changes {
     fn truncate(&mut self, world: &World, number: u64, key: &Key) {
         let Some((_, known)) = self.items.get_mut(&number) else { return };
         let len = known.len() / 2;
-        let (keep, cut) = match self.rng.below(2) {
-            0 => (Keep::Front, len..known.len()),
-            _ => (Keep::Back, 0..known.len() - len),
-        };
-        assert!(world.tree.truncate_item(&world.host, key, len, keep).expect("room"));
-        known.drain(cut);
+        assert!(world.tree.truncate_item(&world.host, key, len).expect("room"));
+        known.truncate(len);
+    }
+
+    /// An item gives its back to the next number, or keeps that only.
+    fn cut(&mut self, world: &World, number: u64, key: &Key) {
+        let (low, next, alone) = (self.rng.below(16), number + 1, self.shape.part.1 == 1);
+        let behind = alone && next < self.shape.numbers && !self.items.contains_key(&next);
+        let Some((_, known)) = self.items.get_mut(&number).filter(|(_, known)| !known.is_empty()) else { return };
+        let back = known.len() - self.rng.below(known.len() as u64) as usize;
+        let front = if behind { self.rng.below((known.len() - back + 1) as u64) as usize } else { 0 };
+        let new = key_of(if front == 0 { number } else { next }, low);
+        let done = world.tree.cut_item(&world.host, key, front, &new, back);
+        if front > 0 && front + back + ITEM_LEN > LARGEST {
+            assert_eq!(done.expect_err("too large for one leaf").kind(), ErrorKind::Range);
+            return;
+        }
+        assert!(done.expect("room"));
+        let tail = known.split_off(known.len() - back);
+        if front == 0 {
+            self.items.insert(number, (low, tail));
+        } else {
+            known.truncate(front);
+            self.items.insert(next, (low, tail));
+        }
     }
 
     fn update(&mut self, world: &World, number: u64, key: &Key) {

@@ -1,0 +1,216 @@
+//! The checksum tree: one checksum per sector of data, packed into items keyed by the address of the first.
+//!
+//! # On disk
+//! `(EXTENT_CSUM EXTENT_CSUM address)`: checksums of consecutive sectors. Items do not overlap; a data sector
+//! without one belongs to a NODATASUM file.
+//!
+//! # Invariants
+//! - CSUM-1: at every moment, each sector of an extent in use that has a checksum is found with it. Readers hold no
+//!   transaction handle, and one item stands for the sectors of many extents; so an item is changed under one lock of
+//!   its leaf, in one step from a right state to a right state.
+//! - CSUM-2: an item that holds a checksum which is still needed keeps its key, or gets one that is not behind that
+//!   sector: a reader who let go of one leaf finds the next item by its key.
+//!
+//! # Locking
+//! Who inserts holds a handle, who removes is the commit, which closes the gate before: they never meet.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_codec::ChecksumType;
+use creamery_format::{ITEM_LEN, Key, KeyType};
+use creamery_tree::{CowHost, Cursor, Tree};
+
+/// Checksums of a range, some of which may be missing.
+pub(crate) struct Csums {
+    size: usize,
+    present: Vec<bool>,
+    bytes: Vec<u8>,
+}
+
+impl Csums {
+    /// The checksum of the sector at `index` in the range.
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
+        self.present[index].then(|| &self.bytes[index * self.size..(index + 1) * self.size])
+    }
+
+    /// The first sector of the range that has none.
+    pub(crate) fn first_missing(&self) -> Option<usize> {
+        self.present.iter().position(|present| !present)
+    }
+}
+
+/// The checksum tree of a filesystem.
+pub(crate) struct CsumTree {
+    tree: Arc<Tree>,
+    checksum: ChecksumType,
+    /// Bytes.
+    sector: u64,
+    #[cfg(feature = "shuttle")]
+    in_two_steps: std::sync::atomic::AtomicBool,
+}
+
+/// What lies where in an item, in bytes of data that it stands for.
+#[derive(Clone, Copy)]
+struct Item {
+    key: Key,
+    len: usize,
+    end: u64,
+}
+
+fn key(at: Logical) -> Key {
+    Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get())
+}
+
+/// An item that was walked to and is not found by its key lies in a leaf that its parent is wrong about.
+fn in_place(key: &Key, found: bool) -> Result<()> {
+    let out = || Error::new(ErrorKind::Corrupt, format!("checksum item {key} is out of place"));
+    if found { Ok(()) } else { Err(out()) }
+}
+
+impl CsumTree {
+    pub(crate) fn new(tree: Arc<Tree>, checksum: ChecksumType, sector: u32) -> Self {
+        Self {
+            tree,
+            checksum,
+            sector: sector.into(),
+            #[cfg(feature = "shuttle")]
+            in_two_steps: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// The tree, for what all trees have.
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// Plants a fault: what lies on both sides of a removed range is written in two steps.
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn remove_in_two_steps(&self) {
+        self.in_two_steps.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Bytes of checksums in the largest item.
+    fn most(&self) -> usize {
+        let size = self.checksum.size();
+        ((self.tree.max_item_size() - 2 * ITEM_LEN) / size - 1) * size
+    }
+
+    /// Bytes of data that `len` bytes of checksums stand for.
+    fn covered(&self, len: usize) -> u64 {
+        (len / self.checksum.size()) as u64 * self.sector
+    }
+
+    /// The item that begins at `at` or before and where the cursor is, if it is one of checksums.
+    fn item(&self, cursor: &Cursor<'_>, at: &Key) -> Option<Item> {
+        let (key, data) = cursor.item().filter(|(key, _)| key.kind == KeyType::EXTENT_CSUM && key <= at)?;
+        let end = key.offset.saturating_add(self.covered(data.len()));
+        Some(Item { key, len: data.len(), end })
+    }
+
+    /// Inserts the checksums of the sectors from `start` on. The range has none yet: freed extents lose theirs
+    /// before their space is handed out again.
+    pub(crate) fn insert(&self, host: &dyn CowHost, start: Logical, csums: &[u8]) -> Result<()> {
+        let most = self.most();
+        let (mut at, mut rest) = (start, csums);
+        let before = self.item(&self.tree.cursor_at_or_before(&key(at), Wait::Yes)?, &key(at));
+        if let Some(Item { key: before, len, end }) = before
+            && end == at.get()
+            && len < most
+        {
+            let taken = rest.len().min(most - len);
+            if self.tree.extend(host, &before, &rest[..taken])? {
+                at = at + self.covered(taken);
+                rest = &rest[taken..];
+            }
+        }
+        while !rest.is_empty() {
+            let taken = rest.len().min(most);
+            self.tree.insert(host, &key(at), &rest[..taken])?;
+            at = at + self.covered(taken);
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    /// Removes the checksums of a range; items that reach beyond it are cut.
+    pub(crate) fn remove(&self, host: &dyn CowHost, start: Logical, len: u64) -> Result<()> {
+        let (start, end) = (start.get(), start.get() + len);
+        while let Some(item) = self.last_before(end)?.filter(|item| item.end > start) {
+            let bytes_before = |at: u64| {
+                let sectors = usize::try_from((at - item.key.offset) / self.sector).expect("inside an item");
+                sectors * self.checksum.size()
+            };
+            let front = if item.key.offset < start { bytes_before(start) } else { 0 };
+            let back = if item.end > end { item.len - bytes_before(end) } else { 0 };
+            let found = match (front, back) {
+                (0, 0) => self.tree.remove(host, &item.key)?,
+                (_, 0) => self.tree.truncate_item(host, &item.key, front)?,
+                _ => self.cut(host, &item.key, front, &key(Logical::new(end)), back)?,
+            };
+            in_place(&item.key, found)?;
+        }
+        Ok(())
+    }
+
+    /// The last item that begins before `end`.
+    /// Errors: damage: it reaches beyond the beginning of the next one.
+    fn last_before(&self, end: u64) -> Result<Option<Item>> {
+        let last = key(Logical::new(end - 1));
+        let mut cursor = self.tree.cursor_at_or_before(&last, Wait::Yes)?;
+        let Some(item) = self.item(&cursor, &last) else { return Ok(None) };
+        if item.end > end {
+            cursor.advance()?;
+            if let Some((behind, _)) = cursor.item().filter(|(behind, _)| behind.offset < item.end) {
+                let message = format!("checksum items {} and {behind} overlap", item.key);
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+        }
+        Ok(Some(item))
+    }
+
+    /// Takes the middle out of an item (CSUM-1).
+    fn cut(&self, host: &dyn CowHost, item: &Key, front: usize, new: &Key, back: usize) -> Result<bool> {
+        #[cfg(feature = "shuttle")]
+        if self.in_two_steps.load(std::sync::atomic::Ordering::Relaxed) {
+            let Some(data) = self.tree.get(item, Wait::Yes, <[u8]>::to_vec)? else { return Ok(false) };
+            match front {
+                0 => self.tree.remove(host, item)?,
+                _ => self.tree.truncate_item(host, item, front)?,
+            };
+            self.tree.insert(host, new, &data[data.len() - back..])?;
+            return Ok(true);
+        }
+        self.tree.cut_item(host, item, front, new, back)
+    }
+
+    /// The checksums of `sectors` sectors from `at` on.
+    pub(crate) fn read(&self, at: Logical, sectors: usize, wait: Wait) -> Result<Csums> {
+        let (size, sector) = (self.checksum.size(), self.sector);
+        let mut csums = Csums { size, present: vec![false; sectors], bytes: vec![0; sectors * size] };
+        let end = at + sectors as u64 * sector;
+        let mut cursor = self.tree.cursor_at_or_before(&key(at), wait)?;
+        while let Some((found, data)) = cursor.item() {
+            if found.objectid != ObjectId::EXTENT_CSUM || found.offset >= end.get() {
+                break;
+            }
+            let item_end = found.offset.saturating_add(self.covered(data.len()));
+            let (first, last) = (found.offset.max(at.get()), item_end.min(end.get()));
+            if found.offset.is_multiple_of(sector) && first < last {
+                let index = |address: u64, from: u64| {
+                    usize::try_from((address - from) / sector).expect("inside an item or the range")
+                };
+                let (from, to) = (index(first, found.offset), index(first, at.get()));
+                let count = index(last, first);
+                csums.present[to..to + count].fill(true);
+                csums.bytes[to * size..(to + count) * size]
+                    .copy_from_slice(&data[from * size..(from + count) * size]);
+            }
+            if item_end >= end.get() {
+                break;
+            }
+            cursor.advance()?;
+        }
+        Ok(csums)
+    }
+}

@@ -1,0 +1,49 @@
+//! Data is read while commits remove the checksums of its neighbours: what is good is read, what is rotten is not.
+
+#[path = "support/neighbours.rs"]
+mod neighbours;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::neighbours::{World, empty_image};
+
+const SECTORS: usize = 900;
+const ROUNDS: usize = 40;
+const READERS: usize = 2;
+
+#[test]
+fn extents_keep_their_checksums_while_their_neighbours_lose_theirs() {
+    let Some(image) = empty_image() else { return };
+    let world = World::new(&image);
+    let reads = AtomicU64::new(0);
+    for round in 0..ROUNDS {
+        let all = world.fill(SECTORS);
+        let kept = |at: usize| at % 2 == round % 2;
+        let rotten = (SECTORS / 2..).find(|at| kept(*at)).expect("every other one");
+        world.rot(all[rotten]);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for reader in 0..READERS {
+                let (world, all, done, reads) = (&world, &all, &done, &reads);
+                scope.spawn(move || {
+                    let mut number = reader;
+                    while !done.load(Ordering::Relaxed) {
+                        number = (number + 7) % SECTORS;
+                        match number {
+                            _ if !kept(number) => world.read_rotten(all[rotten]),
+                            _ if number == rotten => {}
+                            _ => world.read_good(all[number]),
+                        }
+                        reads.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            all.iter().enumerate().filter(|(at, _)| !kept(*at)).for_each(|(_, at)| world.free(*at));
+            world.engine.commit().expect("a commit");
+            done.store(true, Ordering::Relaxed);
+        });
+        all.iter().enumerate().filter(|(at, _)| kept(*at)).for_each(|(_, at)| world.free(*at));
+        world.engine.commit().expect("a commit");
+    }
+    println!("{} reads", reads.into_inner());
+}

@@ -1,0 +1,134 @@
+//! Threads read data while another one frees their neighbours and commits, under a scheduler that runs one of them at a time
+//! and chooses the next at every lock, in an order that follows from a seed: whoever reads gets what was written, and what
+//! is rotten is told. `cargo test -p creamery-txn --features shuttle --test schedules`
+//!
+//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
+//! `CREAMERY_SCHEDULES` sets how many schedules each test runs.
+
+#[path = "support/neighbours.rs"]
+mod neighbours;
+
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::Logical;
+use creamery_base::sync::shuttle::rand::{Rng, thread_rng};
+use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
+use creamery_device::MemoryDevice;
+
+use crate::neighbours::{World, empty_image};
+
+const SEED: u64 = 20_211_206;
+const READERS: usize = 2;
+/// A reader ends with the commits, or after so many reads: some schedules let nobody else run.
+const READS_MAX: usize = 300;
+/// Extents that one checksum item stands for at first: those with an even number are freed.
+const SECTORS: usize = 6;
+const ROTTEN: usize = 5;
+
+/// What an execution is like.
+#[derive(Clone, Copy)]
+struct Scenario {
+    in_two_steps: bool,
+}
+
+const USUAL: Scenario = Scenario { in_two_steps: false };
+
+/// An execution's filesystem, its extents, and whether the commits are over.
+struct Shared {
+    world: World,
+    all: Vec<Logical>,
+    done: AtomicBool,
+}
+
+fn read(shared: &Shared) {
+    let Shared { world, all, done } = shared;
+    for _ in 0..READS_MAX {
+        if done.load(Ordering::Relaxed) {
+            break;
+        }
+        match thread_rng().gen_range(0..SECTORS / 2) * 2 + 1 {
+            ROTTEN => world.read_rotten(all[ROTTEN]),
+            number => world.read_good(all[number]),
+        }
+    }
+}
+
+/// One execution.
+fn execute(image: &Arc<MemoryDevice>, scenario: Scenario) {
+    let world = World::new(image);
+    let all = world.fill(SECTORS);
+    assert!(all.windows(2).all(|pair| pair[0] + neighbours::SECTOR as u64 == pair[1]), "{all:?}");
+    world.rot(all[ROTTEN]);
+    if scenario.in_two_steps {
+        world.engine.remove_csums_in_two_steps();
+    }
+    let shared = Arc::new(Shared { world, all, done: AtomicBool::new(false) });
+    let readers: Vec<_> = (0..READERS)
+        .map(|_| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || read(&shared))
+        })
+        .collect();
+    let Shared { world, all, done } = &*shared;
+    for even in all.iter().step_by(2) {
+        world.free(*even);
+        // In the same commit a new extent's checksum is inserted beside them, now and then where a freed one's was.
+        world.fill(1);
+    }
+    done.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().expect("it ends well"));
+}
+
+fn config(persistence: FailurePersistence) -> Config {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.failure_persistence = persistence;
+    config
+}
+
+fn schedules(usual: usize) -> usize {
+    std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
+}
+
+fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static) {
+    let Some(image) = empty_image() else { return };
+    let runner = Runner::new(scheduler, config(FailurePersistence::Print));
+    let result = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(&image, USUAL))));
+    if let Err(failure) = result {
+        println!("{name} failed: CREAMERY_SCHEDULES_SEED={seed}");
+        resume_unwind(failure);
+    }
+}
+
+#[test]
+fn random_schedules_from_a_fixed_seed() {
+    run("random schedules", SEED, RandomScheduler::new_from_seed(SEED, schedules(300)));
+}
+
+#[test]
+fn random_schedules_from_a_fresh_seed() {
+    let fresh = || RandomState::new().hash_one(0);
+    let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
+        .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
+    run("random schedules", seed, RandomScheduler::new_from_seed(seed, schedules(300)));
+}
+
+#[test]
+fn schedules_with_few_changes_of_threads() {
+    let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(300));
+    run("schedules with few changes of threads", SEED, scheduler);
+}
+
+/// The canary: the harness finds readers that see an item half cut, which was planted.
+#[test]
+fn items_cut_in_two_steps_are_caught() {
+    let Some(image) = empty_image() else { return };
+    let runner = Runner::new(RandomScheduler::new_from_seed(SEED, 1000), config(FailurePersistence::None));
+    let planted = Scenario { in_two_steps: true };
+    let found = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(&image, planted))));
+    assert!(found.is_err(), "1000 schedules went well with items that are cut in two steps");
+}
