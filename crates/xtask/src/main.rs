@@ -35,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
+  collection       btrfs-progs' own broken images, by both checks (--checkout DIR [CASE..]; a checkout of btrfs-progs)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)
   bench create     names through the library, beside the kernel: also lookup, lookup-warm, readdir, unlink, mixed
   bench early-unlock  creating with parents let go early, and with that switched off (--files --runs --dry)
@@ -72,6 +73,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),
         ["fstests", options @ ..] => suites::fstests(options),
+        ["collection", words @ ..] => suites::collection(words),
         ["bench", words @ ..] => bench::run(words),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -1,13 +1,15 @@
-//! Other people's suites on the mount: `cargo xtask pjdfstest`, `fsx` and `fstests`. The first two are programs that cargo
-//! installs, the last is a checkout that the user names; none of their code is here. What each is expected to say
-//! stands in `docs/coverage/suite-*.toml` (`expected`).
+//! Other people's suites: `cargo xtask pjdfstest`, `fsx` and `fstests` on the mount, `collection` on `check`. The first two are
+//! programs that cargo installs, the others are checkouts that the user names; none of their code is here. What each is
+//! expected to say stands in `docs/coverage/suite-*.toml`.
 
+mod collection;
 mod expected;
 mod fstests;
 mod fsx;
 mod mount_helpers;
 mod pjdfstest;
 
+pub(crate) use collection::collection;
 pub(crate) use fstests::fstests;
 pub(crate) use fsx::fsx;
 pub(crate) use pjdfstest::pjdfstest;
