@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use crate::piece::Piece;
 use crate::slab;
 
 /// The alignment of every [`AlignedBuffer`], and the unit its allocation is rounded up to.
@@ -61,8 +62,8 @@ impl AlignedBuffer {
     /// Room for `len` bytes, with any content.
     fn allocate(len: usize) -> NonNull<u8> {
         let Some(layout) = Self::layout(len) else { return NonNull::dangling() };
-        if let Some(start) = slab::take(layout.size()) {
-            return start;
+        if let Some(piece) = slab::take(layout.size()) {
+            return piece.into_start();
         }
         // SAFETY: the layout's size is not zero: `layout` gave none for an empty buffer.
         let start = unsafe { alloc(layout) };
@@ -82,11 +83,14 @@ impl AlignedBuffer {
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         let Some(layout) = Self::layout(self.len) else { return };
-        // SAFETY: `start` came from `allocate` with this very length, which never changes: from a slab if that size does.
-        unsafe {
-            if !slab::give_back(self.start, layout.size()) {
-                dealloc(self.start.as_ptr(), layout);
-            }
+        if slab::has(layout.size()) {
+            // SAFETY: `start` is that of the piece that `allocate` took for this very length, which never changes; it was kept
+            // here alone, and the buffer ends now.
+            let piece = unsafe { Piece::from_start(self.start) };
+            slab::give_back(piece, layout.size());
+        } else {
+            // SAFETY: `allocate` got `start` with this layout, for the length never changes, and the buffer ends now.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }
 }

@@ -252,7 +252,7 @@ impl Shared {
         }
         let outcome = match self.kind {
             Kind::File => self.fallocate(FallocateFlags::PUNCH_HOLE, offset, len),
-            Kind::Block => block_discard(&self.file, offset, len),
+            Kind::Block => self.block_discard(offset, len),
         };
         outcome.map_err(|error| {
             let what = format!("discarding {len} bytes at {offset} of {}", self.path.display());
@@ -265,6 +265,18 @@ impl Shared {
 
     fn fallocate(&self, how: FallocateFlags, offset: u64, len: u64) -> std::io::Result<()> {
         Ok(rustix::fs::fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, offset, len)?)
+    }
+
+    /// Tells the block device that `[offset, offset + len)` is not needed.
+    fn block_discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        /// `_IO(0x12, 119)`.
+        const BLKDISCARD: libc::Ioctl = 0x1277;
+        assert!(self.kind == Kind::Block, "another kind of driver reads the number as it likes");
+        let range = [offset, len];
+        // SAFETY: a block device reads two u64 through the pointer for BLKDISCARD and keeps nothing; `range` lives across the
+        // call. That it is a block device was seen when the file was opened, and it stays one.
+        let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+        if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
     fn run(&self, request: Request) -> Result<Reply> {
@@ -289,16 +301,6 @@ impl Drop for Shared {
             let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
         }
     }
-}
-
-/// Tells the block device that `[offset, offset + len)` is not needed.
-fn block_discard(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
-    /// `_IO(0x12, 119)`.
-    const BLKDISCARD: libc::Ioctl = 0x1277;
-    let range = [offset, len];
-    // SAFETY: BLKDISCARD reads two u64 through the pointer and keeps nothing; `range` lives across the call.
-    let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
-    if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 impl BlockDevice for FileDevice {

@@ -29,6 +29,7 @@ mod device;
 mod file;
 mod in_use;
 mod memory;
+mod piece;
 mod pool;
 mod slab;
 

@@ -12,6 +12,10 @@
 //! # Invariants
 //! - SLAB-1: a piece is in the list of free ones or with one owner, never both.
 //! - SLAB-2: a slab is in the list of those with room exactly while it has a free piece.
+//! - SLAB-3: a slab goes back to the system only when all its pieces are free.
+//!
+//! What carries SLAB-1 is [`Piece`]: there is one for each piece that is out, and only giving it back puts the memory into a list.
+//! It holds its memory also when it is lost: then that is never used again.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
@@ -19,6 +23,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+
+use crate::piece::Piece;
 
 const SLAB_LEN: usize = 2 << 20;
 const SLAB: Layout = match Layout::from_size_align(SLAB_LEN, SLAB_LEN) {
@@ -31,7 +37,13 @@ const SMALLEST: usize = 4096;
 /// Sizes from 4 KiB to 64 KiB: the sizes of tree blocks.
 const SIZES: usize = 5;
 
-static POOLS: [SharedPool; SIZES] = [const { SharedPool::new() }; SIZES];
+static POOLS: [SharedPool; SIZES] = [
+    SharedPool::new(SMALLEST),
+    SharedPool::new(SMALLEST << 1),
+    SharedPool::new(SMALLEST << 2),
+    SharedPool::new(SMALLEST << 3),
+    SharedPool::new(SMALLEST << 4),
+];
 
 /// One size's pool. Everybody asks how many pieces are free all the time, so that is told without the lock.
 struct SharedPool {
@@ -44,12 +56,16 @@ struct SharedPool {
 struct Slab {
     start: NonNull<u8>,
     free: Vec<u16>,
+    /// How many there are, free or out.
+    pieces: usize,
 }
 
 // SAFETY: a slab is plain memory; nothing about it is tied to a thread, and the pool's mutex guards the list.
 unsafe impl Send for Slab {}
 
 struct Pool {
+    /// Bytes of its pieces.
+    size: usize,
     /// By address.
     slabs: BTreeMap<usize, Slab>,
     /// Addresses of slabs with a free piece.
@@ -67,9 +83,14 @@ fn pool_of(size: usize) -> Option<&'static SharedPool> {
     POOLS.get((size / SMALLEST).trailing_zeros() as usize)
 }
 
-/// A piece of `size` bytes, aligned to its size, with any content. None when this is no size of a tree block.
-pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
-    Some(pool_of(size)?.with(|pool| pool.take(size)))
+/// Whether `size` is that of a tree block, of which there are pieces.
+pub(crate) fn has(size: usize) -> bool {
+    pool_of(size).is_some()
+}
+
+/// A piece of `size` bytes. None when there are none of that size.
+pub(crate) fn take(size: usize) -> Option<Piece> {
+    Some(pool_of(size)?.with(Pool::take))
 }
 
 /// Sees to it that the next `pieces` of `size` bytes, at most a slab full of them, need no memory of the system. A guess:
@@ -84,25 +105,20 @@ pub(crate) fn prepare(size: usize, pieces: usize) {
     if let Some(_alone) = pool.preparing.try_lock()
         && !enough()
     {
-        let slab = Slab::new(size);
+        let mut slab = Slab::new(size);
         slab.touch();
-        pool.with(|pool| pool.add(slab, size));
+        pool.with(|pool| pool.add(slab));
     }
 }
 
-/// Gives a piece back; false when this is no size that [`take`] hands out.
-///
-/// # Safety
-/// If `size` is such a size, `piece` came from [`take`] with it and nobody uses it from now on.
-pub(crate) unsafe fn give_back(piece: NonNull<u8>, size: usize) -> bool {
-    let Some(pool) = pool_of(size) else { return false };
-    pool.with(|pool| pool.give_back(piece, size));
-    true
+/// Gives back a piece that was taken with this `size`. With another one it is a bug, which is found.
+pub(crate) fn give_back(piece: Piece, size: usize) {
+    pool_of(size).expect("there are no pieces of this size").with(|pool| pool.give_back(piece));
 }
 
 impl SharedPool {
-    const fn new() -> Self {
-        Self { pool: Mutex::new(Pool::new()), free: AtomicUsize::new(0), preparing: Mutex::new(()) }
+    const fn new(size: usize) -> Self {
+        Self { pool: Mutex::new(Pool::new(size)), free: AtomicUsize::new(0), preparing: Mutex::new(()) }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Pool) -> T) -> T {
@@ -114,46 +130,50 @@ impl SharedPool {
 }
 
 impl Pool {
-    const fn new() -> Self {
-        Self { slabs: BTreeMap::new(), with_room: Vec::new(), empty: 0, free: 0 }
+    const fn new(size: usize) -> Self {
+        Self { size, slabs: BTreeMap::new(), with_room: Vec::new(), empty: 0, free: 0 }
     }
 
     /// Adds a slab that nobody uses; it is used after those that already have room.
-    fn add(&mut self, slab: Slab, size: usize) {
+    fn add(&mut self, slab: Slab) {
+        assert!(slab.is_free() && slab.pieces == SLAB_LEN / self.size, "SLAB-1: a slab of this pool");
         let address = slab.start.addr().get();
+        self.free += slab.pieces;
         self.slabs.insert(address, slab);
         self.with_room.insert(0, address);
         self.empty += 1;
-        self.free += SLAB_LEN / size;
     }
 
-    fn take(&mut self, size: usize) -> NonNull<u8> {
+    fn take(&mut self) -> Piece {
         if self.with_room.is_empty() {
-            self.add(Slab::new(size), size);
+            self.add(Slab::new(self.size));
         }
         let address = *self.with_room.last().expect("one was just added");
         let slab = self.slabs.get_mut(&address).expect("listed slabs exist");
-        if slab.free.len() == SLAB_LEN / size {
+        if slab.is_free() {
             self.empty -= 1;
         }
-        let piece = slab.free.pop().expect("SLAB-2");
+        let number = slab.free.pop().expect("SLAB-2");
         self.free -= 1;
         if slab.free.is_empty() {
             self.with_room.pop();
         }
         // SAFETY: pieces are numbered within the slab, so this stays inside its allocation.
-        unsafe { slab.start.add(usize::from(piece) * size) }
+        let start = unsafe { slab.start.add(usize::from(number) * self.size) };
+        // SAFETY: its number was in the list of free ones, and is no more (SLAB-1).
+        unsafe { Piece::from_start(start) }
     }
 
-    fn give_back(&mut self, piece: NonNull<u8>, size: usize) {
-        let address = piece.addr().get() & !(SLAB_LEN - 1);
-        let slab = self.slabs.get_mut(&address).expect("the piece came from a slab");
-        slab.free.push(u16::try_from((piece.addr().get() - address) / size).expect("at most 512 pieces"));
+    fn give_back(&mut self, piece: Piece) {
+        let start = piece.start().addr().get();
+        let address = start & !(SLAB_LEN - 1);
+        let slab = self.slabs.get_mut(&address).expect("the piece came from a slab of this pool");
+        slab.free.push(u16::try_from((start - address) / self.size).expect("at most 512 pieces"));
         self.free += 1;
         if slab.free.len() == 1 {
             self.with_room.push(address);
         }
-        if slab.free.len() == SLAB_LEN / size {
+        if slab.is_free() {
             self.empty += 1;
             if self.empty > EMPTY_MAX {
                 self.give_up(address);
@@ -167,8 +187,6 @@ impl Pool {
         self.with_room.swap_remove(at);
         self.empty -= 1;
         self.free -= slab.free.len();
-        // SAFETY: all its pieces are free (SLAB-1), and it was allocated with this layout.
-        unsafe { dealloc(slab.start.as_ptr(), SLAB) };
     }
 }
 
@@ -182,15 +200,31 @@ impl Slab {
         let _ = unsafe {
             rustix::mm::madvise(start.as_ptr().cast(), SLAB_LEN, rustix::mm::Advice::LinuxHugepage)
         };
-        let pieces = u16::try_from(SLAB_LEN / size).expect("at most 512 pieces");
-        Self { start, free: (0..pieces).rev().collect() }
+        let pieces = SLAB_LEN / size;
+        let last = u16::try_from(pieces).expect("at most 512 pieces");
+        Self { start, free: (0..last).rev().collect(), pieces }
+    }
+
+    /// Whether none of its pieces is out.
+    const fn is_free(&self) -> bool {
+        self.free.len() == self.pieces
     }
 
     /// Has the system find memory for all of it.
-    fn touch(&self) {
+    fn touch(&mut self) {
+        assert!(self.is_free(), "SLAB-1: the pieces that are out are not the slab's to write");
         for page in (0..SLAB_LEN).step_by(SMALLEST) {
-            // SAFETY: inside the allocation, which nobody else uses yet. Volatile, for the compiler sees no use in it.
+            // SAFETY: inside the allocation, of which nobody has a piece. Volatile, for the compiler sees no use in it.
             unsafe { self.start.add(page).write_volatile(0) };
+        }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if self.is_free() {
+            // SAFETY: nobody has a piece of it (SLAB-3), and it was allocated with this layout.
+            unsafe { dealloc(self.start.as_ptr(), SLAB) };
         }
     }
 }
@@ -201,42 +235,49 @@ mod tests {
 
     use super::*;
 
+    const SIZE: usize = 16384;
+
+    fn address(piece: &Piece) -> usize {
+        piece.start().addr().get()
+    }
+
     #[test]
     fn pieces_are_aligned_and_no_two_are_the_same() {
-        let mut pool = Pool::new();
-        let pieces: Vec<NonNull<u8>> = (0..300).map(|_| pool.take(16384)).collect();
-        let addresses: HashSet<usize> = pieces.iter().map(|piece| piece.addr().get()).collect();
+        let mut pool = Pool::new(SIZE);
+        let pieces: Vec<Piece> = (0..300).map(|_| pool.take()).collect();
+        let addresses: HashSet<usize> = pieces.iter().map(address).collect();
         assert_eq!(addresses.len(), 300);
-        assert!(addresses.iter().all(|address| address % 16384 == 0));
+        assert!(addresses.iter().all(|address| address % SIZE == 0));
         assert_eq!((pool.slabs.len(), pool.with_room.len(), pool.empty), (3, 1, 0));
-        pieces.into_iter().for_each(|piece| pool.give_back(piece, 16384));
+        pieces.into_iter().for_each(|piece| pool.give_back(piece));
         assert_eq!((pool.slabs.len(), pool.with_room.len(), pool.empty), (3, 3, 3));
-        let again = pool.take(16384);
-        assert!(addresses.contains(&again.addr().get()), "a free piece is used before a new slab is made");
+        let again = pool.take();
+        assert!(addresses.contains(&address(&again)), "a free piece is used before a new slab is made");
+        pool.give_back(again);
     }
 
     #[test]
     fn slabs_that_nobody_uses_go_back() {
-        let mut pool = Pool::new();
-        let pieces: Vec<NonNull<u8>> = (0..10 * 128).map(|_| pool.take(16384)).collect();
+        let mut pool = Pool::new(SIZE);
+        let pieces: Vec<Piece> = (0..10 * 128).map(|_| pool.take()).collect();
         assert_eq!(pool.slabs.len(), 10);
-        pieces.into_iter().for_each(|piece| pool.give_back(piece, 16384));
+        pieces.into_iter().for_each(|piece| pool.give_back(piece));
         assert_eq!((pool.slabs.len(), pool.empty), (EMPTY_MAX, EMPTY_MAX));
     }
 
     #[test]
     fn prepared_slabs_are_used_after_those_in_use() {
-        let mut pool = Pool::new();
-        let first = pool.take(16384);
-        let slab = Slab::new(16384);
+        let mut pool = Pool::new(SIZE);
+        let first = pool.take();
+        let mut slab = Slab::new(SIZE);
         slab.touch();
-        pool.add(slab, 16384);
+        pool.add(slab);
         assert_eq!((pool.free, pool.empty), (255, 1));
-        let second = pool.take(16384);
-        let slab_of = |piece: NonNull<u8>| piece.addr().get() / SLAB_LEN;
-        assert_eq!(slab_of(first), slab_of(second), "the one in use comes first");
-        pool.give_back(first, 16384);
-        pool.give_back(second, 16384);
+        let second = pool.take();
+        let slab_of = |piece: &Piece| address(piece) / SLAB_LEN;
+        assert_eq!(slab_of(&first), slab_of(&second), "the one in use comes first");
+        pool.give_back(first);
+        pool.give_back(second);
         assert_eq!((pool.free, pool.empty), (256, 2));
     }
 
@@ -246,15 +287,12 @@ mod tests {
         let free = || pool_of(SIZE).expect("a size of blocks").free.load(Ordering::Relaxed);
         prepare(SIZE, 8);
         assert_eq!(free(), 32, "a slab");
-        let taken: Vec<NonNull<u8>> = (0..24).map(|_| take(SIZE).expect("a piece")).collect();
+        let taken: Vec<Piece> = (0..24).map(|_| take(SIZE).expect("a piece")).collect();
         prepare(SIZE, 8);
         assert_eq!(free(), 8, "enough");
         prepare(SIZE, 9);
         assert_eq!(free(), 40, "one more slab");
-        for piece in taken {
-            // SAFETY: taken above with this size, and not used.
-            assert!(unsafe { give_back(piece, SIZE) });
-        }
+        taken.into_iter().for_each(|piece| give_back(piece, SIZE));
         assert_eq!(free(), 64);
     }
 
@@ -262,6 +300,41 @@ mod tests {
     fn other_sizes_are_none_of_its_business() {
         for size in [0, 1, 512, 2048, 12288, 131_072] {
             assert_eq!(take(size), None, "{size}");
+            assert!(!has(size), "{size}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "came from a slab of this pool")]
+    fn a_piece_goes_back_to_the_pool_it_came_from_and_no_other() {
+        let (mut pool, mut other) = (Pool::new(SIZE), Pool::new(SIZE / 2));
+        let piece = pool.take();
+        // SAFETY: `piece` is not used, and this one goes nowhere.
+        other.give_back(unsafe { Piece::from_start(piece.start()) });
+    }
+
+    #[test]
+    #[should_panic(expected = "SLAB-1")]
+    fn a_slab_with_a_piece_out_is_not_written_to() {
+        let mut pool = Pool::new(SIZE);
+        let piece = pool.take();
+        let touched = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.slabs.first_entry().expect("a slab").get_mut().touch();
+        }));
+        pool.give_back(piece);
+        touched.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+
+    #[test]
+    fn a_piece_outlives_a_pool_that_goes() {
+        let mut pool = Pool::new(SIZE);
+        let kept = pool.take();
+        let slab = pool.slabs.pop_first().expect("a slab").1;
+        let start = slab.start;
+        drop(slab);
+        // SAFETY: the piece is out, so the memory is there, and it is this test's alone.
+        unsafe { kept.into_start().write_bytes(7, SIZE) };
+        // SAFETY: the last piece is not used any more, and the slab, which knows of it, is gone: this is what it leaves.
+        unsafe { dealloc(start.as_ptr(), SLAB) };
     }
 }
