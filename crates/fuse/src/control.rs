@@ -3,10 +3,17 @@
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 
+use rustix::fs::FileType;
 use rustix::ioctl::{Opcode, Updater, opcode};
 
 /// The type that statfs(2) tells for FUSE.
 const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
+
+/// Groups of controls that the kernel answers itself for any file or directory, before it asks whose it is, or of which FUSE
+/// reads more in the caller's memory than the number tells: `FIBMAP`, `FS_IOC_GETUUID`, terminals and `FIONREAD`, `FIFREEZE` and
+/// `FS_IOC_FSGETXATTR`, `FS_IOC_FIEMAP` and fs-verity, `FICLONE` and `FIDEDUPERANGE`. What those do with the pointer is not in the
+/// number.
+const KERNEL_GROUPS: [u8; 6] = [0x00, 0x15, b'T', b'X', b'f', 0x94];
 
 /// The number of a control of ours: `LEN` bytes go in and as many come back (`_IOWR`). `LEN` is below 16 KiB, and `group`
 /// none of those that the kernel answers itself.
@@ -15,20 +22,27 @@ const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 /// const STATUS: u32 = creamery_fuse::control_number::<64>(0xe6, 1);
 /// assert_eq!(STATUS, 0xc040_e601);
 /// ```
+///
+/// # Panics
+/// When `LEN` is too large, or the group is the kernel's.
 #[must_use]
 pub const fn control_number<const LEN: usize>(group: u8, number: u8) -> u32 {
     assert!(LEN < 1 << 14, "a control's number has 14 bits for its size");
+    let mut at = 0;
+    while at < KERNEL_GROUPS.len() {
+        assert!(group != KERNEL_GROUPS[at], "controls of this group are answered by the kernel");
+        at += 1;
+    }
     opcode::read_write::<[u8; LEN]>(group, number)
 }
 
 /// Sends the control `NUMBER` to an open file or directory of a FUSE mount. `message` goes there, and is what comes back.
 ///
-/// # Errors
-/// [`ErrorKind::Unsupported`] when the file is on no FUSE filesystem; what the filesystem answers, `ENOTTY` if it does not know
-/// the control.
+/// A number that [`control_number`] does not make for `LEN` is refused when this is compiled.
 ///
-/// # Panics
-/// When `NUMBER` is not one that [`control_number`] makes for `LEN`.
+/// # Errors
+/// [`ErrorKind::Unsupported`] when it is no regular file or directory of a FUSE filesystem; what the filesystem answers, `ENOTTY`
+/// if it does not know the control.
 ///
 /// ```no_run
 /// const STATUS: u32 = creamery_fuse::control_number::<64>(0xe6, 1);
@@ -36,16 +50,35 @@ pub const fn control_number<const LEN: usize>(group: u8, number: u8) -> u32 {
 /// creamery_fuse::control::<STATUS, 64>(&std::fs::File::open("/mnt")?, &mut message)?;
 /// # std::io::Result::Ok(())
 /// ```
+///
+/// The number of a message of 64 bytes does not send one of 8:
+/// ```compile_fail,E0080
+/// const STATUS: u32 = creamery_fuse::control_number::<64>(0xe6, 1);
+/// creamery_fuse::control::<STATUS, 8>(&std::fs::File::open("/mnt")?, &mut [0; 8])?;
+/// # std::io::Result::Ok(())
+/// ```
+///
+/// Nor is a control of the kernel's sent, such as `FIDEDUPERANGE`, whose message has a tail of any length:
+/// ```compile_fail,E0080
+/// creamery_fuse::control::<0xc018_9436, 24>(&std::fs::File::open("/mnt")?, &mut [0; 24])?;
+/// # std::io::Result::Ok(())
+/// ```
 pub fn control<const NUMBER: Opcode, const LEN: usize>(file: &File, message: &mut [u8; LEN]) -> Result<()> {
-    let [number, group, ..] = NUMBER.to_le_bytes();
-    assert_eq!(NUMBER, control_number::<LEN>(group, number), "the number tells another size or direction");
-    if u64::try_from(rustix::fs::fstatfs(file)?.f_type) != Ok(FUSE_SUPER_MAGIC) {
+    const {
+        let [number, group, ..] = NUMBER.to_le_bytes();
+        assert!(NUMBER == control_number::<LEN>(group, number), "the number tells another size or direction");
+    }
+    // A device node, a socket or a pipe lies on FUSE, but whoever drives it answers its controls.
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(file)?.st_mode);
+    let answered_by_fuse = matches!(kind, FileType::RegularFile | FileType::Directory)
+        && u64::try_from(rustix::fs::fstatfs(file)?.f_type) == Ok(FUSE_SUPER_MAGIC);
+    if !answered_by_fuse {
         return Err(ErrorKind::Unsupported.into());
     }
-    // SAFETY: for a file on FUSE the kernel copies as many bytes in and out through the pointer as the number tells, whatever
-    // the filesystem behind it does, and those are the bytes of `message`, which is borrowed across the call. That
-    // the number tells `LEN`, and that the file is on FUSE, has been looked at above; an open file does not change its
-    // filesystem.
+    // SAFETY: for a regular file or a directory on FUSE the kernel copies as many bytes in and out through the pointer as the
+    // number tells, whatever the filesystem behind it does, and those are the bytes of `message`, which is borrowed across
+    // the call. That the number tells `LEN` and is in none of the groups where something else happens has been looked at
+    // while compiling, that it is such a file just above; an open file changes neither its type nor its filesystem.
     unsafe { rustix::ioctl::ioctl(file, Updater::<NUMBER, [u8; LEN]>::new(message)) }.map_err(Error::from)
 }
 
@@ -63,9 +96,10 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "another size")]
-    fn a_number_for_another_size_is_a_bug() {
-        let file = File::open("/proc/self/status").expect("procfs");
-        let _ = control::<NUMBER, 8>(&file, &mut [0; 8]);
+    fn groups_of_the_kernel_have_no_controls_of_ours() {
+        for group in KERNEL_GROUPS {
+            let made = std::panic::catch_unwind(|| control_number::<16>(group, 7));
+            assert!(made.is_err(), "{group:#x}");
+        }
     }
 }

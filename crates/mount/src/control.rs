@@ -16,6 +16,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -23,6 +24,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::{Errno, FileHandle, IoctlReply, RequestCounts, control, control_number};
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::table::{MountedImage, mount_of, mounted_at};
@@ -33,6 +35,7 @@ const PAGE: usize = 8192;
 const HEAD: usize = 8;
 /// The number of the control.
 pub(crate) const STATISTICS: u32 = control_number::<PAGE>(0xe6, 1);
+const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
 /// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
@@ -173,7 +176,8 @@ fn told(error: std::io::Error, point: &Path) -> Error {
 }
 
 fn read_text(point: &Path) -> std::io::Result<Vec<u8>> {
-    let dir = File::open(point)?;
+    // Whatever else may have taken the place, no driver's node is opened: that alone can do things.
+    let dir = File::options().read(true).custom_flags(O_DIRECTORY).open(point)?;
     let mut text = Vec::new();
     loop {
         let mut page = [0; PAGE];

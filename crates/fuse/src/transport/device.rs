@@ -4,7 +4,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, major, minor};
 use rustix::io::Errno;
 
 /// One channel to the kernel: a connection may have several, and a reply must go out on the one its request
@@ -14,13 +14,20 @@ pub(crate) struct Device {
     fd: OwnedFd,
 }
 
+/// Major and minor number of FUSE's device.
+const NUMBER: (u32, u32) = (10, 229);
 /// `FUSE_DEV_IOC_CLONE`.
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 
 impl Device {
     /// A fresh channel that belongs to no connection yet.
+    /// Errors: those of opening; `NXIO` when another driver's node lies at its path.
     pub(crate) fn open() -> Result<Self, Errno> {
-        rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map(Self::from)
+        let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let is_fuse = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+            && (major(stat.st_rdev), minor(stat.st_rdev)) == NUMBER;
+        if is_fuse { Ok(Self { fd }) } else { Err(Errno::NXIO) }
     }
 
     /// A further channel of the same connection. Without access to `/dev/fuse` (the mount helper opened it
@@ -28,8 +35,8 @@ impl Device {
     pub(crate) fn another(&self) -> Result<Self, Errno> {
         if let Ok(fresh) = Self::open() {
             let ours = u32::try_from(self.fd.as_raw_fd()).expect("an open descriptor is not negative");
-            // SAFETY: the control reads one u32 through the pointer that `Setter` makes, which lives across
-            // the call, and changes no memory of this process.
+            // SAFETY: the driver of FUSE, whose number `open` has seen, reads one u32 through the pointer that `Setter` makes,
+            // which lives across the call, and changes no memory of this process.
             let cloned =
                 unsafe { rustix::ioctl::ioctl(&fresh.fd, rustix::ioctl::Setter::<CLONE, u32>::new(ours)) };
             if cloned.is_ok() {

@@ -154,6 +154,36 @@ fn device_nodes_keep_both_numbers() {
 }
 
 #[test]
+fn a_control_goes_to_files_and_directories_and_never_to_a_driver() {
+    const NUMBER: u32 = creamery_fuse::control_number::<8>(0xe6, 7);
+    let Some(mount) = Mounted::new("a_control_goes_to_files_and_directories_and_never_to_a_driver") else {
+        return;
+    };
+    for (name, kind, device) in [
+        ("null", FileType::CharacterDevice, rustix::fs::makedev(1, 3)),
+        ("fifo", FileType::Fifo, 0),
+        ("file", FileType::RegularFile, 0),
+    ] {
+        rustix::fs::mknodat(CWD, mount.path(name), kind, Mode::from(0o600), device).unwrap();
+    }
+    let send = |name: &str| {
+        let mut options = File::options();
+        let open = options.read(true).write(name != ".").open(mount.path(name)).unwrap();
+        creamery_fuse::control::<NUMBER, 8>(&open, &mut [0; 8]).unwrap_err()
+    };
+    for name in ["null", "fifo"] {
+        assert_eq!(send(name).kind(), std::io::ErrorKind::Unsupported, "{name}");
+    }
+    for name in ["file", "."] {
+        assert_eq!(
+            send(name).raw_os_error(),
+            Some(Errno::NOTTY.raw_os_error()),
+            "{name}: the filesystem answers"
+        );
+    }
+}
+
+#[test]
 fn statfs_tells_space_and_names() {
     let Some(mount) = Mounted::new("statfs_tells_space_and_names") else { return };
     let stat = rustix::fs::statvfs(&mount.dir).unwrap();
