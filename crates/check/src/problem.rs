@@ -108,6 +108,7 @@ problems! {
     BlockCopy = 215 Warning "one copy of a tree block is bad while another is good";
     BlockPointer = 216 Error "a key pointer is impossible";
     BlockFlags = 217 Error "a tree block's flags are not those of its references";
+    BlockName = 218 Error "a name is impossible";
 
     ChunkInvalid = 301 Error "a chunk is impossible, overlaps another one or leaves its device";
     DeviceExtentMissing = 302 Error "a chunk's stripe has no device extent";

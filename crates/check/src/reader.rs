@@ -214,6 +214,7 @@ fn problem_of(corruption: &Corruption) -> Problem {
         CorruptKind::ItemEnd { .. } | CorruptKind::ItemGap { .. } | CorruptKind::ItemOverlap { .. } => {
             Problem::BlockItemBounds
         }
+        CorruptKind::Name { .. } => Problem::BlockName,
         CorruptKind::ChildNull | CorruptKind::ChildAlignment { .. } => Problem::BlockPointer,
         _ => Problem::BlockItem,
     }

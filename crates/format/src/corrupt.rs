@@ -136,6 +136,8 @@ pub enum CorruptKind {
     Overrun { what: &'static str, found: u64, max: u64 },
     #[error("unknown {what}, found {found}")]
     Unknown { what: &'static str, found: u64 },
+    #[error("{what}, found at byte {at} of {len}")]
+    Name { what: &'static str, at: usize, len: usize },
 }
 
 /// Damage in a tree block: opaque to callers, exact in its message.

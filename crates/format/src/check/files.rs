@@ -34,27 +34,54 @@ pub(super) fn inode(data: &[u8]) -> Result<(), CorruptKind> {
     }
 }
 
-/// The length of a name is possible.
-pub(super) fn name(len: usize) -> Result<(), CorruptKind> {
-    match len {
-        1..=NAME_LEN_MAX => Ok(()),
-        _ => Err(CorruptKind::Range {
-            what: "name length",
-            found: len as u64,
-            min: 1,
-            max: NAME_LEN_MAX as u64,
-        }),
+/// The name of a directory entry: one component of a path. Whoever joins it to a folder's path, or gives it to a
+/// system call beside the folder, stays in that folder.
+pub(super) fn name(name: &[u8]) -> Result<(), CorruptKind> {
+    name_without(name, |byte| matches!(byte, b'/' | 0))?;
+    match name {
+        b"." | b".." => Err(stands_for_directory(name)),
+        _ => Ok(()),
     }
 }
 
-pub(super) fn inode_refs(data: &[u8]) -> Result<(), CorruptKind> {
+const fn stands_for_directory(name: &[u8]) -> CorruptKind {
+    CorruptKind::Name { what: "name stands for a directory that has another name", at: 0, len: name.len() }
+}
+
+/// The name of an attribute, which may have slashes: it is in no path.
+fn attribute_name(name: &[u8]) -> Result<(), CorruptKind> {
+    name_without(name, |byte| byte == 0)
+}
+
+/// The length of a name is possible, and no byte is one of `bad`.
+fn name_without(name: &[u8], bad: impl Fn(u8) -> bool) -> Result<(), CorruptKind> {
+    let len = name.len();
+    if !(1..=NAME_LEN_MAX).contains(&len) {
+        let (found, max) = (len as u64, NAME_LEN_MAX as u64);
+        return Err(CorruptKind::Range { what: "name length", found, min: 1, max });
+    }
+    // Without a way out of the middle, many bytes are compared at a time.
+    if !name.iter().fold(false, |any, byte| any | bad(*byte)) {
+        return Ok(());
+    }
+    let at = name.iter().position(|byte| bad(*byte)).expect("one was seen");
+    let what = if name[at] == 0 { "name has a zero byte" } else { "name has a slash" };
+    Err(CorruptKind::Name { what, at, len })
+}
+
+/// A root directory is its own parent, and calls itself `..` there.
+pub(super) fn inode_refs(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     not_empty(KeyType::INODE_REF, data)?;
-    InodeRefs::new(data).try_for_each(|entry| name(entry?.name.len()))
+    let is_root = key.objectid.get() == key.offset;
+    InodeRefs::new(data).try_for_each(|entry| match entry?.name {
+        b".." if is_root => Ok(()),
+        other => name(other),
+    })
 }
 
 pub(super) fn inode_extrefs(data: &[u8]) -> Result<(), CorruptKind> {
     not_empty(KeyType::INODE_EXTREF, data)?;
-    InodeExtrefs::new(data).try_for_each(|entry| name(entry?.name.len()))
+    InodeExtrefs::new(data).try_for_each(|entry| name(entry?.name))
 }
 
 fn not_empty(kind: KeyType, data: &[u8]) -> Result<(), CorruptKind> {
@@ -80,7 +107,10 @@ pub(super) fn dir_entries(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
 }
 
 fn dir_entry(key: &Key, entry: &DirEntryRef<'_>) -> Result<(), CorruptKind> {
-    name(entry.name.len())?;
+    match key.kind {
+        KeyType::XATTR_ITEM => attribute_name(entry.name)?,
+        _ => name(entry.name)?,
+    }
     let Some(kind) = entry.file_type() else {
         return Err(CorruptKind::Unknown { what: "type of directory entry", found: entry.kind.into() });
     };

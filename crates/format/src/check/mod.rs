@@ -34,7 +34,7 @@ pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
     let (key, data) = (leaf.key(slot), leaf.data(slot));
     match key.kind {
         KeyType::INODE_ITEM => files::inode(data),
-        KeyType::INODE_REF => files::inode_refs(data),
+        KeyType::INODE_REF => files::inode_refs(&key, data),
         KeyType::INODE_EXTREF => files::inode_extrefs(data),
         KeyType::XATTR_ITEM | KeyType::DIR_ITEM | KeyType::DIR_INDEX => files::dir_entries(&key, data),
         KeyType::DIR_LOG_ITEM | KeyType::DIR_LOG_INDEX => size(&key, data, 8),
@@ -43,7 +43,7 @@ pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
         KeyType::EXTENT_CSUM => csum(&key, data),
         KeyType::ROOT_ITEM => root(data),
         KeyType::ROOT_REF | KeyType::ROOT_BACKREF => {
-            RootRef::parse(data).and_then(|found| files::name(found.name.len()))
+            RootRef::parse(data).and_then(|found| files::name(found.name))
         }
         KeyType::EXTENT_ITEM | KeyType::METADATA_ITEM => extents::extent_item(&key, data),
         KeyType::TREE_BLOCK_REF

@@ -86,6 +86,61 @@ fn directory_entries_are_checked() {
     refused("type of directory entry", check(256, KeyType::XATTR_ITEM, hash, &entry));
 }
 
+/// Each item that holds names, with `name` in it, as a row: what it is, and the verdict.
+fn verdicts_on(name: &[u8]) -> Vec<(&'static str, Result<(), String>)> {
+    use crate::items::inode::{RawInodeExtref, RawInodeRef};
+    use crate::items::root::RawRootRef;
+    let name_len = U16::new(name.len() as u16);
+    let hash = creamery_codec::name_hash(name).into();
+    let entry = dir_item(name, 1, b"");
+    let reference = [RawInodeRef { name_len, ..Default::default() }.as_bytes(), name].concat();
+    let extref = [RawInodeExtref { name_len, ..Default::default() }.as_bytes(), name].concat();
+    let root_ref = [RawRootRef { name_len, ..Default::default() }.as_bytes(), name].concat();
+    vec![
+        ("entry by name", check(256, KeyType::DIR_ITEM, hash, &entry)),
+        ("entry by index", check(256, KeyType::DIR_INDEX, 2, &entry)),
+        ("inode ref", check(257, KeyType::INODE_REF, 256, &reference)),
+        ("inode extref", check(257, KeyType::INODE_EXTREF, 9, &extref)),
+        ("root ref", check(5, KeyType::ROOT_REF, 256, &root_ref)),
+        ("root backref", check(256, KeyType::ROOT_BACKREF, 5, &root_ref)),
+        ("attribute", check(257, KeyType::XATTR_ITEM, hash, &dir_item(name, 8, b""))),
+    ]
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_is_damage_in_every_item_that_holds_names() {
+    for (name, reason) in [
+        (&b"../../victim/key"[..], "name has a slash, found at byte 2 of 16"),
+        (b"/etc/passwd", "name has a slash, found at byte 0 of 11"),
+        (b"folder/", "name has a slash, found at byte 6 of 7"),
+        (b"half\0", "name has a zero byte, found at byte 4 of 5"),
+        (b".", "name stands for a directory"),
+        (b"..", "name stands for a directory"),
+    ] {
+        for (item, verdict) in verdicts_on(name) {
+            // Attributes are in no path: only what a C string cannot hold is impossible.
+            match item == "attribute" && !name.contains(&0) {
+                true => assert_eq!(verdict, Ok(()), "{name:?}"),
+                false => refused(reason, verdict),
+            }
+        }
+    }
+    for name in [&b"..."[..], b"..a", b".a", b" ", b"\xff\x1b[2J", b"a\\b", &[b'x'; 255]] {
+        for (item, verdict) in verdicts_on(name) {
+            assert_eq!(verdict, Ok(()), "{item}: {name:?}");
+        }
+    }
+}
+
+#[test]
+fn only_what_is_its_own_parent_is_called_dot_dot() {
+    use crate::items::inode::RawInodeRef;
+    let head = RawInodeRef { name_len: U16::new(2), ..Default::default() };
+    let dots = [head.as_bytes(), b".."].concat();
+    assert_eq!(check(256, KeyType::INODE_REF, 256, &dots), Ok(()));
+    refused("name stands for a directory", check(257, KeyType::INODE_REF, 256, &dots));
+}
+
 #[test]
 fn file_extents_stay_inside_their_extents() {
     let good = RawFileExtent {

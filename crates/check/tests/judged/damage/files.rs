@@ -60,6 +60,24 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "slash in an entry",
+        One(FS, KeyType::DIR_INDEX, entry_of_file, |b, s| set(b, s, 31, b"/")),
+        &[BlockName],
+        true,
+    ),
+    row(
+        "zero byte in an inode ref",
+        One(FS, KeyType::INODE_REF, not_root_directory, |b, s| set(b, s, 10, b"\0")),
+        &[BlockName],
+        true,
+    ),
+    row(
+        "slash in an extref",
+        One(FS, KeyType::INODE_EXTREF, any, |b, s| set(b, s, 18, b"/")),
+        &[BlockName],
+        true,
+    ),
+    row(
         "type in an entry",
         One(FS, KeyType::DIR_INDEX, entry_of_file, |b, s| set(b, s, 29, &[5])),
         &[EntryType, DirectoryIndexes],

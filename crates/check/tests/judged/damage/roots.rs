@@ -31,6 +31,18 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "slash in a root ref",
+        One(TreeId::ROOT, KeyType::ROOT_REF, any, |b, s| set(b, s, 18, b"/")),
+        &[BlockName],
+        true,
+    ),
+    row(
+        "zero byte in a root backref",
+        One(TreeId::ROOT, KeyType::ROOT_BACKREF, any, |b, s| set(b, s, 18, b"\0")),
+        &[BlockName],
+        true,
+    ),
+    row(
         "generation of a tree",
         One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| add(b, s, 160, 1)),
         &[BlockGeneration],
