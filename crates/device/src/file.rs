@@ -113,16 +113,24 @@ impl FileDevice {
         let creating =
             |error: std::io::Error| Error::from(error).context(format!("creating {}", path.display()));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(creating)?;
-        let device = in_use::claim(&file, path, Access::ReadWrite).and_then(|()| {
-            file.set_len(len).map_err(creating)?;
-            let metadata = file.metadata().map_err(creating)?;
-            Self::new(file, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
-        });
-        if device.is_err() {
+        Self::on_new(file, path, len).inspect_err(|_| {
             // Ours and empty; that it cannot be removed is less news than why it cannot be used.
             let _ = std::fs::remove_file(path);
-        }
-        device
+        })
+    }
+
+    /// The device on a new file that is open already, `len` bytes long from now on; `path` is where it will be.
+    ///
+    /// # Errors
+    /// The host's, and those of [`open`](Self::open).
+    pub fn on_new(file: File, path: impl AsRef<Path>, len: u64) -> Result<Self> {
+        let path = path.as_ref();
+        let creating =
+            |error: std::io::Error| Error::from(error).context(format!("creating {}", path.display()));
+        in_use::claim(&file, path, Access::ReadWrite)?;
+        file.set_len(len).map_err(creating)?;
+        let metadata = file.metadata().map_err(creating)?;
+        Self::new(file, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
     }
 
     /// The path it was opened by.

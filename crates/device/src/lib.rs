@@ -17,6 +17,9 @@
 //! the kernel's mounts, device mapper, swap, and loop devices that have the file as backing file. The refusal
 //! names who it is.
 //!
+//! # New files
+//! [`NewFile`] is a file of the host that has no name until it is whole: whoever makes one is killed without a trace.
+//!
 //! # Invariants
 //! - DEV-1: a request that ends beyond the device's length fails and changes nothing.
 //! - DEV-2: a flush that failed once fails for ever on that open device. The host may have dropped the pages it
@@ -29,6 +32,7 @@ mod device;
 mod file;
 mod in_use;
 mod memory;
+mod new_file;
 mod piece;
 mod pool;
 mod slab;
@@ -37,3 +41,4 @@ pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Reply, Request};
 pub use file::{Access, FileDevice};
 pub use memory::MemoryDevice;
+pub use new_file::{NewFile, Taken};

@@ -150,8 +150,7 @@ impl WriteOut {
     fn wait(&self) -> bool {
         let mut stage = self.stage.lock();
         if stage.goes_on() {
-            stage =
-                gate::passing(Reason::Commit, || self.changed.wait_while(stage, |stage| stage.goes_on()));
+            stage = gate::passing(Reason::Commit, || self.changed.wait_while(stage, |stage| stage.goes_on()));
         }
         matches!(*stage, Stage::Nothing)
     }

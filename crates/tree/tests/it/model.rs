@@ -183,7 +183,9 @@ impl Changes {
     fn cut(&mut self, world: &World, number: u64, key: &Key) {
         let (low, next, alone) = (self.rng.below(16), number + 1, self.shape.part.1 == 1);
         let behind = alone && next < self.shape.numbers && !self.items.contains_key(&next);
-        let Some((_, known)) = self.items.get_mut(&number).filter(|(_, known)| !known.is_empty()) else { return };
+        let Some((_, known)) = self.items.get_mut(&number).filter(|(_, known)| !known.is_empty()) else {
+            return;
+        };
         let back = known.len() - self.rng.below(known.len() as u64) as usize;
         let front = if behind { self.rng.below((known.len() - back + 1) as u64) as usize } else { 0 };
         let new = key_of(if front == 0 { number } else { next }, low);

@@ -55,7 +55,11 @@ impl BlockDevice for Overlay {
     fn submit(&self, request: Request, done: Completion) {
         let each = |offset: u64, len: usize| {
             let (first, end) = (offset / SECTOR as u64, (offset + len as u64).div_ceil(SECTOR as u64));
-            assert_eq!((offset, offset + len as u64), (first * SECTOR as u64, end * SECTOR as u64), "whole sectors");
+            assert_eq!(
+                (offset, offset + len as u64),
+                (first * SECTOR as u64, end * SECTOR as u64),
+                "whole sectors"
+            );
             (first..end).enumerate().map(|(index, sector)| (sector, index * SECTOR..(index + 1) * SECTOR))
         };
         done(Ok(match request {
@@ -104,7 +108,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(image: &Arc<MemoryDevice>) -> Self {
         let device = Arc::new(Overlay { below: Arc::clone(image), written: Mutex::default() });
-        let volume = Volume::open(vec![Arc::<Overlay>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
+        let volume =
+            Volume::open(vec![Arc::<Overlay>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
         let options = Options { cache_bytes: 1 << 20, commit_threads: 1, ..Options::default() };
         Self { engine: Engine::open(volume, options).expect("writable"), device }
     }
@@ -160,7 +165,10 @@ impl World {
 
     /// Reads the extent at `at`, which is in use and rotten: nobody gets to see it.
     pub(crate) fn read_rotten(&self, at: Logical) {
-        let error = self.engine.read_data(at, &mut [0; SECTOR], DataCsums::Required, Wait::Yes).expect_err("it is rotten");
+        let error = self
+            .engine
+            .read_data(at, &mut [0; SECTOR], DataCsums::Required, Wait::Yes)
+            .expect_err("it is rotten");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
 }

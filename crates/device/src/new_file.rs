@@ -1,0 +1,245 @@
+//! A file that has no name until it is whole.
+//!
+//! Whoever is killed in the middle - by a signal, by a loss of power - leaves nothing behind: a file without a name goes with
+//! its last descriptor. Where the host has no such files (NFS, FAT), it has a name of its own beside the one that it will get; an
+//! error removes it, a signal does not.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+/// What becomes of something that has the name already.
+///
+/// ```
+/// use creamery_device::Taken;
+/// assert_ne!(Taken::Keep, Taken::Replace);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// It stays, and there is an error.
+    Keep,
+    /// It goes, unless it is a directory. There is no moment without a file of that name.
+    Replace,
+}
+
+/// See the module. Dropping one that was not published removes it.
+///
+/// ```
+/// use creamery_device::{NewFile, Taken};
+/// use std::io::Write;
+/// let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("letter");
+/// let new = NewFile::beside(&path, 0o644)?;
+/// new.file().write_all(b"dear reader")?;
+/// assert!(!path.exists());
+/// new.publish("letter".as_ref(), Taken::Keep)?;
+/// assert_eq!(std::fs::read(&path)?, b"dear reader");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct NewFile {
+    file: File,
+    dir: OwnedFd,
+    /// What it is called meanwhile, where it has to have a name.
+    meanwhile: Option<CString>,
+}
+
+/// Names that are tried until one is free.
+const NAMES_MAX: u32 = 1000;
+
+/// Calls `make` with names that nobody uses until one is free.
+fn under_a_free_name(make: impl Fn(&CStr) -> rustix::io::Result<()>) -> rustix::io::Result<CString> {
+    for number in 0..NAMES_MAX {
+        let name = CString::new(format!(".creamery-{number}.part")).expect("no zero byte");
+        match make(&name) {
+            Err(Errno::EXIST) => {}
+            outcome => return outcome.map(|()| name),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+impl NewFile {
+    /// Makes an empty file that will be in `dir`, open for reading and writing, with these permission bits less those of the
+    /// umask.
+    ///
+    /// # Errors
+    /// The host's: no such directory, no permission, no space.
+    pub fn within(dir: BorrowedFd<'_>, mode: u32) -> io::Result<Self> {
+        let mode = Mode::from_raw_mode(mode);
+        let dir = dir.try_clone_to_owned()?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        // Naming it later goes by way of /proc.
+        if rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok() {
+            match openat(&dir, ".", flags | OFlags::TMPFILE, mode) {
+                // What a filesystem, or a host, without such files answers.
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
+                file => return Ok(Self { file: file?.into(), dir, meanwhile: None }),
+            }
+        }
+        Self::with_name(dir, mode)
+    }
+
+    fn with_name(dir: OwnedFd, mode: Mode) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let made = std::cell::Cell::new(None);
+        let meanwhile = under_a_free_name(|name| {
+            made.set(Some(openat(&dir, name, flags, mode)?));
+            Ok(())
+        })?;
+        let file = made.take().expect("it was made under that name");
+        Ok(Self { file: file.into(), dir, meanwhile: Some(meanwhile) })
+    }
+
+    /// The same in the directory of `path`.
+    ///
+    /// # Errors
+    /// As [`within`](Self::within).
+    pub fn beside(path: &Path, mode: u32) -> io::Result<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::within(rustix::fs::open(parent, flags, Mode::empty())?.as_fd(), mode)
+    }
+
+    /// The open file.
+    #[must_use]
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives it its name, one component, in the directory it was made for.
+    ///
+    /// # Errors
+    /// When the name is taken and that is to stay, or by a directory; and the host's. It is removed then.
+    pub fn publish(mut self, name: &OsStr, taken: Taken) -> io::Result<()> {
+        let name = CString::new(name.as_bytes())?;
+        Ok(match self.meanwhile.take() {
+            Some(meanwhile) => self.rename(&meanwhile, &name, taken),
+            None => self.link(&name, taken),
+        }?)
+    }
+
+    fn link(&self, name: &CStr, taken: Taken) -> rustix::io::Result<()> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let link = |name: &CStr| linkat(CWD, &*own, &self.dir, name, AtFlags::SYMLINK_FOLLOW);
+        match link(name) {
+            Err(Errno::EXIST) if taken == Taken::Replace => {
+                let meanwhile = under_a_free_name(link)?;
+                self.rename(&meanwhile, name, taken)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn rename(&self, meanwhile: &CStr, name: &CStr, taken: Taken) -> rustix::io::Result<()> {
+        let dir = &self.dir;
+        let renamed = match taken {
+            Taken::Replace => renameat(dir, meanwhile, dir, name),
+            Taken::Keep => match renameat_with(dir, meanwhile, dir, name, RenameFlags::NOREPLACE) {
+                // Not every filesystem has this kind of renaming; those have links.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    linkat(dir, meanwhile, dir, name, AtFlags::empty()).and_then(|()| self.remove(meanwhile))
+                }
+                outcome => outcome,
+            },
+        };
+        renamed.inspect_err(|_| {
+            // Why it has not got its name is more news than that it cannot be removed.
+            let _ = self.remove(meanwhile);
+        })
+    }
+
+    fn remove(&self, name: &CStr) -> rustix::io::Result<()> {
+        unlinkat(&self.dir, name, AtFlags::empty())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(meanwhile) = &self.meanwhile {
+            // Nobody is left to be told that it cannot be removed.
+            let _ = self.remove(meanwhile);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Both ways of making one, in a directory with a file and a directory.
+    fn each_way(test: impl Fn(&Path, &dyn Fn() -> NewFile)) {
+        for unnamed in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("old"), "old").unwrap();
+            std::fs::create_dir(dir.path().join("folder")).unwrap();
+            test(dir.path(), &|| {
+                let open = File::open(dir.path()).unwrap();
+                let new = match unnamed {
+                    true => NewFile::within(open.as_fd(), 0o600),
+                    false => NewFile::with_name(open.into(), Mode::RUSR | Mode::WUSR),
+                };
+                let new = new.unwrap();
+                new.file().write_all(b"new").unwrap();
+                new
+            });
+        }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_not_published_is_not_there() {
+        each_way(|dir, make| {
+            drop(make());
+            assert_eq!(names(dir), ["folder", "old"]);
+        });
+    }
+
+    #[test]
+    fn a_name_that_is_free_is_given() {
+        each_way(|dir, make| {
+            for (name, taken) in [("a", Taken::Keep), ("b", Taken::Replace)] {
+                make().publish(name.as_ref(), taken).unwrap();
+                assert_eq!(std::fs::read(dir.join(name)).unwrap(), b"new");
+            }
+            assert_eq!(names(dir), ["a", "b", "folder", "old"]);
+        });
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_kept_or_replaced_and_nothing_is_left_over() {
+        each_way(|dir, make| {
+            std::os::unix::fs::symlink("old", dir.join("link")).unwrap();
+            let refused = make().publish("old".as_ref(), Taken::Keep).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            make().publish("folder".as_ref(), Taken::Keep).unwrap_err();
+            make().publish("folder".as_ref(), Taken::Replace).unwrap_err();
+            assert_eq!(std::fs::read(dir.join("old")).unwrap(), b"old");
+            make().publish("link".as_ref(), Taken::Replace).unwrap();
+            assert_eq!(std::fs::read(dir.join("old")).unwrap(), b"old");
+            make().publish("old".as_ref(), Taken::Replace).unwrap();
+            for name in ["link", "old"] {
+                assert!(dir.join(name).symlink_metadata().unwrap().is_file());
+                assert_eq!(std::fs::read(dir.join(name)).unwrap(), b"new");
+            }
+            assert_eq!(names(dir), ["folder", "link", "old"]);
+        });
+    }
+}
