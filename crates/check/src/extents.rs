@@ -20,6 +20,10 @@ use crate::references::{Reference, References};
 use crate::report::{Place, Sink};
 use crate::walk::{Meta, Sequence, TreeBlock, TreeBlocks};
 
+/// How far behind its hash the item of a reference is believed to stand. References with one hash lie at neighbouring
+/// offsets, and whoever may clone can make a great many of those; a wrong hash is far away in 63 bits.
+const HASH_REACH: u64 = 1 << 16;
+
 /// A block group as its item says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockGroup {
@@ -233,9 +237,8 @@ impl<'a> ExtentSequence<'a> {
             return self.say(Problem::ReferenceOrphan, place, String::new());
         }
         let Ok(Some(found)) = ExtentRef::parse_keyed(key.kind, key.offset, data) else { return };
-        // Two references with one hash lie at neighbouring offsets.
         let want = found.key_offset();
-        if key.offset.wrapping_sub(want) > 16 {
+        if key.offset.wrapping_sub(want) > HASH_REACH {
             self.say(Problem::ReferenceHash, place, format!("found {}, want {want}", key.offset));
         }
         self.add_reference(&found);

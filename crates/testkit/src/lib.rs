@@ -13,6 +13,7 @@
 //! 2. A child process that hangs is killed after a time limit: a broken mount fails a test, it does not stop the run.
 //! 3. Same seed, same tree.
 
+mod clone;
 mod command;
 mod fuse_mount;
 pub mod harness;
@@ -25,6 +26,7 @@ mod scratch;
 pub mod tree;
 pub mod walk;
 
+pub use clone::{clone_range, sync_filesystem};
 pub use command::{Finished, Run, retry_while_busy};
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};

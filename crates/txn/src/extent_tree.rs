@@ -9,8 +9,8 @@ use crate::engine::Engine;
 use crate::extent_item::ExtentItem;
 use crate::handle::Handle;
 
-/// How many data references with one hash may follow each other; a bound for hostile images.
-const HASH_COLLISIONS_MAX: u64 = 1 << 16;
+/// How far behind its hash the item of a data reference may stand; a bound for hostile images.
+const HASH_REACH: u64 = 1 << 16;
 
 fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
     let objectid = ObjectId::new(at.get());
@@ -147,14 +147,11 @@ impl Engine {
             }
             return Ok(());
         }
-        if has_keyed && let Some((keyed, count)) = self.find_keyed(key.objectid, backref)? {
-            let count = u32::try_from(i64::from(count) + change).map_err(|_| missing())?;
-            if count == 0 {
-                self.extent_tree.remove(handle, &keyed)?;
-            } else {
-                self.extent_tree.upsert(handle, &keyed, &backref.keyed_data(count))?;
+        if has_keyed {
+            let keyed = self.keyed_items(key.objectid, backref, change)?;
+            if !keyed.is_empty() {
+                return self.change_keyed(handle, backref, &keyed, change)?.ok_or_else(missing);
             }
-            return Ok(());
         }
         let count = u32::try_from(change).map_err(|_| missing())?;
         if count > 0 && !item.insert_inline(backref, count, self.extent_item_max()) {
@@ -164,33 +161,71 @@ impl Engine {
         Ok(())
     }
 
-    /// The item of its own that holds a reference, and its count.
-    fn find_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Option<(Key, u32)>> {
-        let mut key = backref.key(extent);
-        for _ in 0..HASH_COLLISIONS_MAX {
-            let parse = |data: &[u8]| ExtentRef::parse_keyed(key.kind, key.offset, data);
-            let found = self.extent_tree.get(&key, Wait::Yes, parse)?;
-            let found = found.map(|found| found.ok().flatten().and_then(Backref::from_format));
-            match found {
-                None => return Ok(None),
-                Some(None) => return Err(Error::new(ErrorKind::Corrupt, format!("reference item {key}"))),
-                Some(Some((known, count))) if known == backref => return Ok(Some((key, count))),
-                // Another reference with the same hash: the next offset has the next one.
-                Some(Some(_)) => key.offset = key.offset.wrapping_add(1),
+    /// The items of its own that hold a reference, with their counts: as many as `change` needs.
+    ///
+    /// Data references with one hash were put at neighbouring offsets, and those that went left gaps. So one that is
+    /// dropped is looked for among all that follow its hash, as Linux does. One that is added is looked for within
+    /// [`HASH_REACH`], for there may be a great many behind. Linux does not look behind a gap then, so a reference may
+    /// have several items.
+    fn keyed_items(&self, extent: ObjectId, backref: Backref, change: i64) -> Result<Vec<(Key, u32)>> {
+        let first = backref.key(extent);
+        let last = match backref {
+            Backref::ExtentData { .. } if change < 0 => u64::MAX,
+            Backref::ExtentData { .. } => first.offset.saturating_add(HASH_REACH),
+            _ => first.offset,
+        };
+        let (mut found, mut counted) = (Vec::new(), 0_i64);
+        let mut cursor = self.extent_tree.cursor(&first, Wait::Yes)?;
+        while let Some((key, data)) = cursor.item() {
+            if key.objectid != extent || key.kind != first.kind || key.offset > last {
+                break;
+            }
+            let parsed = ExtentRef::parse_keyed(key.kind, key.offset, data).ok().flatten();
+            let Some((known, count)) = parsed.and_then(Backref::from_format) else {
+                return Err(Error::new(ErrorKind::Corrupt, format!("reference item {key}")));
+            };
+            if known == backref {
+                found.push((key, count));
+                counted = counted.saturating_add(count.into());
+                if counted.saturating_add(change) >= 0 {
+                    break;
+                }
+            }
+            cursor.advance()?;
+        }
+        Ok(found)
+    }
+
+    /// Changes the count of a reference that has these items; none when they count too few.
+    fn change_keyed(
+        &self,
+        handle: &Handle<'_>,
+        backref: Backref,
+        items: &[(Key, u32)],
+        mut change: i64,
+    ) -> Result<Option<()>> {
+        for (key, count) in items {
+            let left = i64::from(*count).saturating_add(change);
+            change = left.min(0);
+            match u32::try_from(left.max(0)) {
+                Ok(0) => drop(self.extent_tree.remove(handle, key)?),
+                Ok(left) => self.extent_tree.upsert(handle, key, &backref.keyed_data(left))?,
+                Err(_) => return Ok(None),
             }
         }
-        Err(Error::new(ErrorKind::Corrupt, format!("endless reference items from {key}")))
+        Ok((change == 0).then_some(()))
     }
 
     /// A free key for a reference that gets an item of its own.
     fn free_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Key> {
-        let mut key = backref.key(extent);
-        for _ in 0..HASH_COLLISIONS_MAX {
+        let first = backref.key(extent);
+        let tries = if matches!(backref, Backref::ExtentData { .. }) { HASH_REACH } else { 1 };
+        for offset in (first.offset..=u64::MAX).take(usize::try_from(tries).expect("a small number")) {
+            let key = Key { offset, ..first };
             if self.extent_tree.get(&key, Wait::Yes, |_| ())?.is_none() {
                 return Ok(key);
             }
-            key.offset = key.offset.wrapping_add(1);
         }
-        Err(Error::new(ErrorKind::Corrupt, format!("endless reference items from {key}")))
+        Err(Error::new(ErrorKind::Corrupt, format!("no free key from {first} on for one more reference")))
     }
 }

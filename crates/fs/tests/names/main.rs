@@ -3,6 +3,7 @@
 mod acls;
 mod attributes;
 mod cached;
+mod clones;
 mod entries;
 mod links;
 mod orphans;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         subvolumes::cases(),
         waiting::cases(),
         cached::cases(),
+        clones::cases(),
     ];
     creamery_testkit::harness::main(cases.into_iter().flatten().collect())
 }

@@ -5,5 +5,5 @@ mod name_hash;
 mod torture;
 
 pub use generate::{Generated, generate};
-pub use name_hash::{colliding_names, name_hash};
+pub use name_hash::{colliding_names, colliding_offsets, name_hash};
 pub use torture::torture;

@@ -1,9 +1,10 @@
-//! Names that fall on the same directory hash.
+//! Names that fall on the same directory hash, and clones whose references fall on the same.
 //!
 //! A directory item is found by the crc32c of its name; names with equal hashes share one item, which is the
 //! rare path of every directory operation. The checksum is linear: names of one length, made of letters that differ
 //! in one bit, collide exactly when the pattern of those bits lies in the kernel of a linear map into 32
-//! bits. Forty-eight letters leave a kernel of at least 2^16 names, found by elimination instead of search.
+//! bits. Forty-eight letters leave a kernel of at least 2^16 names, found by elimination instead of search. File
+//! offsets in a reference to a data extent are hashed likewise.
 
 /// Letters per name.
 const LETTERS: usize = 48;
@@ -35,24 +36,49 @@ fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 #[must_use]
 pub fn colliding_names(count: usize) -> Vec<Vec<u8>> {
     assert!(count <= 1 << 16);
-    let kernel = kernel();
-    (0..count)
-        .map(|choice| {
-            let chosen = kernel.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1);
-            let pattern = chosen.fold(0u64, |pattern, (_, vector)| pattern ^ vector);
-            (0..LETTERS).map(|at| if pattern >> at & 1 == 1 { b'q' } else { b'p' }).collect()
-        })
+    combinations(&kernel(), count)
+        .map(|pattern| (0..LETTERS).map(|at| if pattern >> at & 1 == 1 { b'q' } else { b'p' }).collect())
         .collect()
 }
 
 /// Patterns of flipped letters that leave the hash as it is, linearly independent.
 fn kernel() -> Vec<u64> {
-    let mut pivots: Vec<(u32, u64)> = Vec::new();
-    let mut kernel = Vec::new();
-    for at in 0..LETTERS {
+    kernel_of((0..LETTERS).map(|at| {
         let mut flipped = [0u8; LETTERS];
         flipped[at] = b'p' ^ b'q';
-        let (mut image, mut pattern) = (crc32c(0, &flipped), 1u64 << at);
+        crc32c(0, &flipped)
+    }))
+}
+
+/// File offsets at which clones of an extent in one file have references with one hash: `count` of them, at most 256, the
+/// first is 0, the last may be in the range of petabytes.
+///
+/// ```
+/// let offsets = creamery_testkit::tree::colliding_offsets(3);
+/// assert!(offsets[0] == 0 && offsets.iter().all(|offset| offset % 4096 == 0));
+/// ```
+#[must_use]
+pub fn colliding_offsets(count: usize) -> Vec<u64> {
+    assert!(count <= 1 << 8);
+    // Of forty bits that may differ the checksum takes part in 32.
+    let kernel = kernel_of((12..52).map(|bit| crc32c(0, &(1_u64 << bit).to_le_bytes())));
+    combinations(&kernel, count).map(|pattern| pattern << 12).collect()
+}
+
+/// The first sums of independent vectors.
+fn combinations(kernel: &[u64], count: usize) -> impl Iterator<Item = u64> {
+    (0..count).map(|choice| {
+        let chosen = kernel.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1);
+        chosen.fold(0, |pattern, (_, vector)| pattern ^ vector)
+    })
+}
+
+/// Which combinations of vectors with these images have the image 0; linearly independent ones.
+fn kernel_of(images: impl Iterator<Item = u32>) -> Vec<u64> {
+    let mut pivots: Vec<(u32, u64)> = Vec::new();
+    let mut kernel = Vec::new();
+    for (at, mut image) in images.enumerate() {
+        let mut pattern = 1u64 << at;
         for (pivot_image, pivot_pattern) in &pivots {
             if image ^ pivot_image < image {
                 image ^= pivot_image;
@@ -73,7 +99,7 @@ fn kernel() -> Vec<u64> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{colliding_names, crc32c, name_hash};
+    use super::{colliding_names, colliding_offsets, crc32c, name_hash};
 
     #[test]
     fn crc32c_gives_the_known_value() {
@@ -85,5 +111,13 @@ mod tests {
         let names = colliding_names(300);
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 300);
         assert_eq!(names.iter().map(|name| name_hash(name)).collect::<BTreeSet<_>>().len(), 1);
+    }
+
+    #[test]
+    fn offsets_differ_and_their_hashes_do_not() {
+        let offsets = colliding_offsets(256);
+        assert_eq!(offsets.iter().collect::<BTreeSet<_>>().len(), 256);
+        let hashes = offsets.iter().map(|offset| crc32c(!0, &offset.to_le_bytes()));
+        assert_eq!(hashes.collect::<BTreeSet<_>>().len(), 1);
     }
 }
