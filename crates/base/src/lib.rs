@@ -4,7 +4,8 @@
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
-//! [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a shared cache line.
+//! [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a shared cache line. [`panics`]
+//! makes a panic a value.
 
 mod address;
 mod env;
@@ -13,6 +14,7 @@ pub mod gate;
 mod histogram;
 pub mod lock;
 mod near;
+pub mod panics;
 mod striped;
 pub mod sync;
 mod time;

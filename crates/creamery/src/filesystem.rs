@@ -453,12 +453,9 @@ impl Filesystem {
     /// Makes every change durable and lets go of the image.
     ///
     /// # Errors
-    /// When the device fails.
+    /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left.
     pub fn close(self) -> Result<()> {
-        if self.fs.engine().read_only().is_none() {
-            self.fs.sync()?;
-        }
-        Ok(())
+        self.fs.sync()
     }
 
     pub(crate) const fn default_file_mode() -> u32 {

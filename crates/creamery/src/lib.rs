@@ -72,7 +72,7 @@ pub use copy::CopyOptions;
 pub use creamery_base::{Env, Error, ErrorKind, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid};
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
-    BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
+    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
     PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
 pub use creamery_mkfs::{

@@ -60,7 +60,7 @@ pub use read_dir::DirEntry;
 pub use rename::RenameMode;
 pub use statfs::FsStatistics;
 pub use statistics::{
-    BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
+    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
     PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
 pub use xattr::XattrMode;

@@ -189,11 +189,20 @@ impl Filesystem {
     /// deleted when the filesystem is opened again.
     pub(crate) fn evict_some(&self) {
         for _ in 0..EVICTED_PER_OPERATION {
-            let Some(id) = self.deferred.doomed.pop() else { return };
-            if self.evict(id).is_err() {
+            if !self.evict_next() {
                 return;
             }
         }
+    }
+
+    /// Deletes the items of all inodes that lost their last user, with the same end for those where that fails.
+    pub(crate) fn evict_all(&self) {
+        while self.evict_next() {}
+    }
+
+    /// False when there was none, or it failed.
+    fn evict_next(&self) -> bool {
+        self.deferred.doomed.pop().is_some_and(|id| self.evict(id).is_ok())
     }
 
     /// Lets go of an inode and deletes what has neither a name nor a user any more. (Dropping the object alone

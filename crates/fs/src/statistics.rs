@@ -8,7 +8,7 @@
 
 use creamery_base::HistogramSnapshot;
 use creamery_tree::{LeafSteps, StoreCounters, TreeCounters};
-use creamery_txn::EngineCounters;
+use creamery_txn::{Abort, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
@@ -283,6 +283,30 @@ pub struct LockStatistics {
     pub waited_nanos: Distribution,
 }
 
+/// The end of all writing: the filesystem is read-only from there on, and on disk it is what the last commit left.
+///
+/// ```
+/// let told: creamery_fs::Aborted = serde_json::from_str(r#"{"reason": "no space left on device"}"#).unwrap();
+/// assert!(told.reason.contains("no space"));
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Aborted {
+    /// The transaction that is lost.
+    pub transaction: u64,
+    /// Where in the program.
+    pub place: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl From<&Abort> for Aborted {
+    fn from(abort: &Abort) -> Self {
+        let Abort { transaction, place, reason } = abort;
+        Self { transaction: transaction.get(), place: place.clone(), reason: reason.clone() }
+    }
+}
+
 /// What a filesystem has done since it was opened.
 ///
 /// ```no_run
@@ -294,6 +318,8 @@ pub struct LockStatistics {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Statistics {
+    /// Whether and why nothing can be written any more.
+    pub aborted: Option<Aborted>,
     /// Commits, and how long they took.
     pub commits: CommitStatistics,
     /// What waits for the next one.
@@ -337,6 +363,7 @@ impl Filesystem {
         let locks =
             self.engine.lock_times().into_iter().enumerate().filter(|(_, times)| times.held.count() > 0);
         Statistics {
+            aborted: self.engine.aborted().map(Aborted::from),
             commits: CommitStatistics {
                 count: commits,
                 tree_blocks_written: blocks_written,

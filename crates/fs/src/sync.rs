@@ -12,6 +12,13 @@ impl Filesystem {
         self.engine.commit()
     }
 
+    /// As [`Filesystem::sync`], with nothing left to do: inodes that lost their last user are deleted, all of them.
+    /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
+    pub fn settle(&self) -> Result<()> {
+        self.evict_all();
+        self.engine.commit()
+    }
+
     /// Makes what was done to `file` before durable. `data_only` leaves out what is not needed to read the data back,
     /// which a commit cannot make use of.
     pub fn fsync(&self, file: &OpenFile, data_only: bool) -> Result<()> {

@@ -5,9 +5,12 @@
 //! - DISPATCH-2: sizes asked for are cut to the reply buffer's, so no method sees a slice the kernel would
 //!   not take.
 //! - DISPATCH-3: `destroy` runs once, after the last request or on `DESTROY`, whichever comes first.
+//! - DISPATCH-4: an operation that panics is a request that failed, with `EIO`; the filesystem is told, the session goes on.
 
 use std::sync::{Arc, Once};
 use std::time::Instant;
+
+use creamery_base::panics::{self, Panic};
 
 use crate::counts::RequestCounts;
 use crate::errno::{Errno, Result};
@@ -145,6 +148,13 @@ impl Server {
         self.interrupts.end(worker);
         answer
     }
+
+    /// After a panic in the middle of a request: what it was at is the filesystem's to give up.
+    fn panicked(&self, worker: usize, header: &wire::InHeader, panic: &Panic) -> Answer {
+        self.interrupts.end(worker);
+        self.operations.panicked(panic);
+        refuse(header.opcode, Errno::EIO)
+    }
 }
 
 impl Handler for Server {
@@ -157,7 +167,8 @@ impl Handler for Server {
         payload: &mut [u8],
     ) -> Answer {
         let begun = Instant::now();
-        let answer = self.answer(worker, header, body, rest, payload);
+        let answered = panics::catch(|| self.answer(worker, header, body, rest, payload));
+        let answer = answered.unwrap_or_else(|panic| self.panicked(worker, header, &panic));
         self.counts.count(header.opcode, begun.elapsed());
         answer
     }

@@ -36,7 +36,8 @@
 //! - a request is never cut short: killing the caller of a long operation sets
 //!   [`RequestContext::is_interrupted`], and the caller lives until the operation answers.
 //!
-//! Panics end the process, loudly, after the mount was detached: see [`Session::run`].
+//! An operation that panics is answered with `EIO`, and [`Operations::panicked`] hears of it; what that means for the files
+//! is the filesystem's to say. Panics of the transport itself end the process, loudly, after the mount was detached.
 //!
 //! # What the kernel must be told
 //! Changes made by requests of the mount need no telling: the kernel saw them. Everything else does, by a

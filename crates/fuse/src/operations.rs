@@ -8,8 +8,10 @@
 //! All methods run on worker threads, several at a time, also for the same inode (the kernel serialises what
 //! one directory or file needs only in part). They may block, but a blocked worker serves nobody else; and
 //! none may wait for something that needs another request of the same mount to be served, unless more workers
-//! than such waiters exist. A panic in any of them ends the process (see
-//! [`Session::run`](crate::Session::run)).
+//! than such waiters exist. A panic in any of them is answered with `EIO`, and
+//! [`Operations::panicked`] is called.
+
+use creamery_base::panics::Panic;
 
 use crate::errno::{Errno, Result};
 use crate::negotiate::Negotiation;
@@ -56,6 +58,11 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Called once, after the last request was answered.
     fn destroy(&self) {}
+
+    /// One of the other methods panicked, on this thread; its caller gets `EIO`. Locks that know of panics are
+    /// poisoned, others were let go, and what it was changing may be half changed: a filesystem that writes stops writing.
+    /// Must not panic: that ends the process.
+    fn panicked(&self, panic: &Panic) {}
 
     /// Finds `name` in `parent`. The answer gives the kernel a reference to the node; `ENOENT`, or
     /// [`Entry::negative`] to have that remembered.

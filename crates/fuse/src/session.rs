@@ -105,7 +105,8 @@ impl Session {
     /// else is ever woken; several are needed as soon as operations can block, or interrupts are to arrive.
     ///
     /// # Panics
-    /// When an operation panics, the message is printed, the mount detached and the process aborted.
+    /// Never to the caller. An operation that panics is answered with `EIO` ([`Operations::panicked`]); when the transport does,
+    /// the message is printed, the mount detached and the process aborted.
     pub fn run(self, workers: usize) -> Result<()> {
         let requests = Arc::clone(&self.requests);
         let server = Server::new(Arc::clone(&self.operations), self.agreement, workers, requests);

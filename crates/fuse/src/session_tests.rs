@@ -126,3 +126,49 @@ fn less_than_a_header_ends_the_session_with_an_error() {
     kernel.send(b"short");
     assert!(session.run(1).is_err());
 }
+
+/// Dies at every statfs, and remembers what it was told.
+#[derive(Default)]
+struct Fragile {
+    told: std::sync::Mutex<Vec<String>>,
+}
+
+impl Operations for Fragile {
+    fn panicked(&self, panic: &creamery_base::panics::Panic) {
+        self.told.lock().unwrap().push(panic.to_string());
+    }
+    fn getattr(&self, _: &RequestContext<'_>, _: NodeId, _: Option<FileHandle>) -> crate::Result<AttrReply> {
+        Ok(AttrReply { attr: Attr { ino: 42, ..Attr::default() }, valid: Duration::ZERO })
+    }
+    fn statfs(&self, _: &RequestContext<'_>, _: NodeId) -> crate::Result<crate::Statfs> {
+        panic!("no figures today")
+    }
+    fn forget(&self, _: NodeId, _: u64) {
+        panic!("cannot forget")
+    }
+}
+
+#[test]
+fn an_operation_that_panics_fails_and_the_session_goes_on() {
+    for workers in [1, 3] {
+        let (kernel, fd) = Kernel::new();
+        kernel.send(&sample(Opcode::Init).bytes());
+        let fragile = Arc::new(Fragile::default());
+        let session = Session::attach(fragile.clone(), fd).unwrap();
+        kernel.receive();
+        let server = std::thread::spawn(move || session.run(workers));
+        for _ in 0..5 {
+            kernel.send(&sample(Opcode::Statfs).bytes());
+            assert_eq!(kernel.receive().0.error, -5, "EIO");
+            kernel.send(&sample(Opcode::Forget).bytes()); // which nobody answers
+            kernel.send(&sample(Opcode::Getattr).bytes());
+            assert_eq!(kernel.receive().0.error, 0, "others are answered");
+        }
+        drop(kernel);
+        server.join().unwrap().unwrap();
+        let told = fragile.told.lock().unwrap();
+        assert_eq!(told.len(), 10);
+        let told = |words: &str| told.iter().filter(|told| told.contains(words)).count();
+        assert_eq!((told("no figures today"), told("cannot forget"), told("session_tests.rs:")), (5, 5, 10));
+    }
+}

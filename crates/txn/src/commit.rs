@@ -40,9 +40,12 @@ const PASSES_MAX: usize = 64;
 
 impl Engine {
     /// Commits the running transaction: everything that ended before this call is durable when it returns. Never
-    /// call it with a handle.
-    /// Errors: read-only; whatever made the transaction abort.
+    /// call it with a handle. What was opened for reading has nothing to commit.
+    /// Errors: whatever made the transaction abort, now or before.
     pub fn commit(&self) -> Result<()> {
+        if self.is_opened_for_reading() {
+            return Ok(());
+        }
         let committing = gate::passing(Reason::Commit, || self.committing.lock());
         self.check_writable()?;
         self.close(&committing)?;

@@ -1,13 +1,12 @@
 //! One open filesystem below the level of files: its trees, its space, its running transaction.
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::sync::{RwLock, RwLockReadGuard};
+use creamery_base::sync::{Mutex, RwLock, RwLockReadGuard};
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, Striped, SystemEnv, Timespec, TreeId};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, Superblock};
@@ -15,6 +14,7 @@ use creamery_tree::{BufferStore, Tree};
 use creamery_volume::Volume;
 use hashbrown::HashMap;
 
+use crate::abort::{Abort, Tell};
 use crate::chunks::ChunkMutex;
 use crate::commit_root::CommitRoots;
 use crate::counters::Counters;
@@ -118,7 +118,9 @@ pub struct Engine {
     /// Why nothing may be written, known from the start.
     read_only: Option<String>,
     /// Why nothing may be written any more.
-    aborted: OnceLock<String>,
+    pub(crate) aborted: OnceLock<Abort>,
+    /// Who wants to know when that happens.
+    pub(crate) tell_abort: Mutex<Option<Tell>>,
 }
 
 /// Everything that [`Engine::open`](Engine::open) found.
@@ -179,6 +181,7 @@ impl Engine {
             write_out: WriteOut::default(),
             read_only: parts.read_only,
             aborted: OnceLock::new(),
+            tell_abort: Mutex::new(None),
         }
     }
 
@@ -241,35 +244,21 @@ impl Engine {
     /// Why the filesystem cannot be written; none when it can.
     #[must_use]
     pub fn read_only(&self) -> Option<String> {
-        self.aborted.get().or(self.read_only.as_ref()).cloned()
+        self.aborted().map(ToString::to_string).or_else(|| self.read_only.clone())
+    }
+
+    /// Whether it was opened for reading: then there never is anything to write.
+    pub(crate) fn is_opened_for_reading(&self) -> bool {
+        self.read_only.is_some()
     }
 
     /// Errors: read-only, with the reason.
     pub fn check_writable(&self) -> Result<()> {
-        if self.store.is_poisoned() {
-            let error = Error::new(ErrorKind::Aborted, "a thread panicked with a tree block half edited");
-            self.abort(&error, Location::caller());
-        }
+        self.abort_when_poisoned();
         match self.read_only() {
             None => Ok(()),
             Some(reason) => Err(Error::new(ErrorKind::ReadOnly, reason)),
         }
-    }
-
-    /// Stops all writing for good. The first reason is kept.
-    pub(crate) fn abort(&self, error: &Error, place: &Location<'_>) {
-        let message = format!("transaction {} aborted at {place}: {error}", self.generation());
-        // Whoever comes second finds the filesystem read-only already; his reason adds nothing.
-        let _ = self.aborted.set(message);
-    }
-
-    /// Aborts when `done` is an error.
-    #[track_caller]
-    pub(crate) fn or_abort<T>(&self, done: Result<T>) -> Result<T> {
-        if let Err(error) = &done {
-            self.abort(error, Location::caller());
-        }
-        done
     }
 
     /// Holds off the commit's critical section.

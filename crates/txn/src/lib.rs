@@ -15,12 +15,14 @@
 //! | `block_group`, `space`, `chunks`, `device_space` | where space comes from |
 //! | `data`, `csum_tree` | data extents and their checksums |
 //! | `commit`, `write_out`, `commit_root` | closing a transaction, the way to durability, and what old roots still need |
+//! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `open` | the root tree; opening |
 //!
 //! # Locking
 //! Inode and range locks of the layer above, then the transaction's gate (a handle), then the chunk mutex or node
 //! locks, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
 
+mod abort;
 mod advance;
 mod block_group;
 mod chunks;
@@ -44,6 +46,7 @@ mod roots;
 mod space;
 mod write_out;
 
+pub use abort::Abort;
 pub use commit_root::CommitRootGuard;
 pub use counters::{EngineCounters, SpaceReport};
 pub use data::{DataCsums, DataExtent};

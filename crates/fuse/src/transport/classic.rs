@@ -8,10 +8,10 @@
 //! - CLASSIC-3: a thread ends when the kernel says that the connection is gone; nothing else ends one, but a
 //!   failure nobody expects, which ends all.
 //!
-//! A panic of an operation is a bug in the middle of work on somebody's filesystem; going on would mean
-//! answering from a state nobody vouches for, and keeping silent would leave the caller hanging. So: the
-//! panic's message is printed (by the panic hook), the mount is detached, and the process aborts; the kernel
-//! then fails what is pending.
+//! A panic of an operation is the handler's to answer. One that comes through is a bug of the transport itself, or one while
+//! another was being dealt with: nobody is left who could answer, and keeping silent would leave the caller hanging. So the
+//! panic's message is printed (by the panic hook), the mount is detached, and the process aborts; the kernel then fails
+//! what is pending.
 
 use std::io::IoSlice;
 use std::thread;
@@ -206,7 +206,7 @@ struct AbortOnPanic<'a> {
 
 impl Drop for AbortOnPanic<'_> {
     fn drop(&mut self) {
-        eprintln!("creamery-fuse: an operation panicked; the mount is detached and the process ends");
+        eprintln!("creamery-fuse: a worker panicked; the mount is detached and the process ends");
         (self.detach)();
         std::process::abort();
     }
