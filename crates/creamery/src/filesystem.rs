@@ -450,12 +450,12 @@ impl Filesystem {
         self.fs.sync()
     }
 
-    /// Makes every change durable and lets go of the image.
+    /// Deletes what has no name any more, makes every change durable and lets go of the image.
     ///
     /// # Errors
     /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left.
     pub fn close(self) -> Result<()> {
-        self.fs.sync()
+        self.fs.settle()
     }
 
     pub(crate) const fn default_file_mode() -> u32 {

@@ -26,11 +26,14 @@ pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
 pub struct FsOptions {
     /// About how many inodes stay in memory after their last use; each takes half a kilobyte.
     pub inodes_cached: usize,
+    /// How many steps of the cleaner an operation takes on behalf of others at most ([`Filesystem::clean_step`]). Who has a
+    /// thread for that may do without.
+    pub cleaning_steps: usize,
 }
 
 impl Default for FsOptions {
     fn default() -> Self {
-        Self { inodes_cached: 16 * 1024 }
+        Self { inodes_cached: 16 * 1024, cleaning_steps: 1 }
     }
 }
 
@@ -55,11 +58,12 @@ pub struct Filesystem {
     pub(crate) known_directories: KnownDirectories,
     pub(crate) deferred: Arc<Deferred>,
     pub(crate) extrefs: Extrefs,
+    pub(crate) cleaning_steps: usize,
 }
 
 impl Filesystem {
-    /// Opens the files of `engine`. When it may write, what was unlinked but still open at the last crash or
-    /// shutdown is deleted, subvolume by subvolume as they are first used.
+    /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
+    /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used.
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
         let root_tree = engine.tree(TreeId::ROOT)?;
         let default = crate::subvolume::read_default(&root_tree)?;
@@ -71,11 +75,14 @@ impl Filesystem {
             known_directories: KnownDirectories::default(),
             deferred: Arc::new(Deferred::default()),
             extrefs,
+            cleaning_steps: options.cleaning_steps,
             engine,
         };
         fs.engine.register(Arc::clone(&fs.deferred) as Arc<dyn CommitParticipant>);
+        let fs = Arc::new(fs);
+        fs.engine.register_reclaimer(&fs);
         fs.subvolume(default, Wait::Yes)?;
-        Ok(Arc::new(fs))
+        Ok(fs)
     }
 
     /// The engine below.
@@ -119,7 +126,7 @@ impl Filesystem {
 
     /// The object of a directory that is about to be changed, in a subvolume that may be.
     pub(crate) fn dir_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
-        self.evict_some();
+        self.clean_for_others();
         let dir = self.inode(id, Wait::Yes)?;
         dir.subvolume.check_writable()?;
         Ok(dir)

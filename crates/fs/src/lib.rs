@@ -12,7 +12,7 @@
 //! - FS-3: an operation's changes belong to one transaction, so a crash shows all of them or none.
 //!
 //! # Locking
-//! Outer to inner: the subvolume's rename mutex, inode item locks in ascending [`InodeId`], byte ranges, the
+//! Outer to inner: the subvolume's rename mutex, inode item locks in ascending [`InodeId`], byte ranges, the cleaner's turn, the
 //! transaction handle, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
 //! node lock. A thread that holds a handle takes no inode lock; it may try one.
 //!
@@ -20,6 +20,7 @@
 
 mod acl;
 mod attributes;
+mod cleaner;
 mod create;
 mod data;
 mod dir_item;
@@ -51,6 +52,7 @@ mod unlink;
 mod xattr;
 
 pub use attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
+pub use cleaner::Cleaning;
 pub use data::{FileContent, Stretch};
 pub use filesystem::{Filesystem, FsOptions};
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};

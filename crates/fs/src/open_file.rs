@@ -102,11 +102,11 @@ impl Filesystem {
         Ok(file)
     }
 
-    /// Closes a file: lets go of it, and deletes it if this was the last use of one that has no name. (Dropping the
-    /// object alone leaves that to the next operation that changes something.)
+    /// Closes a file: lets go of it, which leaves one that has no name to the cleaner if this was its last use. A small one
+    /// is deleted at once. (Dropping the object alone takes no step of the cleaner.)
     pub fn close(&self, file: Arc<OpenFile>) {
         drop(file);
-        self.evict_some();
+        self.clean_for_others();
     }
 
     /// Reads from `offset` into `out`; returns how much there was before the end.

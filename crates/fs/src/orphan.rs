@@ -1,9 +1,9 @@
 //! Inodes without a name: kept while they are open, deleted after.
 //!
 //! When the last name of an inode goes and nobody has it open, its items go in the same transaction. If somebody
-//! has, or it is large, it gets an orphan item instead. The object's `Drop` notes its id (it does no I/O itself),
-//! and the next operation that changes anything deletes the items. A crash in between leaves the orphan item, and
-//! the subvolume's next first use deletes what it names.
+//! has, or it is large, it gets an orphan item instead. The object's `Drop` notes its id for the
+//! cleaner, which deletes the items in steps. A crash in between leaves the orphan item, and the subvolume's next first
+//! use gives what it names to the cleaner.
 //!
 //! # Invariants
 //! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item.
@@ -27,10 +27,8 @@ use crate::subvolume::SubvolumeRef;
 
 /// Items of an inode that are deleted in one handle at most.
 const ITEMS_AT_ONCE: usize = 16;
-/// Orphans collected at a time when a subvolume is opened.
+/// Orphan items read at a time when a subvolume is opened.
 const ORPHANS_AT_ONCE: usize = 256;
-/// Inodes deleted on behalf of others by one operation.
-const EVICTED_PER_OPERATION: usize = 8;
 
 /// What becomes of an inode that loses a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,120 +162,118 @@ fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> R
     }
 }
 
-/// The key of the first of the last [`ITEMS_AT_ONCE`] items of an inode, and in how many leaves these lie.
-fn last_stretch(tree: &Tree, ino: ObjectId) -> Result<Option<(Key, u32)>> {
-    let mut bytes = 0;
-    let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
-    let mut first = None;
-    for _ in 0..ITEMS_AT_ONCE {
-        match cursor.item() {
-            Some((key, item)) if key.objectid == ino => {
-                first = Some(key);
-                bytes += item.len();
+/// How far an inode is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Deleted {
+    Partly,
+    Wholly,
+}
+
+/// The last items of an inode, as many as one handle deletes.
+struct LastItems {
+    /// The key of the first of them.
+    first: Key,
+    /// In how many leaves they lie, and how many references of extents they may hold.
+    units: u32,
+}
+
+impl LastItems {
+    fn find(tree: &Tree, ino: ObjectId) -> Result<Option<Self>> {
+        let mut bytes = 0;
+        let mut extents = 0;
+        let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
+        let mut first = None;
+        for _ in 0..ITEMS_AT_ONCE {
+            match cursor.item() {
+                Some((key, item)) if key.objectid == ino => {
+                    first = Some(key);
+                    bytes += item.len();
+                    extents += u32::from(key.kind == KeyType::EXTENT_DATA);
+                }
+                _ => break,
             }
-            _ => break,
+            if !cursor.retreat()? {
+                break;
+            }
         }
-        if !cursor.retreat()? {
-            break;
-        }
+        Ok(first.map(|first| Self { first, units: leaves_of(tree, bytes) + extents }))
     }
-    Ok(first.map(|key| (key, leaves_of(tree, bytes))))
 }
 
 impl Filesystem {
-    /// Deletes the items of inodes that lost their last user, a few of them. What fails stays an orphan, to be
-    /// deleted when the filesystem is opened again.
-    pub(crate) fn evict_some(&self) {
-        for _ in 0..EVICTED_PER_OPERATION {
-            if !self.evict_next() {
-                return;
-            }
-        }
-    }
-
-    /// Deletes the items of all inodes that lost their last user, with the same end for those where that fails.
-    pub(crate) fn evict_all(&self) {
-        while self.evict_next() {}
-    }
-
-    /// False when there was none, or it failed.
-    fn evict_next(&self) -> bool {
-        self.deferred.doomed.pop().is_some_and(|id| self.evict(id).is_ok())
-    }
-
-    /// Lets go of an inode and deletes what has neither a name nor a user any more. (Dropping the object alone
-    /// leaves that to the next operation that changes something.)
+    /// Lets go of an inode, which leaves what has neither a name nor a user any more to the cleaner. A small one is
+    /// deleted at once. (Dropping the object alone takes no step of the cleaner.)
     pub fn release(&self, inode: Arc<Inode>) {
         drop(inode);
-        self.evict_some();
+        self.clean_for_others();
     }
 
-    fn evict(&self, id: InodeId) -> Result<()> {
-        let subvolume = self.subvolume(id.subvolume, Wait::Yes)?;
-        self.table.forget_dead(id);
-        self.delete_orphan(id, &subvolume)
-    }
-
-    /// Deletes the orphans that are there when `subvolume` is opened.
-    pub(crate) fn delete_orphans(&self, id: TreeId, subvolume: &SubvolumeRef) -> Result<()> {
-        let mut from = 0;
+    /// Inodes without a name that are there when `subvolume` is opened: nobody can have one of them open. Other orphan items
+    /// are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to do, or an
+    /// inode that is gone.
+    pub(crate) fn find_orphans(&self, id: TreeId, subvolume: &SubvolumeRef) -> Result<Vec<InodeId>> {
+        let tree = &subvolume.tree;
+        let (mut from, mut dead) = (0, Vec::new());
         loop {
-            let batch = orphans_from(&subvolume.tree, from)?;
-            let Some(last) = batch.last() else { return Ok(()) };
+            let batch = orphans_from(tree, from)?;
+            let Some(last) = batch.last() else { return Ok(dead) };
             from = last.get().saturating_add(1);
             for ino in batch {
-                let id = InodeId::new(id, ino);
-                self.delete_orphan(id, subvolume)
-                    .map_err(|error| error.context(format!("deleting orphan {id}")))?;
+                let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode)?.transpose()?;
+                if item.is_some_and(|item| item.nlink == 0) {
+                    dead.push(InodeId::new(id, ino));
+                } else {
+                    self.remove_orphan_item(ino, tree)
+                        .map_err(|error| error.context(format!("removing orphan item {ino}")))?;
+                }
             }
         }
     }
 
-    fn delete_orphan(&self, id: InodeId, subvolume: &SubvolumeRef) -> Result<()> {
-        let tree = &subvolume.tree;
-        let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?;
-        match item.transpose()? {
-            // An orphan item also marks an unfinished truncation by old kernels: nothing is left to do for it.
-            Some(item) if item.nlink == 0 => self.delete_inode(id, subvolume, item),
-            _ => self.remove_orphan_item(id, tree),
-        }
-    }
-
-    fn remove_orphan_item(&self, id: InodeId, tree: &Tree) -> Result<()> {
-        if tree.get(&keys::orphan(id.ino), Wait::Yes, |_| ())?.is_none() {
-            return Ok(());
-        }
+    fn remove_orphan_item(&self, ino: ObjectId, tree: &Tree) -> Result<()> {
         let handle = self.engine.start(Units::freeing(1))?;
-        let removed = tree.remove(&handle, &keys::orphan(id.ino));
+        let removed = tree.remove(&handle, &keys::orphan(ino));
         crate::operation::finish(handle, removed)?;
         Ok(())
     }
 
-    /// Deletes an inode that has no name and no user.
-    fn delete_inode(&self, id: InodeId, subvolume: &SubvolumeRef, item: InodeItem) -> Result<()> {
+    /// Deletes items of an inode that has no name and no user, in one handle: the end of its data, else the last of its
+    /// items, among which may be all.
+    pub(crate) fn delete_some(&self, id: InodeId) -> Result<Deleted> {
+        let subvolume = self.subvolume(id.subvolume, Wait::Yes)?;
+        self.table.forget_dead(id);
         let tree = &subvolume.tree;
-        let inode = Inode::new(id, subvolume.clone(), item);
-        let mut item = inode.write()?;
-        let dropped = match item.kind() {
-            FileType::File => data::drop_all(&self.engine, &inode, &mut item),
-            _ => Ok(()),
+        let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?.transpose()?;
+        let item = item.filter(|item| item.nlink == 0);
+        let (Some(item), Some(last)) = (item, LastItems::find(tree, id.ino)?) else {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("inode {id}, which lost its last name: is not there"),
+            ));
         };
-        drop(item);
-        inode.set_gone(); // also after an error: dropping the object must not ask for this once more
-        dropped?;
-        while let Some((first, leaves)) = last_stretch(tree, id.ino)? {
-            let last_step = first == keys::inode_item(id.ino);
-            let handle = self.engine.start(Units::freeing(leaves + 1))?;
-            let done = purge(&handle, tree, id, &first).and_then(|()| match last_step {
-                true => tree.remove(&handle, &keys::orphan(id.ino)).map(|_| ()),
-                false => Ok(()),
-            });
-            crate::operation::finish(handle, done)?;
-            if last_step {
-                return Ok(());
+        let wholly = last.first <= keys::inode_item(id.ino);
+        if wholly && last.first != keys::inode_item(id.ino) {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("inode {id}: has items before its inode item"),
+            ));
+        }
+        if !wholly && item.kind() == FileType::File {
+            let inode = Inode::new(id, subvolume.clone(), item);
+            let mut item = inode.write()?;
+            inode.set_gone(); // dropping the object must not ask for this once more
+            if let Some(generation) = data::drop_last(&self.engine, &inode, &mut item)? {
+                self.note_deleted(generation);
+                return Ok(Deleted::Partly);
             }
         }
-        Err(Error::new(ErrorKind::Corrupt, format!("inode {id}: has items before its inode item")))
+        let handle = self.engine.start(Units::reclaiming(last.units + 1))?;
+        self.note_deleted(handle.generation());
+        let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
+            true => tree.remove(&handle, &keys::orphan(id.ino)).map(|_| Deleted::Wholly),
+            false => Ok(Deleted::Partly),
+        });
+        crate::operation::finish(handle, done)
     }
 
     /// Takes back what planning the loss of a last name did, when the operation then failed.

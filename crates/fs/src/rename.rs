@@ -124,7 +124,7 @@ impl Filesystem {
                 Round::Again(inodes) => known = inodes,
                 Round::Done => {
                     drop(known);
-                    self.evict_some();
+                    self.clean_for_others();
                     return Ok(());
                 }
             }

@@ -27,17 +27,19 @@ pub struct FsStatistics {
 
 impl Filesystem {
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
-    /// the devices counts, and what metadata takes counts for all its copies.
+    /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written or freed; its
+    /// space can be used again when that is committed, which whoever needs it sees to.
     #[must_use]
     pub fn statfs(&self) -> FsStatistics {
         let space = self.engine.space();
         let block_size = self.engine.sector_size();
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
+        let data_used = space.data_used.saturating_add_signed(space.data_pending);
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
-        let free = total.saturating_sub(space.data_used + metadata_used);
-        let available = space.data_total.saturating_sub(space.data_used) + space.unallocated / copies;
+        let free = total.saturating_sub(data_used + metadata_used);
+        let available = space.data_total.saturating_sub(data_used) + space.unallocated / copies;
         FsStatistics {
             block_size,
             blocks: blocks(total),

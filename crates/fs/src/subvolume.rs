@@ -6,12 +6,12 @@
 //! its ROOT_REF leads to an empty directory, inode 2.
 //!
 //! # Invariants
-//! - SUBVOL-1: the orphans of a subvolume were deleted before it is used for writing, so an orphan item that is
-//!   found later belongs to an inode that is open.
+//! - SUBVOL-1: the orphans of a subvolume were given to the cleaner before it is used for writing, which has a subvolume only after
+//!   it is in use; an orphan item that is found later belongs to one of these, or to an inode that is or was open.
 //! - SUBVOL-2: inode numbers are given out in ascending order and only once.
 //!
 //! # Locking
-//! `loading` is held while a subvolume is opened and its orphans are deleted; it is taken before any inode lock.
+//! `loading` is held while a subvolume is opened and its orphans are found; it is taken before any inode lock.
 //! `rename` of a subvolume is held while a directory moves to another one, so that the chain of its parents
 //! stands still; taken before inode locks. The map's lock is short.
 
@@ -261,10 +261,12 @@ impl Filesystem {
         let read_only = flags.contains(RootFlags::RDONLY);
         let subvolume = Arc::new(Subvolume::new(tree, Arc::clone(&self.deferred), last_ino, read_only));
         let reference = SubvolumeRef::new(Arc::clone(&subvolume));
-        if self.engine.read_only().is_none() {
-            self.delete_orphans(id, &reference)?;
-        }
+        let orphans = match self.engine.read_only() {
+            None => self.find_orphans(id, &reference)?,
+            Some(_) => Vec::new(),
+        };
         self.subvolumes.put(id, subvolume);
+        orphans.into_iter().for_each(|orphan| self.deferred.doomed.push(orphan));
         drop(loading);
         Ok(reference)
     }

@@ -8,14 +8,14 @@ use crate::open_file::OpenFile;
 impl Filesystem {
     /// Makes everything that ended before durable.
     pub fn sync(&self) -> Result<()> {
-        self.evict_some();
+        self.clean_for_others();
         self.engine.commit()
     }
 
     /// As [`Filesystem::sync`], with nothing left to do: inodes that lost their last user are deleted, all of them.
     /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
     pub fn settle(&self) -> Result<()> {
-        self.evict_all();
+        self.clean();
         self.engine.commit()
     }
 

@@ -59,7 +59,7 @@ impl Filesystem {
                 Round::Again(inode) => known = inode,
                 Round::Done => {
                     drop(known);
-                    self.evict_some();
+                    self.clean_for_others();
                     return Ok(());
                 }
             }

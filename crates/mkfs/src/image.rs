@@ -153,7 +153,7 @@ fn build(
         let engine_options =
             Options { cache_bytes: CLEAN_BYTES, dirty_bytes: DIRTY_BYTES, env, ..Options::default() };
         let engine = Engine::open(volume, engine_options)?;
-        let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES })?;
+        let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES, ..FsOptions::default() })?;
         fill(&fs, rootdir, image, progress).map_err(no_space(options))?;
         progress.finishing();
         fs.sync().map_err(no_space(options))?;

@@ -15,6 +15,7 @@
 
 mod adapter;
 mod attributes;
+mod cleaner;
 mod control;
 mod flags;
 mod handles;

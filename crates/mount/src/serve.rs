@@ -10,6 +10,7 @@ use creamery_fuse::{Operations, Session, Unmount};
 use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
+use crate::cleaner::Cleaner;
 use crate::options::Options;
 
 /// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
@@ -62,13 +63,18 @@ impl Mounted {
         Unmounter { inner: self.session.unmounter() }
     }
 
-    /// Answers requests until the filesystem is unmounted, then makes everything durable.
+    /// Answers requests until the filesystem is unmounted, then deletes what has no name any more and makes everything durable.
     /// Errors: those of the transport and of the last commit.
     pub fn serve(self) -> Result<()> {
         let Self { fs, session, commit } = self;
         let timer = CommitTimer::start(Arc::clone(&fs), commit);
+        let cleaner = fs.engine().read_only().is_none().then(|| Cleaner::start(Arc::clone(&fs)));
         let served = session.run(workers());
+        if let Some(cleaner) = cleaner {
+            cleaner.stop();
+        }
         timer.stop();
+        fs.clean();
         let synced = if fs.engine().read_only().is_none() { fs.sync() } else { Ok(()) };
         let closed = fs.engine().volume().close();
         served.and(synced).and(closed)

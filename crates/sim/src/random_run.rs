@@ -49,6 +49,12 @@ pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> R
             let fair = error.kind() == ErrorKind::NoSpace && operation != Operation::Sync;
             ensure!(fair, "{}: {operation:?}: {error:?}", place());
             refused += 1;
+            // No space means that there is none, not that somebody has yet to delete or to commit something.
+            let fs = driver.filesystem();
+            fs.clean();
+            fs.sync().with_context(place)?;
+            let again = driver.try_apply(&operation).with_context(place)?;
+            ensure!(again.is_some(), "{}: {operation:?}: {error:?}, and there was space", place());
         }
         if number % PER_COMPARE == PER_COMPARE - 1 {
             driver.compare().with_context(place)?;

@@ -89,10 +89,11 @@ pub(crate) fn walk_only(fs: &Filesystem, root: InodeId) -> Result<Snapshot> {
 }
 
 /// Walks everything from the root of the default subvolume, by listing and by looking up, and reads all data.
-/// Nothing may be open: then nothing is there that no path leads to.
+/// Nothing may be open: when the cleaner is done, nothing is there then that no path leads to.
 pub(crate) fn walk(fs: &Filesystem, keep: bool) -> Result<Walked> {
     let root = fs.root(fs.default_subvolume()).context("the root")?;
     let found = visit_all(fs, root, keep)?;
+    fs.clean();
     let subvolumes: BTreeSet<TreeId> = found.ids.values().map(|id| id.subvolume).collect();
     subvolumes.into_iter().try_for_each(|id| check_inode_count(fs, id, &found))?;
     Ok(found)
@@ -231,7 +232,7 @@ fn read_all(fs: &Filesystem, id: InodeId, size: u64) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Inodes that no path leads to must not be there, nor orphan items, once a subvolume is in use.
+/// Inodes that no path leads to must not be there, nor orphan items, once the cleaner is done with a subvolume.
 fn check_inode_count(fs: &Filesystem, subvolume: TreeId, found: &Walked) -> Result<()> {
     use creamery_format::{Key, KeyType};
     let named: BTreeSet<_> =

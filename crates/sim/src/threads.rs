@@ -1,6 +1,7 @@
 //! Several threads on one filesystem, each below a directory or subvolume of its own: each is held against its own model,
 //! as if the others were not there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use anyhow::{Context, Result, ensure};
@@ -18,8 +19,8 @@ const PER_COMMIT: u64 = 80;
 /// Operations between two comparisons of everything below the thread's directory.
 const PER_COMPARE: u64 = 200;
 
-/// Runs `count` operations on each of `threads` threads, of which every other one has a subvolume to itself. Compares all
-/// results, what each has now and then, and what is there after a new start. Returns the image.
+/// Runs `count` operations on each of `threads` threads, of which every other one has a subvolume to itself, and the cleaner on
+/// one more. Compares all results, what each has now and then, and what is there after a new start. Returns the image.
 ///
 /// # Errors
 /// Where engine and model differ, with the seed, the thread and the number of the operation.
@@ -31,6 +32,7 @@ pub fn threads_run(seed: u64, threads: u64, count: u64, made_by: &MadeBy) -> Res
         drivers.push(Driver::within(Arc::clone(&fs), home(&fs, number)?));
     }
     let begin = Barrier::new(drivers.len());
+    let done = AtomicBool::new(false);
     let results: Vec<Result<Driver>> = std::thread::scope(|scope| {
         let work = |(number, driver): (u64, Driver)| {
             let begin = &begin;
@@ -41,7 +43,15 @@ pub fn threads_run(seed: u64, threads: u64, count: u64, made_by: &MadeBy) -> Res
             })
         };
         let running: Vec<_> = (0..).zip(drivers).map(work).collect();
-        running.into_iter().map(|thread| thread.join().expect("a panic is a failure of its own")).collect()
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                fs.clean();
+                std::thread::yield_now();
+            }
+        });
+        let ended: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
+        done.store(true, Ordering::Release);
+        ended.into_iter().map(|thread| thread.expect("a panic is a failure of its own")).collect()
     });
     let models = results.into_iter().map(|driver| Ok(driver?.into_model())).collect::<Result<Vec<_>>>()?;
     fs.sync()?;

@@ -54,6 +54,8 @@ pub struct Features {
     pub chunks: (usize, usize),
     /// Most orphans in a commit.
     pub orphans: usize,
+    /// Commits in the middle of deleting an inode.
+    pub deleting: usize,
     /// Snapshots that shared blocks with others at the start.
     pub snapshots: usize,
     /// Operations that ended while blocks of an earlier transaction were still to be written.
@@ -71,6 +73,8 @@ pub struct History {
 
 /// Commits of a workload.
 const COMMITS: usize = 60;
+/// Extents of a file whose deleting takes longer than to the next commit.
+const PIECES: u64 = 600;
 
 struct Recorder {
     device: Arc<SimDevice>,
@@ -176,6 +180,16 @@ impl Recorder {
                     .step_by(2)
                     .try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
             }
+            37 => {
+                let inode = self.make(ROOT, b"pieces", FileType::File)?;
+                (0..PIECES).try_for_each(|piece| self.write(inode, piece * 8192, 4096))
+            }
+            39 => {
+                let inode = self.find(ROOT, b"pieces")?;
+                self.driver.apply(&Operation::Open { inode })?;
+                self.driver.apply(&Operation::Unlink { dir: ROOT, name: b"pieces".to_vec() })?;
+                self.driver.apply(&Operation::Close { inode })
+            }
             42 => {
                 let dir = self.find(ROOT, b"many")?;
                 (0..900).try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
@@ -228,6 +242,7 @@ impl Recorder {
             }
             Ok(found)
         };
+        features.deleting += usize::from(self.driver.filesystem().has_cleaning());
         features.bitmaps = features.bitmaps.max(count(TreeId::FREE_SPACE, KeyType::FREE_SPACE_BITMAP)?);
         features.orphans = features.orphans.max(count(TreeId::FS, KeyType::ORPHAN_ITEM)?);
         features.snapshots = features.snapshots.max(snapshots(engine)?);

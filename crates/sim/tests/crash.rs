@@ -6,7 +6,10 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
     let history = record(&fresh_image(made_by).expect("an image"), seed, None).expect("the workload runs");
     let features = history.features;
     assert!(features.commits >= 50, "{features:?}");
-    assert!(features.levels >= 2 && features.bitmaps > 0 && features.orphans > 0, "{features:?}");
+    assert!(
+        features.levels >= 2 && features.bitmaps > 0 && features.orphans > 0 && features.deleting > 1,
+        "{features:?}"
+    );
     assert!(features.chunks.1 > features.chunks.0, "{features:?}");
     match crash(&history, seed, states, &mut |_| Ok(())) {
         Ok(report) => {

@@ -58,6 +58,57 @@ fn fill_and_empty(made_by: MadeBy, size: usize, sync_every: usize) -> Result<()>
     judge(&device).context("what was filled again")
 }
 
+/// Fills the device, takes names away from half of what fills it while it is open, closes that - and at once writes as much to
+/// an open file. The files are large or in many pieces.
+fn refill(made_by: MadeBy, size: usize, piece: usize) -> Result<()> {
+    let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
+    let mut driver = Driver::open_fresh(&device)?;
+    let make = Operation::Create { dir: ROOT, name: b"kept".to_vec(), kind: FileType::File, mode: 0o644 };
+    driver.apply(&make)?;
+    let kept = driver.model().child(ROOT, b"kept").context("the file that was made")?;
+    driver.apply(&Operation::Open { inode: kept })?;
+    let names = fill_in_pieces(&mut driver, size, piece).context("filling")?;
+    driver.apply(&Operation::Sync)?;
+    let go = &names[..names.len() / 2];
+    let mut inodes = Vec::new();
+    for name in go {
+        let inode = driver.model().child(ROOT, name).context("a file that was made")?;
+        driver.apply(&Operation::Open { inode })?;
+        driver.apply(&Operation::Unlink { dir: ROOT, name: name.clone() })?;
+        inodes.push(inode);
+    }
+    for inode in inodes {
+        driver.apply(&Operation::Close { inode })?;
+    }
+    for number in 0..go.len() * 9 / 10 {
+        let offset = (number * size) as u64;
+        let write = Operation::Write { inode: kept, offset, len: size, seed: number as u64 };
+        driver.apply(&write).with_context(|| format!("{number} of {} files' room", go.len()))?;
+    }
+    driver.restart(&device)?;
+    judge(&device)
+}
+
+/// Files of `size`, each of extents of `piece`, until nothing more goes in.
+fn fill_in_pieces(driver: &mut Driver, size: usize, piece: usize) -> Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    loop {
+        let name = format!("name{:06}", names.len()).into_bytes();
+        let make = Operation::Create { dir: ROOT, name: name.clone(), kind: FileType::File, mode: 0o644 };
+        driver.apply(&make)?;
+        let inode = driver.model().child(ROOT, &name).context("the file that was made")?;
+        for number in 0..size / piece {
+            let offset = (number * piece) as u64;
+            let write = Operation::Write { inode, offset, len: piece, seed: number as u64 };
+            if let Some(error) = driver.try_apply(&write)? {
+                ensure!(error.kind() == ErrorKind::NoSpace, "{error}");
+                return Ok(names);
+            }
+        }
+        names.push(name);
+    }
+}
+
 fn judge(device: &SimDevice) -> Result<()> {
     match Judges::here().missing(Judge::BtrfsProgs) {
         Some(_) => Ok(()),
@@ -96,6 +147,14 @@ fn a_device_full_of_data_that_was_never_committed_can_be_emptied() {
 fn a_device_full_of_small_files_can_be_emptied() {
     told(fill_and_empty(SINGLE, 1500, 500));
     told(fill_and_empty(MIXED, 1500, 500));
+}
+
+#[test]
+fn what_was_removed_makes_room_at_once() {
+    told(refill(DUP, 2_000_000, 2_000_000));
+    told(refill(SINGLE, 1_000_000, 1_000_000));
+    told(refill(SINGLE, 400_000, 4096));
+    told(refill(MIXED, 400_000, 4096));
 }
 
 #[test]

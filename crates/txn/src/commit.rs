@@ -162,6 +162,7 @@ impl Engine {
                 Outcome::NeverThere => self.free_extent(handle, *at, head, pinned)?,
                 Outcome::Changed => {}
             }
+            self.refs.has_run(head);
         }
         self.apply_space(handle, changes.0.take())?;
         Ok(!heads.is_empty())

@@ -74,6 +74,8 @@ pub struct SpaceReport {
     pub data_total: u64,
     /// In data extents.
     pub data_used: u64,
+    /// By how much that will change with the next commit; an extent that others refer to as well counts as freed until then.
+    pub data_pending: i64,
     /// In metadata block groups.
     pub metadata_total: u64,
     /// In tree blocks.
@@ -114,7 +116,7 @@ impl Engine {
         all
     }
 
-    /// How the space is used now, pending changes left out.
+    /// How the space is used now. What is pending stands in a field of its own, as far as it is known before the commit.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
         let sum = |kind: SpaceKind| {
@@ -131,6 +133,7 @@ impl Engine {
             unallocated: self.unallocated(),
             data_total,
             data_used,
+            data_pending: self.refs.data_bytes(),
             metadata_total,
             metadata_used,
             metadata_copies,

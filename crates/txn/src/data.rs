@@ -6,6 +6,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 
 use crate::block_group::BlockGroup;
 use crate::engine::Engine;
+use crate::reclaim::Attempt;
 use crate::space::SpaceKind;
 
 /// Space for data that no file refers to yet. It goes back when dropped, unless
@@ -72,13 +73,13 @@ impl Drop for DataExtent {
 
 impl Engine {
     /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`. Call it before a
-    /// handle begins: it may allocate a chunk or commit.
-    /// Errors: no space; read-only; those of a commit.
+    /// handle begins: it may allocate a chunk, have others free space, or commit.
+    /// Errors: no space, also after all that; read-only; those of a commit.
     pub fn allocate_data(&self, len: u64, min: u64) -> Result<DataExtent> {
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
         assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));
-        let mut committed = false;
+        let mut attempt = Attempt::MayHelp;
         loop {
             let found = {
                 let _running = self.join();
@@ -95,11 +96,9 @@ impl Engine {
             if self.allocate_chunk(SpaceKind::Data)? {
                 continue;
             }
-            if committed {
-                return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
-            }
-            committed = true;
-            self.commit()?;
+            attempt = self
+                .make_room(attempt, false)?
+                .ok_or_else(|| Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")))?;
         }
     }
 

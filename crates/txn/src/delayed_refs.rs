@@ -11,7 +11,7 @@
 //! - REF-2: heads run only in the commit, when no handle is open.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{CachePadded, Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
@@ -69,6 +69,17 @@ impl RefHead {
         self.changes.iter().map(|(_, change)| change).sum()
     }
 
+    /// By how much the bytes in data extents change when the head runs, if nobody else refers to an extent that was
+    /// there before.
+    fn data_bytes(&self) -> i64 {
+        let len = i64::try_from(self.len).unwrap_or(i64::MAX);
+        match (self.kind, self.must_insert, self.sum().signum()) {
+            (ExtentKind::Data, true, 1) => len,
+            (ExtentKind::Data, false, -1) => -len,
+            _ => 0,
+        }
+    }
+
     fn change(&mut self, at: Logical, backref: Backref, by: i64) -> Result<()> {
         match self.changes.iter().position(|(known, _)| *known == backref) {
             Some(at) => {
@@ -93,12 +104,14 @@ type ShardMutex = RankedMutex<BTreeMap<Logical, RefHead>, { rank::DELAYED_REFS }
 pub(crate) struct DelayedRefs {
     shards: Vec<CachePadded<ShardMutex>>,
     heads: CachePadded<AtomicUsize>,
+    /// The sum of [`RefHead::data_bytes`], wrapping.
+    data_bytes: CachePadded<AtomicI64>,
 }
 
 impl DelayedRefs {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
-        Self { shards, heads: CachePadded::default() }
+        Self { shards, heads: CachePadded::default(), data_bytes: CachePadded::default() }
     }
 
     fn shard(&self, at: Logical) -> &ShardMutex {
@@ -134,6 +147,7 @@ impl DelayedRefs {
         let mut shard = self.shard(at).lock();
         match shard.get_mut(&at) {
             None => {
+                self.count_data(head.data_bytes());
                 shard.insert(at, head);
                 self.heads.fetch_add(1, Ordering::Relaxed);
                 Ok(())
@@ -155,7 +169,17 @@ impl DelayedRefs {
         by: i64,
     ) -> Result<()> {
         let mut shard = self.shard(at).lock();
-        self.entry(&mut shard, at, len, kind).change(at, backref, by)
+        let head = self.entry(&mut shard, at, len, kind);
+        let before = head.data_bytes();
+        let changed = head.change(at, backref, by);
+        self.count_data(head.data_bytes().wrapping_sub(before));
+        changed
+    }
+
+    fn count_data(&self, by: i64) {
+        if by != 0 {
+            self.data_bytes.fetch_add(by, Ordering::Relaxed);
+        }
     }
 
     /// Queues setting FULL_BACKREF.
@@ -172,7 +196,9 @@ impl DelayedRefs {
             .get(&at)
             .is_some_and(|head| head.must_insert && head.changes.as_slice() == [(backref, 1)].as_slice());
         if cancels {
-            shard.remove(&at);
+            if let Some(head) = shard.remove(&at) {
+                self.count_data(-head.data_bytes());
+            }
             self.heads.fetch_sub(1, Ordering::Relaxed);
         }
         cancels
@@ -188,7 +214,18 @@ impl DelayedRefs {
         self.heads.load(Ordering::Relaxed)
     }
 
-    /// Takes all heads, in order of address.
+    /// By how much the bytes in data extents will change when all heads have run. An extent that was there and that somebody
+    /// else refers to counts as freed until then: who that is, only the extent tree knows.
+    pub(crate) fn data_bytes(&self) -> i64 {
+        self.data_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What `head` stood for is counted elsewhere from now on: it was taken and has run.
+    pub(crate) fn has_run(&self, head: &RefHead) {
+        self.count_data(-head.data_bytes());
+    }
+
+    /// Takes all heads, in order of address. Their data counts until each [has run](Self::has_run).
     pub(crate) fn take(&self) -> Vec<(Logical, RefHead)> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -226,6 +263,31 @@ mod tests {
         refs.change(AT, 16384, BLOCK, other, -1).expect("no damage");
         assert!(refs.cancel(AT, ours));
         assert_eq!(refs.len(), 0);
+    }
+
+    #[test]
+    fn what_data_takes_is_known_before_heads_run() {
+        const LEN: i64 = 1 << 20;
+        let refs = DelayedRefs::new();
+        let len = LEN.unsigned_abs();
+        let owner = Backref::ExtentData { root: TreeId::FS, ino: ObjectId::FIRST_FREE, offset: 0 };
+        let (new, old) = (AT, Logical::new(1 << 30));
+        refs.insert(new, len, ExtentKind::Data, owner).expect("no damage");
+        assert_eq!(refs.data_bytes(), LEN);
+        refs.change(old, len, ExtentKind::Data, owner, -1).expect("no damage");
+        assert_eq!(refs.data_bytes(), 0);
+        refs.change(new, len, ExtentKind::Data, owner, -1).expect("no damage");
+        assert_eq!(refs.data_bytes(), -LEN, "what comes and goes takes nothing");
+        refs.change(old, len, ExtentKind::Data, owner, 1).expect("no damage");
+        assert_eq!(refs.data_bytes(), 0);
+        refs.insert(Logical::new(1 << 31), 16384, BLOCK, Backref::TreeBlock { root: TreeId::FS })
+            .expect("no damage");
+        refs.change(new, len, ExtentKind::Data, owner, 2).expect("no damage");
+        assert_eq!(refs.data_bytes(), LEN);
+        let heads = refs.take();
+        assert_eq!(refs.data_bytes(), LEN);
+        heads.iter().for_each(|(_, head)| refs.has_run(head));
+        assert_eq!(refs.data_bytes(), 0);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::csum_tree::CsumTree;
 use crate::delayed_refs::DelayedRefs;
 use crate::participant::Participants;
+use crate::reclaim::Reclaimers;
 use crate::space::{Space, SpaceKind};
 use crate::write_out::WriteOut;
 
@@ -107,6 +108,7 @@ pub struct Engine {
     pub(crate) refs: DelayedRefs,
     pub(crate) commit_roots: CommitRoots,
     pub(crate) participants: Participants,
+    pub(crate) reclaimers: Reclaimers,
     pub(crate) counters: Counters,
     /// The next commit's superblock, but for what only the commit knows.
     pub(crate) superblock: RankedMutex<Superblock, { rank::LEAF }>,
@@ -173,6 +175,7 @@ impl Engine {
             refs: DelayedRefs::new(),
             commit_roots: CommitRoots::new(superblock.generation()),
             participants: Participants::default(),
+            reclaimers: Reclaimers::default(),
             counters: Counters::default(),
             generation: AtomicU64::new(superblock.generation().next().get()),
             superblock: RankedMutex::new(superblock),

@@ -7,6 +7,7 @@
 //! | file | mechanism |
 //! |---|---|
 //! | `reserve` | metadata is promised before a handle begins |
+//! | `reclaim` | who finds no room has others do what frees space |
 //! | `advance` | each thread is promised more than it asks for, where there is plenty |
 //! | `handle` | the right to change trees; the trees' host for copy on write |
 //! | `delayed_refs` | reference changes queue until the commit |
@@ -41,6 +42,7 @@ mod free_space_tree;
 mod handle;
 mod open;
 mod participant;
+mod reclaim;
 mod reserve;
 mod roots;
 mod space;
@@ -53,5 +55,6 @@ pub use data::{DataCsums, DataExtent};
 pub use engine::{Engine, Options};
 pub use handle::Handle;
 pub use participant::CommitParticipant;
+pub use reclaim::Reclaimer;
 pub use reserve::{KeptPromise, Units};
 pub use space::SpaceKind;

@@ -4,8 +4,8 @@
 //! A handle says how many tree leaves it may change at most; each is reckoned with a whole path copied and split
 //! once. What handles were promised, plus what the commit itself will need for the trees it must update (extent,
 //! free space, block groups, checksums, roots), must fit into the space that can be handed out right now. If it
-//! does not, a chunk is allocated; if there is no room for one, a commit frees what is pinned; if that does not
-//! help, the answer is "no space" and nothing has been changed.
+//! does not, a chunk is allocated; if there is no room for one, others free what they put off and a commit frees what is
+//! pinned (`reclaim`); if that does not help, the answer is "no space" and nothing has been changed.
 //!
 //! What the commit needs is bounded from two sides: a queued reference change touches one leaf of each of those
 //! trees, and a tree cannot be copied more than once as a whole.
@@ -20,12 +20,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::gate::{self, Reason};
 use creamery_base::{CachePadded, Error, ErrorKind, Result};
 use creamery_format::Incompat;
 
 use crate::advance;
 use crate::engine::Engine;
+use crate::reclaim::Attempt;
 use crate::space::SpaceKind;
 
 /// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
@@ -56,21 +56,37 @@ const PLENTY: u64 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Units {
     items: u32,
-    freeing: bool,
+    point: Point,
+}
+
+/// What an operation is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Point {
+    Change,
+    /// Removing things: may use the reserve.
+    Free,
+    /// Doing what frees space for somebody who may be waiting for it.
+    Reclaim,
 }
 
 impl Units {
     /// For an operation that changes up to `items` items in different leaves.
     #[must_use]
     pub const fn items(items: u32) -> Self {
-        Self { items, freeing: false }
+        Self { items, point: Point::Change }
     }
 
     /// The same for an operation whose point is to free space: it may use the reserve, so that removing files
     /// works on a full filesystem.
     #[must_use]
     pub const fn freeing(items: u32) -> Self {
-        Self { items, freeing: true }
+        Self { items, point: Point::Free }
+    }
+
+    /// The same for a step of a [`Reclaimer`](crate::Reclaimer): no room does not make it ask for reclaiming.
+    #[must_use]
+    pub const fn reclaiming(items: u32) -> Self {
+        Self { items, point: Point::Reclaim }
     }
 }
 
@@ -159,15 +175,16 @@ impl Engine {
         u64::from(items) * BLOCKS_PER_UNIT * u64::from(self.node_size())
     }
 
-    /// Reserves metadata for `units`; allocates a chunk or commits when it has to.
+    /// Reserves metadata for `units`; allocates a chunk, has space freed or commits when it has to.
     pub(crate) fn promise(&self, units: Units) -> Result<Promise<'_>> {
         let need = self.bytes_for(units.items);
-        let mut committed = false;
+        let (freeing, reclaiming) = (units.point != Point::Change, units.point == Point::Reclaim);
+        let mut attempt = Attempt::MayHelp;
         loop {
             if let Some(promise) = self.promise_by_advance(need) {
                 return Ok(promise);
             }
-            if let Some(promise) = self.try_promise(need, units.freeing, 1) {
+            if let Some(promise) = self.try_promise(need, freeing, 1) {
                 return Ok(promise);
             }
             if self.space.advances.call_in(&self.space.promised) {
@@ -176,12 +193,10 @@ impl Engine {
             if self.allocate_chunk(SpaceKind::Metadata)? {
                 continue;
             }
-            if committed {
+            attempt = self.make_room(attempt, reclaiming)?.ok_or_else(|| {
                 let message = format!("reserving {need} bytes of metadata for {} items", units.items);
-                return Err(Error::new(ErrorKind::NoSpace, message));
-            }
-            committed = true;
-            gate::passing(Reason::Reservation, || self.commit())?;
+                Error::new(ErrorKind::NoSpace, message)
+            })?;
         }
     }
 

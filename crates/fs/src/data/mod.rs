@@ -47,7 +47,7 @@ pub(crate) use content::Content;
 pub use content::{FileContent, Stretch};
 pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
-pub(crate) use truncate::{drop_all, truncate};
+pub(crate) use truncate::{drop_last, truncate};
 pub(crate) use write::write;
 
 /// The key of the item at `offset` of a file.

@@ -8,7 +8,7 @@
 //!
 //! Growing makes no data: holes appear, as items where the filesystem wants them.
 
-use creamery_base::{ErrorKind, Result, Wait};
+use creamery_base::{ErrorKind, Generation, Result, Wait};
 use creamery_txn::{Engine, Handle, Units};
 
 use super::drop_extents::DropPlan;
@@ -127,20 +127,15 @@ fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPl
     store(handle, inode, item, next)
 }
 
-/// Drops all data of an inode that is going away.
-pub(crate) fn drop_all(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
-    loop {
-        let plan = back_plan(engine, inode, 0)?;
-        let done = plan.start == 0;
-        if plan.is_empty() && done && item.size == 0 {
-            return Ok(());
-        }
-        in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
-            let size = item.size.min(plan.start);
-            apply(handle, inode, item, &plan, size)
-        })?;
-        if done {
-            return Ok(());
-        }
+/// Drops the last of the data of an inode that is going away, as much as one handle drops. Returns the transaction that did;
+/// none when there was no data left. Whoever goes on, after a crash too, begins with this again (ORPHAN-2).
+pub(crate) fn drop_last(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<Option<Generation>> {
+    let plan = back_plan(engine, inode, 0)?;
+    if plan.is_empty() {
+        return Ok(None);
     }
+    in_handle(engine, Units::reclaiming(reserve::drop_units(&plan) + 1), |handle| {
+        let size = item.size.min(plan.start);
+        apply(handle, inode, item, &plan, size).map(|()| Some(handle.generation()))
+    })
 }

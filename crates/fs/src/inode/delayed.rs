@@ -29,7 +29,8 @@ use creamery_txn::{CommitParticipant, Handle, KeptPromise};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::{Doomed, InodeItem};
+use super::InodeItem;
+use crate::cleaner::Doomed;
 use crate::dir_item::ItemBytes;
 use crate::keys;
 

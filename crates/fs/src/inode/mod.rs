@@ -88,33 +88,6 @@ pub(crate) enum XattrsKnown {
     Unknown,
 }
 
-/// Inodes whose last user is gone and that have no name: their items are waiting to be deleted. Filled by
-/// `Drop`, which does no I/O; emptied by the next operation that may change the filesystem.
-#[derive(Default)]
-pub(crate) struct Doomed {
-    ids: Mutex<Vec<InodeId>>,
-    count: AtomicU64,
-}
-
-impl Doomed {
-    fn push(&self, id: InodeId) {
-        let mut ids = self.ids.lock();
-        ids.push(id);
-        self.count.store(ids.len() as u64, Ordering::Release);
-    }
-
-    /// Takes one id, if there is one.
-    pub(crate) fn pop(&self) -> Option<InodeId> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let mut ids = self.ids.lock();
-        let id = ids.pop();
-        self.count.store(ids.len() as u64, Ordering::Release);
-        id
-    }
-}
-
 impl Inode {
     /// The object for an item just read from, or just made for, the tree of `subvolume`.
     pub(crate) fn new(id: InodeId, subvolume: SubvolumeRef, item: InodeItem) -> Self {

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId, Wait};
 use creamery_format::{Key, KeyType};
-use creamery_fs::{NewInode, RenameMode, XattrMode};
+use creamery_fs::{Cleaning, NewInode, OpenFile, RenameMode, XattrMode};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 
@@ -13,14 +13,21 @@ pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
     vec![
         Case::new("orphans/an_open_file_outlives_its_name", &[BtrfsProgs], outlives),
-        Case::new("orphans/what_a_crash_left_is_deleted_on_opening", &[BtrfsProgs], after_a_crash),
+        Case::new("orphans/what_a_crash_left_is_deleted_after_opening", &[BtrfsProgs], after_a_crash),
         Case::new("orphans/the_kernel_deletes_what_we_left", kernel, kernel_deletes),
         Case::new("orphans/a_file_without_a_name_can_be_given_one", kernel, tmpfile),
         Case::new("orphans/large_inodes_go_in_steps", &[BtrfsProgs], large),
+        Case::new("orphans/a_stranger_pays_for_one_step", &[BtrfsProgs], stranger),
+        Case::new("orphans/a_whole_inode_deleted_for_others_is_noticed", &[BtrfsProgs], canary),
+        Case::new("orphans/deleting_goes_on_after_a_crash", kernel, interrupted),
+        Case::new("orphans/what_is_freed_shows_before_the_commit", &[BtrfsProgs], shown_at_once),
         Case::new("orphans/a_removed_directory_takes_no_names", &[BtrfsProgs], removed_directory),
         Case::new("orphans/what_is_replaced_while_open_lives_on", &[BtrfsProgs], replaced),
     ]
 }
+
+/// Items of an inode that one step deletes at most.
+const ITEMS_OF_A_STEP: usize = 16;
 
 fn orphans(fs: &Fixture) -> Result<usize> {
     let tree = fs.engine().tree(TreeId::FS)?;
@@ -85,6 +92,11 @@ fn after_a_crash(bench: &Bench) -> Result<()> {
     // Their last users go, but nothing is committed after that: the inodes are there when it is opened again.
     drop((open, open_dir, nameless));
     fs.crash()?;
+    ensure!(orphans(&fs)? == 3, "opening leaves deleting to others");
+    for id in [file, dir] {
+        ensure!(kind(fs.stat(id, Wait::Yes)) == Some(ErrorKind::Stale));
+    }
+    fs.clean();
     ensure!(orphans(&fs)? == 0);
     for id in [file, dir] {
         ensure!(items_of(&fs, id)? == 0);
@@ -130,8 +142,8 @@ fn tmpfile(bench: &Bench) -> Result<()> {
     fs.judge()
 }
 
-fn large(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+/// A file of 400 extents and 100 extended attributes that is open and has no name any more.
+fn large_and_doomed(fs: &Fixture) -> Result<(InodeId, std::sync::Arc<OpenFile>)> {
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
@@ -141,11 +153,98 @@ fn large(bench: &Bench) -> Result<()> {
     for number in 0..100 {
         fs.set_xattr(file, format!("user.{number}").as_bytes(), &[b'v'; 500], XattrMode::Any)?;
     }
-    ensure!(items_of(&fs, file)? > 500);
+    ensure!(items_of(fs, file)? > 500);
     fs.unlink(top, b"file")?;
-    ensure!(orphans(&fs)? == 1);
+    ensure!(orphans(fs)? == 1);
+    Ok((file, open))
+}
+
+/// Items that operations of others delete, one after the other, while a large inode is to go: each does not more than a step.
+fn pays_for_one_step(fs: &Fixture) -> Result<()> {
+    let (file, open) = large_and_doomed(fs)?;
+    drop(open);
+    let mut before = items_of(fs, file)?;
+    for number in 0..5 {
+        fs.dir(fs.top(), &format!("dir{number}"))?;
+        let after = items_of(fs, file)?;
+        ensure!(after < before, "a mkdir took no step");
+        ensure!(before - after <= ITEMS_OF_A_STEP, "a mkdir deleted {} items of a stranger", before - after);
+        before = after;
+    }
+    Ok(())
+}
+
+fn stranger(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    pays_for_one_step(&fs)?;
+    fs.judge()
+}
+
+fn shown_at_once(bench: &Bench) -> Result<()> {
+    const LEN: u64 = 8 << 20;
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let free = || fs.statfs().blocks_free * u64::from(fs.statfs().block_size);
+    for committed in [true, false] {
+        let empty = free();
+        let open = fs.open_file(fs.file(top, "file")?)?;
+        fs.write_at(&open, 0, &vec![b'd'; LEN as usize])?;
+        if committed {
+            fs.sync()?;
+        }
+        let full = free();
+        ensure!(full + LEN <= empty, "{LEN} bytes were written: {empty} bytes free, then {full}");
+        fs.close(open);
+        fs.unlink(top, b"file")?;
+        ensure!(free() >= full + LEN, "{LEN} bytes were freed: {full} bytes free, then {}", free());
+        fs.sync()?;
+    }
+    fs.judge()
+}
+
+fn large(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let (file, open) = large_and_doomed(&fs)?;
     fs.close(open);
+    // The close took the first step, and the last one says that nothing is left.
+    let (mut before, mut steps) = (items_of(&fs, file)?, 2);
+    while fs.clean_step()? == Cleaning::More {
+        let after = items_of(&fs, file)?;
+        ensure!(after < before && before - after <= ITEMS_OF_A_STEP, "{before} items, then {after}");
+        (before, steps) = (after, steps + 1);
+    }
+    ensure!(steps >= 500 / ITEMS_OF_A_STEP && items_of(&fs, file)? == 0 && orphans(&fs)? == 0);
+    fs.judge()
+}
+
+/// Wherever deleting was interrupted, it is gone on with, and the file is whole meanwhile.
+fn interrupted(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let (file, open) = large_and_doomed(&fs)?;
+    drop(open);
+    let mut before = items_of(&fs, file)?;
+    for steps in [1, 0, 20, 8] {
+        for _ in 0..steps {
+            ensure!(fs.clean_step()? == Cleaning::More);
+        }
+        fs.engine().commit()?;
+        fs.crash_and_check()?;
+        let after = items_of(&fs, file)?;
+        ensure!(orphans(&fs)? == 1 && (after < before) == (steps > 0), "{before} items, then {after}");
+        before = after;
+    }
+    fs.kernel_goes_on("rw", |dir| Ok(std::fs::write(dir.join("new"), b"")?))?;
     ensure!(items_of(&fs, file)? == 0 && orphans(&fs)? == 0);
+    fs.judge()
+}
+
+/// The canary: with steps enough for a whole inode, the test of what a stranger pays fails.
+fn canary(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    fs.options.cleaning_steps = 1000;
+    fs.reopen()?;
+    let told = pays_for_one_step(&fs);
+    ensure!(told.is_err(), "deleting a whole inode on behalf of others was not noticed");
     fs.judge()
 }
 

@@ -74,6 +74,13 @@ impl Fixture {
         self.open_again()
     }
 
+    /// Has `btrfs check` look at what the last commit left, and goes on with that.
+    pub(crate) fn crash_and_check(&mut self) -> Result<()> {
+        self.fs = None;
+        btrfs_check(&self.image)?;
+        self.open_again()
+    }
+
     /// Commits, closes, and has `btrfs check` look.
     pub(crate) fn judge(mut self) -> Result<()> {
         self.close_and_check()

@@ -1,0 +1,85 @@
+//! Making room when there is none: layers above have work that frees space and was put off.
+//!
+//! Who finds no room - for data before a handle begins, or for what a handle is to be promised - has the reclaimers take some
+//! steps and commits, so that what they freed can be handed out, and tries again. Only when they have nothing left
+//! and a commit did not help either, the answer is "no space".
+//!
+//! # Invariants
+//! - RECLAIM-1: reclaiming asks for no reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
+//! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
+//!
+//! # Locking
+//! Who asks may hold inode and range locks. So a reclaimer locks nothing of the layers above that somebody who may ask for
+//! room could hold.
+
+use std::sync::{Arc, Weak};
+
+use creamery_base::Result;
+use creamery_base::gate::{self, Reason};
+use parking_lot::RwLock;
+
+use crate::engine::Engine;
+
+/// Steps that all reclaimers take between two commits at most: a commit for each would cost more than it frees.
+const STEPS_PER_COMMIT: usize = 128;
+
+/// Somebody who has put off work that frees space.
+///
+/// ```
+/// use creamery_txn::Reclaimer;
+/// struct Nothing;
+/// impl Reclaimer for Nothing {
+///     fn reclaim_step(&self) -> creamery_base::Result<bool> {
+///         Ok(false)
+///     }
+/// }
+/// ```
+pub trait Reclaimer: Send + Sync {
+    /// Does one bounded step of it. False when nothing is left to do. Its handles begin with
+    /// [`Units::reclaiming`](crate::Units::reclaiming), and it takes no lock that somebody may hold who begins a handle.
+    /// An error says that it cannot go on for now.
+    fn reclaim_step(&self) -> Result<bool>;
+}
+
+#[derive(Default)]
+pub(crate) struct Reclaimers(RwLock<Vec<Weak<dyn Reclaimer>>>);
+
+/// How far somebody who found no room has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attempt {
+    /// Reclaimers may have something left, or space waits for a commit.
+    MayHelp,
+    /// Nothing more can be done.
+    Last,
+}
+
+impl Engine {
+    /// Asks `reclaimer` for its work when there is no room, as long as somebody has it.
+    pub fn register_reclaimer(&self, reclaimer: &Arc<impl Reclaimer + 'static>) {
+        let reclaimer: Weak<dyn Reclaimer> = Arc::downgrade(&(Arc::clone(reclaimer) as Arc<dyn Reclaimer>));
+        self.reclaimers.0.write().push(reclaimer);
+    }
+
+    /// Reclaims and commits. What there is to hope for after that; none when nothing was done because this was the
+    /// last attempt already.
+    pub(crate) fn make_room(&self, attempt: Attempt, reclaiming: bool) -> Result<Option<Attempt>> {
+        if attempt == Attempt::Last {
+            return Ok(None);
+        }
+        let more = !reclaiming && self.reclaim();
+        gate::passing(Reason::Reservation, || self.commit())?;
+        Ok(Some(if more { Attempt::MayHelp } else { Attempt::Last }))
+    }
+
+    /// Lets reclaimers take their steps. Whether one of them has more to do.
+    fn reclaim(&self) -> bool {
+        let reclaimers: Vec<_> = self.reclaimers.0.read().iter().filter_map(Weak::upgrade).collect();
+        let mut more = false;
+        for reclaimer in reclaimers {
+            // Why one cannot go on is not what the asker wants to know.
+            let step = || reclaimer.reclaim_step().unwrap_or(false);
+            more |= (0..STEPS_PER_COMMIT).all(|_| step());
+        }
+        more
+    }
+}
