@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 
 use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
-use parking_lot::RwLock;
+use creamery_base::sync::RwLock;
 
 use crate::engine::Engine;
 
