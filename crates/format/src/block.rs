@@ -201,6 +201,17 @@ impl<'a> BlockRef<'a> {
         TreeId::new(self.header().owner.get())
     }
 
+    /// Whether it may be reached through `tree`. Subvolumes share blocks with each other, and take over blocks that
+    /// relocation copied.
+    #[must_use]
+    pub fn may_belong_to(self, tree: TreeId) -> bool {
+        let owner = self.owner();
+        let relocated = || owner == TreeId::TREE_RELOC && self.flags() & HEADER_FLAG_RELOC != 0;
+        owner == tree
+            || (tree.is_subvolume() && (owner.is_subvolume() || relocated()))
+            || (tree == TreeId::TREE_RELOC && owner.is_shareable())
+    }
+
     /// 0 for leaves.
     #[must_use]
     pub fn level(self) -> u8 {

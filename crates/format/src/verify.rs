@@ -7,9 +7,7 @@
 use creamery_base::{Generation, Logical, TreeId, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 
-use crate::block::{
-    BlockRef, HEADER_FLAG_RELOC, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max,
-};
+use crate::block::{BlockRef, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max};
 use crate::check::check_item;
 use crate::corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 use crate::key::Key;
@@ -117,21 +115,11 @@ fn verify_identity(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
         return Err(CorruptKind::WrongGeneration { found: block.generation(), want: generation });
     }
     match want.owner {
-        Some(owner) if !owner_fits(block, owner) => {
+        Some(owner) if !block.may_belong_to(owner) => {
             Err(CorruptKind::Owner { found: block.owner(), want: owner })
         }
         _ => Ok(()),
     }
-}
-
-/// Whether a block may be reached through `tree`. Subvolumes share blocks with each other, and take over blocks
-/// that relocation copied.
-fn owner_fits(block: BlockRef<'_>, tree: TreeId) -> bool {
-    let owner = block.owner();
-    let relocated = owner == TreeId::TREE_RELOC && block.flags() & HEADER_FLAG_RELOC != 0;
-    owner == tree
-        || (tree.is_subvolume() && (owner.is_subvolume() || relocated))
-        || (tree == TreeId::TREE_RELOC && owner.is_shareable())
 }
 
 fn verify_count(block: BlockRef<'_>, want: &Expected) -> Result<(), CorruptKind> {

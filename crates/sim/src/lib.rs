@@ -9,6 +9,7 @@
 //! | [`random_run`], [`random_run_on`] | results, kinds of error and files agree with the model; also on a full device |
 //! | [`kernel_run`] | the model, and so the engine, agrees with the kernel |
 //! | [`threads_run`] | threads on trees of their own agree with their own models |
+//! | [`readers_run`] | what is read while others write and commit is whole and right; what is rotten is never read as good |
 //! | [`linearizable`] | what threads see of the same directories has an order that explains it |
 //! | [`record`] and [`crash`] | whatever a [`PowerCut`] leaves is the last durable commit or the one in flight, and can be worked on |
 //! | [`faulty_run`] | after any failing request there is a right answer, or it is read-only with the reason, and nothing durable is lost |
@@ -38,6 +39,7 @@ mod model;
 mod operation;
 mod power_cut;
 mod random_run;
+mod readers;
 mod seeds;
 mod snapshot;
 mod threads;
@@ -59,6 +61,7 @@ pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
 pub use random_run::{random_run, random_run_on};
+pub use readers::{ReadersReport, readers_run};
 pub use seeds::stored_seeds;
 pub use snapshot::{Entry, Snapshot, walk_damaged};
 pub use threads::threads_run;

@@ -101,6 +101,15 @@ impl ExtentBuffer {
         }
     }
 
+    /// Locks for writing if nobody else holds the lock. The guard takes the reference over.
+    /// Errors: would block.
+    pub(crate) fn try_write(self: Arc<Self>) -> Result<WriteGuard> {
+        match OwnedWrite::try_lock(self) {
+            Ok(guard) => Ok(WriteGuard { since: guard.owner().watch.now(), guard }),
+            Err(_) => Err(ErrorKind::WouldBlock.into()),
+        }
+    }
+
     /// Locks for writing, waiting for everybody else. The guard takes the reference over.
     pub fn write(self: Arc<Self>) -> WriteGuard {
         let guard = match OwnedWrite::try_lock(self) {

@@ -81,7 +81,7 @@ impl Tree {
 
     /// The child at `slot` of the path's node above `level`, beside the one that the path holds: write-locked, and
     /// checked as on the way down. Nothing was changed when this fails.
-    /// Errors: would block (not cached and waiting is not allowed), device errors, damage.
+    /// Errors: would block (not cached or locked, and waiting is not allowed), device errors, damage.
     pub(crate) fn sibling(&self, path: &Path, level: usize, slot: usize, wait: Wait) -> Result<WriteGuard> {
         let parent = path.block(level + 1);
         let buffer = self.child_buffer(parent, slot, wait)?;
@@ -92,12 +92,12 @@ impl Tree {
                 format!("corrupt node: tree={id} logical={at} slot={slot}, it points to {child} twice");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let guard = buffer.write();
+        let guard = if wait.allowed() { buffer.write() } else { buffer.try_write()? };
         self.check_child(parent, slot, guard.block())?;
         Ok(guard)
     }
 
-    /// The same if the sibling is cached: room is not worth a device read.
+    /// The same if the sibling is cached and nobody is there: room is worth neither a device read nor a wait.
     pub(crate) fn cached_sibling(
         &self,
         path: &Path,
@@ -116,13 +116,22 @@ impl Tree {
     pub(crate) fn check_child(&self, parent: BlockRef<'_>, slot: usize, child: BlockRef<'_>) -> Result<()> {
         let (logical, generation) = parent.child(slot);
         let (key, found) = (parent.key(slot), child.first_key());
-        if child.generation() == generation && found == Some(key) {
+        let belongs = child.may_belong_to(self.id());
+        if child.generation() == generation && found == Some(key) && belongs {
             return Ok(());
         }
         let message = match found {
             None => {
                 format!("corrupt leaf: tree={} logical={logical}, it is empty and not the root", self.id())
             }
+            Some(_) if !belongs => format!(
+                "corrupt node: tree={} logical={} slot={slot}, its pointer to {logical} leads to another tree's \
+                 block, found owner {}, want {}",
+                self.id(),
+                parent.logical(),
+                child.owner(),
+                self.id()
+            ),
             Some(found) => format!(
                 "corrupt node: tree={} logical={} slot={slot}, its pointer to {logical} disagrees with that block, \
                  found generation {} first key {found}, want generation {generation} first key {key}",

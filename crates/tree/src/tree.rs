@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use creamery_base::{Generation, Logical, Result, Striped, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Striped, TreeId, Wait};
 use creamery_device::AlignedBuffer;
-use creamery_format::{BlockMut, Expected, HEADER_LEN, ITEM_LEN, Key};
+use creamery_format::{BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key};
 use parking_lot::RwLock;
 
 use crate::buffer::ExtentBuffer;
@@ -137,6 +137,7 @@ impl Tree {
     ) -> Result<Self> {
         let want = expected(&store, id, root, None);
         let buffer = store.get(&want, Wait::Yes)?;
+        check_root(id, root, Arc::clone(&buffer).read(Wait::Yes)?.block())?;
         Ok(Self::with_root(store, id, buffer, root, blocks, last_snapshot))
     }
 
@@ -342,6 +343,26 @@ impl Tree {
     pub(crate) fn expected(&self, root: RootPointer, first_key: Option<Key>) -> Expected {
         expected(&self.store, self.id, root, first_key)
     }
+}
+
+/// Whether a root block is what its root item says. It was verified when it was read, but another pointer may have led to it
+/// then; on a damaged filesystem the two need not agree.
+fn check_root(id: TreeId, root: RootPointer, block: BlockRef<'_>) -> Result<()> {
+    let found =
+        RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() };
+    if found == root && block.may_belong_to(id) {
+        return Ok(());
+    }
+    let message = format!(
+        "corrupt root of tree {id}: logical={}, found generation {} level {} owner {}, want generation {} level {}",
+        root.logical,
+        found.generation,
+        found.level,
+        block.owner(),
+        root.generation,
+        root.level
+    );
+    Err(Error::new(ErrorKind::Corrupt, message))
 }
 
 fn expected(store: &BufferStore, id: TreeId, root: RootPointer, first_key: Option<Key>) -> Expected {

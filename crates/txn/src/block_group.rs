@@ -41,6 +41,13 @@ pub(crate) struct GroupState {
     pub(crate) removed: bool,
 }
 
+impl GroupState {
+    /// What can be handed out; nothing of a group that is read-only or gone. Only who holds the lock knows.
+    fn offered(&mut self) -> Option<&mut FreeSpace> {
+        (self.read_only == 0 && !self.removed).then_some(&mut self.free)
+    }
+}
+
 impl BlockGroup {
     /// A group of which `used` bytes are in extents and `free` are free.
     pub(crate) fn new(
@@ -64,8 +71,29 @@ impl BlockGroup {
 
     /// Bytes that can be handed out now.
     pub(crate) fn available(&self) -> u64 {
-        let state = self.state.lock();
-        if state.read_only > 0 || state.removed { 0 } else { state.free.total() }
+        self.state.lock().offered().map_or(0, |free| free.total())
+    }
+
+    /// The most that can be handed out now in one piece.
+    pub(crate) fn longest(&self) -> u64 {
+        self.state.lock().offered().map_or(0, |free| free.longest())
+    }
+
+    /// Hands out data space: `len` bytes, else the longest extent here, not below `min`.
+    pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Logical, u64)> {
+        let mut state = self.state.lock();
+        let (at, got) = state.offered()?.allocate_best(len, min)?;
+        state.reservations += 1;
+        Some((Logical::new(at), got))
+    }
+
+    /// Hands out a tree block of `len` bytes, behind the last one where there is room.
+    pub(crate) fn allocate_block(&self, len: u64) -> Option<Logical> {
+        let mut state = self.state.lock();
+        let cursor = state.cursor;
+        let at = state.offered()?.allocate_aligned(len, cursor)?;
+        state.cursor = at + len;
+        Some(Logical::new(at))
     }
 
     /// Whether nothing lives here and nothing is on its way, so that the group can be given back.

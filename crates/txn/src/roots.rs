@@ -42,9 +42,16 @@ impl Engine {
         let Some((_, item)) = find_root_item(&self.root_tree, id)? else {
             return Err(Error::new(ErrorKind::NotFound, format!("tree {id}")));
         };
-        let tree = Arc::new(self.open_tree(id, &item)?);
+        let opened = self.open_tree(id, &item);
         let mut trees = self.trees.write();
-        Ok(Arc::clone(trees.entry(id).or_insert(tree)))
+        // Whoever opened it meanwhile may have changed it and committed: then the item that was read above says where the
+        // root was.
+        if let Some(tree) = trees.get(&id) {
+            return Ok(Arc::clone(tree));
+        }
+        let tree = Arc::new(opened?);
+        trees.insert(id, Arc::clone(&tree));
+        Ok(tree)
     }
 
     pub(crate) fn open_tree(&self, id: TreeId, item: &RawRootItem) -> Result<Tree> {

@@ -1,5 +1,6 @@
 //! Space: all block groups, by address and by what they hold, and the counters of what was promised.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,30 +121,20 @@ impl Space {
         let groups = self.groups.read();
         let hinted = groups.range(..=hint).next_back().map(|(_, group)| group);
         let wanted = |group: &&Arc<BlockGroup>| group.flags.contains(kind.flag());
-        hinted.filter(wanted).into_iter().chain(groups.values().filter(wanted)).find_map(|group| {
-            let mut state = group.state.lock();
-            if state.read_only > 0 || state.removed {
-                return None;
-            }
-            let cursor = state.cursor;
-            let at = state.free.allocate_aligned(len, cursor)?;
-            state.cursor = at + len;
-            Some(Logical::new(at))
-        })
+        let mut candidates = hinted.filter(wanted).into_iter().chain(groups.values().filter(wanted));
+        candidates.find_map(|group| group.allocate_block(len))
     }
 
     /// Hands out data space: `len` bytes, else the longest extent there is, not below `min`.
     pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
-        let groups = self.groups_of(SpaceKind::Data);
-        let usable = |group: &&Arc<BlockGroup>| group.available() > 0;
-        let whole = groups.iter().filter(usable).find(|group| group.state.lock().free.longest() >= len);
-        let longest = || groups.iter().filter(usable).max_by_key(|group| group.state.lock().free.longest());
-        let group = whole.or_else(longest)?;
-        let mut state = group.state.lock();
-        let (at, got) = state.free.allocate_best(len, min)?;
-        state.reservations += 1;
-        drop(state);
-        Some((Arc::clone(group), Logical::new(at), got))
+        let mut groups = self.groups_of(SpaceKind::Data);
+        let of = |group: &Arc<BlockGroup>, min| {
+            group.allocate_data(len, min).map(|(at, got)| (Arc::clone(group), at, got))
+        };
+        groups.iter().find_map(|group| of(group, len)).or_else(|| {
+            groups.sort_by_cached_key(|group| Reverse(group.longest()));
+            groups.iter().find_map(|group| of(group, min))
+        })
     }
 
     /// The group that holds all of an extent. Extents come from the disk, so there may be none.
@@ -226,7 +217,10 @@ fn damaged(at: Logical, len: u64, what: &str) -> Error {
 mod tests {
     use super::*;
 
+    use std::sync::atomic::AtomicBool;
+
     const MIB: u64 = 1 << 20;
+    const ROUNDS: usize = 20_000;
 
     /// One group from 1 to 2 MiB, of which the first half is used.
     fn space() -> Space {
@@ -274,5 +268,37 @@ mod tests {
         assert!(space.pin(used, 8192).is_ok() && space.pin(used, 4096).is_ok());
         assert!(space.unpin(used, 8192).is_ok());
         assert!(is_damage(space.unpin(used, 4096)));
+    }
+
+    #[test]
+    fn a_group_that_became_read_only_hands_nothing_out() {
+        let space = space();
+        let group = space.group_at(Logical::new(MIB)).expect("the group");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if let Some((group, at, len)) = space.allocate_data(8192, 4096) {
+                        let mut state = group.state.lock();
+                        state.reservations -= 1;
+                        assert!(state.free.add(at.get(), len));
+                    }
+                }
+            });
+            for _ in 0..ROUNDS {
+                group.state.lock().read_only += 1;
+                let before = group.state.lock().reservations;
+                let handed_out = (0..10).any(|_| {
+                    std::thread::yield_now();
+                    group.state.lock().reservations > before
+                });
+                group.state.lock().read_only -= 1;
+                if handed_out {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("something was handed out of a read-only group");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 }

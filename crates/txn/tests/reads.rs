@@ -5,7 +5,10 @@ mod neighbours;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::neighbours::{World, empty_image};
+use creamery_base::{ErrorKind, Wait};
+use creamery_txn::DataCsums;
+
+use crate::neighbours::{SECTOR, World, empty_image};
 
 const SECTORS: usize = 900;
 const ROUNDS: usize = 40;
@@ -46,4 +49,17 @@ fn extents_keep_their_checksums_while_their_neighbours_lose_theirs() {
         world.engine.commit().expect("a commit");
     }
     println!("{} reads", reads.into_inner());
+}
+
+#[test]
+fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
+    let Some(image) = empty_image() else { return };
+    let world = World::new(&image);
+    let at = world.without_csum();
+    let mut bytes = [0; SECTOR];
+    world.engine.read_data(at, &mut bytes, DataCsums::Optional, Wait::Yes).expect("nobody can tell");
+    let error =
+        world.engine.read_data(at, &mut bytes, DataCsums::Required, Wait::Yes).expect_err("nobody can tell");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(&at.to_string()), "{error}");
 }

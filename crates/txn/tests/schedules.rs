@@ -106,7 +106,7 @@ fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static) {
 
 #[test]
 fn random_schedules_from_a_fixed_seed() {
-    run("random schedules", SEED, RandomScheduler::new_from_seed(SEED, schedules(300)));
+    run("random schedules", SEED, RandomScheduler::new_from_seed(SEED, schedules(150)));
 }
 
 #[test]
@@ -114,12 +114,12 @@ fn random_schedules_from_a_fresh_seed() {
     let fresh = || RandomState::new().hash_one(0);
     let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
         .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
-    run("random schedules", seed, RandomScheduler::new_from_seed(seed, schedules(300)));
+    run("random schedules", seed, RandomScheduler::new_from_seed(seed, schedules(150)));
 }
 
 #[test]
 fn schedules_with_few_changes_of_threads() {
-    let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(300));
+    let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(150));
     run("schedules with few changes of threads", SEED, scheduler);
 }
 
@@ -127,8 +127,8 @@ fn schedules_with_few_changes_of_threads() {
 #[test]
 fn items_cut_in_two_steps_are_caught() {
     let Some(image) = empty_image() else { return };
-    let runner = Runner::new(RandomScheduler::new_from_seed(SEED, 1000), config(FailurePersistence::None));
+    let runner = Runner::new(RandomScheduler::new_from_seed(SEED, 100), config(FailurePersistence::None));
     let planted = Scenario { in_two_steps: true };
     let found = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(&image, planted))));
-    assert!(found.is_err(), "1000 schedules went well with items that are cut in two steps");
+    assert!(found.is_err(), "100 schedules went well with items that are cut in two steps");
 }

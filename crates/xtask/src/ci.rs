@@ -47,9 +47,12 @@ pub(crate) fn ci() -> Result<()> {
 
 fn clippy() -> Result<()> {
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
-    let scheduled =
-        ["clippy", "--package", "creamery-tree", "--features", "shuttle", "--all-targets", "--locked"];
-    run(cargo(&scheduled).args(["--", "-D", "warnings"]))
+    for package in ["creamery-tree", "creamery-txn"] {
+        let scheduled =
+            ["clippy", "--package", package, "--features", "shuttle", "--all-targets", "--locked"];
+        run(cargo(&scheduled).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
 }
 
 fn documentation() -> Result<()> {

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
 use creamery_format::{BlockMut, Expected, Key};
-use creamery_tree::{ExtentBuffer, Tree};
+use creamery_tree::{ExtentBuffer, RootPointer, Tree};
 
 use crate::world::{Host, World, key};
 
@@ -164,6 +164,29 @@ fn a_generation_that_is_not_the_parents() {
     let (first, buffer) = child(&world, 2);
     let key = Key { offset: first.offset + 20, ..first };
     spoiled_in_cache(&world, &buffer, &key, |mut block| later(&mut block));
+}
+
+#[test]
+fn a_cached_block_of_another_tree() {
+    let theirs = |block: &mut BlockMut<'_>| block.set_owner(TreeId::CSUM);
+    spoiled_on_device(theirs);
+    let world = filled();
+    let (first, buffer) = child(&world, 2);
+    let key = Key { offset: first.offset + 20, ..first };
+    spoiled_in_cache(&world, &buffer, &key, |mut block| theirs(&mut block));
+}
+
+#[test]
+fn a_cached_root_that_is_not_what_its_root_item_says() {
+    let world = filled();
+    let right = world.tree.root_pointer().expect("the root");
+    let open = |id, root| Tree::open(Arc::clone(&world.store), id, root, 1, Generation::new(0)).map(drop);
+    open(world.tree.id(), right).expect("the root");
+    let later = RootPointer { generation: right.generation.next(), ..right };
+    let leaf = RootPointer { level: 0, ..right };
+    for (id, root) in [(TreeId::CSUM, right), (world.tree.id(), later), (world.tree.id(), leaf)] {
+        is_damage("open", &open(id, root).expect_err("another block"), right.logical);
+    }
 }
 
 #[test]

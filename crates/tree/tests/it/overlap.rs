@@ -159,3 +159,33 @@ fn a_wait_for_a_lock_has_its_time() {
     let times = world.store.lock_times();
     assert_eq!((times[0].waited.count(), times[1].waited.count()), (0, 1));
 }
+
+#[test]
+fn a_deletion_does_not_wait_for_a_sibling_to_merge_with() {
+    let (world, keys) = leaves_with_room();
+    let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
+    let (first, behind) = (root.block().key(0), root.block().key(1));
+    drop(root);
+    // Only the sibling's lock is kept: a cursor locks a leaf and nothing above.
+    let sibling = world.tree.cursor(&behind, Wait::Yes).expect("reads");
+    let numbers = first.offset / 10..behind.offset / 10;
+    std::thread::scope(|scope| {
+        let deletion = scope.spawn(|| {
+            for number in numbers.skip(1) {
+                world.tree.remove(&world.host, &key(1000, number * 10)).expect("removes");
+            }
+            creamery_base::gate::waits_of_this_thread()
+        });
+        // A writer that waits keeps new readers out.
+        let waits = || {
+            world.tree.cursor(&keys[1], Wait::No).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        };
+        while !deletion.is_finished() && !waits() {
+            std::thread::yield_now();
+        }
+        drop(sibling);
+        assert_eq!(deletion.join().expect("it ends well"), 0, "room is not worth a wait");
+    });
+    let left = world.tree.get(&first, Wait::Yes, |_| ()).expect("reads");
+    assert!(left.is_some(), "a thin leaf stays");
+}

@@ -122,21 +122,34 @@ impl World {
 
     /// So many extents, committed. They lie side by side where that much is free.
     pub(crate) fn fill(&self, sectors: usize) -> Vec<Logical> {
-        let engine = &self.engine;
-        let kind = engine.checksum_type();
+        let kind = self.engine.checksum_type();
         let all: Vec<Logical> = (0..sectors)
             .map(|_| {
                 let extent = self.allocate();
                 let at = extent.start();
-                let sum = creamery_codec::checksum(kind, &content(at));
-                let handle = engine.start(Units::items(2)).expect("room");
-                handle.complete_data(extent, OWNER, at.get(), Some(sum.as_bytes(kind))).expect("room");
-                handle.end();
+                let csum = creamery_codec::checksum(kind, &content(at));
+                self.complete(extent, Some(csum.as_bytes(kind)));
                 at
             })
             .collect();
-        engine.commit().expect("a commit");
+        self.engine.commit().expect("a commit");
         all
+    }
+
+    fn complete(&self, extent: DataExtent, csums: Option<&[u8]>) {
+        let at = extent.start().get();
+        let handle = self.engine.start(Units::items(2)).expect("room");
+        handle.complete_data(extent, OWNER, at, csums).expect("room");
+        handle.end();
+    }
+
+    /// An extent without a checksum.
+    #[allow(dead_code)] // not in every test
+    pub(crate) fn without_csum(&self) -> Logical {
+        let extent = self.allocate();
+        let at = extent.start();
+        self.complete(extent, None);
+        at
     }
 
     /// Gives up the only reference to the extent at `at`; the next commit frees it.

@@ -1,0 +1,33 @@
+//! Readers beside writers and commits: every read is whole and right, and what is rotten is never read as good.
+
+use std::hash::{BuildHasher, RandomState};
+
+use creamery_mkfs::Profile;
+use creamery_sim::{Image, ReadersReport, readers_run, stored_seeds};
+
+const STEPS: u64 = 1500;
+
+fn readers(seed: u64, data: Profile) -> (ReadersReport, Image) {
+    let (report, image) = match readers_run(seed, STEPS, data) {
+        Ok(done) => done,
+        Err(error) => panic!("replay with seed {seed}: {error:#}"),
+    };
+    println!("seed {seed}: {report:?}");
+    assert!(report.overlapping > 0 && report.rotten > 0, "{report:?}");
+    (report, image)
+}
+
+#[test]
+fn readers_get_what_was_written_and_a_rotten_sector_is_an_error() {
+    [1].into_iter().chain(stored_seeds("readers")).for_each(|seed| drop(readers(seed, Profile::Single)));
+}
+
+#[test]
+fn readers_get_what_was_written_with_a_fresh_seed() {
+    readers(RandomState::new().hash_one("readers"), Profile::Single);
+}
+
+#[test]
+fn readers_get_the_other_copy_of_a_rotten_sector() {
+    readers(2, Profile::Dup);
+}
