@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
-use crate::fs::{self, NewInode, OpenFile, SetAttributes};
+use crate::fs::{self, Access, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at};
 use crate::{Filesystem, Metadata};
 
@@ -119,7 +119,12 @@ impl OpenOptions {
                 kind if crate::metadata::file_type(kind).is_file() => {}
                 _ => return Err(Error::invalid("no regular file")),
             }
-            let file = fs.fs.open_file(id)?;
+            let access = match (self.write, self.append) {
+                (_, true) => Access::Append,
+                (true, false) => Access::Write,
+                (false, false) => Access::Read,
+            };
+            let file = fs.fs.open_file_for(id, access)?;
             if self.truncate {
                 fs.fs.set_attributes(id, &SetAttributes::truncate(0))?;
             }
@@ -289,7 +294,11 @@ impl Write for File {
         if self.append {
             self.position = self.metadata().map_err(io_error)?.len();
         }
-        let count = self.write_at(data, self.position).map_err(io_error)?;
+        let count = match self.append {
+            true => self.fs.append_at(&self.open, self.position, data),
+            false => self.write_at(data, self.position),
+        };
+        let count = count.map_err(io_error)?;
         self.position += count as u64;
         Ok(count)
     }

@@ -210,6 +210,12 @@ pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
     Ok(())
 }
 
+/// Refuses data at `offset` in an inode that is marked as unchangeable, and in one that is marked append-only wherever the
+/// file does not end.
+pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
+    if offset == item.size { check_not_immutable(item) } else { check_not_append_only(item) }
+}
+
 /// Flags as they become when a caller asks for `wanted`.
 fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
     let mut flags = (item.flags - SETTABLE) | (wanted & SETTABLE);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::attributes::{Attributes, check_not_append_only, check_not_immutable};
+use crate::attributes::{Attributes, check_appends, check_not_append_only, check_not_immutable};
 use crate::data;
 use crate::filesystem::Filesystem;
 use crate::inode::FILE_SIZE_MAX;
@@ -121,14 +121,32 @@ impl Filesystem {
     }
 
     /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
+    /// Errors: no space; too large; the inode is marked immutable, or append-only.
     pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_if(file, offset, data, |item, _| check_not_append_only(item))
+    }
+
+    /// Like [`write_at`](Self::write_at), for a caller that appends and takes `offset` for the end: what is marked append-only
+    /// may be written so. Errors: as there; it is marked append-only and ends elsewhere.
+    pub fn append_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_if(file, offset, data, check_appends)
+    }
+
+    /// Writes what `check` lets pass.
+    fn write_if(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: &[u8],
+        check: impl FnOnce(&InodeItem, u64) -> Result<()>,
+    ) -> Result<usize> {
         let inode = &file.inode;
         inode.subvolume.check_writable()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
         let mut item = inode.write()?;
         check_regular(&item)?;
-        check_not_immutable(&item)?;
+        check(&item, offset)?;
         if data.is_empty() {
             return Ok(0);
         }

@@ -160,7 +160,8 @@ impl Filesystem {
             (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
             // Two names of one inode: POSIX says to do nothing.
             (Some(other), _) if other.target == found.target => return Ok(Round::Done),
-            (Some(_), _) => {}
+            // The name is taken from what it means now.
+            (Some(_), _) => check_may_remove(guards.item(ends.to.id))?,
             (None, _) => slot.check_room(tree, ends.new_name)?,
         }
         source = self.renamed_inode(ends.from.id, found.target)?;

@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("attributes/what_is_set_is_what_the_kernel_sees", kernel, set),
         Case::new("attributes/marked_inodes_refuse_changes", &[BtrfsProgs], marked),
+        Case::new("attributes/append_only_inodes_take_nothing_but_appends", &[BtrfsProgs], append_only),
         Case::new("attributes/names_touch_times_and_counters_as_linux_does", &[BtrfsProgs], times),
         Case::new("attributes/extended_attributes_with_one_hash", kernel, xattr_collisions),
         Case::new("attributes/extended_attributes_refuse_what_linux_refuses", &[BtrfsProgs], xattr_refusals),
@@ -103,11 +104,47 @@ fn marked(bench: &Bench) -> Result<()> {
     ensure!(kind(fs.set_attributes(file, &touch(Time::At(Timespec::default())))) == denied);
     fs.file(dir, "appended")?;
     ensure!(kind(fs.unlink(dir, b"appended")) == denied);
+    let grows = fs.dir(top, "grows")?;
+    let (old, other) = (fs.file(grows, "old")?, fs.file(top, "other")?);
+    set_flags(&fs, grows, InodeFlags::APPEND)?;
+    ensure!(kind(fs.rename(top, b"other", grows, b"old", RenameMode::Replace)) == denied);
+    ensure!(kind(fs.rename(top, b"other", grows, b"old", RenameMode::Exchange)) == denied);
+    fs.rename(top, b"other", grows, b"new", RenameMode::Replace)?;
+    ensure!(fs.lookup(grows, b"old", Wait::Yes)? == old && fs.lookup(grows, b"new", Wait::Yes)? == other);
     set_flags(&fs, dir, InodeFlags::IMMUTABLE)?;
     ensure!(kind(fs.create(dir, b"x", &NewInode::file(0))) == denied);
     set_flags(&fs, dir, InodeFlags::empty())?;
     set_flags(&fs, file, InodeFlags::empty())?;
     fs.unlink(dir, b"file")?;
+    fs.judge()
+}
+
+/// Whoever may append may do nothing else, whatever they opened and when.
+fn append_only(bench: &Bench) -> Result<()> {
+    let fs = Fixture::new(bench, &[])?;
+    let file = fs.file(fs.top(), "log")?;
+    let open = fs.open_file_for(file, Access::Write)?;
+    fs.write_at(&open, 0, &[1; 10_000])?;
+    fs.set_attributes(file, &SetAttributes { flags: Some(InodeFlags::APPEND), ..Default::default() })?;
+    let denied = Some(ErrorKind::PermissionDenied);
+    for offset in [0, 4_096, 9_999, 10_000, 10_001] {
+        ensure!(kind(fs.write_at(&open, offset, b"x")) == denied, "written at {offset}");
+    }
+    for offset in [0, 4_096, 9_999, 10_001, 20_000] {
+        ensure!(kind(fs.append_at(&open, offset, b"x")) == denied, "appended at {offset}");
+    }
+    ensure!(fs.append_at(&open, 10_000, b"x")? == 1);
+    for size in [0, 10_001, 20_000] {
+        ensure!(kind(fs.set_attributes(file, &SetAttributes::truncate(size))) == denied, "cut to {size}");
+    }
+    let mut content = vec![0; 20_000];
+    ensure!(fs.read_at(&open, 0, &mut content, Wait::Yes)? == 10_001, "only one was appended");
+    ensure!(content[..10_000] == [1; 10_000] && content[10_000] == b'x');
+    fs.set_attributes(file, &SetAttributes { flags: Some(InodeFlags::IMMUTABLE), ..Default::default() })?;
+    ensure!(kind(fs.append_at(&open, 10_001, b"x")) == denied, "immutable");
+    fs.set_attributes(file, &SetAttributes { flags: Some(InodeFlags::empty()), ..Default::default() })?;
+    ensure!(fs.append_at(&open, 5, b"y")? == 1, "what is not marked is written anywhere");
+    drop(open);
     fs.judge()
 }
 
