@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
 use creamery_fs::{
-    Attributes, Filesystem, Inherit, NewInode, NewKind, OpenFile, RenameMode, SetAttributes, XattrMode,
+    Access, Attributes, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
+    SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
     ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags,
@@ -156,6 +157,8 @@ impl Operations for Adapter {
                 | InitFlags::BIG_WRITES
                 | InitFlags::MAX_PAGES,
         );
+        // See `open` of what is append-only.
+        negotiation.decline(InitFlags::DIRECT_IO_ALLOW_MMAP);
         Ok(())
     }
 
@@ -278,11 +281,17 @@ impl Operations for Adapter {
 
     fn open(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         let id = self.nodes.inode(node);
-        let file = self.fs.open_file_for(id, flags::access(open.flags))?;
+        let access = flags::access(open.flags);
+        let file = self.fs.open_file_for(id, access)?;
         if open.flags & flags::O_TRUNC != 0 {
             let kill_suid_sgid = open.kill_suidgid;
             let set = SetAttributes { kill_suid_sgid, ..SetAttributes::truncate(0) };
             self.fs.set_attributes(id, &set)?;
+        }
+        if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
+            // Without the page cache there is no shared mapping, through which anything could be written anywhere, and the
+            // parts of a long write come one after the other, each at the end.
+            return Ok(Opened { handle: self.handles.add(file), flags: OpenReplyFlags::DIRECT_IO });
         }
         Ok(self.opened(file))
     }
@@ -309,7 +318,10 @@ impl Operations for Adapter {
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && self.fs.kill_privileges(&file)? {
             self.attributes_moved(node);
         }
-        Ok(self.fs.write_at(&file, write.offset, data)?)
+        Ok(match flags::appends(write) {
+            true => self.fs.append_at(&file, write.offset, data)?,
+            false => self.fs.write_at(&file, write.offset, data)?,
+        })
     }
 
     fn statfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<Statfs> {

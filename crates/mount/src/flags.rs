@@ -7,9 +7,12 @@
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`, 28 bytes, its first word `FS_XFLAG_*` bits |
 
 use creamery_fs::{Access, InodeFlags};
+use creamery_fuse::WriteRequest;
+use creamery_fuse::protocol::WriteFlags;
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
+/// Write behind the end.
 const O_APPEND: u32 = 0o2000;
 /// Cut the file to nothing while opening it.
 pub(crate) const O_TRUNC: u32 = 0o1000;
@@ -50,6 +53,12 @@ pub(crate) const fn access(flags: u32) -> Access {
         (_, 0) => Access::Write,
         _ => Access::Append,
     }
+}
+
+/// Whether a write appends. The kernel leaves out the flags of a file whose pages it writes back, which were changed by a mapping
+/// and lie anywhere.
+pub(crate) const fn appends(write: &WriteRequest) -> bool {
+    write.flags & O_APPEND != 0 && !write.write_flags.contains(WriteFlags::CACHE)
 }
 
 fn to_word(table: &[(u32, InodeFlags)], flags: InodeFlags) -> u32 {

@@ -36,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
         .collect();
     let with_cc = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
     cases.push(Case::new("posix/mmap", &with_cc, |bench| on_a_mount(bench, mmap)));
+    cases.push(Case::new("posix/marked-inodes", &with_cc, marked));
     cases.push(Case::new("crash/fsync-is-durable", &MOUNTED, fsync_is_durable));
     cases.push(Case::new("crash/killed-daemon", &MOUNTED, killed_daemon));
     cases
@@ -237,6 +238,57 @@ fn mmap(dir: &Path) -> Result<()> {
     ensure!(content.len() == 1_000_000, "the mapped file has {} bytes", content.len());
     ensure!(content[995_000..].starts_with(b"mapped bytes"), "the end of the mapped file is lost");
     Ok(())
+}
+
+const MARKED_C: &str = include_str!("marked.c");
+
+/// What `chattr +a` and `+i` forbid on the mount beside what they forbid on Linux' own Btrfs. FUSE does not tell the kernel of the
+/// marks, so three things come out differently, none of them in favour of whoever wants to change what is marked: a mapping is refused
+/// by another name; ceasing to append is allowed, and writing after that is not; and a file that was open when it was marked
+/// is as safe as one that is opened later.
+fn marked(bench: &Bench) -> Result<()> {
+    let build = bench.scratch.dir("build")?;
+    std::fs::write(build.join("marked.c"), MARKED_C)?;
+    Run::new("cc").args(["-O1", "-o", "marked", "marked.c"]).within(&build).ok()?;
+    let told = |dir: &Path| -> Result<String> {
+        let folder = dir.join("marks");
+        std::fs::create_dir(&folder)?;
+        Ok(Run::new(build.join("marked")).arg(&folder).ok()?.stdout_text())
+    };
+    let (image, kernels) = (bench.scratch.file("disk.img"), bench.scratch.file("kernels.img"));
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    mkfs_empty(bench.creamery(), &[], "512M", &kernels)?;
+    let mount = LoopMount::mount(&kernels, &bench.scratch.file("kernel"), "")?;
+    let wanted = told(mount.dir())?;
+    mount.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let found = told(mount.dir())?;
+    let ours = Walk::take(mount.dir())?;
+    mount.unmount()?;
+    let lines = wanted.lines().zip(found.lines());
+    let differing: Vec<String> = lines
+        .filter(|(wanted, found)| wanted != found)
+        .map(|(wanted, found)| format!("{found} ({})", wanted.rsplit(": ").next().unwrap_or_default()))
+        .collect();
+    ensure!(wanted.lines().count() == found.lines().count(), "it ended early:\n{found}");
+    let known = [
+        "line map shared to write: ENODEV (EACCES)",
+        "line map shared to read: ENODEV (EACCES)",
+        "line cease to append: ok (EPERM)",
+        "line write after that: EPERM (ok)",
+        "line holds 12 0123456789wp (line holds 13 0123456789wpq)",
+        "old log write: EPERM (ok)",
+        "old log write at the end: EPERM (ok)",
+        "old log sync: EPERM (ok)",
+        "old log holds 10 0123456789 (old log holds 11 0AWM456789E)",
+        "old stone write: EPERM (ok)",
+        "old stone write at the end: EPERM (ok)",
+        "old stone sync: EPERM (ok)",
+        "old stone cut: EPERM (ok)",
+        "old stone holds 10 0123456789 (old stone holds 5 0AWM4)",
+    ];
+    ensure!(differing == known, "on the mount (on Linux' own):\n{}", differing.join("\n"));
+    judge(bench, &image, &ours, &Compare::default())
 }
 
 /// What fsync promised is in the image at once: a copy of the image is what a power cut would leave.
