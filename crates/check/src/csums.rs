@@ -80,6 +80,8 @@ pub(crate) struct SumsSequence<'a> {
     pub(crate) reader: &'a Reader<'a>,
     /// All data extents; none when the extent tree could not be read whole.
     pub(crate) data: Option<&'a Ranges>,
+    /// Data that a log names: it may have checksums already, and gets its extent items when the log is replayed.
+    pub(crate) logged: &'a Ranges,
     pub(crate) ranges: Ranges,
     pub(crate) bytes: u64,
     pub(crate) end: u64,
@@ -96,7 +98,8 @@ impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
             }
             self.end = self.end.max(end);
             self.bytes = self.bytes.saturating_add(end - start);
-            if let Some(gap) = self.data.and_then(|data| data.first_gap(start, end)) {
+            let logged = |gap: (u64, u64)| self.logged.first_gap(gap.0, gap.1);
+            if let Some(gap) = self.data.and_then(|data| data.gaps(start, end).find_map(logged)) {
                 let message = format!("[{}, {}) of [{start}, {end})", gap.0, gap.1);
                 self.reader.sink.add(Problem::ChecksumStale, place(), message);
             }

@@ -5,6 +5,7 @@
 //! [`References`], tree blocks go to a table that later walks look things up in, and the ranges in use are kept,
 //! merged, for free space and checksums.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use creamery_base::{Logical, TreeId};
@@ -175,7 +176,15 @@ impl<'a> ExtentSequence<'a> {
         let generation = item.head.generation.get();
         self.open =
             Some(Open { bytenr, len, is_tree, generation, want, listed: 0, roots: Vec::new(), place });
+        let mut last = None;
         for found in item.refs().flatten() {
+            // Linux stops looking where the one it wants would have to come.
+            let order = (found.kind().get(), Reverse(found.key_offset()));
+            if let Some(open) = self.open.as_ref().filter(|_| last.is_some_and(|last| last > order)) {
+                let message = format!("{} after one that has to follow it", found.kind());
+                self.say(Problem::ReferenceOrder, open.place.clone(), message);
+            }
+            last = Some(order);
             self.add_reference(&found);
         }
     }

@@ -5,18 +5,21 @@ use std::collections::HashMap;
 use creamery_base::{Logical, ObjectId};
 use creamery_format::{
     Compression, DirEntries, Expected, ExtentRef, FileExtent, InodeExtrefs, InodeRefs, Key, KeyType,
-    RawInodeItem,
+    RawFileExtent, RawInodeItem,
 };
 use zerocopy::FromBytes;
 
 use crate::hash;
-use crate::inode_group::{Group, GroupRules, Piece, orphan_hash, type_hash};
+use crate::inode_group::{Group, GroupRules, Piece, orphan_hash};
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::references::{Reference, References};
 use crate::report::Sink;
 use crate::summary::Summary;
 use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
+
+/// The inode number of the inode cache, which Linux had until 5.11.
+const FREE_INO: u64 = 12_u64.wrapping_neg();
 
 /// What digesting a leaf needs.
 pub(crate) struct LeafContext<'a> {
@@ -58,15 +61,14 @@ pub(crate) fn digest(context: &LeafContext<'_>, leaf: &Leaf<'_>) -> Summary {
         sum = sum.join(Summary::of(last), &context.rules, context.sink);
     }
     sum.links = sum.links.wrapping_add(links.links);
-    sum.types = sum.types.wrapping_add(links.types);
     sum.orphans = sum.orphans.wrapping_add(links.orphans);
     sum
 }
 
+/// What a leaf adds to the sums whatever its inodes are.
 #[derive(Default)]
 struct Links {
     links: u64,
-    types: u64,
     orphans: u64,
 }
 
@@ -83,6 +85,9 @@ fn item(
     let ino = key.objectid.get();
     match key.kind {
         KeyType::INODE_ITEM => {
+            if ino == FREE_INO {
+                context.sink.add(Problem::InodeCache, leaf.place(slot), "");
+            }
             if let Ok(raw) = RawInodeItem::ref_from_bytes(data) {
                 group.set_inode(raw);
             }
@@ -110,9 +115,12 @@ fn item(
                 group.add_entry(hashed, entry.name.len(), by_index);
                 if by_index && to.kind == KeyType::INODE_ITEM {
                     let child = to.objectid.get();
-                    links.links = links.links.wrapping_add(link_hash(ino, key.offset, entry.name, child));
-                    links.types = links.types.wrapping_add(type_hash(child, entry.kind));
+                    group.add_link(link_hash(ino, key.offset, entry.name, child), child, entry.kind);
                 }
+            }
+            if let Some(name) = name_twice(data) {
+                let message = format!("'{}'", String::from_utf8_lossy(name));
+                context.sink.add(Problem::EntryTwice, leaf.place(slot), message);
             }
         }
         KeyType::EXTENT_DATA => {
@@ -120,8 +128,21 @@ fn item(
                 group.add_piece(&piece);
             }
         }
-        _ => {}
+        KeyType::XATTR_ITEM
+        | KeyType::VERITY_DESC_ITEM
+        | KeyType::VERITY_MERKLE_ITEM
+        | KeyType::ORPHAN_ITEM
+        // The header of the inode cache.
+        | KeyType::UNTYPED => {}
+        kind => context.sink.add(Problem::ItemForeign, leaf.place(slot), format!("type {}", kind.get())),
     }
+}
+
+/// A name that stands twice in one item. Names of one hash share an item, so a directory that has a name twice has it here.
+fn name_twice(item: &[u8]) -> Option<&[u8]> {
+    let mut names: Vec<&[u8]> = DirEntries::new(item).flatten().map(|entry| entry.name).collect();
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
 
 fn add_name(group: &mut Group, links: &mut Links, parent: u64, index: u64, name: &[u8]) {
@@ -142,14 +163,14 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
                 context.sink.add(Problem::FileInline, leaf.place(slot), message);
             }
             let end = key.offset.checked_add(bytes)?.checked_next_multiple_of(sector)?;
-            return Some(Piece { start: key.offset, end, bytes, without_sums: None, with_sums: None });
+            return Some(Piece { start: key.offset, end, bytes, ..Piece::default() });
         }
         FileExtent::Regular(extent) => (extent, true),
         FileExtent::Prealloc(extent) => (extent, false),
     };
     let bytes = extent.num_bytes.get();
     let end = key.offset.checked_add(bytes)?;
-    let mut piece = Piece { start: key.offset, end, bytes: 0, without_sums: None, with_sums: None };
+    let mut piece = Piece { start: key.offset, end, ..Piece::default() };
     if extent.is_hole() {
         return Some(piece);
     }
@@ -163,17 +184,27 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
         find_data(context.references, leaf, slot);
     }
     if let Some(sums) = context.sums.filter(|_| written) {
-        let disk = extent.disk_bytenr.get();
-        let (start, len) = match Compression::from_disk(extent.compression) {
-            Some(Compression::None) => (disk.checked_add(extent.offset.get())?, bytes),
-            _ => (disk, extent.disk_num_bytes.get()),
-        };
-        let end = start.checked_add(len)?;
+        let (start, end) = summed_range(extent)?;
         let found = sums.covered(start, end);
         piece.with_sums = (found > 0).then_some(start);
         piece.without_sums = sums.first_gap(start, end).map(|gap| gap.0);
+        piece.packed_without_sums = piece.without_sums.filter(|_| is_compressed(extent));
     }
     Some(piece)
+}
+
+fn is_compressed(extent: &RawFileExtent) -> bool {
+    Compression::from_disk(extent.compression) != Some(Compression::None)
+}
+
+/// The data whose checksums reading an extent needs: of a compressed one all of it.
+pub(crate) fn summed_range(extent: &RawFileExtent) -> Option<(u64, u64)> {
+    let disk = extent.disk_bytenr.get();
+    let (start, len) = match is_compressed(extent) {
+        false => (disk.checked_add(extent.offset.get())?, extent.num_bytes.get()),
+        true => (disk, extent.disk_num_bytes.get()),
+    };
+    Some((start, start.checked_add(len)?))
 }
 
 /// Takes note of the data extent that an item refers to.

@@ -30,6 +30,7 @@ mod fs_tree;
 mod hash;
 mod inode_group;
 mod links;
+mod logs;
 mod options;
 mod problem;
 mod quota;

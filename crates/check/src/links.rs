@@ -3,7 +3,7 @@
 //! Only damaged subvolumes come here. The share is chosen such that the list fits in memory; the subvolume is walked
 //! once for each share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use creamery_base::{ObjectId, Result};
 use creamery_format::{DirEntries, FileType, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeItem};
@@ -21,10 +21,24 @@ const INODE_BYTES: u64 = 400;
 
 /// Something that a leaf says of an inode.
 enum Note {
-    Inode { kind: Option<FileType>, links: u32 },
-    Ref { dir: u64, index: u64, name: Box<[u8]> },
-    Entry { dir: u64, index: u64, kind: u8, name: Box<[u8]> },
+    Inode {
+        kind: Option<FileType>,
+        links: u32,
+    },
+    Ref {
+        dir: u64,
+        index: u64,
+        name: Box<[u8]>,
+    },
+    Entry {
+        dir: u64,
+        index: u64,
+        kind: u8,
+        name: Box<[u8]>,
+    },
     Orphan,
+    /// It is a directory without links, whose entries name nothing any more.
+    Deleted,
 }
 
 #[derive(Default)]
@@ -36,17 +50,30 @@ struct Inode {
 }
 
 #[derive(Default)]
-struct Inodes(BTreeMap<u64, Inode>);
+struct Inodes {
+    /// Those of the share.
+    mine: BTreeMap<u64, Inode>,
+    /// Directories without links, of all shares.
+    deleted: HashSet<u64>,
+}
+
+impl Inodes {
+    fn of(&mut self, ino: u64) -> &mut Inode {
+        self.mine.entry(ino).or_default()
+    }
+}
 
 impl Sequence<Vec<(u64, Note)>> for Inodes {
     fn leaf(&mut self, _meta: &Meta, notes: Vec<(u64, Note)>) {
         for (ino, note) in notes {
-            let inode = self.0.entry(ino).or_default();
             match note {
-                Note::Inode { kind, links } => inode.item = Some((kind, links)),
-                Note::Ref { dir, index, name } => inode.refs.push((dir, index, name)),
-                Note::Entry { dir, index, kind, name } => inode.entries.push((dir, index, name, kind)),
-                Note::Orphan => inode.orphan = true,
+                Note::Inode { kind, links } => self.of(ino).item = Some((kind, links)),
+                Note::Ref { dir, index, name } => self.of(ino).refs.push((dir, index, name)),
+                Note::Entry { dir, index, kind, name } => self.of(ino).entries.push((dir, index, name, kind)),
+                Note::Orphan => self.of(ino).orphan = true,
+                Note::Deleted => {
+                    self.deleted.insert(ino);
+                }
             }
         }
     }
@@ -63,10 +90,11 @@ pub(crate) fn explain(reader: &Reader<'_>, root: &Root, inodes: u64, memory_limi
         let mine = |ino: u64| shares == 1 || (hash::numbers(5, &[ino]) >> 1) % shares == share;
         let references = References::new();
         let mut walker = Walker::new(reader, &references, 1);
-        walker.stop_counting();
+        walker.count(false);
         let mut found = Inodes::default();
         walker.walk(root, &|leaf: &Leaf<'_>| notes(leaf, &mine), &mut found)?;
-        for (ino, inode) in found.0 {
+        for (ino, mut inode) in found.mine {
+            inode.entries.retain(|entry| !found.deleted.contains(&entry.0));
             inode.judge(reader, root, ino);
         }
     }
@@ -82,10 +110,14 @@ fn notes(leaf: &Leaf<'_>, mine: &dyn Fn(u64) -> bool) -> Vec<(u64, Note)> {
             KeyType::ORPHAN_ITEM if key.objectid == ObjectId::ORPHAN && mine(key.offset) => {
                 notes.push((key.offset, Note::Orphan));
             }
-            KeyType::INODE_ITEM if mine(ino) => {
-                if let Ok(raw) = RawInodeItem::ref_from_bytes(data) {
-                    let kind = FileType::from_mode(raw.mode.get());
-                    notes.push((ino, Note::Inode { kind, links: raw.nlink.get() }));
+            KeyType::INODE_ITEM => {
+                let Ok(raw) = RawInodeItem::ref_from_bytes(data) else { continue };
+                let (kind, links) = (FileType::from_mode(raw.mode.get()), raw.nlink.get());
+                if mine(ino) {
+                    notes.push((ino, Note::Inode { kind, links }));
+                }
+                if kind == Some(FileType::Directory) && links == 0 {
+                    notes.push((ino, Note::Deleted));
                 }
             }
             KeyType::INODE_REF if mine(ino) && key.offset != ino => {

@@ -90,6 +90,7 @@ problems! {
     SystemChunkMissing = 109 Error "a system chunk is not in the superblock's array";
     SystemChunkExtra = 110 Error "the superblock's array has a chunk that the chunk tree lacks or describes otherwise";
     SuperblockFirstDamaged = 111 Error "the first superblock is damaged";
+    SuperblockStripeSize = 112 Error "the superblock's stripe size is not the sector size";
 
     BlockUnreadable = 201 Error "a tree block cannot be read";
     BlockChecksum = 202 Error "a tree block has the wrong checksum";
@@ -139,6 +140,7 @@ problems! {
     ExtentGeneration = 413 Error "an extent item is newer than the filesystem";
     ReferenceHash = 414 Error "a reference's key is not its hash";
     ReferencesUnexplained = 415 Error "more references disagree than could be listed";
+    ReferenceOrder = 416 Error "references in an extent item are out of order";
 
     FreeSpaceInfoMissing = 501 Error "a block group has no free space info";
     FreeSpaceInfoWrong = 502 Error "free space info has another length than its block group";
@@ -148,6 +150,7 @@ problems! {
     FreeSpaceForm = 506 Error "free space is listed in the wrong form or outside its block group";
     SpaceCacheUnusable = 507 Warning "a block group's old free space cache cannot be used";
     SpaceCacheWrong = 508 Error "a block group's old free space cache is accepted and wrong";
+    FreeSpaceGroup = 509 Error "free space of a block group that does not exist is listed";
 
     ChecksumMissing = 601 Error "file data has no checksums";
     ChecksumUnwanted = 602 Error "file data of an inode without checksums has some";
@@ -157,6 +160,8 @@ problems! {
     DataCopy = 606 Warning "one copy of data is bad while another is good";
     ChecksumItem = 607 Error "a checksum item is impossible";
     DataUnreadable = 608 Error "data cannot be read";
+    ChecksumCompressed = 609 Error "compressed data of an inode without checksums";
+    ChecksumLog = 610 Error "file data in a log has no checksums";
 
     InodeMissing = 701 Error "items of an inode that does not exist";
     InodeLinks = 702 Error "an inode's link count is wrong";
@@ -177,6 +182,10 @@ problems! {
     FileInline = 717 Error "an inline extent is impossible";
     RootDirectory = 718 Error "a subvolume has no root directory";
     FileExtentGeneration = 719 Error "a file extent is newer than the filesystem";
+    InodeFlags = 721 Error "a symlink has flags that symlinks cannot have";
+    InodeCache = 722 Error "a subvolume has the inode cache that Linux has no more";
+    EntryTwice = 723 Error "a directory has a name twice";
+    ItemForeign = 724 Error "an item of a type that subvolumes do not have";
 
     TreeMissing = 801 Error "a tree that must exist is missing";
     RootGeneration = 802 Error "a root item is newer than the filesystem";
@@ -188,6 +197,8 @@ problems! {
     UuidStale = 808 Warning "the UUID tree names a subvolume that does not exist";
     RootRefTree = 809 Error "a root ref names a tree that does not exist";
     DefaultSubvolume = 810 Error "the default subvolume does not exist";
+    LogWaiting = 811 Warning "a log waits to be replayed";
+    SubvolumeOrphan = 812 Error "a deleted subvolume has no orphan item";
 
     QuotaReferenced = 901 Error "a quota group's referenced bytes are wrong";
     QuotaExclusive = 902 Error "a quota group's exclusive bytes are wrong";

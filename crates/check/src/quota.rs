@@ -336,7 +336,7 @@ pub(crate) fn usage(
         let mine = |bytenr: u64| shares == 1 || (hash::numbers(6, &[bytenr]) >> 1) % shares == share;
         let references = References::new();
         let mut walker = Walker::new(&reader, &references, effort.threads);
-        walker.stop_counting();
+        walker.count(false);
         let mut found = Shares {
             tables,
             node_size: if share == 0 { reader.node_size } else { 0 },

@@ -22,6 +22,8 @@ pub(crate) struct Roots {
     pub(crate) items: Vec<(Key, RawRootItem)>,
     refs: BTreeMap<(u64, u64), NameOfRoot>,
     backrefs: BTreeMap<(u64, u64), NameOfRoot>,
+    /// Deleted subvolumes that the next mount goes on dropping.
+    orphans: BTreeSet<u64>,
     /// The tree that the entry "default" names.
     default: Option<u64>,
     pub(crate) caches: SpaceCaches,
@@ -46,6 +48,9 @@ impl Sequence<Vec<u8>> for Roots {
                     } else {
                         self.backrefs.insert((key.offset, key.objectid.get()), name);
                     }
+                }
+                KeyType::ORPHAN_ITEM if key.objectid == ObjectId::ORPHAN => {
+                    self.orphans.insert(key.offset);
                 }
                 KeyType::DIR_ITEM if key.objectid == ObjectId::ROOT_TREE_DIR => {
                     let default = DirEntries::new(data).flatten().find(|entry| entry.name == b"default");
@@ -130,6 +135,9 @@ impl Roots {
             if tree.is_subvolume() && item.refs.get() > 0 && !hangs {
                 sink.add(Problem::SubvolumeUnreferenced, Place::key(TreeId::ROOT, *key), "");
             }
+            if tree.is_subvolume() && item.refs.get() == 0 && !self.orphans.contains(&tree.get()) {
+                sink.add(Problem::SubvolumeOrphan, Place::key(TreeId::ROOT, *key), "");
+            }
         }
         if let Some(default) = self.default.filter(|default| !ids.contains(default)) {
             sink.add(Problem::DefaultSubvolume, Place::tree(TreeId::ROOT), format!("tree {default}"));
@@ -208,55 +216,41 @@ fn has_entries(reader: &Reader<'_>, root: &Root, child: u64, name: &NameOfRoot) 
 pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Option<Vec<u8>>> {
     let quiet = Sink::new(0);
     let reader = Reader { sink: &quiet, ..Reader::new(reader.volume, &quiet) };
-    let mut want = Expected {
-        logical: root.logical,
-        level: Some(root.level),
-        generation: Some(root.generation),
-        owner: Some(root.tree),
-        first_key: None,
-        fsid: reader.fsid,
-        checksum: reader.checksum,
-    };
+    let mut want = root.expected(&reader);
     loop {
         let Some(bytes) = reader.block(&want, None)? else { return Ok(None) };
         let block = BlockRef::new(&bytes);
         if block.is_leaf() {
             return Ok(block.search(&key, 0).ok().map(|slot| block.data(slot).to_vec()));
         }
-        let slot = block.child_slot(&key);
-        let (logical, generation) = block.child(slot);
-        want = Expected {
-            logical,
-            level: Some(block.level() - 1),
-            generation: Some(generation),
-            first_key: Some(block.key(slot)),
-            ..want
-        };
+        want = child_with(&bytes, &key, want);
     }
 }
 
-/// Roots of the log trees, found in the tree of log trees.
-#[derive(Default)]
-pub(crate) struct LogRoots(pub(crate) Vec<Root>);
+/// Where in its tree a block has to be, by the key it begins with: whether it is there.
+pub(crate) fn holds_block(reader: &Reader<'_>, root: &Root, block: &Meta) -> Result<bool> {
+    let quiet = Sink::new(0);
+    let reader = Reader { sink: &quiet, ..Reader::new(reader.volume, &quiet) };
+    let Some((first, _)) = block.keys else { return Ok(false) };
+    let mut want = root.expected(&reader);
+    // Ends because levels fall.
+    while want.level.is_some_and(|level| level > block.level) {
+        let Some(bytes) = reader.block(&want, None)? else { return Ok(false) };
+        want = child_with(&bytes, &first, want);
+    }
+    Ok((want.logical, want.level) == (block.logical, Some(block.level)))
+}
 
-impl Sequence<Vec<u8>> for LogRoots {
-    fn leaf(&mut self, _meta: &Meta, bytes: Vec<u8>) {
-        let leaf = BlockRef::new(&bytes);
-        for slot in 0..leaf.count() {
-            let key = leaf.key(slot);
-            let Some(item) = (key.kind == KeyType::ROOT_ITEM)
-                .then(|| RawRootItem::from_item(leaf.data(slot)).ok())
-                .flatten()
-            else {
-                continue;
-            };
-            self.0.push(Root {
-                tree: TreeId::TREE_LOG,
-                logical: item.root(),
-                level: item.level,
-                generation: item.root_generation(),
-                dropped: None,
-            });
-        }
+/// What a node says of its child that has `key`.
+fn child_with(node: &[u8], key: &Key, want: Expected) -> Expected {
+    let node = BlockRef::new(node);
+    let slot = node.child_slot(key);
+    let (logical, generation) = node.child(slot);
+    Expected {
+        logical,
+        level: Some(node.level() - 1),
+        generation: Some(generation),
+        first_key: Some(node.key(slot)),
+        ..want
     }
 }

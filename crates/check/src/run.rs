@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::{DevId, ObjectId, Result, TreeId};
+use creamery_base::{DevId, Generation, ObjectId, Result, TreeId};
 use creamery_format::{BlockRef, CompatRo, Incompat, Key, KeyType};
 use creamery_volume::Volume;
 
@@ -14,6 +14,7 @@ use crate::free_space::FreeSpaceSequence;
 use crate::fs_tree::{self, LeafContext, Memory, Nothing, SubvolumeSequence};
 use crate::inode_group::GroupRules;
 use crate::links;
+use crate::logs::{LogData, LogRoots, LogSequence};
 use crate::options::{CheckOptions, Progress};
 use crate::problem::Problem;
 use crate::quota::{self, QuotaTree};
@@ -21,7 +22,7 @@ use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::references::References;
 use crate::report::{Counts, Place, Report, Sink};
-use crate::roots::{LogRoots, Roots, UuidTree, lookup};
+use crate::roots::{Roots, UuidTree, holds_block, lookup};
 use crate::superblocks;
 use crate::walk::{Leaf, Meta, Root, Sequence, Walker};
 
@@ -71,6 +72,7 @@ struct Found {
     chunks: ChunkTree,
     table: ChunkTable,
     quota: QuotaTree,
+    logs: LogData,
 }
 
 impl Check<'_> {
@@ -87,6 +89,8 @@ impl Check<'_> {
         if let Some(root) = roots.find(TreeId::QUOTA) {
             quota_complete = walker.walk(&root, &bytes_of, &mut quota)?;
         }
+        let logs = self.logs(&mut walker)?;
+        let log_blocks = logs.blocks;
         self.progress.phase("extents");
         let mut table = chunks.table();
         let mut extents_complete = roots_complete;
@@ -103,7 +107,7 @@ impl Check<'_> {
             groups_complete &= walker.walk(&root, &bytes_of, &mut groups)?;
             extents.groups = groups.0;
         }
-        let mut found = Found { roots, extents, chunks, table, quota };
+        let mut found = Found { roots, extents, chunks, table, quota, logs };
         let owned = std::mem::take(&mut found.extents.owned);
         walker.set_tables(&found.extents.tree_blocks);
         self.devices(&mut walker, &found, groups_complete)?;
@@ -113,10 +117,10 @@ impl Check<'_> {
         let owned = self.subvolumes(&mut walker, &found, sums.as_ref(), owned)?;
         self.other_trees(&mut walker, &found)?;
         let complete = walker.complete;
-        self.counts.tree_blocks = walker.blocks_seen();
+        self.counts.tree_blocks = walker.blocks_seen() - log_blocks;
         self.quotas(&found, owned, complete && quota_complete)?;
-        self.logs(&mut walker)?;
         self.progress.tree_blocks(walker.blocks_seen());
+        self.owners(&mut walker, &found)?;
         drop(walker);
         self.progress.phase("references");
         self.explain_references(&found, complete, extents_complete)?;
@@ -169,6 +173,7 @@ impl Check<'_> {
         }
         let devices: Vec<DevId> = sequence.found.device_ids().collect();
         superblocks::check(volume, &devices, sink);
+        superblocks::judge_numbers(volume, sink);
         Ok(sequence.found)
     }
 
@@ -237,9 +242,11 @@ impl Check<'_> {
             progress: self.progress,
             verified: &verified,
         };
+        let logged = found.logs.ranges();
         let mut sequence = SumsSequence {
             reader: self.reader,
             data: extents_complete.then_some(&found.extents.data),
+            logged: &logged,
             ranges: Ranges::default(),
             bytes: 0,
             end: 0,
@@ -251,6 +258,9 @@ impl Check<'_> {
         }
         self.counts.checksummed_bytes = sequence.bytes;
         self.counts.verified_bytes = verified.load(Ordering::Relaxed);
+        if complete {
+            found.logs.judge(&sequence.ranges, self.reader.sink);
+        }
         Ok(complete.then_some(sequence.ranges))
     }
 
@@ -368,18 +378,46 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Log trees are read and judged block by block; they have no extent items.
-    fn logs(&self, walker: &mut Walker<'_>) -> Result<()> {
+    /// Log trees: what was synced after the last commit, which the next mount adds to the filesystem.
+    fn logs(&self, walker: &mut Walker<'_>) -> Result<LogData> {
         let superblock = self.reader.volume.superblock();
-        let Some((logical, level)) = superblock.log_root() else { return Ok(()) };
+        let mut data = LogData::default();
+        let Some((logical, level)) = superblock.log_root() else { return Ok(data) };
         self.progress.phase("logs");
-        walker.stop_counting();
-        let generation = superblock.generation().next();
+        let before = walker.blocks_seen();
+        // Log trees have no extent items.
+        walker.count(false);
+        // A hostile superblock may have the last generation of all.
+        let generation = Generation::new(superblock.generation().get().saturating_add(1));
         let mut logs = LogRoots::default();
         let root = Root { tree: TreeId::TREE_LOG, logical, level, generation, dropped: None };
         walker.walk(&root, &bytes_of, &mut logs)?;
-        for root in logs.0 {
-            walker.walk(&root, &|_: &Leaf<'_>| (), &mut Nothing)?;
+        let of: Vec<String> = logs.0.iter().map(|(of, _)| of.to_string()).collect();
+        let message = format!("of {} trees: {}", of.len(), of.join(", "));
+        self.reader.sink.add(
+            Problem::LogWaiting,
+            Place::block(TreeId::TREE_LOG, logical, Some(level)),
+            message,
+        );
+        for (of, root) in logs.0 {
+            let mut sequence = LogSequence::new(of, self.reader, &mut data);
+            walker.walk(&root, &bytes_of, &mut sequence)?;
+        }
+        walker.count(true);
+        data.blocks = walker.blocks_seen() - before;
+        Ok(data)
+    }
+
+    /// Blocks to which no tree refers by name have to be where their header says.
+    fn owners(&self, walker: &mut Walker<'_>, found: &Found) -> Result<()> {
+        for block in walker.take_unowned() {
+            let held = match found.roots.find(block.owner) {
+                Some(root) => holds_block(self.reader, &root, &block)?,
+                None => false,
+            };
+            if !held {
+                block.report_owner(self.reader.sink);
+            }
         }
         Ok(())
     }

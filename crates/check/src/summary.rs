@@ -127,6 +127,9 @@ impl Summary {
     /// Nothing more is to come for this inode.
     pub(crate) fn close(&mut self, group: &Group, rules: &GroupRules, sink: &Sink) {
         group.judge(rules, sink);
+        let (links, types) = group.entry_shares();
+        self.links = self.links.wrapping_add(links);
+        self.types = self.types.wrapping_add(types);
         if group.is_inode() {
             self.types = self.types.wrapping_sub(group.type_share());
             self.orphans = self.orphans.wrapping_add(group.orphan_share());

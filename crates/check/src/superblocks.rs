@@ -7,6 +7,16 @@ use creamery_volume::Volume;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
+/// Numbers of the superblock that must be what another one of its numbers is.
+pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
+    let superblock = volume.superblock();
+    let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
+    if found != want {
+        let message = format!("found {found}, want {want}");
+        sink.add(Problem::SuperblockStripeSize, Place::default(), message);
+    }
+}
+
 /// Looks at all copies on the devices from `1` to the number of devices, as far as they are given.
 pub(crate) fn check(volume: &Volume, devices: &[DevId], sink: &Sink) {
     for dev in devices {

@@ -19,7 +19,7 @@ use creamery_format::{BlockRef, Expected, ExtentRef, HEADER_FLAG_RELOC, Key, MIX
 use crate::problem::Problem;
 use crate::reader::Reader;
 use crate::references::{Reference, References};
-use crate::report::Place;
+use crate::report::{Place, Sink};
 
 /// Bytes of leaves in flight.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -39,6 +39,21 @@ pub(crate) struct Root {
     pub(crate) generation: Generation,
     /// Up to where a deleted subvolume has been dropped, and the level of that.
     pub(crate) dropped: Option<(Key, u8)>,
+}
+
+impl Root {
+    /// What its block has to be.
+    pub(crate) fn expected(&self, reader: &Reader<'_>) -> Expected {
+        Expected {
+            logical: self.logical,
+            level: Some(self.level),
+            generation: Some(self.generation),
+            owner: Some(self.tree),
+            first_key: None,
+            fsid: reader.fsid,
+            checksum: reader.checksum,
+        }
+    }
 }
 
 /// What the extent tree says of a tree block.
@@ -112,6 +127,12 @@ impl Meta {
         }
     }
 
+    /// No reference says that the block is its header's tree's.
+    pub(crate) fn report_owner(&self, sink: &Sink) {
+        let message = format!("no reference by tree {}", self.owner.get().cast_signed());
+        sink.add(Problem::ExtentOwner, Place::block(self.owner, self.logical, Some(self.level)), message);
+    }
+
     /// Whether a parent that wants this may have the block.
     pub(crate) fn fits(&self, want: &Expected, upper: Option<Key>) -> bool {
         let keys_fit = match self.keys {
@@ -161,6 +182,8 @@ pub(crate) struct Walker<'a> {
     early: Vec<Meta>,
     /// Log trees are in no extent tree.
     counting: bool,
+    /// Blocks without full backrefs to which parents refer and no tree.
+    unowned: Vec<Meta>,
     pub(crate) complete: bool,
 }
 
@@ -180,6 +203,7 @@ impl<'a> Walker<'a> {
             seen: HashSet::new(),
             early: Vec::new(),
             counting: true,
+            unowned: Vec::new(),
             complete: true,
         }
     }
@@ -196,9 +220,14 @@ impl<'a> Walker<'a> {
         self.seen.len() as u64
     }
 
-    /// From here on trees have no extent items.
-    pub(crate) fn stop_counting(&mut self) {
-        self.counting = false;
+    /// Whether the trees that follow have extent items.
+    pub(crate) fn count(&mut self, counting: bool) {
+        self.counting = counting;
+    }
+
+    /// The blocks that have to be in their header's tree, for want of another proof that they are its.
+    pub(crate) fn take_unowned(&mut self) -> Vec<Meta> {
+        std::mem::take(&mut self.unowned)
     }
 
     /// Walks one tree. False when a part of it could not be read.
@@ -212,15 +241,7 @@ impl<'a> Walker<'a> {
         sequence: &mut dyn Sequence<T>,
     ) -> Result<bool> {
         let before = std::mem::replace(&mut self.complete, true);
-        let want = Expected {
-            logical: root.logical,
-            level: Some(root.level),
-            generation: Some(root.generation),
-            owner: Some(root.tree),
-            first_key: None,
-            fsid: self.reader.fsid,
-            checksum: self.reader.checksum,
-        };
+        let want = root.expected(self.reader);
         if self.counting {
             let by = match root.tree {
                 TreeId::TREE_RELOC => ExtentRef::SharedBlock { parent: root.logical },
@@ -362,7 +383,7 @@ impl<'a> Walker<'a> {
     }
 
     /// The block against its extent item. That there is one at all is a matter of references.
-    fn compare(&self, meta: &Meta) {
+    fn compare(&mut self, meta: &Meta) {
         let Some(tables) = self.tables else { return };
         let Some(extent) = tables.blocks.get(&meta.logical.get()) else { return };
         let place = Place::block(meta.owner, meta.logical, Some(meta.level));
@@ -375,16 +396,24 @@ impl<'a> Walker<'a> {
         let revision = meta.flags >> REVISION_SHIFT;
         if (relocated && !extent.full_backref) || revision != MIXED_BACKREF_REV {
             let message = format!("found 0x{:x}, full backrefs: {}", meta.flags, extent.full_backref);
-            self.reader.sink.add(Problem::BlockFlags, place.clone(), message);
+            self.reader.sink.add(Problem::BlockFlags, place, message);
+        }
+        if extent.full_backref || meta.owner == TreeId::TREE_RELOC {
+            return;
         }
         let owner = meta.owner.get();
-        let listed = match tables.owners.get(&meta.logical.get()) {
-            Some(owners) => owners.contains(&owner),
-            None => extent.owner == owner,
+        let (listed, by_tree) = match tables.owners.get(&meta.logical.get()) {
+            Some(owners) => (owners.contains(&owner), owners.len()),
+            None => (extent.owner == owner, usize::from(extent.owner != 0)),
         };
-        if !extent.full_backref && !listed && meta.owner != TreeId::TREE_RELOC {
-            let message = format!("no reference by tree {}", owner.cast_signed());
-            self.reader.sink.add(Problem::ExtentOwner, place, message);
+        if listed {
+            return;
+        }
+        // Relocation may have given the parent in the owner's tree full backrefs; then the parent refers to the block.
+        if extent.refs as usize > by_tree {
+            self.unowned.push(*meta);
+        } else {
+            meta.report_owner(self.reader.sink);
         }
     }
 }

@@ -73,6 +73,11 @@ impl Image {
         match tree {
             TreeId::ROOT => Ok(superblock.root().0),
             TreeId::CHUNK => Ok(superblock.chunk_root().0),
+            // The first of the log trees.
+            TreeId::TREE_LOG => {
+                let bytes = self.block(superblock.log_root().context("no log")?.0)?;
+                Ok(RawRootItem::from_item(BlockRef::new(&bytes).data(0))?.root())
+            }
             _ => {
                 let items = self.items(TreeId::ROOT)?;
                 let found = items

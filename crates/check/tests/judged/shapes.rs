@@ -8,7 +8,7 @@ use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch, retry_while_b
 /// What making one needs.
 pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
 
-/// Small enough to be copied for every kind of damage.
+/// Small enough to be copied for every kind of damage. The two names that are touched have one hash.
 const FILL: &str = r#"
 set -e
 mkdir d e
@@ -31,6 +31,7 @@ btrfs -q subvolume snapshot . snap1
 btrfs -q subvolume snapshot sub snap2
 rm d/file-with-a-name-3*; echo new > snap2/f7; echo y >> snap1/big
 btrfs -q subvolume snapshot snap1 snap3
+touch d/tamblxmc d/pjrhmdny
 rm snap3/clone; rm -f snap1/e/*-2*; fallocate -p -o 40960 -l 81920 big
 btrfs -q subvolume delete -c snap2 >/dev/null
 sync
@@ -45,12 +46,22 @@ pub(crate) struct Shape {
     pub(crate) mount: &'static str,
     /// What is done after the filling.
     pub(crate) more: &'static str,
+    /// Whether the image is what the mounted one was after that, and not what unmounting made of it.
+    running: bool,
     pub(crate) len: u64,
 }
 
 impl Shape {
     pub(crate) const fn new(mkfs: &'static [&'static str], mount: &'static str) -> Self {
-        Self { mkfs, mount, more: "", len: 300 << 20 }
+        Self { mkfs, mount, more: "", running: false, len: 300 << 20 }
+    }
+
+    /// As a power cut leaves it: a file and a directory that somebody has open are removed, and another file is synced
+    /// after the last commit.
+    pub(crate) const fn running() -> Self {
+        let more = "mkdir gone; head -c 100000 /dev/urandom > held; exec 3< gone 4< held; rmdir gone; rm held; sync
+            head -c 50000 /dev/urandom > synced; sync synced; cp --sparse=always \"$IMAGE\" \"$IMAGE.running\"";
+        Self { more, running: true, ..Self::new(&[], "") }
     }
 
     /// With quotas of this kind, counted, and a group that is made of two.
@@ -78,10 +89,13 @@ pub(crate) fn make(scratch: &Scratch, shape: &Shape) -> Result<PathBuf> {
     Run::new("mkfs.btrfs").arg("-q").args(shape.mkfs).arg(&image).ok()?;
     let mut mounted = LoopMount::mount(&image, &scratch.file("mounted"), shape.mount)?;
     for script in [FILL, shape.more] {
-        Run::new("bash").args(["-c", script]).within(mounted.dir()).ok()?;
+        Run::new("bash").args(["-c", script]).env("IMAGE", &image).within(mounted.dir()).ok()?;
     }
     // Of the old free space cache the kernel says that it is old.
     mounted.unmount_and_tell()?;
+    if shape.running {
+        std::fs::rename(image.with_extension("img.running"), &image)?;
+    }
     Ok(image)
 }
 

@@ -171,7 +171,8 @@ pub fn filesystem<E>(
 
     if let Some((logical, level)) = superblock.log_root() {
         // The log was written by the transaction after the superblock's.
-        let root = Root { id: TreeId::TREE_LOG, logical, level, generation: superblock.generation().next() };
+        let generation = Generation::new(superblock.generation().get().saturating_add(1));
+        let root = Root { id: TreeId::TREE_LOG, logical, level, generation };
         writeln!(w, "log root tree")?;
         walk(w, &root, superblock, context, read, &mut |leaf| collect_roots(leaf, &mut roots))?;
     }

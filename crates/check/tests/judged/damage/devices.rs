@@ -59,6 +59,7 @@ pub(super) const ROWS: &[Row] = &[
         &[BlockGroupExtra, DeviceExtentExtra],
         true,
     ),
+    row("stripe size", Super(|raw| raw.stripesize = 593_920_u32.into()), &[SuperblockStripeSize], true),
     row(
         "superblock: size",
         Super(|raw| raw.total_bytes = (raw.total_bytes.get() - 4096).into()),

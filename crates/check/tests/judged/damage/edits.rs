@@ -2,7 +2,8 @@
 
 use anyhow::{Context, Result};
 use creamery_base::{Logical, ObjectId, TreeId};
-use creamery_format::{BlockMut, BlockRef, Key, KeyType};
+use creamery_format::{BlockMut, BlockRef, Key, KeyType, RawKey};
+use zerocopy::IntoBytes;
 
 use super::Edit;
 use crate::image::{Image, Item};
@@ -98,9 +99,10 @@ pub(super) fn rekey_with_parents(image: &Image, tree: TreeId, item: &Item, key: 
         let block = BlockRef::new(&bytes);
         let slot = (0..block.count()).find(|slot| block.key(*slot) == item.key);
         let Some(slot) = slot.filter(|_| !block.is_leaf()) else { continue };
-        let offset = POINTERS + POINTER * slot + 9;
-        image
-            .change(logical, |bytes| bytes[offset..offset + 8].copy_from_slice(&key.offset.to_le_bytes()))?;
+        let offset = POINTERS + POINTER * slot;
+        image.change(logical, |bytes| {
+            bytes[offset..offset + 17].copy_from_slice(RawKey::from(key).as_bytes())
+        })?;
     }
     Ok(())
 }

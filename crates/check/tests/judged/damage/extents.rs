@@ -14,6 +14,28 @@ const EXTENT: TreeId = TreeId::EXTENT;
 
 pub(super) const ROWS: &[Row] = &[
     row(
+        "references out of order",
+        One(
+            EXTENT,
+            KeyType::EXTENT_ITEM,
+            |it| has_data_ref(it) && it.data.len() == 24 + 2 * 29,
+            |b, s| {
+                let mut block = creamery_format::BlockMut::new(b);
+                block.data_mut(s)[24..].rotate_left(29);
+            },
+        ),
+        &[ReferenceOrder],
+        true,
+    ),
+    row(
+        "free space of no block group",
+        Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_INFO, any, |b, s| {
+            rekey(b, s, |k| Key { objectid: ObjectId::new(k.objectid.get() - 4096), ..k });
+        }),
+        &[FreeSpaceGroup, FreeSpaceInfoMissing],
+        true,
+    ),
+    row(
         "reference count",
         One(EXTENT, KeyType::EXTENT_ITEM, is_data, |b, s| add(b, s, 0, 1)),
         &[ExtentRefCount],

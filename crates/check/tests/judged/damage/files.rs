@@ -1,16 +1,17 @@
 //! Files and directories.
 
+use anyhow::{Context, Result};
 use creamery_base::TreeId;
 use creamery_check::Problem::*;
 use creamery_format::{Key, KeyType};
 
-use super::Change::{Item as One, Last};
+use super::Change::{Image as Any, Item as One, Last};
 use super::edits::{
-    add, any, big_file, entry_of_file, is_directory, is_file, not_root_directory, on_disk, rekey, remove,
-    set, u64_at,
+    add, any, big_file, entry_of_file, is_directory, is_file, mode, not_root_directory, on_disk, rekey,
+    rekey_with_parents, remove, set, u64_at,
 };
 use super::{Row, row};
-use crate::image::Item;
+use crate::image::{Image, Item};
 
 const FS: TreeId = TreeId::FS;
 
@@ -157,12 +158,66 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "flags of a symlink",
+        One(FS, KeyType::INODE_ITEM, |it| mode(it) & 0o170_000 == 0o120_000, |b, s| add(b, s, 64, 0x40)),
+        &[InodeFlags],
+        true,
+    ),
+    row("compressed data without checksums", Any(compress_unsummed), &[ChecksumCompressed], true),
+    row("name twice", Any(name_twice), &[EntryTwice], false),
+    row(
+        "item of no type",
+        One(FS, KeyType::XATTR_ITEM, any, |b, s| rekey(b, s, |k| Key { kind: KeyType::new(26), ..k })),
+        &[ItemForeign],
+        false,
+    ),
+    row("inode cache", Any(inode_cache), &[InodeCache, EntryWithoutInode], true),
+    row(
         "name hash",
         One(FS, KeyType::DIR_ITEM, any, |b, s| rekey(b, s, |k| Key { offset: k.offset + 1, ..k })),
         &[BlockItem],
         true,
     ),
 ];
+
+/// Makes one extent of a file without checksums say that it is compressed.
+fn compress_unsummed(image: &Image) -> Result<()> {
+    let items = image.items(FS)?;
+    let unsummed = |it: &&Item| it.key.kind == KeyType::INODE_ITEM && is_file(it) && u64_at(it, 64) & 1 == 1;
+    let inode = items.iter().find(unsummed).context("no file without checksums")?;
+    let extent = items
+        .iter()
+        .find(|it| {
+            (it.key.objectid, it.key.kind) == (inode.key.objectid, KeyType::EXTENT_DATA) && on_disk(it)
+        })
+        .context("it has no extent")?;
+    image.change(extent.block, |bytes| set(bytes, extent.slot, 16, &[1]))
+}
+
+/// Gives one of two files whose names have one hash the name of the other one, in all three places.
+fn name_twice(image: &Image) -> Result<()> {
+    let (one, other) = (b"tamblxmc", b"pjrhmdny");
+    for item in image.items(FS)? {
+        let names = [KeyType::DIR_ITEM, KeyType::DIR_INDEX, KeyType::INODE_REF].contains(&item.key.kind);
+        let at = item.data.windows(other.len()).position(|name| name == other);
+        if let Some(at) = at.filter(|_| names) {
+            image.change(item.block, |bytes| set(bytes, item.slot, at, one))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the last inode of the tree, which has nothing but a name, the one of the inode cache.
+fn inode_cache(image: &Image) -> Result<()> {
+    let items = image.items(FS)?;
+    let inode = items.iter().rfind(|it| it.key.kind == KeyType::INODE_ITEM).context("no inode")?;
+    // From the last one on, so that keys stay in order.
+    for item in items.iter().rev().filter(|it| it.key.objectid == inode.key.objectid) {
+        let objectid = creamery_base::ObjectId::new(12_u64.wrapping_neg());
+        rekey_with_parents(image, FS, item, Key { objectid, ..item.key })?;
+    }
+    Ok(())
+}
 
 /// Of a filesystem in which holes are described.
 pub(super) const HOLES: &[Row] =

@@ -17,6 +17,12 @@ pub(super) const ROWS: &[Row] = &[
         &[RootDirectory],
         true,
     ),
+    row(
+        "subvolume deleted without an orphan item",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| set(b, s, 216, &[0; 4])),
+        &[SubvolumeOrphan],
+        true,
+    ),
     row("root ref lost", One(TreeId::ROOT, KeyType::ROOT_REF, any, remove), &[RootRefMissing], true),
     row(
         "root backref lost",

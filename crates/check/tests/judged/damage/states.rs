@@ -1,0 +1,69 @@
+//! States that filesystems pass through, and what can be wrong with them: inodes that are being deleted, and logs.
+
+use anyhow::{Context, Result};
+use creamery_base::TreeId;
+use creamery_check::Problem::*;
+use creamery_format::{BlockMut, Key, KeyType, RawKey};
+use zerocopy::IntoBytes;
+
+use super::Change::{Image as Any, Item as One};
+use super::edits::{add, any, is_directory, is_file, remove};
+use super::{Row, row};
+use crate::image::{Image, Item};
+
+const FS: TreeId = TreeId::FS;
+
+pub(super) const ROWS: &[Row] = &[
+    row("nothing but a log", Any(|_| Ok(())), &[LogWaiting], false),
+    row(
+        "file that is being deleted and has fewer extents by now",
+        One(FS, KeyType::INODE_ITEM, |it| is_file(it) && unlinked(it), |b, s| add(b, s, 24, 4096)),
+        &[LogWaiting],
+        false,
+    ),
+    row("directory that is being deleted and has an entry left", Any(entry_of_deleted), &[LogWaiting], false),
+    row(
+        "log without checksums",
+        One(TreeId::TREE_LOG, KeyType::EXTENT_CSUM, any, remove),
+        &[ChecksumLog, LogWaiting],
+        true,
+    ),
+    row("log whose checksums are in the checksum tree already", Any(move_checksums), &[LogWaiting], false),
+];
+
+fn unlinked(item: &Item) -> bool {
+    item.data[40..44] == [0; 4]
+}
+
+/// Puts an item where its key belongs.
+fn insert(image: &Image, tree: TreeId, key: Key, data: &[u8]) -> Result<()> {
+    let before =
+        image.items(tree)?.into_iter().rfind(|item| item.key < key).context("it would be the first")?;
+    image.change(before.block, |bytes| {
+        let mut block = BlockMut::new(bytes);
+        block.insert_items(before.slot + 1, &[(key, data.len())]);
+        block.data_mut(before.slot + 1).copy_from_slice(data);
+    })
+}
+
+/// An entry that names a file without links, as deleting a directory's items one after the other leaves it.
+fn entry_of_deleted(image: &Image) -> Result<()> {
+    let mut inodes = image.items(FS)?;
+    inodes.retain(|it| it.key.kind == KeyType::INODE_ITEM && unlinked(it));
+    let directory = inodes.iter().find(|it| is_directory(it)).context("no directory without links")?;
+    let file = inodes.iter().find(|it| is_file(it)).context("no file without links")?;
+    let name = b"left";
+    let mut entry = RawKey::from(file.key).as_bytes().to_vec();
+    entry.extend_from_slice(&image.volume.generation().get().to_le_bytes());
+    entry.extend_from_slice(&[0, 0, name.len() as u8, 0, 1]);
+    entry.extend_from_slice(name);
+    insert(image, FS, Key::new(directory.key.objectid, KeyType::DIR_INDEX, 2), &entry)
+}
+
+/// From the log to the checksum tree.
+fn move_checksums(image: &Image) -> Result<()> {
+    let items = image.items(TreeId::TREE_LOG)?;
+    let sums = items.into_iter().find(|it| it.key.kind == KeyType::EXTENT_CSUM).context("no checksums")?;
+    image.change(sums.block, |bytes| remove(bytes, sums.slot))?;
+    insert(image, TreeId::CSUM, sums.key, &sums.data)
+}
