@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_mkfs::{CopyIn, Progress, copy_in};
@@ -36,6 +36,28 @@ fn means_content(path: &Path) -> bool {
 
 fn refuse_directory(path: &Path) -> Error {
     Error::new(ErrorKind::IsADirectory, format!("{} (copied only with -r or -a)", path.display()))
+}
+
+/// Whether only a directory can be meant: `dir/`.
+fn means_directory(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/") || means_content(path)
+}
+
+/// Where a regular file goes on the host when the user says `to` and that is no directory. As with cp(1), a link stands for what
+/// it leads to.
+fn file_on_host(to: &Path) -> Result<PathBuf> {
+    let refuse = |kind, what: &str| Err(Error::new(kind, format!("{} {what}", to.display())));
+    let Ok(meta) = std::fs::symlink_metadata(to) else { return Ok(to.to_owned()) };
+    if meta.is_symlink() {
+        return match std::fs::canonicalize(to) {
+            Ok(followed) => file_on_host(&followed),
+            Err(_) => refuse(ErrorKind::NotFound, "is a link that leads nowhere"),
+        };
+    }
+    if !meta.is_file() {
+        return refuse(ErrorKind::InvalidInput, "is no regular file, and copying does not replace it by one");
+    }
+    Ok(to.to_owned())
 }
 
 /// A place in an image: a directory, and the name there.
@@ -130,8 +152,15 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
-        let (id, directory) = self.copy_source(from, options)?;
+        let (id, kind) = self.copy_source(from, options)?;
+        let directory = kind == fs::FileType::Directory;
         let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
+        if means_directory(to) && !into && !directory {
+            let what = format!("{} ends like a directory, and there is none", to.display());
+            return Err(Error::new(ErrorKind::NotADirectory, what));
+        }
+        let followed = if !into && kind == fs::FileType::File { Some(file_on_host(to)?) } else { None };
+        let to = followed.as_deref().unwrap_or(to);
         let (parent, name) = match (into, means_content(from)) {
             (true, false) => (to, from.file_name()),
             (true, true) => (to, None),
@@ -175,7 +204,8 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let from = from.as_ref();
-        let (id, directory) = self.copy_source(from, options)?;
+        let (id, kind) = self.copy_source(from, options)?;
+        let directory = kind == fs::FileType::Directory;
         let name = if means_content(from) { None } else { from.file_name().map(OsStrExt::as_bytes) };
         let Destination { dir, name } = other.destination(to.as_ref(), name)?;
         if name.is_none() && !directory {
@@ -202,16 +232,16 @@ impl Filesystem {
         }
     }
 
-    /// The inode that is copied, and whether it is a directory.
-    fn copy_source(&self, from: &Path, options: CopyOptions) -> Result<(InodeId, bool)> {
+    /// The inode that is copied, and what it is.
+    fn copy_source(&self, from: &Path, options: CopyOptions) -> Result<(InodeId, fs::FileType)> {
         let recursive = options.recursive || options.archive;
         let last = if recursive { Last::Keep } else { Last::Follow };
         let id = self.resolve(from, last)?;
-        let directory = self.fs.stat(id, Wait::Yes).map_err(at(from))?.kind == fs::FileType::Directory;
-        if directory && !recursive {
+        let kind = self.fs.stat(id, Wait::Yes).map_err(at(from))?.kind;
+        if kind == fs::FileType::Directory && !recursive {
             return Err(refuse_directory(from));
         }
-        Ok((id, directory))
+        Ok((id, kind))
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {

@@ -1,14 +1,29 @@
 //! The host as a sink.
+//!
+//! What an image says is not to be trusted, and it is copied by people who may do everything on their host. So all that is
+//! made here is one name in a folder that is open, and every folder below the one that the user named was opened from the one
+//! above it without following a link.
+//!
+//! # Invariants
+//! - SINK-1: every name given to the host is one component ([`component`]): nothing is made, replaced or removed but in the folder
+//!   that the call is about.
+//! - SINK-2: no link below the user's folder is followed, be it the image's or somebody else's: folders, first copies of hard
+//!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
+//! - SINK-3: attributes are set on what was made, by its descriptor, whatever has its name by then.
+//! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it.
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::fs::Metadata;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result};
+use creamery_device::{NewFile, Taken};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, fchmod, fsetxattr,
-    ftruncate, futimens, linkat, lsetxattr, mkdirat, mknodat, openat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fsetxattr, fstat,
+    ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -27,16 +42,57 @@ pub(crate) struct HostDir {
 pub(crate) struct HostSink {
     root: OwnedFd,
     archive: bool,
-    /// Source files whose other names are still to come, where the first copy lies, and how many.
-    links: HashMap<InodeId, (PathBuf, u32)>,
+    /// Source files whose other names are still to come.
+    links: HashMap<InodeId, FirstCopy>,
+}
+
+/// A copy that other names may be given to.
+struct FirstCopy {
+    /// From where the copy began.
+    dir: PathBuf,
+    name: CString,
+    is: Identity,
+    /// How many names are still to come.
+    left: u32,
+}
+
+/// Which file of the host it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    fn of(file: &Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
+
+    fn of_stat(stat: &Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
 }
 
 fn error(errno: Errno) -> Error {
     std::io::Error::from(errno).into()
 }
 
-fn c_name(name: &[u8]) -> Result<CString> {
-    CString::new(name).map_err(|_| Error::invalid("a name with a zero byte"))
+fn c_string(bytes: &[u8]) -> Result<CString> {
+    CString::new(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, "a zero byte in what has none"))
+}
+
+/// SINK-1. Reading an image has refused other names before.
+fn component(name: &[u8]) -> Result<CString> {
+    if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
+        let what = format!("the name '{}' leads out of its folder", name.escape_ascii());
+        return Err(Error::new(ErrorKind::Corrupt, what));
+    }
+    c_string(name)
+}
+
+/// SINK-2.
+fn open_dir(parent: impl AsFd, name: impl rustix::path::Arg, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    openat(parent, name, how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn mode(attributes: &Attributes) -> Mode {
@@ -53,12 +109,22 @@ impl HostSink {
         Ok((sink, HostDir { fd: open().map_err(failed)?, path: PathBuf::new() }))
     }
 
-    fn remember(&mut self, parent: &HostDir, name: &[u8], source: &Source) {
+    fn remember(&mut self, parent: &HostDir, name: CString, is: Identity, source: &Source) {
         let Attributes { id, nlink, .. } = source.attributes;
         if self.archive && nlink > 1 {
-            let path = parent.path.join(std::ffi::OsString::from(os(name)));
-            self.links.entry(id).or_insert((path, nlink - 1));
+            let first = FirstCopy { dir: parent.path.clone(), name, is, left: nlink - 1 };
+            self.links.entry(id).or_insert(first);
         }
+    }
+
+    /// The directory of a first copy, when it is still there and the copy in it.
+    fn find(&self, first: &FirstCopy) -> Option<OwnedFd> {
+        let mut dir = open_dir(&self.root, ".", OFlags::PATH).ok()?;
+        for name in &first.dir {
+            dir = open_dir(&dir, name, OFlags::PATH).ok()?;
+        }
+        let found = statat(&dir, &first.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        (Identity::of_stat(&found) == first.is).then_some(dir)
     }
 
     /// Owner, xattrs, mode and times, in an order in which none undoes another.
@@ -69,37 +135,48 @@ impl HostSink {
         let attributes = &source.attributes;
         tolerate(rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes))))?;
         for (name, value) in &source.xattrs {
-            let name = c_name(name)?;
+            let name = c_string(name)?;
             tolerate_xattr(&name, fsetxattr(fd, &name, value, XattrFlags::empty()))?;
         }
         fchmod(fd, mode(attributes)).map_err(error)?;
         futimens(fd, &timestamps(attributes)).map_err(error)
     }
 
-    /// The same for what cannot be opened.
-    fn finish_node(&self, dir: &HostDir, name: &CString, source: &Source) -> Result<()> {
+    /// The same for what cannot be opened for reading.
+    fn finish_node(&self, node: &OwnedFd, source: &Source) -> Result<()> {
         if !self.archive {
             return Ok(());
         }
         let attributes = &source.attributes;
-        let keep = AtFlags::SYMLINK_NOFOLLOW;
-        tolerate(rustix::fs::chownat(&dir.fd, name, Some(uid(attributes)), Some(gid(attributes)), keep))?;
+        let itself = AtFlags::EMPTY_PATH;
+        tolerate(rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself))?;
+        // There is no call that takes such a descriptor, but there is this path, which leads to what is open and no further.
+        let path = format!("/proc/self/fd/{}", node.as_raw_fd());
         for (xattr, value) in &source.xattrs {
-            // There is no call that takes a directory and a name, but there is this path.
-            let path =
-                [format!("/proc/self/fd/{}/", dir.fd.as_raw_fd()).as_bytes(), name.to_bytes()].concat();
-            let (path, xattr) = (c_name(&path)?, c_name(xattr)?);
-            tolerate_xattr(&xattr, lsetxattr(&path, &xattr, value, XattrFlags::empty()))?;
+            let xattr = c_string(xattr)?;
+            tolerate_xattr(&xattr, setxattr(&*path, &xattr, value, XattrFlags::empty()))?;
         }
         if attributes.kind != crate::fs::FileType::Symlink {
-            rustix::fs::chmodat(&dir.fd, name, mode(attributes), AtFlags::empty()).map_err(error)?;
+            rustix::fs::chmod(&*path, mode(attributes)).map_err(error)?;
         }
-        utimensat(&dir.fd, name, &timestamps(attributes), keep).map_err(error)
+        utimensat(node, "", &timestamps(attributes), itself).map_err(error)
     }
 }
 
-fn os(name: &[u8]) -> &std::ffi::OsStr {
-    std::os::unix::ffi::OsStrExt::from_bytes(name)
+/// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
+/// that has a name elsewhere.
+fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, Identity)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = openat(&dir.fd, name, flags, Mode::empty()).map_err(error)?;
+    let found = fstat(&node).map_err(error)?;
+    if FileType::from_raw_mode(found.st_mode) != kind || found.st_nlink != 1 {
+        return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
+    }
+    Ok((node, Identity::of_stat(&found)))
+}
+
+fn os(name: &CString) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name.to_bytes())
 }
 
 fn uid(attributes: &Attributes) -> Uid {
@@ -151,8 +228,7 @@ impl Sink for HostSink {
     type Dir = HostDir;
 
     fn enter(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<HostDir> {
-        let path = parent.path.join(os(name));
-        let name = c_name(name)?;
+        let name = component(name)?;
         // Writable until everything is in.
         let first = mode(&source.attributes) | Mode::RWXU;
         match mkdirat(&parent.fd, &name, first) {
@@ -165,9 +241,8 @@ impl Sink for HostSink {
             }
             outcome => outcome.map_err(error)?,
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(&parent.fd, &name, flags, Mode::empty()).map_err(error)?;
-        Ok(HostDir { fd, path })
+        let fd = open_dir(&parent.fd, &name, OFlags::RDONLY).map_err(error)?;
+        Ok(HostDir { fd, path: parent.path.join(os(&name)) })
     }
 
     fn leave(&mut self, dir: HostDir, source: &Source) -> Result<()> {
@@ -175,62 +250,68 @@ impl Sink for HostSink {
     }
 
     fn file(&mut self, parent: &HostDir, name: &[u8], source: &Source, data: &File) -> Result<()> {
-        let c_name = c_name(name)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let first = if self.archive { Mode::RUSR | Mode::WUSR } else { mode(&source.attributes) };
-        let fd = replacing(parent, &c_name, || openat(&parent.fd, &c_name, flags, first))?;
+        let name = component(name)?;
+        // Without an archive it is the user's: nobody gets rights by it.
+        let first = if self.archive { 0o600 } else { source.attributes.mode & 0o777 };
+        let new = NewFile::within(&parent.fd, first)?;
+        let file = new.file();
         let size = source.attributes.size;
-        for_each_piece(data, size, |at, bytes| {
-            let mut done = 0;
-            while done < bytes.len() {
-                match rustix::io::pwrite(&fd, &bytes[done..], at + done as u64) {
-                    Err(Errno::INTR) => {}
-                    outcome => done += outcome.map_err(error)?,
-                }
-            }
-            Ok(())
-        })?;
-        ftruncate(&fd, size).map_err(error)?;
-        self.remember(parent, name, source);
-        self.finish(fd.as_fd(), source)
+        for_each_piece(data, size, |at, bytes| Ok(file.write_all_at(bytes, at)?))?;
+        ftruncate(file, size).map_err(error)?;
+        self.finish(file.as_fd(), source)?;
+        let is = Identity::of(&file.metadata()?);
+        new.publish(os(&name), Taken::Replace)?;
+        self.remember(parent, name, is, source);
+        Ok(())
     }
 
     fn node(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<()> {
         use crate::fs::FileType as Kind;
-        let c_name = c_name(name)?;
+        let name = component(name)?;
         let attributes = &source.attributes;
         let kind = match attributes.kind {
-            Kind::Symlink => None,
-            Kind::Fifo => Some(FileType::Fifo),
-            Kind::Socket => Some(FileType::Socket),
-            Kind::CharDevice => Some(FileType::CharacterDevice),
-            Kind::BlockDevice => Some(FileType::BlockDevice),
+            Kind::Symlink => FileType::Symlink,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
             _ => return Err(Error::unsupported("a file of a kind that has no name")),
         };
-        match kind {
-            None => {
-                let target = self::c_name(&source.target)?;
-                replacing(parent, &c_name, || symlinkat(&target, &parent.fd, &c_name))?;
-            }
-            Some(kind) => {
-                let device = rustix::fs::makedev(attributes.device.major, attributes.device.minor);
-                replacing(parent, &c_name, || mknodat(&parent.fd, &c_name, kind, mode(attributes), device))?;
-            }
+        if kind == FileType::Symlink {
+            let target = c_string(&source.target)?;
+            replacing(parent, &name, || symlinkat(&target, &parent.fd, &name))?;
+        } else {
+            let device = rustix::fs::makedev(attributes.device.major, attributes.device.minor);
+            replacing(parent, &name, || mknodat(&parent.fd, &name, kind, mode(attributes), device))?;
         }
-        self.remember(parent, name, source);
-        self.finish_node(parent, &c_name, source)
+        let (node, is) = open_node(parent, &name, kind)?;
+        self.finish_node(&node, source)?;
+        self.remember(parent, name, is, source);
+        Ok(())
     }
 
     fn link(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<bool> {
+        let name = component(name)?;
         let id = source.attributes.id;
-        let Some((path, left)) = self.links.get_mut(&id) else { return Ok(false) };
-        let c_name = c_name(name)?;
-        let root = &self.root;
-        replacing(parent, &c_name, || linkat(root, &*path, &parent.fd, &c_name, AtFlags::empty()))?;
-        *left -= 1;
-        if *left == 0 {
+        let Some(first) = self.links.get(&id) else { return Ok(false) };
+        let Some(dir) = self.find(first) else {
+            self.links.remove(&id);
+            return Ok(false);
+        };
+        let is_there = statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|found| Identity::of_stat(&found) == first.is);
+        if !is_there {
+            let link = || linkat(&dir, &first.name, &parent.fd, &name, AtFlags::empty());
+            replacing(parent, &name, link)?;
+        }
+        let first = self.links.get_mut(&id).expect("it was just found");
+        first.left -= 1;
+        if first.left == 0 {
             self.links.remove(&id);
         }
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

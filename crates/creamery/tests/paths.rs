@@ -261,3 +261,44 @@ fn an_archive_copy_keeps_everything_both_ways() {
         assert_eq!(second.symlink_metadata(format!("{copy}/link")).unwrap().mtime(), time);
     }
 }
+
+#[test]
+fn a_link_that_the_user_names_is_followed_and_none_below_it() {
+    let Fixture { fs, dir } = fixture();
+    fs.write("/file", "content").unwrap();
+    fs.create_dir("/tree").unwrap();
+    fs.write("/tree/file", "content").unwrap();
+    let host = |name: &str| dir.path().join(name);
+    std::fs::create_dir(host("folder")).unwrap();
+    std::fs::write(host("target"), "old").unwrap();
+    for (to, link) in [("target", "to-file"), ("folder", "to-folder"), ("none", "to-nothing"), ("self", "self")] {
+        std::os::unix::fs::symlink(to, host(link)).unwrap();
+    }
+    let copy = |to: &str| fs.copy_out("/file", host(to), CopyOptions::default(), &NoProgress);
+    copy("to-file").unwrap();
+    assert!(host("to-file").symlink_metadata().unwrap().is_symlink());
+    assert_eq!(std::fs::read_to_string(host("target")).unwrap(), "content");
+    copy("to-folder").unwrap();
+    fs.copy_out("/tree", host("to-folder"), PLAIN, &NoProgress).unwrap();
+    assert!(host("folder/file").exists() && host("folder/tree/file").exists());
+    assert_eq!(kind(copy("to-nothing")), ErrorKind::NotFound);
+    assert!(copy("self").is_err() && !host("none").exists());
+    // Below the folder that was named, a link is replaced.
+    std::fs::remove_file(host("folder/tree/file")).unwrap();
+    std::os::unix::fs::symlink("../../target", host("folder/tree/file")).unwrap();
+    std::fs::write(host("target"), "old").unwrap();
+    fs.copy_out("/tree", host("folder"), PLAIN, &NoProgress).unwrap();
+    assert!(host("folder/tree/file").symlink_metadata().unwrap().is_file());
+    assert_eq!(std::fs::read_to_string(host("target")).unwrap(), "old");
+}
+
+#[test]
+fn a_pipe_or_device_is_not_replaced_by_a_file() {
+    let Fixture { fs, dir } = fixture();
+    fs.write("/file", "content").unwrap();
+    let socket = dir.path().join("socket");
+    let _open = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let refused = fs.copy_out("/file", &socket, CopyOptions::default(), &NoProgress).unwrap_err();
+    assert!(refused.to_string().contains("socket"), "{refused}");
+    assert!(!socket.symlink_metadata().unwrap().is_file());
+}

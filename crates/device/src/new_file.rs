@@ -7,9 +7,10 @@
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, RenameFlags, linkat, openat, renameat, renameat_with, unlinkat,
@@ -45,9 +46,9 @@ pub enum Taken {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct NewFile {
+pub struct NewFile<D: AsFd = OwnedFd> {
     file: File,
-    dir: OwnedFd,
+    dir: D,
     /// What it is called meanwhile, where it has to have a name.
     meanwhile: Option<CString>,
 }
@@ -67,18 +68,34 @@ fn under_a_free_name(make: impl Fn(&CStr) -> rustix::io::Result<()>) -> rustix::
     Err(Errno::EXIST)
 }
 
+/// Whether a file without a name can be given one: that goes by way of /proc.
+fn has_proc() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok())
+}
+
 impl NewFile {
+    /// Makes an empty file that will be at `path`; see [`within`](Self::within).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn beside(path: &Path, mode: u32) -> io::Result<Self> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Self::within(rustix::fs::open(parent, flags, Mode::empty())?, mode)
+    }
+}
+
+impl<D: AsFd> NewFile<D> {
     /// Makes an empty file that will be in `dir`, open for reading and writing, with these permission bits less those of the
     /// umask.
     ///
     /// # Errors
     /// The host's: no such directory, no permission, no space.
-    pub fn within(dir: BorrowedFd<'_>, mode: u32) -> io::Result<Self> {
+    pub fn within(dir: D, mode: u32) -> io::Result<Self> {
         let mode = Mode::from_raw_mode(mode);
-        let dir = dir.try_clone_to_owned()?;
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        // Naming it later goes by way of /proc.
-        if rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok() {
+        if has_proc() {
             match openat(&dir, ".", flags | OFlags::TMPFILE, mode) {
                 // What a filesystem, or a host, without such files answers.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
@@ -88,7 +105,7 @@ impl NewFile {
         Self::with_name(dir, mode)
     }
 
-    fn with_name(dir: OwnedFd, mode: Mode) -> io::Result<Self> {
+    fn with_name(dir: D, mode: Mode) -> io::Result<Self> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let made = std::cell::Cell::new(None);
         let meanwhile = under_a_free_name(|name| {
@@ -97,16 +114,6 @@ impl NewFile {
         })?;
         let file = made.take().expect("it was made under that name");
         Ok(Self { file: file.into(), dir, meanwhile: Some(meanwhile) })
-    }
-
-    /// The same in the directory of `path`.
-    ///
-    /// # Errors
-    /// As [`within`](Self::within).
-    pub fn beside(path: &Path, mode: u32) -> io::Result<Self> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self::within(rustix::fs::open(parent, flags, Mode::empty())?.as_fd(), mode)
     }
 
     /// The open file.
@@ -162,7 +169,7 @@ impl NewFile {
     }
 }
 
-impl Drop for NewFile {
+impl<D: AsFd> Drop for NewFile<D> {
     fn drop(&mut self) {
         if let Some(meanwhile) = &self.meanwhile {
             // Nobody is left to be told that it cannot be removed.
@@ -186,7 +193,7 @@ mod tests {
             test(dir.path(), &|| {
                 let open = File::open(dir.path()).unwrap();
                 let new = match unnamed {
-                    true => NewFile::within(open.as_fd(), 0o600),
+                    true => NewFile::within(open.into(), 0o600),
                     false => NewFile::with_name(open.into(), Mode::RUSR | Mode::WUSR),
                 };
                 let new = new.unwrap();

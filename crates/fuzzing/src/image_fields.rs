@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use creamery_codec::ChecksumType;
 use creamery_format::{
-    BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key, KeyType, SUPERBLOCK_LEN, seal, verify_block,
+    BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key, KeyType, RawDirItem, RawInodeExtref, RawInodeRef,
+    SUPERBLOCK_LEN, seal, verify_block,
 };
 use creamery_sim::{Image, SimDevice};
 
@@ -29,6 +30,9 @@ pub fn image_fields(data: &[u8]) {
     let mut input = Input::new(data);
     let how = input.byte();
     let mut damage = Damage::new(base(usize::from(how & 1)));
+    if how & 24 == 16 {
+        damage.rename(&mut input);
+    }
     for _ in 0..CHANGES_MAX {
         if input.is_empty() {
             break;
@@ -129,6 +133,32 @@ impl Damage {
         }
     }
 
+    /// Gives something a name that leads elsewhere, in one of the items that say what it is called.
+    fn rename(&mut self, input: &mut Input<'_>) {
+        const NAMES: [&[u8]; 8] = [b"/", b"..", b".", b"\0", b"../x", b"/etc/x", b"x/", b"a\0b"];
+        const KINDS: [KeyType; 6] = [
+            KeyType::DIR_INDEX,
+            KeyType::INODE_REF,
+            KeyType::INODE_EXTREF,
+            KeyType::ROOT_REF,
+            KeyType::ROOT_BACKREF,
+            KeyType::XATTR_ITEM,
+        ];
+        let new = NAMES[usize::from(input.byte() % 8)];
+        let kind = KINDS[usize::from(input.byte() % 6)];
+        let mut skip = usize::from(input.byte());
+        for number in 0..self.base.blocks.len() {
+            let block = BlockRef::new(&self.base.blocks[number].bytes);
+            for slot in if block.is_leaf() { 0..block.count() } else { 0..0 } {
+                if block.key(slot).kind == kind && skip > 0 {
+                    skip -= 1;
+                } else if block.key(slot).kind == kind {
+                    return rename_item(self.block(number), slot, new);
+                }
+            }
+        }
+    }
+
     /// The image with everything changed and sealed, on all copies. With `follow`, parents are told of new first
     /// keys.
     fn image(mut self, follow: bool) -> Image {
@@ -183,6 +213,29 @@ fn overwrite_data(bytes: &mut [u8], input: &mut Input<'_>) {
     if len > 0 {
         let at = input.below(len);
         overwrite(BlockMut::new(bytes).data_mut(slot), at, input);
+    }
+}
+
+/// Gives the first entry or reference of an item a name as long as `new`: items of these types begin with a head that ends in the
+/// name's length, an entry's type aside, and the name follows.
+fn rename_item(bytes: &mut [u8], slot: usize, new: &[u8]) {
+    let key = BlockRef::new(bytes).key(slot);
+    let (head, len_at) = match key.kind {
+        KeyType::INODE_REF => (RawInodeRef::LEN, RawInodeRef::LEN - 2),
+        KeyType::DIR_INDEX | KeyType::XATTR_ITEM => (RawDirItem::LEN, RawDirItem::LEN - 3),
+        _ => (RawInodeExtref::LEN, RawInodeExtref::LEN - 2),
+    };
+    let mut data = BlockRef::new(bytes).data(slot)[..head].to_vec();
+    data[len_at..len_at + 2].copy_from_slice(&(new.len() as u16).to_le_bytes());
+    if key.kind == KeyType::XATTR_ITEM {
+        data[len_at - 2..len_at].fill(0);
+    }
+    data.extend_from_slice(new);
+    let mut block = BlockMut::new(bytes);
+    block.remove_items(slot, 1);
+    if block.as_ref().free_space() >= data.len() + ITEM_LEN {
+        block.insert_items(slot, &[(key, data.len())]);
+        block.data_mut(slot).copy_from_slice(&data);
     }
 }
 
@@ -264,5 +317,20 @@ fn copy_over(bytes: &mut [u8], other: &[u8], input: &mut Input<'_>) {
     }
     if how & 2 == 0 {
         block.set_owner(owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_seen_by_nobody() {
+        // Each kind of item with each such name; what reads the image looks at every name that it is told.
+        for kind in 0..6 {
+            for name in 0..8 {
+                image_fields(&[16, name, kind, 3]);
+            }
+        }
     }
 }

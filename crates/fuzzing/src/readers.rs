@@ -1,6 +1,7 @@
 //! What is done with an image that may be damaged: all readers, and a writer.
 
 use std::io::{Error, ErrorKind, Result, Write};
+use std::path::Component;
 use std::sync::Arc;
 
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
@@ -82,10 +83,20 @@ fn look(fs: &Filesystem) {
     }
 }
 
+/// Whoever joins names to a path, as a copy to the host does, stays below where it began.
+fn assert_names_lead_nowhere_else(entry: &WalkEntry) {
+    let path = entry.path();
+    let below = path.components().skip(1);
+    let plain = below.clone().all(|name| matches!(name, Component::Normal(_))) && below.count() == entry.depth();
+    assert!(plain && !path.as_os_str().as_encoded_bytes().contains(&0), "a name in {path:?} leads elsewhere");
+}
+
 fn look_at(fs: &Filesystem, entry: &WalkEntry) {
+    assert_names_lead_nowhere_else(entry);
     let Ok(meta) = entry.metadata() else { return };
     let path = entry.path();
     for name in fs.xattrs(path).unwrap_or_default().iter().take(20) {
+        assert!(!name.is_empty() && !name.contains(&0), "an attribute called {name:?}");
         let _ = fs.xattr(path, name);
     }
     let _ = fs.read_link(path);

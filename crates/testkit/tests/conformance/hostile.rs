@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// An image whose damage is taken back before the next one comes.
-struct Victim {
+pub(crate) struct Victim {
     path: PathBuf,
     file: File,
     /// Where the copies of each tree block lie, by logical address.
@@ -68,7 +68,7 @@ fn seal(bytes: &mut [u8]) {
 }
 
 impl Victim {
-    fn new(path: PathBuf) -> Result<Self> {
+    pub(crate) fn new(path: PathBuf) -> Result<Self> {
         let file = File::options().read(true).write(true).open(&path)?;
         let mut superblock = vec![0; SUPERBLOCK_LEN];
         file.read_exact_at(&mut superblock, SUPERBLOCKS[0])?;
@@ -113,6 +113,29 @@ impl Victim {
         copies.into_iter().try_for_each(|at| self.write(at, &bytes))
     }
 
+    /// Gives what is called `old` in items of these types another name of as many bytes; tells how many there were.
+    pub(crate) fn rename(&mut self, kinds: &[u8], old: &[u8], new: &[u8]) -> Result<usize> {
+        ensure!(old.len() == new.len(), "items do not grow");
+        let mut changed = 0;
+        for copies in self.blocks.clone().into_values() {
+            let mut bytes = vec![0; NODE];
+            self.file.read_exact_at(&mut bytes, copies[0])?;
+            let before = changed;
+            for Item { kind, data } in items(&bytes) {
+                // Their names are what such items end with.
+                if kinds.contains(&kind) && bytes[data.clone()].ends_with(old) {
+                    bytes[data.end - new.len()..data.end].copy_from_slice(new);
+                    changed += 1;
+                }
+            }
+            if changed > before {
+                seal(&mut bytes);
+                copies.into_iter().try_for_each(|at| self.write(at, &bytes))?;
+            }
+        }
+        Ok(changed)
+    }
+
     fn damage_superblock(&mut self, random: &mut Random) -> Result<()> {
         let at = 32 + random.below(1_000) as usize;
         let mut value = random.clone();
@@ -144,6 +167,24 @@ impl Victim {
         }
         Ok(())
     }
+}
+
+/// An item of a leaf: its type, and where its data lies.
+struct Item {
+    kind: u8,
+    data: std::ops::Range<usize>,
+}
+
+/// The items of a block, none when it is no leaf.
+fn items(bytes: &[u8]) -> Vec<Item> {
+    let field = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as usize;
+    let count = if bytes[LEVEL] == 0 { field(COUNT) } else { 0 };
+    let item = |slot| {
+        let head = HEADER_LEN + slot * ITEM_LEN;
+        let start = HEADER_LEN + field(head + 17);
+        Item { kind: bytes[head + 8], data: start..start + field(head + 21) }
+    };
+    (0..count).map(item).collect()
 }
 
 /// Somewhere in the header, in the items' heads, or in the data of an item.

@@ -9,6 +9,7 @@ mod check;
 mod commands;
 mod dup;
 mod hostile;
+mod hostile_names;
 mod matrix;
 mod options;
 mod posix;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         stats::cases(),
         bad_input::cases(),
         hostile::cases(),
+        hostile_names::cases(),
     ];
     creamery_testkit::harness::main(groups.into_iter().flatten().collect())
 }

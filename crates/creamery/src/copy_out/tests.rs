@@ -1,0 +1,196 @@
+//! The sink alone, with entries that no image of ours has.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+
+use creamery_base::Wait;
+
+use super::*;
+use crate::fs::FileType as Kind;
+use crate::{Filesystem, Image, Permissions};
+
+const OUTSIDE: &str = "nobody touches this";
+
+/// A host with a secret beside the folder that copies go to, and a file to copy.
+struct Host {
+    dir: tempfile::TempDir,
+    fs: Filesystem,
+}
+
+impl Host {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("disk.img");
+        Image::make(&image).size(128 << 20).run().unwrap();
+        let fs = Image::options().write(true).open(&image).unwrap();
+        fs.write("/file", "from the image").unwrap();
+        fs.hard_link("/file", "/again").unwrap();
+        std::fs::create_dir(dir.path().join("out")).unwrap();
+        std::fs::create_dir(dir.path().join("outside")).unwrap();
+        std::fs::write(dir.path().join("outside/secret"), OUTSIDE).unwrap();
+        Self { dir, fs }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn sink(&self) -> (HostSink, HostDir) {
+        HostSink::open(&self.path("out"), true).unwrap()
+    }
+
+    /// The file, as if it were of another kind.
+    fn source(&self, kind: Kind) -> Source {
+        let id = self.fs.resolve("/file".as_ref(), crate::path::Last::Keep).unwrap();
+        let attributes = self.fs.fs.stat(id, Wait::Yes).unwrap();
+        Source { attributes: Attributes { kind, ..attributes }, xattrs: Vec::new(), target: b"../outside".to_vec() }
+    }
+
+    fn data(&self) -> File {
+        self.fs.open("/file").unwrap()
+    }
+
+    /// Nothing was made, changed or removed but in `out`.
+    fn assert_outside_untouched(&self) {
+        let names = |dir: &str| {
+            let entries = std::fs::read_dir(self.path(dir)).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names("."), ["disk.img", "out", "outside"]);
+        assert_eq!(names("outside"), ["secret"]);
+        assert_eq!(std::fs::read_to_string(self.path("outside/secret")).unwrap(), OUTSIDE);
+        assert_eq!(self.path("outside").metadata().unwrap().permissions().mode() & 0o7777, 0o755);
+    }
+}
+
+#[test]
+fn a_name_of_several_components_or_of_none_is_refused_by_every_call() {
+    let host = Host::new();
+    let absolute = host.path("outside/secret").into_os_string().into_encoded_bytes();
+    let new = host.path("made").into_os_string().into_encoded_bytes();
+    let names: [&[u8]; 9] =
+        [b"../outside/secret", &absolute, &new, b"../made", b"folder/", b".", b"..", b"", b"half\0"];
+    let (mut sink, dir) = host.sink();
+    sink.file(&dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
+    for name in names {
+        let file = host.source(Kind::File);
+        let outcomes = [
+            sink.file(&dir, name, &file, &host.data()),
+            sink.enter(&dir, name, &host.source(Kind::Directory)).map(drop),
+            sink.node(&dir, name, &host.source(Kind::Symlink)),
+            sink.node(&dir, name, &host.source(Kind::Fifo)),
+            sink.link(&dir, name, &file).map(drop),
+        ];
+        for (call, outcome) in outcomes.into_iter().enumerate() {
+            let refusal = outcome.expect_err("a name like this leads elsewhere").kind();
+            assert_eq!(refusal, ErrorKind::Corrupt, "{:?}, call {call}", name.escape_ascii().to_string());
+        }
+        host.assert_outside_untouched();
+    }
+    assert_eq!(host.path("out").read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn a_link_that_has_a_folders_name_is_not_gone_through() {
+    let host = Host::new();
+    let (mut sink, dir) = host.sink();
+    sink.node(&dir, b"d", &host.source(Kind::Symlink)).unwrap();
+    let folder = sink.enter(&dir, b"d", &host.source(Kind::Directory));
+    assert_eq!(folder.err().unwrap().kind(), ErrorKind::AlreadyExists);
+    // One that the host had before is another way to the same.
+    symlink("../outside", host.path("out/old")).unwrap();
+    assert!(sink.enter(&dir, b"old", &host.source(Kind::Directory)).is_err());
+    sink.file(&dir, b"old", &host.source(Kind::File), &host.data()).unwrap();
+    assert!(host.path("out/old").symlink_metadata().unwrap().is_file());
+    host.assert_outside_untouched();
+}
+
+#[test]
+fn a_hard_link_to_a_first_copy_that_moved_is_a_copy_of_its_own() {
+    let host = Host::new();
+    let (mut sink, dir) = host.sink();
+    let file = host.source(Kind::File);
+    let folder = sink.enter(&dir, b"d", &host.source(Kind::Directory)).unwrap();
+    sink.file(&folder, b"secret", &file, &host.data()).unwrap();
+    // The path of the first copy leads to a file outside now.
+    std::fs::rename(host.path("out/d"), host.path("out/moved")).unwrap();
+    symlink("../outside", host.path("out/d")).unwrap();
+    assert!(!sink.link(&dir, b"again", &file).unwrap());
+    // Or its name has been taken by another file.
+    sink.file(&dir, b"first", &file, &host.data()).unwrap();
+    std::fs::write(host.path("out/another"), "another").unwrap();
+    std::fs::rename(host.path("out/another"), host.path("out/first")).unwrap();
+    assert!(!sink.link(&dir, b"again", &file).unwrap());
+    assert!(!host.path("out/again").exists());
+    host.assert_outside_untouched();
+}
+
+#[test]
+fn hard_links_are_made_across_folders_and_over_what_is_there() {
+    let host = Host::new();
+    let (mut sink, dir) = host.sink();
+    let file = host.source(Kind::File);
+    let one = sink.enter(&dir, b"one", &host.source(Kind::Directory)).unwrap();
+    let two = sink.enter(&dir, b"two", &host.source(Kind::Directory)).unwrap();
+    sink.file(&one, b"first", &file, &host.data()).unwrap();
+    std::fs::write(host.path("out/two/second"), "in the way").unwrap();
+    assert!(sink.link(&two, b"second", &file).unwrap());
+    let inode = |name: &str| host.path(name).metadata().unwrap().ino();
+    assert_eq!(inode("out/one/first"), inode("out/two/second"));
+    // As many names as the file has; what comes after that is a file of its own.
+    assert!(!sink.link(&two, b"third", &file).unwrap());
+}
+
+#[test]
+fn one_name_twice_does_not_take_the_first_copy_away() {
+    let host = Host::new();
+    let (mut sink, dir) = host.sink();
+    let file = host.source(Kind::File);
+    sink.file(&dir, b"name", &file, &host.data()).unwrap();
+    assert!(sink.link(&dir, b"name", &file).unwrap());
+    assert_eq!(std::fs::read_to_string(host.path("out/name")).unwrap(), "from the image");
+}
+
+#[test]
+fn a_node_gets_its_attributes_and_what_a_link_points_to_keeps_its_own() {
+    let host = Host::new();
+    let (mut sink, dir) = host.sink();
+    let mut fifo = host.source(Kind::Fifo);
+    fifo.attributes.mode = 0o640;
+    fifo.attributes.times.modification.sec = 77;
+    sink.node(&dir, b"fifo", &fifo).unwrap();
+    let meta = host.path("out/fifo").symlink_metadata().unwrap();
+    assert!(meta.file_type().is_fifo());
+    assert_eq!((meta.permissions().mode() & 0o7777, meta.mtime()), (0o640, 77));
+    let before = host.path("outside").metadata().unwrap();
+    let mut link = host.source(Kind::Symlink);
+    link.attributes.mode = 0o700;
+    link.attributes.times.modification.sec = 78;
+    sink.node(&dir, b"link", &link).unwrap();
+    assert_eq!(host.path("out/link").symlink_metadata().unwrap().mtime(), 78);
+    let after = host.path("outside").metadata().unwrap();
+    assert_eq!((before.mtime(), before.mode()), (after.mtime(), after.mode()));
+    host.assert_outside_untouched();
+}
+
+#[test]
+fn a_plain_copy_gives_nobody_the_rights_of_its_new_owner() {
+    let host = Host::new();
+    host.fs.set_permissions("/file", Permissions::from_mode(0o6755)).unwrap();
+    let (mut sink, dir) = HostSink::open(&host.path("out"), false).unwrap();
+    sink.file(&dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
+    assert_eq!(host.path("out/file").metadata().unwrap().permissions().mode() & 0o7000, 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_to_its_end_leaves_the_old_one() {
+    let host = Host::new();
+    std::fs::write(host.path("out/file"), "old").unwrap();
+    let (mut sink, dir) = host.sink();
+    let unreadable = crate::OpenOptions::new().write(true).open(&host.fs, "/file").unwrap();
+    sink.file(&dir, b"file", &host.source(Kind::File), &unreadable).unwrap_err();
+    sink.file(&dir, b"new", &host.source(Kind::File), &unreadable).unwrap_err();
+    assert_eq!(std::fs::read_to_string(host.path("out/file")).unwrap(), "old");
+    assert_eq!(host.path("out").read_dir().unwrap().count(), 1);
+}
