@@ -41,14 +41,18 @@ pub enum ErrorKind {
     WouldBlock,
     /// A device failed.
     Io,
-    /// What the device returned is damaged.
+    /// What is written is whole and makes no sense.
     Corrupt,
+    /// No copy of what was asked for is whole: checksums are wrong or missing, or packed data does not unpack.
+    Unreadable,
     /// A valid thing that this version does not do.
     Unsupported,
     /// In use by somebody else.
     Busy,
     /// The inode or directory has as many links as the format can count.
     TooManyLinks,
+    /// As many names with one hash as an item can hold.
+    TooManyCollisions,
     /// The file would be larger than the format allows.
     FileTooLarge,
     /// No such extended attribute.
@@ -83,9 +87,11 @@ impl ErrorKind {
             Self::WouldBlock => "operation would block",
             Self::Io => "input/output error",
             Self::Corrupt => "filesystem is damaged",
+            Self::Unreadable => "content is damaged",
             Self::Unsupported => "not supported",
             Self::Busy => "in use",
             Self::TooManyLinks => "too many links",
+            Self::TooManyCollisions => "too many names with the same hash",
             Self::FileTooLarge => "file too large",
             Self::NoAttribute => "no such attribute",
             Self::Range => "result does not fit",

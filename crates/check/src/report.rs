@@ -204,7 +204,7 @@ impl Report {
 pub fn exit_status(outcome: &Result<Report, Error>) -> u8 {
     match outcome {
         Ok(report) => report.exit_status(),
-        Err(error) if error.kind() == ErrorKind::Corrupt => 4,
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable) => 4,
         Err(_) => 8,
     }
 }

@@ -86,7 +86,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         ("mkfs", ErrorKind::AlreadyExists) => "use -f to overwrite it",
         ("mkfs", ErrorKind::NoSpace) => "give more with -b",
         (_, ErrorKind::Busy) => "unmount or close it first",
-        (_, ErrorKind::Corrupt) => "look at it with `btrfs check`",
+        (_, ErrorKind::Corrupt | ErrorKind::Unreadable) => "look at it with `btrfs check`",
         ("rm", ErrorKind::IsADirectory) => "use -r for directories",
         ("cat", ErrorKind::IsADirectory) => "use ls",
         ("cp", ErrorKind::IsADirectory) => "use -r or -a",

@@ -145,7 +145,12 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
 /// When the frame is not whole, makes more than fits, or refers to what is not there.
 pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize, UnpackError> {
     let total = Reader { data: packed }.word()?;
+    let given = packed.len();
     let packed = packed.get(..total).ok_or(UnpackError::Truncated)?;
+    // The whole ends in the last of the sectors that it was given.
+    if total < 4 || total.next_multiple_of(sector) < given {
+        return Err(UnpackError::Damaged);
+    }
     let (mut at, mut made) = (4, 0);
     while at < total && made < out.len() {
         let left = sector - at % sector;
@@ -220,6 +225,11 @@ mod tests {
             unpack(&[&[&[0][..], &[0; 2], &[1], &[7; 1000], &END].concat()]),
             Err(UnpackError::TooLong)
         );
+        for total in [0_u32, 3, 4096] {
+            let mut packed = vec![0; 8192];
+            packed[..4].copy_from_slice(&total.to_le_bytes());
+            assert_eq!(unpack_lzo(&packed, 4096, &mut [0; 300]), Err(UnpackError::Damaged), "{total}");
+        }
         let mut seed = 1_u32;
         for _ in 0..20_000 {
             let mut bytes = frame(&[&whole, &whole]);

@@ -274,7 +274,7 @@ fn io_error(error: Error) -> io::Error {
         ErrorKind::ReadOnly | ErrorKind::Aborted => io::ErrorKind::ReadOnlyFilesystem,
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
         ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
-        ErrorKind::Corrupt => io::ErrorKind::InvalidData,
+        ErrorKind::Corrupt | ErrorKind::Unreadable => io::ErrorKind::InvalidData,
         ErrorKind::Unsupported => io::ErrorKind::Unsupported,
         _ => io::ErrorKind::Other,
     };

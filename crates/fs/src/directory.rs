@@ -83,7 +83,7 @@ impl Slot {
 }
 
 fn no_room() -> Error {
-    Error::new(ErrorKind::NoSpace, "adding one more name with the same hash to a directory")
+    Error::new(ErrorKind::TooManyCollisions, "adding a name to a directory")
 }
 
 /// Looks `name` up in `dir`.

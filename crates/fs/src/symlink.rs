@@ -1,13 +1,15 @@
-//! Symbolic links: the target is the inline data of the inode's only extent.
+//! Symbolic links: the target is what a file of that content would have, as one inline extent.
+//!
+//! The inode's size is the target's length. btrfs-progs stores a NUL byte behind the target.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result};
-use creamery_format::{FILE_EXTENT_INLINE, FileExtent, RawFileExtentHead};
+use creamery_format::{FILE_EXTENT_INLINE, RawFileExtentHead};
 use creamery_tree::Tree;
 use zerocopy::IntoBytes;
 
+use crate::data;
 use crate::filesystem::Filesystem;
 use crate::inode::FileType;
-use crate::keys;
 
 /// The longest target that Linux takes (PATH_MAX with its NUL byte is 4096).
 const TARGET_LEN_MAX: usize = 4095;
@@ -50,19 +52,13 @@ impl Filesystem {
         if item.kind() != FileType::Symlink {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }
-        let target =
-            inode.tree().get(&keys::extent_data(id.ino, 0), wait, |extent| {
-                match FileExtent::parse(extent) {
-                    Ok(FileExtent::Inline(head, target)) if head.compression == 0 => Some(target.to_vec()),
-                    _ => None,
-                }
-            })?;
-        let target = target.flatten().filter(|target| target.len() as u64 == item.size);
-        target.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("inode {id}: the target of the symbolic link is not stored inline"),
-            )
-        })
+        let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
+        let mut target = vec![0; len.unwrap_or_default()];
+        data::read(&self.engine, &inode, &item, 0, &mut target, wait)?;
+        if target.is_empty() || target.contains(&0) {
+            let message = format!("inode {id}: a symbolic link of {} bytes has no such target", item.size);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(target)
     }
 }

@@ -156,6 +156,7 @@ impl From<ErrorKind> for Errno {
             ErrorKind::Unsupported => Self::EOPNOTSUPP,
             ErrorKind::Busy => Self::EBUSY,
             ErrorKind::TooManyLinks => Self::EMLINK,
+            ErrorKind::TooManyCollisions => Self::EOVERFLOW,
             ErrorKind::FileTooLarge => Self::EFBIG,
             ErrorKind::NoAttribute => Self::ENODATA,
             ErrorKind::Range => Self::ERANGE,
@@ -163,7 +164,7 @@ impl From<ErrorKind> for Errno {
             ErrorKind::CrossDevice => Self::EXDEV,
             ErrorKind::TooManySymlinks => Self::ELOOP,
             ErrorKind::Interrupted => Self::EINTR,
-            // `Io`, and kinds younger than this table.
+            // `Io` and `Unreadable`, and kinds younger than this table.
             _ => Self::EIO,
         }
     }
@@ -203,7 +204,9 @@ mod tests {
             (ErrorKind::Corrupt, 117),
             (ErrorKind::Unsupported, 95),
             (ErrorKind::Busy, 16),
+            (ErrorKind::Unreadable, 5),
             (ErrorKind::TooManyLinks, 31),
+            (ErrorKind::TooManyCollisions, 75),
             (ErrorKind::FileTooLarge, 27),
             (ErrorKind::NoAttribute, 61),
             (ErrorKind::Range, 34),

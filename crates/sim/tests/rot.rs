@@ -92,7 +92,7 @@ fn rot_in_both_copies_is_told_and_everything_else_is_served() {
         let fs = match open(&device) {
             Ok(fs) => fs,
             Err(error) => {
-                assert!(!is_data && error.kind() == ErrorKind::Corrupt, "{error:?}");
+                assert!(!is_data && error.kind() == ErrorKind::Unreadable, "{error:?}");
                 *outcomes.entry("not opened").or_default() += 1;
                 continue;
             }
@@ -100,13 +100,13 @@ fn rot_in_both_copies_is_told_and_everything_else_is_served() {
         let (found, errors) = match walk_damaged(&fs) {
             Ok(seen) => seen,
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error:?}");
+                assert_eq!(error.kind(), ErrorKind::Unreadable, "{error:?}");
                 *outcomes.entry("no root").or_default() += 1;
                 continue;
             }
         };
         assert_right(&found, &wanted);
-        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Corrupt), "{errors:?}");
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unreadable), "{errors:?}");
         let missing = wanted.entries.len() - found.entries.len();
         assert!(missing == 0 || !errors.is_empty(), "{missing} paths are missing and nobody said so");
         if is_data {
@@ -129,7 +129,13 @@ fn work_on(fs: Arc<creamery_fs::Filesystem>, model: &Model) {
         errors.extend(fs.unlink(root, name).err());
     }
     errors.extend(fs.sync().err());
-    let fair =
-        [ErrorKind::Corrupt, ErrorKind::ReadOnly, ErrorKind::Aborted, ErrorKind::Stale, ErrorKind::NotFound];
+    let fair = [
+        ErrorKind::Unreadable,
+        ErrorKind::Corrupt,
+        ErrorKind::ReadOnly,
+        ErrorKind::Aborted,
+        ErrorKind::Stale,
+        ErrorKind::NotFound,
+    ];
     assert!(errors.iter().all(|error| fair.contains(&error.kind())), "{errors:?}");
 }

@@ -27,17 +27,17 @@ pub struct DataExtent {
     completed: bool,
 }
 
-/// Whether the data of a file has checksums.
+/// Whether the data of a file has checksums, which the file's flags say.
 ///
 /// ```
-/// assert_ne!(creamery_txn::DataCsums::Required, creamery_txn::DataCsums::Optional);
+/// assert_ne!(creamery_txn::DataCsums::Present, creamery_txn::DataCsums::Absent);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataCsums {
     /// Every sector has one: without it nobody knows whether the data is good.
-    Required,
-    /// The file is NODATASUM: what has no checksum is taken as it is.
-    Optional,
+    Present,
+    /// The file is NODATASUM: its data is taken as it is.
+    Absent,
 }
 
 impl DataExtent {
@@ -110,27 +110,26 @@ impl Engine {
         self.volume().write_data(extent.start, data)
     }
 
-    /// Reads whole sectors of an extent in use and checks them against the checksum tree.
-    /// Errors: would block; device errors; damage, naming the sector, when no copy matches its checksum, and when a
-    /// sector that must have a checksum has none.
+    /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.
+    /// Errors: would block; device errors; unreadable, naming the sector, when it has no checksum or no copy matches it.
     pub fn read_data(&self, at: Logical, out: &mut [u8], csums: DataCsums, wait: Wait) -> Result<()> {
         let sector = self.sector_size() as usize;
         assert!(out.len().is_multiple_of(sector));
+        if csums == DataCsums::Absent {
+            return self.volume().read_data(at, out, &|_, _| true, wait);
+        }
         let kind = self.checksum_type();
         let found = self.csum_tree.read(at, out.len() / sector, wait)?;
-        if csums == DataCsums::Required
-            && let Some(missing) = found.first_missing()
-        {
+        if let Some(missing) = found.first_missing() {
             let at = at + (missing * sector) as u64;
             let message = format!(
                 "reading data at logical {at}: tree {} has no checksum for it, and its file is not NODATASUM",
                 TreeId::CSUM
             );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+            return Err(Error::new(ErrorKind::Unreadable, message));
         }
-        let matches = |index: usize, bytes: &[u8]| match found.get(index) {
-            Some(csum) => creamery_codec::checksum(kind, bytes).as_bytes(kind) == csum,
-            None => true,
+        let matches = |index: usize, bytes: &[u8]| {
+            found.get(index) == Some(creamery_codec::checksum(kind, bytes).as_bytes(kind))
         };
         self.volume().read_data(at, out, &matches, wait)
     }

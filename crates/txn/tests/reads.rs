@@ -57,9 +57,9 @@ fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
     let world = World::new(&image);
     let at = world.without_csum();
     let mut bytes = [0; SECTOR];
-    world.engine.read_data(at, &mut bytes, DataCsums::Optional, Wait::Yes).expect("nobody can tell");
+    world.engine.read_data(at, &mut bytes, DataCsums::Absent, Wait::Yes).expect("nobody can tell");
     let error =
-        world.engine.read_data(at, &mut bytes, DataCsums::Required, Wait::Yes).expect_err("nobody can tell");
+        world.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect_err("nobody can tell");
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains(&at.to_string()), "{error}");
 }

@@ -17,8 +17,8 @@ impl Volume {
     /// Bad copies before it are rewritten when the volume is open for writing.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Corrupt`] or [`ErrorKind::Io`] when no copy is
-    /// good, with what each of them had.
+    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] when no copy is
+    /// good, with what each of them had; [`ErrorKind::Corrupt`] when the address lies nowhere.
     pub fn read_tree_block(&self, at: Logical, want: &Expected, wait: Wait) -> Result<AlignedBuffer> {
         assert_eq!(at, want.logical);
         if !wait.allowed() {
@@ -69,8 +69,9 @@ impl Volume {
     /// the volume is open for writing. Where data has no checksum, `verify` says yes.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Corrupt`] or [`ErrorKind::Io`] when a sector has
-    /// no good copy, with the logical address of the first such sector. What `out` holds then is unspecified.
+    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] when a sector has
+    /// no good copy, with the logical address of the first such sector; [`ErrorKind::Corrupt`] when the range lies
+    /// nowhere. What `out` holds then is unspecified.
     pub fn read_data(&self, at: Logical, out: &mut [u8], verify: VerifySector<'_>, wait: Wait) -> Result<()> {
         let sector = index(self.sector_size());
         assert!(out.len().is_multiple_of(sector), "data is read in whole sectors");
@@ -170,7 +171,7 @@ impl Volume {
         let mut bytes = AlignedBuffer::zeroed(index(self.sector_size()));
         let explain = |mirror: &[Piece]| match self.read_pieces(mirror, &mut bytes) {
             Ok(()) if verify(number, &bytes) => Error::new(ErrorKind::Io, "it was bad a moment ago"),
-            Ok(()) => Error::new(ErrorKind::Corrupt, "checksum mismatch"),
+            Ok(()) => Error::new(ErrorKind::Unreadable, "checksum mismatch"),
             Err(error) => error,
         };
         let errors = copies.mirrors().iter().map(|mirror| &mirror[..]).map(explain).collect();
@@ -217,7 +218,7 @@ fn without(run: &Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
 /// One line that lists what each copy had.
 fn no_good_copy(doing: &str, copies: &MirrorSet, errors: Vec<Error>) -> Error {
     let kinds: Vec<ErrorKind> = errors.iter().map(Error::kind).collect();
-    let kind = if kinds.contains(&ErrorKind::Corrupt) { ErrorKind::Corrupt } else { ErrorKind::Io };
+    let kind = if kinds.iter().all(|kind| *kind == ErrorKind::Io) { ErrorKind::Io } else { ErrorKind::Unreadable };
     let list: Vec<String> = (copies.mirrors().iter().zip(&errors).enumerate())
         .map(|(copy, (mirror, error))| match mirror.first() {
             Some(piece) => format!("copy {} ({}): {error}", copy + 1, piece.at),

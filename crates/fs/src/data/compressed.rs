@@ -34,7 +34,7 @@ pub(crate) fn unpack(
     match unpacked {
         Ok(_) => Ok(out),
         Err(error) => {
-            Err(Error::with_source(ErrorKind::Corrupt, format!("unpacking {compression:?} data"), error))
+            Err(Error::with_source(ErrorKind::Unreadable, format!("unpacking {compression:?} data"), error))
         }
     }
 }

@@ -8,8 +8,9 @@
 //! # Invariants
 //! - READ-1: bytes behind the end of the file are never returned, whatever the last sector holds.
 //! - READ-2: no data is read from a device while a tree block is locked.
+//! - READ-3: a sector of a file with checksums is returned only when it has one and matches it.
 
-use creamery_base::{Logical, Result, Wait};
+use creamery_base::{ErrorKind, Logical, Result, Wait};
 use creamery_format::Compression;
 use creamery_txn::{DataCsums, Engine};
 use smallvec::SmallVec;
@@ -46,11 +47,18 @@ pub(crate) fn read(
     while at < limit {
         let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
         for piece in batch {
-            match piece.what {
-                What::Data(disk) => window.read_sectors(source, piece, disk)?,
-                What::Compressed(extent) => window.read_packed(source, piece, &extent)?,
+            let done = match piece.what {
+                What::Data(disk) => window.read_sectors(source, piece, disk),
+                What::Compressed(extent) => window.read_packed(source, piece, &extent),
                 What::Hole | What::Prealloc | What::Inline => unreachable!("done while gathering"),
-            }
+            };
+            done.map_err(|error| match error.kind() {
+                ErrorKind::Unreadable => {
+                    let (start, end) = (piece.start, piece.end);
+                    error.context(format!("reading inode {}, bytes {start} to {end}", inode.id))
+                }
+                _ => error,
+            })?;
         }
         at = next;
     }
@@ -59,7 +67,7 @@ pub(crate) fn read(
 
 /// What a file's flags say about the checksums of its data.
 fn csums_of(flags: InodeFlags) -> DataCsums {
-    if flags.contains(InodeFlags::NODATASUM) { DataCsums::Optional } else { DataCsums::Required }
+    if flags.contains(InodeFlags::NODATASUM) { DataCsums::Absent } else { DataCsums::Present }
 }
 
 /// Where the data of a file is read from, and how.
@@ -155,10 +163,10 @@ impl Window<'_> {
         let mut parts = SmallVec::<[u64; 4]>::new();
         parts.push(piece.start);
         if piece.start < self.offset {
-            parts.push(piece.start + sector);
+            parts.push(piece.start + source.sector());
         }
         if piece.end > room {
-            parts.push(piece.end - sector);
+            parts.push(piece.end - source.sector());
         }
         parts.push(piece.end);
         for pair in parts.windows(2) {

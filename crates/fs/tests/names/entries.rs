@@ -289,12 +289,19 @@ fn too_many_collisions(bench: &Bench) -> Result<()> {
             Err(error) => break error,
         }
     };
-    ensure!(refused.kind() == ErrorKind::NoSpace, "{refused}");
+    ensure!(refused.kind() == ErrorKind::TooManyCollisions, "{refused}");
     ensure!(made == (4096 - 101 - 25) / (30 + 48), "{made} names fit into a leaf");
     let name = &colliding_names(200)[made];
     let file = fs.file(top, "other")?;
-    ensure!(kind(fs.link(file, top, name)) == Some(ErrorKind::NoSpace));
-    ensure!(kind(fs.rename(top, b"other", top, name, Default::default())) == Some(ErrorKind::NoSpace));
+    let refused = [
+        fs.link(file, top, name).err(),
+        fs.rename(top, b"other", top, name, Default::default()).err(),
+        fs.create(top, name, &NewInode::directory(0o755)).err(),
+        fs.create_subvolume(top, name, &NewInode::directory(0o755)).err(),
+    ];
+    for error in refused {
+        ensure!(error.map(|error| error.kind()) == Some(ErrorKind::TooManyCollisions));
+    }
     ensure!(fs.engine().read_only().is_none());
     fs.judge()
 }

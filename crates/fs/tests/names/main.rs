@@ -3,6 +3,7 @@
 mod acls;
 mod attributes;
 mod cached;
+mod checksums;
 mod clones;
 mod entries;
 mod links;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         subvolumes::cases(),
         waiting::cases(),
         cached::cases(),
+        checksums::cases(),
         clones::cases(),
     ];
     creamery_testkit::harness::main(cases.into_iter().flatten().collect())

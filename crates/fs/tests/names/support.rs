@@ -117,6 +117,20 @@ impl Fixture {
         Ok(result)
     }
 
+    /// Has the kernel mount a damaged filesystem for `work`, adds what it logged to `log`, and goes on.
+    pub(crate) fn kernel_tells(
+        &mut self,
+        log: &mut Vec<String>,
+        work: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<()> {
+        self.fs = None;
+        let mut mount = LoopMount::mount(&self.image, &self.mount, "ro")?;
+        let result = work(mount.dir());
+        log.extend(mount.unmount_and_tell()?);
+        result?;
+        self.open_again()
+    }
+
     pub(crate) fn file(&self, dir: InodeId, name: &str) -> Result<InodeId> {
         Ok(self.create(dir, name.as_bytes(), &NewInode::file(0o644))?.id)
     }

@@ -66,7 +66,7 @@ fn two_bad_copies_are_one_line_with_what_each_had() {
     damage(&*device, places[0] + 300);
     device.zero(places[1], 16384).unwrap();
     let error = read(&volume, &root).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Unreadable);
     let text = error.to_string();
     for part in [
         format!("reading the tree block at logical {}: no good copy", root.logical),
@@ -204,7 +204,7 @@ fn a_sector_bad_in_both_copies_is_named_by_its_logical_address() {
     }
     damage(&*device, data.places[0] + 10 * SECTOR as u64);
     let error = data.read(&volume).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert_eq!(error.kind(), ErrorKind::Unreadable);
     let text = error.to_string();
     let first = data.at.get() + 5 * SECTOR as u64;
     for part in
