@@ -49,9 +49,12 @@ type Waker = Box<dyn Fn() + Send + Sync>;
 /// Inodes whose last user is gone and that have no name: their items are waiting to be deleted.
 #[derive(Default)]
 pub(crate) struct Doomed {
-    ids: Mutex<VecDeque<InodeId>>,
+    /// Each with the bytes that its items still hold.
+    inodes: Mutex<VecDeque<(InodeId, u64)>>,
     /// How many.
     count: AtomicU64,
+    /// The sum of their bytes, wrapping.
+    bytes: AtomicU64,
     /// Whoever deletes has it (CLEAN-2).
     turn: Mutex<()>,
     /// The transaction in which something was deleted last.
@@ -60,11 +63,13 @@ pub(crate) struct Doomed {
 }
 
 impl Doomed {
-    pub(crate) fn push(&self, id: InodeId) {
-        let mut ids = self.ids.lock();
-        ids.push_back(id);
-        self.count.store(ids.len() as u64, Ordering::Release);
-        drop(ids);
+    /// Adds an inode, whose items hold `nbytes` bytes of data.
+    pub(crate) fn push(&self, id: InodeId, nbytes: u64) {
+        let mut inodes = self.inodes.lock();
+        inodes.push_back((id, nbytes));
+        self.count.store(inodes.len() as u64, Ordering::Release);
+        self.bytes.fetch_add(nbytes, Ordering::Relaxed);
+        drop(inodes);
         if let Some(wake) = self.waker.get() {
             wake();
         }
@@ -72,14 +77,33 @@ impl Doomed {
 
     /// The one that waits longest.
     fn first(&self) -> Option<InodeId> {
-        if self.is_empty() { None } else { self.ids.lock().front().copied() }
+        if self.is_empty() { None } else { self.inodes.lock().front().map(|&(id, _)| id) }
     }
 
-    /// Forgets the one that waits longest, when its turn is over.
-    fn remove_first(&self, _turn: &MutexGuard<'_, ()>) {
-        let mut ids = self.ids.lock();
-        ids.pop_front();
-        self.count.store(ids.len() as u64, Ordering::Release);
+    /// What is left of the one that waits longest, when its turn is over: `nbytes`, or nothing.
+    fn leave_first(&self, _turn: &MutexGuard<'_, ()>, nbytes: Option<u64>) {
+        let mut inodes = self.inodes.lock();
+        let Some((_, before)) = inodes.front_mut() else { return };
+        let went = before.wrapping_sub(nbytes.unwrap_or(0));
+        match nbytes {
+            Some(nbytes) => *before = nbytes,
+            None => drop(inodes.pop_front()),
+        }
+        self.count.store(inodes.len() as u64, Ordering::Release);
+        self.bytes.fetch_sub(went, Ordering::Relaxed);
+    }
+
+    /// Bytes of data that the items of all of them hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that items were deleted in transaction `generation`.
+    pub(crate) fn note_deleted(&self, generation: Generation) {
+        // Mostly it says so already, and everybody who unlinks comes here.
+        if self.deleted_in.load(Ordering::Relaxed) != generation.get() {
+            self.deleted_in.store(generation.get(), Ordering::Release);
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -93,9 +117,12 @@ impl Filesystem {
     /// Errors: no space, and the inode is tried again later; aborted; damage, and then the inode is left to the next
     /// time the filesystem is opened.
     pub fn clean_step(&self) -> Result<Cleaning> {
+        self.take_step(&self.cleaners_turn())
+    }
+
+    fn cleaners_turn(&self) -> MutexGuard<'_, ()> {
         let turn = &self.deferred.doomed.turn;
-        let turn = turn.try_lock().unwrap_or_else(|| gate::passing(Reason::Reservation, || turn.lock()));
-        self.take_step(&turn)
+        turn.try_lock().unwrap_or_else(|| gate::passing(Reason::Reservation, || turn.lock()))
     }
 
     /// Takes steps until nothing is left, as an unmount does. What cannot be deleted is left to the next time the filesystem
@@ -108,7 +135,7 @@ impl Filesystem {
     #[must_use]
     pub fn has_cleaning(&self) -> bool {
         // Under the lock: who told a waker before that it sleeps either sees the inode here, or is woken for it.
-        !self.deferred.doomed.ids.lock().is_empty()
+        !self.deferred.doomed.inodes.lock().is_empty()
     }
 
     /// Whether something was deleted whose space can only be used after a commit.
@@ -143,21 +170,16 @@ impl Filesystem {
         let Some(id) = doomed.first() else { return Ok(Cleaning::Idle) };
         self.engine.check_writable()?;
         match self.delete_some(id) {
-            Ok(Deleted::Partly) => {}
-            Ok(Deleted::Wholly) => doomed.remove_first(turn),
+            Ok(Deleted::Partly { nbytes }) => doomed.leave_first(turn, Some(nbytes)),
+            Ok(Deleted::Wholly) => doomed.leave_first(turn, None),
             Err(error) => {
                 if !is_lasting(&error) {
-                    doomed.remove_first(turn);
+                    doomed.leave_first(turn, None);
                 }
                 return Err(error);
             }
         }
         Ok(if doomed.is_empty() { Cleaning::Idle } else { Cleaning::More })
-    }
-
-    /// Notes that something was deleted in transaction `generation`.
-    pub(crate) fn note_deleted(&self, generation: Generation) {
-        self.deferred.doomed.deleted_in.store(generation.get(), Ordering::Release);
     }
 }
 
@@ -168,10 +190,17 @@ fn is_lasting(error: &creamery_base::Error) -> bool {
 
 impl Reclaimer for Filesystem {
     fn reclaim_step(&self) -> Result<bool> {
-        match self.clean_step() {
-            Ok(left) => Ok(left == Cleaning::More),
-            Err(error) if is_lasting(&error) => Err(error),
-            Err(_) => Ok(true), // that inode stays; others may go
+        let turn = self.cleaners_turn();
+        if self.deferred.doomed.is_empty() {
+            return Ok(false);
         }
+        match self.take_step(&turn) {
+            Err(error) if is_lasting(&error) => Err(error),
+            _ => Ok(true), // an inode that cannot be deleted stays; others may go
+        }
+    }
+
+    fn has_freed(&self) -> bool {
+        self.has_deleted()
     }
 }

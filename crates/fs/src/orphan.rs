@@ -99,6 +99,7 @@ impl<'a> LosingName<'a> {
         if matches!(ending, Ending::Purge { .. }) {
             purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))?;
             inode.forget_delayed();
+            inode.subvolume.deferred.doomed.note_deleted(handle.generation());
             return Ok(item);
         }
         inode_ref::remove(handle, inode.tree(), inode.id.ino, *dir, *name, *link)?;
@@ -165,7 +166,10 @@ fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> R
 /// How far an inode is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deleted {
-    Partly,
+    /// The items that are left hold so many bytes of data.
+    Partly {
+        nbytes: u64,
+    },
     Wholly,
 }
 
@@ -208,10 +212,10 @@ impl Filesystem {
         self.clean_for_others();
     }
 
-    /// Inodes without a name that are there when `subvolume` is opened: nobody can have one of them open. Other orphan items
+    /// Inodes without a name that are there when `subvolume` is opened, with the bytes of their data: nobody can have one of them open. Other orphan items
     /// are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to do, or an
     /// inode that is gone.
-    pub(crate) fn find_orphans(&self, id: TreeId, subvolume: &SubvolumeRef) -> Result<Vec<InodeId>> {
+    pub(crate) fn find_orphans(&self, id: TreeId, subvolume: &SubvolumeRef) -> Result<Vec<(InodeId, u64)>> {
         let tree = &subvolume.tree;
         let (mut from, mut dead) = (0, Vec::new());
         loop {
@@ -220,11 +224,11 @@ impl Filesystem {
             from = last.get().saturating_add(1);
             for ino in batch {
                 let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode)?.transpose()?;
-                if item.is_some_and(|item| item.nlink == 0) {
-                    dead.push(InodeId::new(id, ino));
-                } else {
-                    self.remove_orphan_item(ino, tree)
-                        .map_err(|error| error.context(format!("removing orphan item {ino}")))?;
+                match item.filter(|item| item.nlink == 0) {
+                    Some(item) => dead.push((InodeId::new(id, ino), item.nbytes)),
+                    None => self
+                        .remove_orphan_item(ino, tree)
+                        .map_err(|error| error.context(format!("removing orphan item {ino}")))?,
                 }
             }
         }
@@ -263,15 +267,15 @@ impl Filesystem {
             let mut item = inode.write()?;
             inode.set_gone(); // dropping the object must not ask for this once more
             if let Some(generation) = data::drop_last(&self.engine, &inode, &mut item)? {
-                self.note_deleted(generation);
-                return Ok(Deleted::Partly);
+                self.deferred.doomed.note_deleted(generation);
+                return Ok(Deleted::Partly { nbytes: item.nbytes });
             }
         }
         let handle = self.engine.start(Units::reclaiming(last.units + 1))?;
-        self.note_deleted(handle.generation());
+        self.deferred.doomed.note_deleted(handle.generation());
         let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
             true => tree.remove(&handle, &keys::orphan(id.ino)).map(|_| Deleted::Wholly),
-            false => Ok(Deleted::Partly),
+            false => Ok(Deleted::Partly { nbytes: 0 }),
         });
         crate::operation::finish(handle, done)
     }

@@ -27,7 +27,8 @@ pub struct FsStatistics {
 
 impl Filesystem {
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
-    /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written or freed; its
+    /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written, and no more as
+    /// soon as the last user of what has no name is gone; its
     /// space can be used again when that is committed, which whoever needs it sees to.
     #[must_use]
     pub fn statfs(&self) -> FsStatistics {
@@ -35,7 +36,10 @@ impl Filesystem {
         let block_size = self.engine.sector_size();
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
-        let data_used = space.data_used.saturating_add_signed(space.data_pending);
+        let data_used = space
+            .data_used
+            .saturating_add_signed(space.data_pending)
+            .saturating_sub(self.deferred.doomed.bytes());
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
         let free = total.saturating_sub(data_used + metadata_used);

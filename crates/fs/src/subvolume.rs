@@ -266,7 +266,7 @@ impl Filesystem {
             Some(_) => Vec::new(),
         };
         self.subvolumes.put(id, subvolume);
-        orphans.into_iter().for_each(|orphan| self.deferred.doomed.push(orphan));
+        orphans.into_iter().for_each(|(orphan, nbytes)| self.deferred.doomed.push(orphan, nbytes));
         drop(loading);
         Ok(reference)
     }

@@ -6,7 +6,6 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 
 use crate::block_group::BlockGroup;
 use crate::engine::Engine;
-use crate::reclaim::Attempt;
 use crate::space::SpaceKind;
 
 /// Space for data that no file refers to yet. It goes back when dropped, unless
@@ -79,7 +78,7 @@ impl Engine {
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
         assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));
-        let mut attempt = Attempt::MayHelp;
+        let mut committed = false;
         loop {
             let found = {
                 let _running = self.join();
@@ -96,9 +95,10 @@ impl Engine {
             if self.allocate_chunk(SpaceKind::Data)? {
                 continue;
             }
-            attempt = self
-                .make_room(attempt, false)?
-                .ok_or_else(|| Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")))?;
+            if !self.make_room(committed, false)? {
+                return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
+            }
+            committed = true;
         }
     }
 

@@ -32,26 +32,23 @@ const STEPS_PER_COMMIT: usize = 128;
 ///     fn reclaim_step(&self) -> creamery_base::Result<bool> {
 ///         Ok(false)
 ///     }
+///     fn has_freed(&self) -> bool {
+///         false
+///     }
 /// }
 /// ```
 pub trait Reclaimer: Send + Sync {
-    /// Does one bounded step of it. False when nothing is left to do. Its handles begin with
+    /// Does one bounded step of it. False when there was nothing to do. Its handles begin with
     /// [`Units::reclaiming`](crate::Units::reclaiming), and it takes no lock that somebody may hold who begins a handle.
     /// An error says that it cannot go on for now.
     fn reclaim_step(&self) -> Result<bool>;
+
+    /// Whether steps, taken by whomever, freed something that is not committed yet.
+    fn has_freed(&self) -> bool;
 }
 
 #[derive(Default)]
 pub(crate) struct Reclaimers(RwLock<Vec<Weak<dyn Reclaimer>>>);
-
-/// How far somebody who found no room has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Attempt {
-    /// Reclaimers may have something left, or space waits for a commit.
-    MayHelp,
-    /// Nothing more can be done.
-    Last,
-}
 
 impl Engine {
     /// Asks `reclaimer` for its work when there is no room, as long as somebody has it.
@@ -60,26 +57,27 @@ impl Engine {
         self.reclaimers.0.write().push(reclaimer);
     }
 
-    /// Reclaims and commits. What there is to hope for after that; none when nothing was done because this was the
-    /// last attempt already.
-    pub(crate) fn make_room(&self, attempt: Attempt, reclaiming: bool) -> Result<Option<Attempt>> {
-        if attempt == Attempt::Last {
-            return Ok(None);
+    /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
+    /// free, and whoever asks has committed already.
+    pub(crate) fn make_room(&self, committed: bool, reclaiming: bool) -> Result<bool> {
+        let freed = !reclaiming && self.reclaim();
+        if committed && !freed {
+            return Ok(false);
         }
-        let more = !reclaiming && self.reclaim();
         gate::passing(Reason::Reservation, || self.commit())?;
-        Ok(Some(if more { Attempt::MayHelp } else { Attempt::Last }))
+        Ok(true)
     }
 
-    /// Lets reclaimers take their steps. Whether one of them has more to do.
+    /// Lets reclaimers take their steps. Whether a commit gives back what was freed by these, or by others since the last one.
     fn reclaim(&self) -> bool {
         let reclaimers: Vec<_> = self.reclaimers.0.read().iter().filter_map(Weak::upgrade).collect();
-        let mut more = false;
+        let mut any = false;
         for reclaimer in reclaimers {
             // Why one cannot go on is not what the asker wants to know.
             let step = || reclaimer.reclaim_step().unwrap_or(false);
-            more |= (0..STEPS_PER_COMMIT).all(|_| step());
+            let _ = (0..STEPS_PER_COMMIT).all(|_| step());
+            any |= reclaimer.has_freed();
         }
-        more
+        any
     }
 }

@@ -25,7 +25,6 @@ use creamery_format::Incompat;
 
 use crate::advance;
 use crate::engine::Engine;
-use crate::reclaim::Attempt;
 use crate::space::SpaceKind;
 
 /// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
@@ -179,7 +178,7 @@ impl Engine {
     pub(crate) fn promise(&self, units: Units) -> Result<Promise<'_>> {
         let need = self.bytes_for(units.items);
         let (freeing, reclaiming) = (units.point != Point::Change, units.point == Point::Reclaim);
-        let mut attempt = Attempt::MayHelp;
+        let mut committed = false;
         loop {
             if let Some(promise) = self.promise_by_advance(need) {
                 return Ok(promise);
@@ -193,10 +192,11 @@ impl Engine {
             if self.allocate_chunk(SpaceKind::Metadata)? {
                 continue;
             }
-            attempt = self.make_room(attempt, reclaiming)?.ok_or_else(|| {
+            if !self.make_room(committed, reclaiming)? {
                 let message = format!("reserving {need} bytes of metadata for {} items", units.items);
-                Error::new(ErrorKind::NoSpace, message)
-            })?;
+                return Err(Error::new(ErrorKind::NoSpace, message));
+            }
+            committed = true;
         }
     }
 

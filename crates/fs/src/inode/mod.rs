@@ -259,8 +259,9 @@ impl Inode {
 
 impl Drop for Inode {
     fn drop(&mut self) {
-        if self.item.get_mut().nlink == 0 && !self.has(state::GONE) {
-            self.subvolume.deferred.doomed.push(self.id);
+        let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
+        if nlink == 0 && !self.has(state::GONE) {
+            self.subvolume.deferred.doomed.push(self.id, nbytes);
         }
     }
 }

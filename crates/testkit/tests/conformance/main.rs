@@ -8,6 +8,7 @@ mod bad_input;
 mod check;
 mod commands;
 mod dup;
+mod freed;
 mod hostile;
 mod hostile_names;
 mod matrix;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let groups = [
         matrix::cases(),
         work::cases(),
+        freed::cases(),
         posix::cases(),
         dup::cases(),
         reproducible::cases(),
