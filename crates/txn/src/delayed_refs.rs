@@ -72,10 +72,13 @@ impl RefHead {
     /// By how much the bytes in data extents change when the head runs, if nobody else refers to an extent that was
     /// there before.
     fn data_bytes(&self) -> i64 {
+        if self.kind != ExtentKind::Data {
+            return 0;
+        }
         let len = i64::try_from(self.len).unwrap_or(i64::MAX);
-        match (self.kind, self.must_insert, self.sum().signum()) {
-            (ExtentKind::Data, true, 1) => len,
-            (ExtentKind::Data, false, -1) => -len,
+        match (self.must_insert, self.sum().signum()) {
+            (true, 1) => len,
+            (false, -1) => -len,
             _ => 0,
         }
     }
