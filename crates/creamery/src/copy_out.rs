@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_device::{NewFile, Taken};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fsetxattr, fstat,
-    ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fsetxattr,
+    fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat, symlinkat, unlinkat,
+    utimensat,
 };
 use rustix::io::Errno;
 

@@ -271,7 +271,9 @@ fn a_link_that_the_user_names_is_followed_and_none_below_it() {
     let host = |name: &str| dir.path().join(name);
     std::fs::create_dir(host("folder")).unwrap();
     std::fs::write(host("target"), "old").unwrap();
-    for (to, link) in [("target", "to-file"), ("folder", "to-folder"), ("none", "to-nothing"), ("self", "self")] {
+    for (to, link) in
+        [("target", "to-file"), ("folder", "to-folder"), ("none", "to-nothing"), ("self", "self")]
+    {
         std::os::unix::fs::symlink(to, host(link)).unwrap();
     }
     let copy = |to: &str| fs.copy_out("/file", host(to), CopyOptions::default(), &NoProgress);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use creamery_codec::ChecksumType;
 use creamery_format::{
-    BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key, KeyType, RawDirItem, RawInodeExtref, RawInodeRef,
-    SUPERBLOCK_LEN, seal, verify_block,
+    BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key, KeyType, RawDirItem, RawInodeExtref,
+    RawInodeRef, SUPERBLOCK_LEN, seal, verify_block,
 };
 use creamery_sim::{Image, SimDevice};
 

@@ -87,7 +87,8 @@ fn look(fs: &Filesystem) {
 fn assert_names_lead_nowhere_else(entry: &WalkEntry) {
     let path = entry.path();
     let below = path.components().skip(1);
-    let plain = below.clone().all(|name| matches!(name, Component::Normal(_))) && below.count() == entry.depth();
+    let plain =
+        below.clone().all(|name| matches!(name, Component::Normal(_))) && below.count() == entry.depth();
     assert!(plain && !path.as_os_str().as_encoded_bytes().contains(&0), "a name in {path:?} leads elsewhere");
 }
 

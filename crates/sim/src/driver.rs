@@ -388,6 +388,11 @@ impl Driver {
 pub(crate) const fn is_of_the_device(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::Io | ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Aborted | ErrorKind::Corrupt | ErrorKind::Unreadable
+        ErrorKind::Io
+            | ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::Aborted
+            | ErrorKind::Corrupt
+            | ErrorKind::Unreadable
     )
 }

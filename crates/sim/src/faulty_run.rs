@@ -180,7 +180,9 @@ impl Run {
             Ok(()) if self.failed.is_some() => Ok(FaultOutcome::WentOn),
             Ok(()) => Ok(FaultOutcome::Unnoticed),
             Err(error) => match error.downcast_ref::<creamery_base::Error>() {
-                Some(cause) if matches!(cause.kind(), ErrorKind::Io | ErrorKind::Corrupt | ErrorKind::Unreadable) => {
+                Some(cause)
+                    if matches!(cause.kind(), ErrorKind::Io | ErrorKind::Corrupt | ErrorKind::Unreadable) =>
+                {
                     Ok(FaultOutcome::WentOn)
                 }
                 _ => bail!("after {:?}: {error:#}", self.failed),

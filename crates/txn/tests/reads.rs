@@ -60,6 +60,6 @@ fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
     world.engine.read_data(at, &mut bytes, DataCsums::Absent, Wait::Yes).expect("nobody can tell");
     let error =
         world.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect_err("nobody can tell");
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     assert!(error.to_string().contains(&at.to_string()), "{error}");
 }

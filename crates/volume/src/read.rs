@@ -218,7 +218,8 @@ fn without(run: &Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
 /// One line that lists what each copy had.
 fn no_good_copy(doing: &str, copies: &MirrorSet, errors: Vec<Error>) -> Error {
     let kinds: Vec<ErrorKind> = errors.iter().map(Error::kind).collect();
-    let kind = if kinds.iter().all(|kind| *kind == ErrorKind::Io) { ErrorKind::Io } else { ErrorKind::Unreadable };
+    let kind =
+        if kinds.iter().all(|kind| *kind == ErrorKind::Io) { ErrorKind::Io } else { ErrorKind::Unreadable };
     let list: Vec<String> = (copies.mirrors().iter().zip(&errors).enumerate())
         .map(|(copy, (mirror, error))| match mirror.first() {
             Some(piece) => format!("copy {} ({}): {error}", copy + 1, piece.at),

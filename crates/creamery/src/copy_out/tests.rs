@@ -42,7 +42,11 @@ impl Host {
     fn source(&self, kind: Kind) -> Source {
         let id = self.fs.resolve("/file".as_ref(), crate::path::Last::Keep).unwrap();
         let attributes = self.fs.fs.stat(id, Wait::Yes).unwrap();
-        Source { attributes: Attributes { kind, ..attributes }, xattrs: Vec::new(), target: b"../outside".to_vec() }
+        Source {
+            attributes: Attributes { kind, ..attributes },
+            xattrs: Vec::new(),
+            target: b"../outside".to_vec(),
+        }
     }
 
     fn data(&self) -> File {

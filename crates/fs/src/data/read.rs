@@ -147,7 +147,6 @@ impl Window<'_> {
 
     /// Reads a piece that lies at `disk`.
     fn read_sectors(&mut self, source: Source<'_>, piece: Piece, disk: Logical) -> Result<()> {
-        let sector = source.sector();
         let room = self.offset + self.out.len() as u64;
         if piece.start >= self.offset && piece.end <= room {
             let (start, end) = (piece.start - self.offset, piece.end - self.offset);

@@ -68,7 +68,11 @@ fn packed(bench: &Bench, options: &[&str]) -> Result<()> {
     }
     let mount = FuseMount::mount(creamery, &image, &bench.scratch.file("fuse"), "")?;
     expect_same("our view of what btrfs-progs packed", &wanted, &walk(mount.dir())?, &Compare::default())?;
-    Run::new("cp").args(["-a", "--"]).arg(mount.dir().join("symlinks")).arg(mount.dir().join("again")).ok()?;
+    Run::new("cp")
+        .args(["-a", "--"])
+        .arg(mount.dir().join("symlinks"))
+        .arg(mount.dir().join("again"))
+        .ok()?;
     overwrite(&mount.dir().join("sizes/20971520"), &mut Random::new(17))?;
     std::fs::remove_dir_all(mount.dir().join("symlinks"))?;
     let ours = walk(mount.dir())?;
