@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Rm(RmArgs),
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
+    Sync(crate::commands::sync::SyncArgs),
     Check(crate::commands::check::CheckArgs),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]

@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod images;
 mod json;
+mod log;
 mod output;
 mod place;
 mod size;
@@ -47,6 +48,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Rm(args) => commands::change::rm(&args),
         Command::Df(args) => commands::df::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
+        Command::Sync(args) => commands::sync::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),

@@ -4,14 +4,15 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use creamery_base::panics::Panic;
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
 use creamery_fs::{
     Access, Attributes, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
     SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags,
-    Pushed, RenameFlags, StatxMask, WriteFlags,
+    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
+    RenameFlags, StatxMask, WriteFlags,
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
@@ -20,7 +21,8 @@ use creamery_fuse::{
 };
 
 use crate::attributes::{from_device, from_set_attr, to_attr};
-use crate::control::{self, Control};
+use crate::closing::Watchers;
+use crate::control::Control;
 use crate::flags;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
@@ -55,8 +57,18 @@ impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new());
+        let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
         Self { fs, nodes, handles, owner, control, session: OnceLock::new() }
+    }
+
+    /// Tells those who ask that what happens is written to `log`.
+    pub(crate) fn with_log(self, log: Option<String>) -> Self {
+        Self { control: Control::new(log), ..self }
+    }
+
+    /// Who waits for the end of the mount.
+    pub(crate) fn watchers(&self) -> Arc<Watchers> {
+        Arc::clone(self.control.watchers())
     }
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.
@@ -70,11 +82,15 @@ impl Adapter {
         Ok(AttrReply { attr, valid: VALID })
     }
 
+    /// An entry for an answer, which gives the kernel a reference.
     fn entry(&self, attributes: &Attributes) -> Result<Entry> {
+        let node = self.nodes.node(attributes.id)?;
+        let attr = self.attr_reply(attributes)?.attr;
+        self.nodes.refer(node);
         Ok(Entry {
-            node: self.nodes.node(attributes.id)?,
+            node,
             generation: attributes.generation.get(),
-            attr: self.attr_reply(attributes)?.attr,
+            attr,
             attr_valid: VALID,
             entry_valid: VALID,
         })
@@ -162,6 +178,10 @@ impl Operations for Adapter {
         Ok(())
     }
 
+    fn panicked(&self, panic: &Panic) {
+        self.fs.engine().abort_after_panic(panic);
+    }
+
     fn lookup(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let parent = self.nodes.inode(parent);
         // The kernel asks so for an inode of which it has only a handle (open_by_handle_at(2), NFS), files too.
@@ -173,8 +193,8 @@ impl Operations for Adapter {
         }
     }
 
-    fn forget(&self, node: NodeId, _lookups: u64) {
-        self.nodes.forget(node);
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.nodes.forget(node, lookups);
     }
 
     fn getattr(&self, _: &RequestContext<'_>, node: NodeId, handle: Option<FileHandle>) -> Result<AttrReply> {
@@ -450,6 +470,7 @@ impl Operations for Adapter {
             let dots = found.name == b"." || found.name == b"..";
             let attributes = if dots { None } else { self.fs.stat(found.id, Wait::Yes).ok() };
             // Without attributes (damage, or gone meanwhile) the name alone: a lookup will say what is wrong.
+            // It has room, so a reference that is counted goes there.
             let pushed = match attributes.and_then(|attributes| self.entry(&attributes).ok()) {
                 Some(entry) => sink.push(&name, &entry),
                 None => sink.names().push(&name),
@@ -499,8 +520,9 @@ impl Operations for Adapter {
     ) -> Result<(Entry, Opened)> {
         let new = self.new_inode(ctx, new, NewKind::File);
         let (attributes, file) = self.fs.tmpfile(self.nodes.inode(parent), &new)?;
+        let entry = self.entry(&attributes)?;
         self.nodes.keep(Arc::clone(file.inode()));
-        Ok((self.entry(&attributes)?, self.opened(file)))
+        Ok((entry, self.opened(file)))
     }
 
     fn ioctl(
@@ -511,10 +533,9 @@ impl Operations for Adapter {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<IoctlReply> {
-        if ioctl.command == control::STATISTICS && ioctl.flags.contains(IoctlFlags::DIR) {
-            let requests = self.session.get().map(|(_, requests)| &**requests);
-            let take = |seconds| control::gather(&self.fs, requests, seconds);
-            return self.control.page(ioctl.handle, input, output, take);
+        let requests = self.session.get().map(|(_, requests)| &**requests);
+        if let Some(answer) = self.control.answer(ioctl, input, output, (&self.fs, requests)) {
+            return answer;
         }
         let id = self.nodes.inode(node);
         let now = self.fs.stat(id, Wait::Yes)?.flags;

@@ -1,7 +1,14 @@
-//! The control channel of a live mount: how `creamery stats` learns what it has done.
+//! The control channel of a live mount: how `creamery stats`, `sync` and `umount` talk with the program that serves it.
 //!
-//! A program opens any directory of the mount and sends it the control [`STATISTICS`], `_IOWR(0xe6, 1, char[8192])`. What
-//! it tells is the JSON of [`MountStatistics`], in pages, since a control over FUSE carries at most 16383 bytes:
+//! A program opens any directory of the mount and sends it one of these controls, `_IOWR(0xe6, NUMBER, char[8192])`:
+//!
+//! | number | | answer |
+//! |---|---|---|
+//! | 1 | what has it done? | the JSON of [`MountStatistics`] |
+//! | 2 | make everything durable | the JSON of `Synced` |
+//! | 3 | tell the end (see `closing`) | nothing |
+//!
+//! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
 //! | bytes | to the mount | back |
 //! |---|---|---|
@@ -9,33 +16,39 @@
 //! | 8 to 8191 | 0 | the text from that offset on; what is left of the page is 0 |
 //!
 //! # Invariants
-//! - CONTROL-1: all pages are of one text: offset 0 takes it, later offsets read on in it, and it is kept until the
-//!   directory is closed or offset 0 is asked for again. An offset for which nothing was taken gives no text.
-//! - CONTROL-2: nothing that is asked changes anything. Who may open a directory may ask: there are no names in the
-//!   text but those of counters.
+//! - CONTROL-1: all pages are of one text: offset 0 asks, later offsets read on in its answer, and that is kept until the
+//!   directory is closed or offset 0 is asked for again. An offset for which nothing was asked gives no text.
+//! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
+//!   answers but those of counters and of the log. Only number 3 is for the mounter and root alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_fs::{Filesystem, Statistics};
-use creamery_fuse::{Errno, FileHandle, IoctlReply, RequestCounts, control, control_number};
+use creamery_fuse::protocol::IoctlFlags;
+use creamery_fuse::{Errno, FileHandle, IoctlReply, IoctlRequest, RequestCounts, control, control_number};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::closing::Watchers;
 use crate::table::{MountedImage, mount_of, mounted_at};
 
 /// Bytes of a page.
 const PAGE: usize = 8192;
 /// Where a page's text begins.
 const HEAD: usize = 8;
-/// The number of the control.
+/// The numbers of the controls.
 pub(crate) const STATISTICS: u32 = control_number::<PAGE>(0xe6, 1);
 const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
+pub(crate) const SYNC: u32 = control_number::<PAGE>(0xe6, 2);
+pub(crate) const WATCH: u32 = control_number::<PAGE>(0xe6, 3);
 /// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
@@ -50,6 +63,10 @@ const TEXT_MAX: usize = 64 << 20;
 pub struct MountStatistics {
     /// Seconds since it began to answer.
     pub mounted_seconds: u64,
+    /// Where the server writes what happens to it; none when nobody reads that.
+    pub log: Option<String>,
+    /// Whether the server has the image open for reading only, so that it cannot be mounted writable.
+    pub opened_for_reading: bool,
     /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
     pub requests: BTreeMap<String, Requests>,
     /// What the filesystem has done.
@@ -70,32 +87,82 @@ pub struct Requests {
     pub sum_micros: u64,
 }
 
+/// How a sync went.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Synced {
+    /// Why not.
+    failure: Option<String>,
+}
+
 /// The mount's end of the channel.
 pub(crate) struct Control {
     begun: Instant,
+    log: Option<String>,
+    watchers: Arc<Watchers>,
     /// Texts that are being read, by the open directory.
     texts: Mutex<HashMap<FileHandle, Vec<u8>>>,
 }
 
 impl Control {
-    pub(crate) fn new() -> Self {
-        Self { begun: Instant::now(), texts: Mutex::default() }
+    pub(crate) fn new(log: Option<String>) -> Self {
+        Self { begun: Instant::now(), log, watchers: Arc::default(), texts: Mutex::default() }
     }
 
-    /// Answers one page of the statistics.
-    pub(crate) fn page(
+    /// Who waits for the end of the mount.
+    pub(crate) fn watchers(&self) -> &Arc<Watchers> {
+        &self.watchers
+    }
+
+    /// Answers what was asked; none if it is no question of ours.
+    pub(crate) fn answer(
+        &self,
+        ioctl: &IoctlRequest,
+        input: &[u8],
+        output: &mut [u8],
+        (fs, requests): (&Filesystem, Option<&RequestCounts>),
+    ) -> Option<creamery_fuse::Result<IoctlReply>> {
+        let handle = ioctl.handle;
+        Some(match ioctl.command {
+            _ if !ioctl.flags.contains(IoctlFlags::DIR) => return None,
+            STATISTICS => self.page(handle, input, output, || text_of(&self.gather(fs, requests))),
+            SYNC => self.page(handle, input, output, || {
+                text_of(&Synced { failure: fs.settle().err().map(|error| error.to_string()) })
+            }),
+            WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
+            _ => return None,
+        })
+    }
+
+    /// What is told, from those who count.
+    fn gather(&self, fs: &Filesystem, requests: Option<&RequestCounts>) -> MountStatistics {
+        let requests = requests.into_iter().flat_map(RequestCounts::all).map(|(opcode, seen)| {
+            let sum_micros = u64::try_from(seen.time.as_micros()).unwrap_or(u64::MAX);
+            (words(&format!("{opcode:?}")), Requests { count: seen.count, sum_micros })
+        });
+        MountStatistics {
+            mounted_seconds: self.begun.elapsed().as_secs(),
+            log: self.log.clone(),
+            opened_for_reading: fs.engine().is_opened_for_reading(),
+            requests: requests.collect(),
+            filesystem: fs.statistics(),
+        }
+    }
+
+    /// Answers one page of the text that `take` makes.
+    fn page(
         &self,
         handle: FileHandle,
         input: &[u8],
         output: &mut [u8],
-        take: impl FnOnce(u64) -> MountStatistics,
+        take: impl FnOnce() -> creamery_fuse::Result<Vec<u8>>,
     ) -> creamery_fuse::Result<IoctlReply> {
         let (Some(offset), PAGE) = (input.first_chunk::<HEAD>(), output.len()) else {
             return Err(Errno::EINVAL);
         };
         let offset = u64::from_le_bytes(*offset);
         if offset == 0 {
-            let text = serde_json::to_vec(&take(self.begun.elapsed().as_secs())).map_err(|_| Errno::EIO)?;
+            let text = take()?;
             self.texts.lock().insert(handle, text);
         }
         let texts = self.texts.lock();
@@ -115,13 +182,8 @@ impl Control {
     }
 }
 
-/// What is told, from those who count.
-pub(crate) fn gather(fs: &Filesystem, requests: Option<&RequestCounts>, seconds: u64) -> MountStatistics {
-    let requests = requests.into_iter().flat_map(RequestCounts::all).map(|(opcode, seen)| {
-        let sum_micros = u64::try_from(seen.time.as_micros()).unwrap_or(u64::MAX);
-        (words(&format!("{opcode:?}")), Requests { count: seen.count, sum_micros })
-    });
-    MountStatistics { mounted_seconds: seconds, requests: requests.collect(), filesystem: fs.statistics() }
+fn text_of(answer: &impl Serialize) -> creamery_fuse::Result<Vec<u8>> {
+    serde_json::to_vec(answer).map_err(|_| Errno::EIO)
 }
 
 /// `BatchForget` as `batch_forget`.
@@ -145,12 +207,62 @@ fn words(name: &str) -> String {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub fn statistics(place: &Path) -> Result<MountStatistics> {
-    let mounted = find(place)?;
-    let text = read_text(&mounted.point).map_err(|error| told(error, &mounted.point))?;
-    serde_json::from_slice(&text).map_err(|error| {
-        let what = format!("{}: reading what the mount tells", mounted.point.display());
-        Error::with_source(ErrorKind::Io, what, error)
-    })
+    Channel::open(&find(place)?)?.statistics()
+}
+
+/// Makes durable everything that was done on the live mount of the image, or at the directory, that `place` names, what only
+/// the kernel has of mapped files too: what syncfs(2) does elsewhere, which reaches no server of FUSE.
+/// Errors: why it is not durable; as for [`statistics`].
+///
+/// ```no_run
+/// creamery_mount::sync("/mnt".as_ref())?;
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub fn sync(place: &Path) -> Result<()> {
+    Channel::open(&find(place)?)?.sync()
+}
+
+/// The asking end of the channel. It keeps the mount busy.
+pub(crate) struct Channel {
+    dir: File,
+    point: PathBuf,
+}
+
+impl Channel {
+    pub(crate) fn open(mounted: &MountedImage) -> Result<Self> {
+        let point = mounted.point.clone();
+        // Whatever else may have taken the place, no driver's node is opened: that alone can do things.
+        let dir = File::options().read(true).custom_flags(O_DIRECTORY).open(&point);
+        let dir = dir.map_err(|error| told(error, &point))?;
+        Ok(Self { dir, point })
+    }
+
+    pub(crate) fn statistics(&self) -> Result<MountStatistics> {
+        self.ask::<STATISTICS, _>()
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        rustix::fs::syncfs(&self.dir).map_err(|errno| told(errno.into(), &self.point))?;
+        match self.ask::<SYNC, Synced>()?.failure {
+            None => Ok(()),
+            Some(why) => Err(Error::new(ErrorKind::Aborted, format!("{}: {why}", self.point.display()))),
+        }
+    }
+
+    /// Sends a message that is answered without words.
+    pub(crate) fn tell<const NUMBER: u32>(&self, message: &[u8]) -> Result<()> {
+        let mut page = [0; PAGE];
+        page[..message.len()].copy_from_slice(message);
+        control::<NUMBER, PAGE>(&self.dir, &mut page).map_err(|error| told(error, &self.point))
+    }
+
+    fn ask<const NUMBER: u32, Answer: DeserializeOwned>(&self) -> Result<Answer> {
+        let text = read_text::<NUMBER>(&self.dir).map_err(|error| told(error, &self.point))?;
+        serde_json::from_slice(&text).map_err(|error| {
+            let what = format!("{}: reading what the mount tells", self.point.display());
+            Error::with_source(ErrorKind::Io, what, error)
+        })
+    }
 }
 
 fn find(place: &Path) -> Result<MountedImage> {
@@ -166,23 +278,31 @@ fn find(place: &Path) -> Result<MountedImage> {
     }
 }
 
+/// Whether that is what the kernel says of a mount whose server died.
+pub(crate) fn is_of_a_dead_server(error: &Error) -> bool {
+    use rustix::io::Errno as Raw;
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let errno = cause.and_then(Raw::from_io_error);
+    errno.is_some_and(|errno| [Raw::NOTCONN, Raw::CONNABORTED].contains(&errno))
+}
+
 fn told(error: std::io::Error, point: &Path) -> Error {
     let what = match rustix::io::Errno::from_io_error(&error) {
-        Some(rustix::io::Errno::NOTTY) => "the program that serves this mount keeps no statistics",
-        Some(rustix::io::Errno::NOTCONN) => "the program that served this mount is gone",
+        Some(rustix::io::Errno::NOTTY) => "the program that serves this mount does not know what it is asked",
+        Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED) => {
+            "the program that served this mount is gone"
+        }
         _ => "asking the mount",
     };
     Error::from(error).context(format_args!("{}: {what}", point.display()))
 }
 
-fn read_text(point: &Path) -> std::io::Result<Vec<u8>> {
-    // Whatever else may have taken the place, no driver's node is opened: that alone can do things.
-    let dir = File::options().read(true).custom_flags(O_DIRECTORY).open(point)?;
+fn read_text<const NUMBER: u32>(dir: &File) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     loop {
         let mut page = [0; PAGE];
         page[..HEAD].copy_from_slice(&(text.len() as u64).to_le_bytes());
-        control::<STATISTICS, PAGE>(&dir, &mut page)?;
+        control::<NUMBER, PAGE>(dir, &mut page)?;
         let (head, body) = page.split_first_chunk::<HEAD>().expect("a page is longer than its head");
         let whole = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
         if whole > TEXT_MAX || whole <= text.len() {
@@ -203,7 +323,7 @@ mod tests {
         let mut output = [0xff; PAGE];
         let of = |count| Requests { count, sum_micros: 1 };
         let requests = (0..900).map(|number| (format!("request_{number:03}"), of(number))).collect();
-        let take = |mounted_seconds| MountStatistics { mounted_seconds, requests, ..Default::default() };
+        let take = || text_of(&MountStatistics { requests, ..Default::default() });
         let reply = control.page(FileHandle::new(handle), &offset.to_le_bytes(), &mut output, take);
         assert_eq!(reply.expect("a page").len, PAGE);
         let whole = u64::from_le_bytes(output[..HEAD].try_into().expect("eight bytes"));
@@ -212,7 +332,7 @@ mod tests {
 
     #[test]
     fn pages_make_up_one_text() {
-        let control = Control::new();
+        let control = Control::new(None);
         let (whole, mut text) = ask(&control, 1, 0);
         while (text.len() as u64) < whole {
             text.extend(ask(&control, 1, text.len() as u64).1);
@@ -225,7 +345,7 @@ mod tests {
 
     #[test]
     fn there_is_no_text_past_the_end_of_another_directory_or_after_the_close() {
-        let control = Control::new();
+        let control = Control::new(None);
         let (whole, _) = ask(&control, 1, 0);
         let nothing = vec![0; PAGE - HEAD];
         assert_eq!(ask(&control, 1, whole), (whole, nothing.clone()));
@@ -237,10 +357,9 @@ mod tests {
 
     #[test]
     fn other_sizes_are_refused() {
-        let control = Control::new();
-        let page = |input: &[u8], len| {
-            control.page(FileHandle::new(1), input, &mut vec![0; len], |_| MountStatistics::default())
-        };
+        let control = Control::new(None);
+        let page =
+            |input: &[u8], len| control.page(FileHandle::new(1), input, &mut vec![0; len], || Ok(Vec::new()));
         for (input, len) in [(&[0; 7][..], PAGE), (&[0; 8], PAGE - 1), (&[], 0)] {
             assert_eq!(page(input, len), Err(Errno::EINVAL));
         }

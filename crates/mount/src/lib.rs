@@ -5,8 +5,9 @@
 //! The kernel names inodes by node ids. Ours are computed, not remembered: an inode of the mounted subvolume has
 //! its inode number, one of another subvolume has that number with the subvolume's id in the upper 16 bits, and the
 //! mount's root has 1, as the protocol wants. The same number is shown as `st_ino`, so it is unique in the mount
-//! and the same after every remount. Only what was unlinked while the kernel still knew it is remembered, because
-//! the object has to stay alive until the kernel forgets it (`nodes`).
+//! and the same after every remount. Subvolume ids from 65536 on and inode numbers from 2^48 on are given numbers as they are
+//! met, which hold for one mount. Beside that, the kernel's references are counted, because what was unlinked has to
+//! stay alive until the kernel forgets it (`nodes`).
 //!
 //! # Caches
 //! Nobody else changes the filesystem while it is mounted here, so the kernel may keep attributes and names for a
@@ -16,6 +17,7 @@
 mod adapter;
 mod attributes;
 mod cleaner;
+mod closing;
 mod control;
 mod flags;
 mod handles;
@@ -28,7 +30,7 @@ mod table;
 mod unmount;
 
 pub use adapter::Adapter;
-pub use control::{MountStatistics, Requests, statistics};
+pub use control::{MountStatistics, Requests, statistics, sync};
 pub use open::open;
 pub use options::{Options, Owner};
 pub use remount::remount;

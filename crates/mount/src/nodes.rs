@@ -1,71 +1,207 @@
-//! Node ids, and the inodes that must stay alive although they have no name left.
+//! Node ids: which inode the kernel means, and which it still knows.
+//!
+//! An inode's node id is computed where that can be: its number, with the id of its subvolume in the upper 16 bits unless
+//! that is the mounted one. Subvolume ids from 65536 on and inode numbers from 2^48 on do not fit. Those share what no
+//! subvolume's id uses, the upper bits 6 to 255: a *window* stands for a subvolume and the upper half of an inode
+//! number, and its number lies above the lower half. Windows are given out as they are first seen, and kept.
+//!
+//! # References
+//! Each entry that an answer carries gives the kernel a reference to the node, and a FORGET gives some of them back, at some
+//! time: it may overtake nothing, but be overtaken by anything. The kernel may have thrown an inode out, look its name
+//! up again, and the FORGET of the first comes after the answer to the second. So only the sum tells whether the
+//! kernel still knows a node. It matters for inodes that lost their last name: they have to live until it is 0. Which these will
+//! be is not known while they are looked up, so every reference is counted: a lock that nobody else has and a place in a
+//! table, 24 bytes a node where the kernel itself has a kilobyte.
+//!
+//! Counting happens before the answer is sent, and a FORGET can follow only what the kernel has received, so the sum is
+//! never too small. It is too large when the kernel does not take an answer: then the connection is broken, or it was
+//! out of memory; an inode without a name may live on until the mount ends. It is an orphan on disk all the while.
+//!
+//! # Invariants
+//! - NODES-1: two inodes never have the same node id in the life of a mount, and an id leads back to its inode.
+//! - NODES-2: an inode that is kept is let go with the last reference.
+//!
+//! # Locking
+//! One short mutex per shard; the windows have a lock that is never taken for an id that can be computed.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use creamery_base::{InodeId, ObjectId, TreeId};
+use creamery_base::{CachePadded, InodeId, ObjectId, TreeId};
 use creamery_fs::Inode;
 use creamery_fuse::{Errno, NodeId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
-/// Bits of a node id that hold the inode number.
+/// Bits of a computed node id that hold the inode number.
 const INO_BITS: u32 = 48;
 const INO_MASK: u64 = (1 << INO_BITS) - 1;
+/// Upper 16 bits of a node id that lies in a window; ids of trees that are no subvolumes.
+const WINDOWS: RangeInclusive<u64> = 6..=255;
+/// Bits of a node id in a window that hold the lower half of the inode number.
+const LOW_BITS: u32 = 32;
+/// How many windows there can be: each prefix has 16 bits more.
+const WINDOWS_MAX: usize = 250 << (INO_BITS - LOW_BITS);
+const SHARDS: usize = 64;
+const NO_SUBVOLUME: TreeId = TreeId::new(0);
 
-/// Translates between inodes and node ids of one mount.
+/// Translates between inodes and node ids of one mount, and counts the kernel's references.
 pub(crate) struct Nodes {
     subvolume: TreeId,
     root: InodeId,
-    /// Inodes that lost their last name while the kernel could still name them.
-    unlinked: Mutex<HashMap<NodeId, Arc<Inode>>>,
+    windows: RwLock<Windows>,
+    shards: Vec<CachePadded<Mutex<Shard>>>,
+}
+
+/// A subvolume and the upper half of an inode number.
+type Window = (TreeId, u64);
+
+#[derive(Default)]
+struct Windows {
+    numbers: HashMap<Window, u64>,
+    windows: Vec<Window>,
+}
+
+#[derive(Default)]
+struct Shard {
+    /// The kernel's references; no entry, no reference.
+    references: HashMap<NodeId, u64, BuildHasherDefault<NodeHasher>>,
+    /// Inodes that lost a name, perhaps the last, while the kernel could still name them.
+    kept: HashMap<NodeId, Arc<Inode>, BuildHasherDefault<NodeHasher>>,
+}
+
+/// Node ids are numbers that the filesystem chose.
+#[derive(Default)]
+struct NodeHasher(u64);
+
+impl Hasher for NodeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
 }
 
 impl Nodes {
     pub(crate) fn new(root: InodeId) -> Self {
-        Self { subvolume: root.subvolume, root, unlinked: Mutex::default() }
+        let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
+        Self { subvolume: root.subvolume, root, windows: RwLock::default(), shards }
     }
 
     /// The number of an inode in this mount: its node id, but for the root, and its `st_ino`.
     pub(crate) fn number(&self, id: InodeId) -> Result<u64, Errno> {
         let (subvolume, ino) = (id.subvolume.get(), id.ino.get());
-        if ino > INO_MASK || ino <= NodeId::ROOT.get() {
-            return Err(Errno::EOVERFLOW);
+        if ino <= NodeId::ROOT.get() {
+            return Err(Errno::EOVERFLOW); // no inode has these
+        }
+        if ino > INO_MASK {
+            return self.windowed(id);
         }
         if id.subvolume == self.subvolume {
             return Ok(ino);
         }
-        if subvolume > u64::MAX >> INO_BITS {
-            return Err(Errno::EOVERFLOW);
+        if subvolume > u64::MAX >> INO_BITS || WINDOWS.contains(&subvolume) {
+            return self.windowed(id);
         }
         Ok(subvolume << INO_BITS | ino)
+    }
+
+    /// The number of an inode that has none to compute.
+    fn windowed(&self, id: InodeId) -> Result<u64, Errno> {
+        let window = (id.subvolume, id.ino.get() >> LOW_BITS);
+        let known = self.windows.read().numbers.get(&window).copied();
+        let number = known.map_or_else(|| self.windows.write().open(window), Ok)?;
+        let low = id.ino.get() & ((1 << LOW_BITS) - 1);
+        Ok((WINDOWS.start() << INO_BITS) + (number << LOW_BITS) + low)
     }
 
     pub(crate) fn node(&self, id: InodeId) -> Result<NodeId, Errno> {
         if id == self.root { Ok(NodeId::ROOT) } else { self.number(id).map(NodeId::new) }
     }
 
+    /// The inode that a node id stands for; one that does not exist where it stands for none.
     pub(crate) fn inode(&self, node: NodeId) -> InodeId {
         if node == NodeId::ROOT {
             return self.root;
         }
-        let subvolume = match node.get() >> INO_BITS {
-            0 => self.subvolume,
-            other => TreeId::new(other),
-        };
-        InodeId::new(subvolume, ObjectId::new(node.get() & INO_MASK))
-    }
-
-    /// Keeps an inode that is about to lose a name until the kernel forgets it.
-    pub(crate) fn keep(&self, inode: Arc<Inode>) {
-        if let Ok(node) = self.node(inode.id) {
-            self.unlinked.lock().insert(node, inode);
+        let ino = ObjectId::new(node.get() & INO_MASK);
+        match node.get() >> INO_BITS {
+            0 => InodeId::new(self.subvolume, ino),
+            prefix if WINDOWS.contains(&prefix) => self.windows.read().inode(node.get()),
+            subvolume => InodeId::new(TreeId::new(subvolume), ino),
         }
     }
 
-    /// The kernel will not name the node again.
-    pub(crate) fn forget(&self, node: NodeId) {
-        let kept = self.unlinked.lock().remove(&node);
+    fn shard(&self, node: NodeId) -> &Mutex<Shard> {
+        // Neighbours in turn: a thread that makes inodes meets no shard twice in a row.
+        &self.shards[node.get() as usize % SHARDS]
+    }
+
+    /// The kernel is about to get a reference.
+    pub(crate) fn refer(&self, node: NodeId) {
+        *self.shard(node).lock().references.entry(node).or_default() += 1;
+    }
+
+    /// Keeps an inode that is about to lose a name until the kernel forgets it, if it knows it.
+    pub(crate) fn keep(&self, inode: Arc<Inode>) {
+        let Ok(node) = self.node(inode.id) else { return };
+        let mut shard = self.shard(node).lock();
+        let not_wanted = match shard.references.contains_key(&node) {
+            true => shard.kept.insert(node, inode),
+            false => Some(inode),
+        };
+        drop(shard);
+        drop(not_wanted); // outside the lock: letting go may delete the file
+    }
+
+    /// The kernel gives back so many references. With the last one it will not name the node again.
+    pub(crate) fn forget(&self, node: NodeId, references: u64) {
+        let mut shard = self.shard(node).lock();
+        let left = shard.references.get_mut(&node).map(|count| {
+            *count = count.saturating_sub(references);
+            *count
+        });
+        if left != Some(0) {
+            return;
+        }
+        shard.references.remove(&node);
+        let kept = shard.kept.remove(&node);
+        drop(shard);
         drop(kept); // outside the lock: letting go may delete the file
+    }
+}
+
+impl Windows {
+    /// The number of a window, a new one if somebody else has not been here meanwhile.
+    fn open(&mut self, window: Window) -> Result<u64, Errno> {
+        if let Some(number) = self.numbers.get(&window) {
+            return Ok(*number);
+        }
+        if self.windows.len() >= WINDOWS_MAX {
+            return Err(Errno::EOVERFLOW);
+        }
+        let number = self.windows.len() as u64;
+        self.windows.push(window);
+        self.numbers.insert(window, number);
+        Ok(number)
+    }
+
+    fn inode(&self, number: u64) -> InodeId {
+        let number = number - (WINDOWS.start() << INO_BITS);
+        let window = usize::try_from(number >> LOW_BITS).ok().and_then(|at| self.windows.get(at));
+        // A handle of an earlier mount can have a window that nobody has opened yet: that is stale.
+        let (subvolume, high) = window.copied().unwrap_or((NO_SUBVOLUME, 0));
+        InodeId::new(subvolume, ObjectId::new(high << LOW_BITS | number & ((1 << LOW_BITS) - 1)))
     }
 }
 
@@ -73,20 +209,50 @@ impl Nodes {
 mod tests {
     use super::*;
 
+    fn id(subvolume: u64, ino: u64) -> InodeId {
+        InodeId::new(TreeId::new(subvolume), ObjectId::new(ino))
+    }
+
     #[test]
-    fn numbers_are_unique_over_subvolumes_and_lead_back() {
-        let root = InodeId::new(TreeId::FS, ObjectId::FIRST_FREE);
-        let nodes = Nodes::new(root);
-        let ids = [(5, 257), (5, 1 << 40), (256, 256), (256, 257), (65535, 300)];
-        let mut seen = std::collections::HashSet::new();
-        for (subvolume, ino) in ids {
-            let id = InodeId::new(TreeId::new(subvolume), ObjectId::new(ino));
-            let node = nodes.node(id).expect("in range");
-            assert_eq!(nodes.inode(node), id);
-            assert!(seen.insert(node));
+    fn every_inode_of_every_subvolume_has_a_number_that_leads_back() {
+        let subvolumes = [5, 256, 257, 65_535, 65_536, 70_000, 1 << 48, u64::MAX - 256];
+        let inos = [2, 256, 257, 1 << 32, 1 << 40, (1 << 48) - 1, 1 << 48, 1 << 60, u64::MAX - 256];
+        for mounted in [5, 300, 1 << 20] {
+            let root = id(mounted, 256);
+            let nodes = Nodes::new(root);
+            let mut seen = std::collections::HashSet::new();
+            for subvolume in subvolumes.into_iter().chain([mounted]) {
+                for ino in inos {
+                    let id = id(subvolume, ino);
+                    let node = nodes.node(id).expect("any can be named");
+                    assert_eq!(nodes.inode(node), id);
+                    assert_eq!(nodes.node(id), Ok(node), "asked again");
+                    seen.insert((id, node));
+                }
+            }
+            let numbers: std::collections::HashSet<NodeId> = seen.iter().map(|(_, node)| *node).collect();
+            assert_eq!(numbers.len(), seen.len(), "no two have the same");
+            assert_eq!(nodes.node(root), Ok(NodeId::ROOT));
+            assert_eq!(nodes.number(root), Ok(256));
         }
-        assert_eq!(nodes.node(root), Ok(NodeId::ROOT));
-        assert_eq!(nodes.number(root), Ok(256));
-        assert_eq!(nodes.node(InodeId::new(TreeId::new(1 << 20), ObjectId::new(300))), Err(Errno::EOVERFLOW));
+    }
+
+    #[test]
+    fn numbers_of_small_subvolumes_do_not_depend_on_who_was_seen_before() {
+        let (fresh, used) = (Nodes::new(id(5, 256)), Nodes::new(id(5, 256)));
+        for subvolume in 100_000..100_300 {
+            used.node(id(subvolume, 257)).expect("any can be named");
+        }
+        for (subvolume, ino) in [(5, 257), (256, 256), (256, 1 << 40), (65_535, 300)] {
+            assert_eq!(fresh.number(id(subvolume, ino)), used.number(id(subvolume, ino)));
+        }
+        assert_eq!(fresh.number(id(300, 257)), Ok(300 << 48 | 257));
+    }
+
+    #[test]
+    fn a_number_of_an_earlier_mount_names_no_inode_of_another() {
+        let nodes = Nodes::new(id(5, 256));
+        let stale = NodeId::new((WINDOWS.start() << INO_BITS) + (7 << LOW_BITS) + 257);
+        assert!(!nodes.inode(stale).subvolume.is_subvolume());
     }
 }

@@ -50,6 +50,8 @@ pub struct Options {
     pub commit: Duration,
     /// Shown owner.
     pub owner: Owner,
+    /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
+    pub log: Option<String>,
     /// Change the flags of what is mounted there instead of mounting.
     pub remount: bool,
 }
@@ -96,6 +98,7 @@ impl Options {
             subvolid: None,
             commit: COMMIT_DEFAULT,
             owner: Owner::default(),
+            log: None,
             remount: false,
         }
     }

@@ -3,34 +3,39 @@
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{Access, FileDevice};
 
+use crate::control::Channel;
 use crate::options::Options;
-use crate::table::{MountedImage, mounted_at};
+use crate::table::mounted_at;
 
-/// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). Everything is durable before the flags change.
+/// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, everything that was
+/// done on it is durable and nothing is left to do for the server: the image does not change until it becomes writable again.
 /// What only the server could change (`subvol=`, `commit=`, owners) stays as it is.
 /// Errors: nothing of ours is mounted there; not root; files are open for writing and it is to become read-only; it is
-/// to become writable, but was mounted from an image opened read-only.
+/// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
-    let MountedImage { point, image, .. } = mounted_at(dir)?;
-    let nothing_to_write = served_read_only(&image);
-    if nothing_to_write && !options.transport.read_only() {
-        let message = format!(
-            "{}: it was mounted read-only, and {} is open only for reading: unmount it and mount it read-write",
-            dir.display(),
-            image.display()
-        );
+    let mounted = mounted_at(dir)?;
+    let channel = Channel::open(&mounted)?;
+    let to_be_read_only = options.transport.read_only();
+    let told = channel.statistics()?;
+    let why_not = match told.filesystem.aborted {
+        _ if to_be_read_only => None,
+        _ if told.opened_for_reading => Some(format!(
+            "it was mounted read-only, and {} is open only for reading",
+            mounted.image.display()
+        )),
+        aborted => {
+            aborted.map(|aborted| format!("nothing can be written to it any more: {}", aborted.reason))
+        }
+    };
+    if let Some(why_not) = why_not {
+        let message = format!("{}: {why_not}: unmount it and mount it read-write", dir.display());
         return Err(Error::new(ErrorKind::ReadOnly, message));
     }
-    if !nothing_to_write {
-        std::fs::File::open(&point)?.sync_all()?;
-    }
-    let remounted = creamery_fuse::remount(&point, &options.transport);
-    remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))
-}
-
-/// A server that writes has the image for itself; beside one that only reads others may read.
-fn served_read_only(image: &Path) -> bool {
-    FileDevice::open(image, Access::ReadOnly).is_ok()
+    // Before, so that the kernel is not kept long with writers shut out.
+    channel.sync()?;
+    let remounted = creamery_fuse::remount(&mounted.point, &options.transport);
+    remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
+    // And after: what came in between.
+    if to_be_read_only { channel.sync() } else { Ok(()) }
 }

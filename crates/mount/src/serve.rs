@@ -1,16 +1,22 @@
 //! Mounting, serving until the unmount, and the commit timer.
+//!
+//! # Invariants
+//! - SERVE-1: however serving ends, what was acknowledged is committed, or the reason why not is told: to who called
+//!   [`Mounted::serve`], and to who unmounted (see `closing`).
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use creamery_base::{InodeId, Result, TreeId};
+use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, panics};
 use creamery_fs::Filesystem;
 use creamery_fuse::{Operations, Session, Unmount};
 use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
 use crate::cleaner::Cleaner;
+use crate::closing::{End, Watchers};
 use crate::options::Options;
 
 /// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
@@ -31,17 +37,26 @@ pub struct Mounted {
     fs: Arc<Filesystem>,
     session: Session,
     commit: Duration,
+    log: Option<String>,
+    watchers: Arc<Watchers>,
 }
 
 /// Mounts `fs` on `point`. When it returns, the kernel has the mount and waits for answers.
-/// Errors: no such subvolume; what mounting met.
+/// Errors: no such subvolume; `point` is no directory; what mounting met.
 pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mounted> {
     let root = subvolume_root(&fs, options)?;
-    let adapter = Arc::new(Adapter::new(Arc::clone(&fs), root, options.owner));
+    if !std::fs::metadata(point).map_err(|error| Error::from(error).context(point.display()))?.is_dir() {
+        let what = format!("mounting on {}: a directory is mounted on a directory", point.display());
+        return Err(Error::new(ErrorKind::NotADirectory, what));
+    }
+    let (log, commit) = (options.log.clone(), options.commit);
+    let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_log(log.clone());
+    let adapter = Arc::new(adapter);
+    let watchers = adapter.watchers();
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     adapter.serves(session.notifier(), session.requests());
-    Ok(Mounted { fs, session, commit: options.commit })
+    Ok(Mounted { fs, session, commit, log, watchers })
 }
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
@@ -60,13 +75,19 @@ impl Mounted {
     /// Unmounts from another thread.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { inner: self.session.unmounter() }
+        Unmounter { inner: self.session.unmounter(), point: self.session.mount_point().to_owned() }
     }
 
-    /// Answers requests until the filesystem is unmounted, then deletes what has no name any more and makes everything durable.
-    /// Errors: those of the transport and of the last commit.
+    /// Calls `tell`, once, with the reason when nothing can be written any more: an abort, which otherwise those learn who write
+    /// next. It runs in the middle of things and must not use the mount.
+    pub fn tell_abort(&self, tell: impl FnOnce(&str) + Send + 'static) {
+        self.fs.engine().tell_abort(move |abort| tell(&abort.to_string()));
+    }
+
+    /// Answers requests until the filesystem is unmounted, then deletes what has no name any more, makes everything durable and closes the image.
+    /// Errors: those of the transport and of the last commit; an abort meanwhile, of which everybody knows by then.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, commit } = self;
+        let Self { fs, session, commit, log, watchers } = self;
         let timer = CommitTimer::start(Arc::clone(&fs), commit);
         let cleaner = fs.engine().read_only().is_none().then(|| Cleaner::start(Arc::clone(&fs)));
         let served = session.run(workers());
@@ -74,11 +95,21 @@ impl Mounted {
             cleaner.stop();
         }
         timer.stop();
-        fs.clean();
-        let synced = if fs.engine().read_only().is_none() { fs.sync() } else { Ok(()) };
+        let settled = settle(&fs);
         let closed = fs.engine().volume().close();
-        served.and(synced).and(closed)
+        let outcome = served.and(settled).and(closed);
+        drop(fs); // the image with it, if nobody else has it (CLOSING-1)
+        watchers.tell(&End { failure: outcome.as_ref().err().map(ToString::to_string), log });
+        outcome
     }
+}
+
+/// The last commit. A panic in it is told as any that aborts.
+fn settle(fs: &Filesystem) -> Result<()> {
+    panics::catch(|| fs.settle()).unwrap_or_else(|panic| {
+        fs.engine().abort_after_panic(&panic);
+        fs.engine().check_writable()
+    })
 }
 
 /// Ends a mount that another thread serves.
@@ -93,13 +124,19 @@ impl Mounted {
 #[derive(Clone, Debug)]
 pub struct Unmounter {
     inner: creamery_fuse::Unmounter,
+    point: PathBuf,
 }
 
 impl Unmounter {
-    /// Takes the mount out of sight; serving ends when its last user has left.
-    /// Errors: what the system said.
+    /// Ends the mount with all who use it: the kernel writes back what it has of mapped files, then it is out of
+    /// sight and what is still asked fails, and serving ends. What was acknowledged until then will be durable.
+    /// Not to be called by an operation. Errors: what the system said.
     pub fn unmount(&self) -> Result<()> {
-        self.inner.unmount(Unmount::Lazy)
+        if !self.inner.is_gone() {
+            // What cannot be written back is lost either way.
+            let _ = File::open(&self.point).map(|dir| rustix::fs::syncfs(&dir));
+        }
+        self.inner.unmount(Unmount::Now)
     }
 }
 
@@ -121,8 +158,11 @@ impl CommitTimer {
                     && !*stopped
                     && fs.engine().read_only().is_none()
                 {
-                    // A failing commit has turned the filesystem read-only and says why to the next writer.
-                    let _ = parking_lot::MutexGuard::unlocked(&mut stopped, || fs.sync());
+                    // One that fails has aborted, which is told where it happened.
+                    let commit = || panics::catch(|| fs.sync());
+                    if let Err(panic) = parking_lot::MutexGuard::unlocked(&mut stopped, commit) {
+                        fs.engine().abort_after_panic(&panic);
+                    }
                 }
             }
         };

@@ -6,8 +6,12 @@ use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, Result};
 
-/// The type that the mount table shows for our mounts.
+use crate::control::Channel;
+
+/// The type that the mount table shows for our mounts, unless the mounter has chosen another (`subtype=`).
 const KIND: &[u8] = b"fuse.creamery";
+/// How the type of every mount over FUSE begins.
+const FUSE: &[u8] = b"fuse";
 /// Here the kernel lists the FUSE connections of all namespaces by the minor number of their devices.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
@@ -15,8 +19,10 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 pub(crate) struct MountedImage {
     /// Resolved mount point.
     pub(crate) point: PathBuf,
-    /// The image file or block device.
+    /// The image file or block device, unless the mounter has given it another name (`fsname=`).
     pub(crate) image: PathBuf,
+    /// Number of the user who mounted it.
+    pub(crate) mounter: u32,
     /// The device number of the filesystem, "major:minor"; all its mounts have it.
     device: String,
 }
@@ -40,7 +46,8 @@ pub(crate) fn is_mounted(image: &Path) -> bool {
 pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
     let image = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
     let table = table()?;
-    let ours = rows(&table).filter(|row| row.kind == KIND && row.source == image.as_os_str().as_bytes());
+    let source = image.as_os_str().as_bytes();
+    let ours = rows(&table).filter(|row| row.kind.starts_with(FUSE) && row.source == source);
     Ok(ours.last().map(MountedImage::from))
 }
 
@@ -52,14 +59,13 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
         .filter(|row| row.point == point.as_os_str().as_bytes())
         .last()
         .ok_or_else(|| Error::invalid(format!("{}: nothing is mounted there", dir.display())))?;
-    if row.kind != KIND {
-        let kind = row.kind.escape_ascii();
-        return Err(Error::invalid(format!(
-            "{}: a {kind} is mounted there, not an image of ours",
-            dir.display()
-        )));
+    let (is_ours, may_be_ours) = (row.kind == KIND, row.kind.starts_with(FUSE));
+    let kind = row.kind.escape_ascii().to_string();
+    let mounted = MountedImage::from(row);
+    if is_ours || may_be_ours && Channel::open(&mounted).is_ok_and(|channel| channel.statistics().is_ok()) {
+        return Ok(mounted);
     }
-    Ok(MountedImage::from(row))
+    Err(Error::invalid(format!("{}: a {kind} is mounted there, not an image of ours", dir.display())))
 }
 
 fn table() -> Result<Vec<u8>> {
@@ -83,12 +89,13 @@ struct Row {
     point: Vec<u8>,
     kind: Vec<u8>,
     source: Vec<u8>,
+    mounter: u32,
 }
 
 impl From<Row> for MountedImage {
     fn from(row: Row) -> Self {
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-        Self { point: path(&row.point), image: path(&row.source), device: row.device }
+        Self { point: path(&row.point), image: path(&row.source), mounter: row.mounter, device: row.device }
     }
 }
 
@@ -100,8 +107,16 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
         let device = String::from_utf8_lossy(fields.next()?).into_owned();
         let point = unescape(fields.nth(1)?);
         let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
-        Some(Row { device, point, kind: unescape(rest.next()?), source: unescape(rest.next()?) })
+        let (kind, source) = (unescape(rest.next()?), unescape(rest.next()?));
+        let mounter = rest.next().and_then(user_id).unwrap_or(0);
+        Some(Row { device, point, kind, source, mounter })
     })
+}
+
+/// What the kernel's FUSE says about who mounted.
+fn user_id(options: &[u8]) -> Option<u32> {
+    let words = std::str::from_utf8(options).ok()?.split(',');
+    words.into_iter().find_map(|word| word.strip_prefix("user_id=")?.parse().ok())
 }
 
 /// The table writes what would break its rows as three octal digits.
@@ -131,11 +146,12 @@ mod tests {
     #[test]
     fn the_last_row_of_a_place_counts_and_odd_names_are_read() {
         let table = b"22 1 8:1 / / rw - ext4 /dev/sda rw\n\
-            30 22 0:40 / /mnt/a\\040b rw shared:1 master:2 - fuse.creamery /tmp/x\\134y rw\n\
+            30 22 0:40 / /mnt/a\\040b rw shared:1 master:2 - fuse.creamery /tmp/x\\134y rw,user_id=1000,group_id=0\n\
             31 30 0:41 / /mnt/c rw - tmpfs none rw\n";
         let row = |point: &[u8]| rows(table).filter(|row| row.point == point).last();
         let ours = row(b"/mnt/a b").expect("is there");
         assert_eq!((&ours.kind[..], &ours.source[..], &ours.device[..]), (KIND, &b"/tmp/x\\y"[..], "0:40"));
+        assert_eq!((ours.mounter, row(b"/").expect("is there").mounter), (1000, 0));
         assert_eq!(row(b"/").expect("is there").kind, b"ext4");
         assert!(row(b"/mnt").is_none());
         assert_eq!(rows(b"\n \n- -").count(), 0);

@@ -1,18 +1,23 @@
 //! Unmounting from outside, and waiting until the image is closed: a tool that reads it a moment later must not find
-//! it half flushed.
+//! it half flushed. Whether all that was done is durable is told by the server (see `closing`), and is how an unmount ends.
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, FileDevice};
 use rustix::mount::UnmountFlags;
 
-use crate::table::{is_mounted, mounted_at};
+use crate::closing::{End, Watch};
+use crate::control::{Channel, is_of_a_dead_server};
+use crate::table::{MountedImage, is_mounted, mounted_at};
 
-/// Time between two looks at whether the image is closed.
+/// Time between two looks at whether there is something to wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LIVES_ON_AGAIN: Duration = Duration::from_secs(1);
+/// How long a server that does not speak with us may have the image.
+const SILENT_MAX: Duration = Duration::from_secs(10);
 
 /// When an unmount is over.
 ///
@@ -28,16 +33,63 @@ pub enum How {
 }
 
 /// Unmounts what is mounted at `dir` and, unless it is lazy, returns when the image is closed and durable,
-/// or still mounted at another place.
-/// Errors: nothing of ours is mounted there; in use; what the system said.
+/// or still mounted at another place. A lazy one asks the server nothing, so it works for one that hangs.
+/// Errors: nothing of ours is mounted there; in use; what the system said. And, with nothing mounted there any more: that
+/// not everything that was done on the mount is durable, and why.
 pub fn unmount(dir: &Path, how: How) -> Result<()> {
     let mounted = mounted_at(dir)?;
+    let server = if how == How::Lazy { None } else { Some(Server::of(&mounted)) };
     detach(&mounted.point, how)
         .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
-    if how == How::WhenIdle && !mounted.lives_on()? {
-        wait_until_closed(&mounted.image);
+    let outcome = match server {
+        None => Ok(()),
+        Some(server) => server.end(&mounted),
+    };
+    outcome.map_err(|error| error.context(format_args!("{} is unmounted, but", dir.display())))
+}
+
+/// Who serves a mount, as far as it is to be seen before the unmount.
+enum Server {
+    /// It will tell how it ended.
+    Speaks(Watch),
+    /// It does not tell us: another user's, in a place that only he may enter, or of another version.
+    Silent,
+    /// It died.
+    Gone,
+}
+
+impl Server {
+    fn of(mounted: &MountedImage) -> Self {
+        let watch = Channel::open(mounted).and_then(|channel| Watch::begin(&channel, mounted.mounter));
+        match watch {
+            Ok(watch) => Self::Speaks(watch),
+            Err(error) if is_of_a_dead_server(&error) => Self::Gone,
+            Err(_) => Self::Silent,
+        }
     }
-    Ok(())
+
+    /// Waits for the end of a server whose mount was detached, while it is not mounted anywhere else.
+    /// Errors: something is not durable.
+    fn end(self, mounted: &MountedImage) -> Result<()> {
+        match self {
+            Self::Gone => Err(Error::new(
+                ErrorKind::Io,
+                "the program that served it had died, and what it had not committed is lost",
+            )),
+            _ if mounted.lives_on()? => Ok(()),
+            Self::Silent => wait_until_closed(&mounted.image),
+            Self::Speaks(watch) => match watch.end(LIVES_ON_AGAIN, || Ok(!mounted.lives_on()?))? {
+                Some(End { failure: Some(failure), log }) => {
+                    let seen = log.map_or_else(String::new, |log| format!(" (the log is {log})"));
+                    Err(Error::new(
+                        ErrorKind::Aborted,
+                        format!("what came after the last commit is lost: {failure}{seen}"),
+                    ))
+                }
+                Some(End { failure: None, .. }) | None => Ok(()),
+            },
+        }
+    }
 }
 
 fn detach(point: &Path, how: How) -> Result<()> {
@@ -61,13 +113,20 @@ fn detach(point: &Path, how: How) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// The server holds the image's lock until everything is durable. Who mounts the image meanwhile gets the lock right after
-/// it; then it is not ours to wait for any more.
-fn wait_until_closed(image: &Path) {
+/// For a server that does not speak: it has the image's lock until everything is durable. But others who may read the image can
+/// have that too, so this does not wait for ever. Who mounts the image meanwhile gets the lock right after it; then it is
+/// not ours to wait for any more.
+/// Errors: somebody has the image still.
+fn wait_until_closed(image: &Path) -> Result<()> {
+    let begun = Instant::now();
     while let Err(error) = FileDevice::open(image, Access::ReadOnly) {
         if error.kind() != ErrorKind::Busy || is_mounted(image) {
             break; // gone, or not ours to look at: nothing to wait for
         }
+        if begun.elapsed() > SILENT_MAX {
+            return Err(error.context("whether the image is closed and durable is not to be known"));
+        }
         std::thread::sleep(LOOK_AGAIN);
     }
+    Ok(())
 }

@@ -43,10 +43,11 @@ impl Program {
         &self.path
     }
 
-    /// A run of it with `args`.
+    /// A run of it with `args`. Logs of its mounts do not go where those of the host are.
     #[must_use]
     pub fn run<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(&self, args: I) -> Run {
-        Run::new(&self.path).args(args)
+        let logs = crate::scratch_root().join("creamery-test-logs");
+        Run::new(&self.path).args(args).env("XDG_STATE_HOME", logs)
     }
 }
 

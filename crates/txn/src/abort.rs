@@ -85,6 +85,18 @@ impl Engine {
         }
     }
 
+    /// Puts the transaction and the place of the abort in front of the error that a commit fails with.
+    pub(crate) fn named(&self, error: Error) -> Error {
+        match self.aborted() {
+            // It says so already.
+            _ if error.kind() == ErrorKind::ReadOnly => error,
+            Some(Abort { transaction, place, .. }) => {
+                error.context(format_args!("transaction {transaction} aborted at {place}"))
+            }
+            None => error,
+        }
+    }
+
     /// Aborts when `done` is an error.
     #[track_caller]
     pub(crate) fn or_abort<T>(&self, done: Result<T>) -> Result<T> {

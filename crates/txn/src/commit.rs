@@ -48,8 +48,7 @@ impl Engine {
         }
         let committing = gate::passing(Reason::Commit, || self.committing.lock());
         self.check_writable()?;
-        self.close(&committing)?;
-        self.end_write_out()
+        self.close(&committing).and_then(|()| self.end_write_out()).map_err(|error| self.named(error))
     }
 
     /// Begins a commit when so much is waiting that memory or the commit's length asks for it, and takes part in writing it,

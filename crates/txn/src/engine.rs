@@ -251,7 +251,8 @@ impl Engine {
     }
 
     /// Whether it was opened for reading: then there never is anything to write.
-    pub(crate) fn is_opened_for_reading(&self) -> bool {
+    #[must_use]
+    pub fn is_opened_for_reading(&self) -> bool {
         self.read_only.is_some()
     }
 

@@ -12,3 +12,4 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod stat;
 pub(crate) mod stats;
+pub(crate) mod sync;

@@ -1,16 +1,17 @@
 //! `creamery mount` and `umount`: what they are told.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use clap::Args;
 use creamery::Error;
-use creamery_mount::{How, Options};
+use creamery_mount::{How, Options, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
+use crate::log::{Log, say};
 
 /// What the serving process says when the mount answers.
 const READY: &[u8] = b"mounted\n";
@@ -18,7 +19,10 @@ const READY: &[u8] = b"mounted\n";
 /// Mount an image.
 ///
 /// The filesystem is read-write unless -o ro is given. The command returns once the mount answers; the program goes
-/// on in the background until `creamery umount DIR`.
+/// on in the background until `creamery umount DIR`, or until it is told to end by SIGTERM. If something goes wrong it
+/// says so in its log: a file in $XDG_STATE_HOME/creamery, else in /var/log/creamery or /run/creamery for root, in
+/// ~/.local/state/creamery or $XDG_RUNTIME_DIR/creamery for others. `creamery stats DIR` tells its path. A mount that
+/// ends well leaves no log.
 ///
 /// Options of -o: ro, rw, subvol=PATH, subvolid=ID, commit=SECONDS, uid=ID, gid=ID (show every file as owned by
 /// them), allow_other, default_permissions, and remount (change the flags of what is mounted at DIR). Options that mean nothing here (defaults, auto, noauto, user, nofail,
@@ -55,6 +59,9 @@ pub(crate) struct MountArgs {
 }
 
 /// Unmount, and return when the image is closed and durable.
+///
+/// The exit status tells: 0 when everything that was done on the mount is in the image. When not, it is unmounted all the
+/// same, and the message says what is lost, why, and where the log is.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UmountArgs {
     /// Where it is mounted.
@@ -92,28 +99,50 @@ pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {
     if args.sloppy { Options::parse_sloppy(source, lists) } else { Options::parse(source, lists) }
 }
 
-/// Mounts and answers until the filesystem is unmounted or the process is told to end.
+/// Mounts and answers until the filesystem is unmounted or the process is told to end. What happens meanwhile is told on
+/// standard error, which is a file in the background.
 fn serve(args: &MountArgs) -> Result<(), Error> {
-    let options = parse_options(args)?;
+    let mut options = parse_options(args)?;
+    let image = std::path::absolute(&args.image)?;
     let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
     let fs = creamery_mount::open(&args.image, options.transport.read_only())?;
+    // Made before the mount may hide its directory.
+    let log = if args.announce { Log::make(&image) } else { None };
+    options.log = match (&log, args.announce) {
+        (Some(log), _) => Some(log.path.display().to_string()),
+        (None, true) => None,
+        (None, false) => Some("standard error of the server".to_owned()),
+    };
     let mounted = creamery_mount::mount(fs, &dir, &options)?;
-    let unmounter = mounted.unmounter();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    std::thread::spawn(move || {
-        for _ in signals.forever() {
-            // Nobody can be told when this fails; another signal tries again.
-            let _ = unmounter.unmount();
-        }
-    });
+    end_on_signals(mounted.unmounter(), &image)?;
+    let of_abort = image.clone();
+    mounted.tell_abort(move |why| say(&of_abort, why));
     if args.announce {
-        announce()?;
+        announce(log.as_ref())?;
     }
-    mounted.serve()
+    let outcome = mounted.serve();
+    if let (Ok(()), Some(log)) = (&outcome, log) {
+        // It has nothing to tell.
+        let _ = std::fs::remove_file(log.path);
+    }
+    outcome.map_err(|error| about_end(&image, error))
 }
 
-/// Tells the process that started this one that the mount answers, and lets go of its terminal.
-fn announce() -> Result<(), Error> {
+fn end_on_signals(unmounter: Unmounter, image: &Path) -> Result<(), Error> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let image = image.to_owned();
+    std::thread::spawn(move || {
+        for _ in signals.forever() {
+            if let Err(error) = unmounter.unmount() {
+                say(&image, &format!("told to end, which another signal may try again: {error}"));
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Tells the process that started this one that the mount answers, and lets go of its terminal. Complaints go to the log.
+fn announce(log: Option<&Log>) -> Result<(), Error> {
     use std::io::Write;
     // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
     let _ = rustix::process::setsid();
@@ -124,7 +153,7 @@ fn announce() -> Result<(), Error> {
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null).map_err(std::io::Error::from)?;
     rustix::stdio::dup2_stdout(&null).map_err(std::io::Error::from)?;
-    rustix::stdio::dup2_stderr(&null).map_err(std::io::Error::from)?;
+    rustix::stdio::dup2_stderr(log.map_or(&null, |log| &log.file)).map_err(std::io::Error::from)?;
     Ok(())
 }
 
@@ -152,6 +181,13 @@ fn start_in_background(args: &MountArgs) -> Result<(), Error> {
     std::process::exit(status.code().unwrap_or(1)); // it said why
 }
 
-fn about(path: &std::path::Path, error: std::io::Error) -> Error {
+/// Says so in the log, with the time; who is told by the exit status gets it without.
+fn about_end(image: &Path, error: Error) -> Error {
+    let error = error.context(image.display());
+    say(image, "ended, and not everything is durable");
+    error
+}
+
+fn about(path: &Path, error: std::io::Error) -> Error {
     Error::from(error).context(path.display())
 }

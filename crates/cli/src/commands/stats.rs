@@ -80,6 +80,16 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     // Not below a second: that is how exactly it is told.
     let mounted = Span(Duration::from_secs(done.mounted_seconds.max(1)));
     writeln!(out, "{}: mounted for {mounted}", args.place.display())?;
+    if let Some(aborted) = &filesystem.aborted {
+        writeln!(
+            out,
+            "\nABORTED: nothing can be written any more, and what came after the last commit is lost"
+        )?;
+        writeln!(out, "  transaction {}, at {}: {}", aborted.transaction, aborted.place, aborted.reason)?;
+    }
+    if let Some(log) = &done.log {
+        writeln!(out, "log: {log}")?;
+    }
     writeln!(out, "\nCommits")?;
     line(out, "count", filesystem.commits.count)?;
     line(out, "tree_blocks_written", filesystem.commits.tree_blocks_written)?;

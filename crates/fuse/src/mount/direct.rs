@@ -68,6 +68,7 @@ pub(super) fn unmount(point: &Path, how: Unmount) -> creamery_base::Result<()> {
     let flags = match how {
         Unmount::WhenIdle => UnmountFlags::NOFOLLOW,
         Unmount::Lazy => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        Unmount::Now => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH | UnmountFlags::FORCE,
     };
     match rustix::mount::unmount(point, flags) {
         Ok(()) => Ok(()),

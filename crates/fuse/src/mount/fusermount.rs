@@ -36,7 +36,7 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device> {
 pub(super) fn unmount(point: &Path, how: Unmount) -> Result<()> {
     let mut command = Command::new(HELPER);
     command.stdin(Stdio::null()).arg("-u");
-    if how == Unmount::Lazy {
+    if how != Unmount::WhenIdle {
         command.arg("-z");
     }
     run(command.arg("--").arg(point))

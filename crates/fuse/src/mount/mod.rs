@@ -22,6 +22,9 @@ use creamery_base::{Error, Result};
 
 use crate::transport::Device;
 
+/// Here the kernel lists the connections by the minor number of their devices.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+
 /// When an unmount may end.
 ///
 /// ```no_run
@@ -37,6 +40,8 @@ pub enum Unmount {
     WhenIdle,
     /// Takes the mount out of sight at once; it is gone when the last user leaves.
     Lazy,
+    /// The same, and cuts off who still uses it: what they ask from now on fails, and the session ends.
+    Now,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,6 +96,16 @@ impl Mount {
         self.mark_gone();
     }
 
+    /// Ends the connection with the kernel, which whoever mounted may do. One that ended by itself is as good.
+    fn cut_off(&self) -> Result<()> {
+        let minor =
+            self.device.as_deref().and_then(|device| device.split_once(':')).map_or("", |(_, minor)| minor);
+        match std::fs::write(Path::new(CONNECTIONS).join(minor).join("abort"), "1") {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     fn mark_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
@@ -101,7 +116,10 @@ impl Mount {
         }
         let result = match self.method {
             Method::Direct => direct::unmount(&self.point, how),
-            Method::Fusermount => fusermount::unmount(&self.point, how),
+            Method::Fusermount => fusermount::unmount(&self.point, how).and_then(|()| match how {
+                Unmount::Now => self.cut_off(),
+                Unmount::WhenIdle | Unmount::Lazy => Ok(()),
+            }),
             Method::Foreign => Err(Error::unsupported("unmounting what somebody else mounted")),
         };
         match result {

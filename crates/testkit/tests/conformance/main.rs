@@ -11,6 +11,7 @@ mod dup;
 mod freed;
 mod hostile;
 mod hostile_names;
+mod loss;
 mod matrix;
 mod options;
 mod posix;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         commands::cases(),
         check::cases(),
         stats::cases(),
+        loss::cases(),
         bad_input::cases(),
         hostile::cases(),
         hostile_names::cases(),

@@ -27,6 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
         Case::new("mount/bind", &MOUNTED, bind),
+        Case::new("mount/subtype", &MOUNTED, subtype),
+        Case::new("mount/on-a-file", &MOUNTED, on_a_file),
     ]
 }
 
@@ -156,6 +158,9 @@ fn read_only(bench: &Bench) -> Result<()> {
         let written = std::fs::write(mount.dir().join("new"), b"");
         let code = written.expect_err("a read-only mount was written").raw_os_error();
         ensure!(code == Some(30), "writing to a read-only mount gives {code:?}, want EROFS");
+        for path in [mount.dir().to_owned(), mount.dir().join("deep")] {
+            std::fs::File::open(path)?.sync_all().context("fsync on a read-only mount")?;
+        }
         creamery_testkit::walk::expect_same(
             "a mount",
             &want,
@@ -280,5 +285,32 @@ fn bind(bench: &Bench) -> Result<()> {
     btrfs_check(&image)?;
     let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&image, "/file")).ok()?;
     ensure!(said.stdout == b"content", "the image has {said}");
+    Ok(())
+}
+
+/// A mount whose type and source the mounter has chosen is one of ours all the same.
+fn subtype(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    for options in ["subtype=cheese", "subtype=cheese,fsname=cellar", "subtype="] {
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+        std::fs::write(mount.dir().join("file"), options)?;
+        bench.creamery().run(["stats"]).arg(mount.dir()).ok()?;
+        bench.creamery().run(["mount", "-o", "remount,ro"]).arg(&image).arg(mount.dir()).ok()?;
+        mount.unmount()?;
+        let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&image, "/file")).ok()?;
+        ensure!(said.stdout_text() == options, "the image has {said}");
+    }
+    Ok(())
+}
+
+/// A directory is mounted on a directory, and on nothing else.
+fn on_a_file(bench: &Bench) -> Result<()> {
+    let (image, file) = (bench.scratch.file("disk.img"), bench.scratch.file("file"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    std::fs::write(&file, b"content")?;
+    let mount = bench.creamery().run(["mount"]).arg(&image).arg(&file);
+    crate::support::expect_refusal(mount, &["file", "a directory"])?;
+    ensure!(std::fs::read(&file)? == b"content", "something is mounted on the file");
     Ok(())
 }

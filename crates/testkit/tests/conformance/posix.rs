@@ -341,7 +341,7 @@ fn killed_daemon(bench: &Bench) -> Result<()> {
 }
 
 /// The process that has the image open.
-fn daemon(image: &Path) -> Result<u32> {
+pub(crate) fn daemon(image: &Path) -> Result<u32> {
     for process in std::fs::read_dir("/proc")? {
         let process = process?.path();
         let Some(id) = process.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()) else {

@@ -1,0 +1,71 @@
+//! The log of the program that serves a mount. It is its standard error: in the foreground that is whoever started it, in the
+//! background a file, whose path `creamery stats` tells. Messages of panics go there, too.
+//!
+//! The file is made in the first of these directories that can be had:
+//! 1. `$XDG_STATE_HOME/creamery`
+//! 2. `/var/log/creamery` for root, `$HOME/.local/state/creamery` for others
+//! 3. `/run/creamery` for root, `$XDG_RUNTIME_DIR/creamery` for others
+//!
+//! Its name is the image's with the number of the process. Only its owner may read it. When a mount ends well, its log has
+//! nothing to tell and is removed.
+
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use creamery::{Env, SystemEnv};
+
+use crate::time::Utc;
+
+/// Room that is taken beforehand: when the host's disk runs full, that has to be written, too.
+const ROOM: u64 = 16 << 10;
+
+/// A log file.
+pub(crate) struct Log {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+}
+
+impl Log {
+    /// Makes one for the mount of `image`; none when no directory takes it.
+    pub(crate) fn make(image: &Path) -> Option<Self> {
+        let mut name = image.file_name().map_or_else(|| OsString::from("image"), OsString::from);
+        name.push(format!(".{}.log", std::process::id()));
+        directories().into_iter().find_map(|dir| Self::make_in(&dir, &name).ok())
+    }
+
+    fn make_in(dir: &Path, name: &OsString) -> std::io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let path = dir.join(name);
+        // What lies there is of a process of the same number that is gone.
+        if path.symlink_metadata().is_ok() {
+            std::fs::remove_file(&path)?;
+        }
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
+        // Not every filesystem can; then there is no more room than it has.
+        let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, ROOM);
+        Ok(Self { file, path })
+    }
+}
+
+fn directories() -> Vec<PathBuf> {
+    let of = |variable: &str, below: &str| {
+        let dir = std::env::var_os(variable).map(PathBuf::from).filter(|dir| dir.is_absolute());
+        dir.map(|dir| dir.join(below))
+    };
+    let (lasting, passing) = match rustix::process::geteuid().is_root() {
+        true => (Some(PathBuf::from("/var/log/creamery")), Some(PathBuf::from("/run/creamery"))),
+        false => (of("HOME", ".local/state/creamery"), of("XDG_RUNTIME_DIR", "creamery")),
+    };
+    [of("XDG_STATE_HOME", "creamery"), lasting, passing].into_iter().flatten().collect()
+}
+
+/// Writes a line to the log, about the mount of `image`.
+pub(crate) fn say(image: &Path, what: &str) {
+    let (time, what) = (Utc(SystemEnv.now()), what.replace('\n', " "));
+    // One write, so that lines stay whole. Nobody can be told when it fails.
+    let line = format!("{time} creamery[{}]: {}: {what}\n", std::process::id(), image.display());
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}

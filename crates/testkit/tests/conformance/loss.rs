@@ -1,0 +1,297 @@
+//! What a mount says when what was done on it is lost, and that nothing is lost in silence, however a mount ends.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Finished, FuseMount, Run, btrfs_check};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
+
+use crate::posix::daemon;
+use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("loss/last-commit", &MOUNTED, last_commit),
+        Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
+        Case::new("loss/server-killed", &MOUNTED, server_killed),
+        Case::new("loss/well-is-quiet", &MOUNTED, well_is_quiet),
+        Case::new("loss/sync", &JUDGED, sync),
+        Case::new("loss/terminated-with-writers", &JUDGED, terminated_with_writers),
+        Case::new("loss/remount-settles", &JUDGED, remount_settles),
+        Case::new("loss/stranger-with-the-lock", &JUDGED, stranger_with_the_lock),
+    ]
+}
+
+/// A host's filesystem that will run full: an image on it, and a mount of that.
+struct FullHost<'a> {
+    bench: &'a Bench,
+    host: PathBuf,
+    image: PathBuf,
+    mount: FuseMount,
+}
+
+impl<'a> FullHost<'a> {
+    fn new(bench: &'a Bench) -> Result<Self> {
+        let host = bench.scratch.dir("host")?;
+        Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
+        let image = host.join("disk.img");
+        mkfs_empty(bench.creamery(), &["-m", "single"], "1G", &image)?;
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "commit=3600")?;
+        Ok(Self { bench, host, image, mount })
+    }
+
+    /// Makes directories that a commit needs more room for than is left.
+    fn make_and_fill(&self) -> Result<()> {
+        for number in 0..301 {
+            std::fs::create_dir(self.mount.dir().join(format!("dir-{number}")))?;
+        }
+        let mut fill = File::create(self.host.join("fill"))?;
+        let zeros = vec![0; 64 << 10];
+        while fill.write_all(&zeros).is_ok() {}
+        Ok(())
+    }
+
+    fn umount(&self) -> Result<Finished> {
+        let said = self.bench.creamery().run(["umount"]).arg(self.mount.dir()).output()?;
+        let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+        ensure!(!mounts.contains(&*self.mount.dir().to_string_lossy()), "it is still mounted: {said}");
+        Ok(said)
+    }
+
+    /// The last commit is what the image has.
+    fn expect_the_last_commit(self) -> Result<()> {
+        std::fs::remove_file(self.host.join("fill"))?;
+        btrfs_check(&self.image)?;
+        let listed = self.bench.creamery().run(["ls"]).arg(inside(&self.image, "/")).ok()?;
+        ensure!(listed.stdout.is_empty(), "there is something: {listed}");
+        Run::new("umount").arg(&self.host).ok().map(drop)
+    }
+}
+
+fn expect_loss(said: &Finished, words: &[&str]) -> Result<()> {
+    ensure!(said.code == Some(1), "a loss is told as success: {said}");
+    let text = said.stderr_text();
+    ensure!(text.trim_end().lines().count() == 1, "one line was wanted: {said}");
+    for word in words {
+        ensure!(text.contains(word), "{word:?} is not in it: {said}");
+    }
+    Ok(())
+}
+
+const WHY: [&str; 3] = ["aborted at crates/", ".rs:", "No space left on device"];
+
+fn last_commit(bench: &Bench) -> Result<()> {
+    let host = FullHost::new(bench)?;
+    host.make_and_fill()?;
+    let said = host.umount()?;
+    expect_loss(&said, &[&["unmounted", "lost", "the log is "], &WHY[..]].concat())?;
+    host.expect_the_last_commit()
+}
+
+fn told_everywhere(bench: &Bench) -> Result<()> {
+    let host = FullHost::new(bench)?;
+    let dir = host.mount.dir().to_owned();
+    let (file, root) = (File::create(dir.join("file"))?, File::open(&dir)?);
+    std::fs::remove_file(dir.join("file"))?;
+    host.make_and_fill()?;
+    expect_loss(&bench.creamery().run(["sync"]).arg(&dir).output()?, &WHY)?;
+
+    // Every fsync after it, as Linux answers then.
+    for synced in [file.sync_all(), file.sync_data(), root.sync_all(), file.sync_all()] {
+        let code = synced.err().and_then(|error| error.raw_os_error());
+        ensure!(code == Some(30), "fsync after an abort gives {code:?}, want EROFS");
+    }
+    let code = std::fs::create_dir(dir.join("more")).err().and_then(|error| error.raw_os_error());
+    ensure!(code == Some(30), "mkdir after an abort gives {code:?}, want EROFS");
+    ensure!(std::fs::read_dir(&dir)?.count() == 301, "reading goes on");
+    expect_loss(&bench.creamery().run(["sync"]).arg(&host.image).output()?, &WHY)?;
+
+    // The statistics.
+    let told = bench.creamery().run(["stats", "--json"]).arg(&dir).ok()?;
+    let told: Value = serde_json::from_slice(&told.stdout).context("the statistics are no JSON")?;
+    let aborted = &told["filesystem"]["aborted"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    ensure!(text(&aborted["reason"]).contains("No space left"), "the reason is {aborted}");
+    ensure!(text(&aborted["place"]).contains(".rs:"), "the place is {aborted}");
+    let people = bench.creamery().run(["stats"]).arg(&dir).ok()?.stdout_text();
+    for words in ["ABORTED", "No space left", ".rs:", "log: "] {
+        ensure!(people.contains(words), "{words:?} is not in:\n{people}");
+    }
+    // The log, although it lies on a disk that may be full: once.
+    let log = std::fs::read_to_string(text(&told["log"])).context("reading the log")?;
+    ensure!(log.lines().filter(|line| line.contains("aborted at")).count() == 1, "the log has:\n{log}");
+
+    let options = ["mount", "-o", "remount,rw"];
+    let refused = bench.creamery().run(options).arg(&host.image).arg(&dir).output()?;
+    expect_loss(&refused, &["nothing can be written", "No space left"])?;
+    drop((file, root));
+    expect_loss(&host.umount()?, &WHY)?;
+    host.expect_the_last_commit()
+}
+
+fn mounted(bench: &Bench) -> Result<(PathBuf, FuseMount)> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "commit=3600")?;
+    Ok((image, mount))
+}
+
+fn server_killed(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench)?;
+    std::fs::create_dir(mount.dir().join("dir"))?;
+    Run::new("kill").args(["-9", &daemon(&image)?.to_string()]).ok()?;
+    // The kernel sees it when the last of the server's threads is gone.
+    while std::fs::metadata(mount.dir()).is_ok() {}
+    let said = bench.creamery().run(["umount"]).arg(mount.dir()).output()?;
+    expect_loss(&said, &["unmounted", "had died", "lost"])?;
+    btrfs_check(&image)
+}
+
+/// A mount that ends well leaves no log, and its server says where it would be.
+fn well_is_quiet(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench)?;
+    let told = bench.creamery().run(["stats", "--json"]).arg(&image).ok()?;
+    let told: Value = serde_json::from_slice(&told.stdout)?;
+    let log = PathBuf::from(told["log"].as_str().context("no log")?);
+    let mode = log.metadata()?.permissions().mode();
+    ensure!(mode & 0o077 == 0, "others may read the log: {mode:o}");
+    ensure!(told["filesystem"]["aborted"].is_null(), "nothing aborted: {told}");
+    mount.unmount()?;
+    ensure!(!log.exists(), "a log is left: {}", std::fs::read_to_string(&log)?);
+    Ok(())
+}
+
+fn sync(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench)?;
+    for place in [mount.dir(), &image] {
+        let name = format!("file-{}", place.is_dir());
+        std::fs::write(mount.dir().join(&name), b"content")?;
+        bench.creamery().run(["sync"]).arg(place).ok()?;
+        let copy = bench.scratch.file("copy.img");
+        Run::new("cp").arg("--sparse=always").arg(&image).arg(&copy).ok()?;
+        let said = bench.creamery().run(["cat"]).arg(inside(&copy, &format!("/{name}"))).ok()?;
+        ensure!(said.stdout == b"content", "after a sync the image has {said}");
+        btrfs_check(&copy)?;
+    }
+    mount.unmount()?;
+    expect_refusal(bench.creamery().run(["sync"]).arg(&image), &["no mount of this image"])?;
+    expect_refusal(bench.creamery().run(["sync"]).arg(bench.scratch.path()), &["nothing is mounted there"])
+}
+
+/// SIGTERM with writers at work: the server ends, and what was acknowledged is there.
+fn terminated_with_writers(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench)?;
+    let (stop, counts) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    std::thread::scope(|scope| -> Result<()> {
+        for (writer, count) in counts.iter().enumerate() {
+            let (dir, stop) = (mount.dir(), &stop);
+            scope.spawn(move || {
+                let Ok(log) = File::create(dir.join(format!("log-{writer}"))) else { return };
+                while !stop.load(Ordering::Relaxed) {
+                    let number = count.load(Ordering::Relaxed);
+                    let made = std::fs::create_dir(dir.join(format!("{writer}-{number}")));
+                    let wrote = made.and_then(|()| log.write_all_at(&number.to_le_bytes(), number * 8));
+                    if wrote.is_err() {
+                        return;
+                    }
+                    count.store(number + 1, Ordering::Relaxed);
+                }
+            });
+        }
+        while counts.iter().any(|count| count.load(Ordering::Relaxed) < 200) {
+            std::thread::yield_now();
+        }
+        let server = daemon(&image)?;
+        Run::new("kill").args(["-TERM", &server.to_string()]).ok()?;
+        let gone = Run::new("tail").arg(format!("--pid={server}")).args(["-f", "/dev/null"]);
+        let ended = gone.limit(Duration::from_secs(30)).output();
+        stop.store(true, Ordering::Relaxed);
+        ended.map(drop).context("the server goes on as long as there are writers")
+    })?;
+    drop(mount);
+    btrfs_check(&image)?;
+    let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();
+    let there: std::collections::HashSet<&str> = listed.lines().collect();
+    for (writer, count) in counts.iter().enumerate() {
+        for number in 0..count.load(Ordering::Relaxed) {
+            ensure!(there.contains(&*format!("{writer}-{number}")), "{writer}-{number} is lost");
+        }
+        let log = bench.creamery().run(["cat"]).arg(inside(&image, &format!("/log-{writer}"))).ok()?.stdout;
+        for number in 0..count.load(Ordering::Relaxed) {
+            let at = usize::try_from(number * 8)?;
+            ensure!(
+                log.get(at..at + 8) == Some(&number.to_le_bytes()[..]),
+                "write {number} of {writer} is lost"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// After `remount,ro` the image is as after an unmount: nothing waits, nothing is half deleted, and nothing changes it.
+fn remount_settles(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench)?;
+    let dir = mount.dir();
+    std::fs::create_dir(dir.join("sub"))?;
+    let mut held = Vec::new();
+    for number in 0..40 {
+        let path = dir.join(format!("sub/file-{number}"));
+        std::fs::write(&path, vec![1; 20_000])?;
+        held.push(File::open(&path)?);
+        std::fs::remove_file(&path)?;
+    }
+    std::fs::write(dir.join("sub/kept"), b"content")?;
+    drop(held);
+    bench.creamery().run(["mount", "-o", "remount,ro"]).arg(&image).arg(dir).ok()?;
+    let refused = std::fs::write(dir.join("new"), b"").err().and_then(|error| error.raw_os_error());
+    ensure!(refused == Some(30), "writing after remount,ro gives {refused:?}");
+    let copy = bench.scratch.file("copy.img");
+    Run::new("cp").arg("--sparse=always").arg(&image).arg(&copy).ok()?;
+    btrfs_check(&copy)?;
+    let said = bench.creamery().run(["cat"]).arg(inside(&copy, "/sub/kept")).ok()?;
+    ensure!(said.stdout == b"content", "the image has {said}");
+    let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&copy).ok()?;
+    let orphans = tree.stdout_text().matches("ORPHAN_ITEM").count();
+    ensure!(orphans == 0, "{orphans} files are half deleted");
+    bench.creamery().run(["mount", "-o", "remount,rw"]).arg(&image).arg(dir).ok()?;
+    std::fs::write(dir.join("new"), b"")?;
+    mount.unmount()
+}
+
+/// Who may only read the image has its lock as soon as the server lets go of it, and for as long as he likes.
+fn stranger_with_the_lock(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench)?;
+    std::fs::write(mount.dir().join("file"), b"content")?;
+    let (opened, (end, ended)) = (File::open(&image)?, std::sync::mpsc::channel::<()>());
+    let stranger = std::thread::spawn(move || {
+        let locked = flock(&opened, FlockOperation::LockExclusive);
+        let _ = ended.recv(); // it ends when nobody can say so any more
+        locked
+    });
+    wait_for_lock(&image)?;
+    let said = bench.creamery().run(["umount"]).arg(mount.dir()).limit(Duration::from_secs(30)).output();
+    drop(end);
+    stranger.join().expect("it does not panic").context("locking")?;
+    let said = said.context("the unmount waits for a stranger")?;
+    ensure!(said.code == Some(0), "{said}");
+    btrfs_check(&image)
+}
+
+/// Until somebody waits for the lock that the server has.
+fn wait_for_lock(image: &Path) -> Result<()> {
+    let inode = format!(":{} ", image.metadata()?.ino());
+    for _ in 0..1_000_000 {
+        let locks = std::fs::read_to_string("/proc/locks")?;
+        if locks.lines().any(|line| line.contains("->") && line.contains(&inode)) {
+            return Ok(());
+        }
+    }
+    bail!("nobody waits for the lock of {}", image.display())
+}
