@@ -171,6 +171,10 @@ pub trait BlockDevice: Send + Sync {
         write_zeros(self, offset, len)
     }
 
+    /// Gives the device back to others: waits for what is under way, and refuses what comes (DEV-4). A device that nobody
+    /// else can have has nothing to give back.
+    fn close(&self) {}
+
     /// Changes the length. Only files and memory can.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
+use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rustix::fs::FallocateFlags;
 
 use crate::device::{check_range, write_zeros};
@@ -54,7 +55,8 @@ pub struct FileDevice {
 
 /// What the pool's threads need of the device.
 struct Shared {
-    file: File,
+    /// None once it was closed (DEV-4).
+    file: RwLock<Option<File>>,
     path: PathBuf,
     kind: Kind,
     access: Access,
@@ -158,7 +160,7 @@ impl FileDevice {
             Kind::Block => (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev() }),
         };
         let shared = Shared {
-            file,
+            file: RwLock::new(Some(file)),
             path: path.to_owned(),
             kind,
             access,
@@ -187,6 +189,21 @@ impl Shared {
         move |error| Error::from(error).context(context)
     }
 
+    /// The file. Who has it holds off closing.
+    fn file(&self) -> Result<MappedRwLockReadGuard<'_, File>> {
+        RwLockReadGuard::try_map(self.file.read(), Option::as_ref)
+            .map_err(|_| Error::new(ErrorKind::Stale, format!("{} was closed", self.path.display())))
+    }
+
+    fn close(&self) {
+        let Some(file) = self.file.write().take() else { return };
+        // Closing alone is not enough: a child that another thread is just starting has a copy of the descriptor
+        // until it executes its program, and the lock would live as long. Nothing to do if this fails.
+        if self.access != Access::ReadOnlyForced {
+            let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
+        }
+    }
+
     fn check(&self, offset: u64, len: usize) -> Result<()> {
         check_range(offset, len as u64, self.len.load(Ordering::Relaxed))
             .map_err(|error| error.context(self.path.display()))
@@ -202,13 +219,13 @@ impl Shared {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.check(offset, out.len())?;
         let len = out.len();
-        self.file.read_exact_at(out, offset).map_err(|e| self.doing("reading", offset, len)(e))
+        self.file()?.read_exact_at(out, offset).map_err(|e| self.doing("reading", offset, len)(e))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_writable()?;
         self.check(offset, data.len())?;
-        self.file.write_all_at(data, offset).map_err(|e| self.doing("writing", offset, data.len())(e))
+        self.file()?.write_all_at(data, offset).map_err(|e| self.doing("writing", offset, data.len())(e))
     }
 
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
@@ -217,13 +234,14 @@ impl Shared {
         self.check_writable()?;
         let total: usize = parts.iter().map(|part| part.len()).sum();
         self.check(offset, total)?;
+        let file = self.file()?;
         let mut at = offset;
         for group in parts.chunks(PARTS_MAX) {
             let mut slices: Vec<IoSlice<'_>> = group.iter().map(|part| IoSlice::new(part)).collect();
             let mut rest = &mut slices[..];
             IoSlice::advance_slices(&mut rest, 0); // drops leading empty parts
             while !rest.is_empty() {
-                let written = match rustix::io::pwritev(&self.file, rest, at) {
+                let written = match rustix::io::pwritev(&*file, rest, at) {
                     Ok(0) => Err(std::io::Error::from(std::io::ErrorKind::WriteZero)),
                     Ok(written) => Ok(written),
                     Err(rustix::io::Errno::INTR) => continue,
@@ -246,7 +264,7 @@ impl Shared {
         if self.access != Access::ReadWrite {
             return Ok(());
         }
-        self.file.sync_data().map_err(|error| {
+        self.file()?.sync_data().map_err(|error| {
             self.flush_failed.store(true, Ordering::Release);
             Error::from(error).context(format!("flushing {}", self.path.display()))
         })
@@ -259,8 +277,8 @@ impl Shared {
             return Ok(());
         }
         let outcome = match self.kind {
-            Kind::File => self.fallocate(FallocateFlags::PUNCH_HOLE, offset, len),
-            Kind::Block => self.block_discard(offset, len),
+            Kind::File => self.fallocate(FallocateFlags::PUNCH_HOLE, offset, len)?,
+            Kind::Block => self.block_discard(offset, len)?,
         };
         outcome.map_err(|error| {
             let what = format!("discarding {len} bytes at {offset} of {}", self.path.display());
@@ -271,20 +289,22 @@ impl Shared {
         })
     }
 
-    fn fallocate(&self, how: FallocateFlags, offset: u64, len: u64) -> std::io::Result<()> {
-        Ok(rustix::fs::fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, offset, len)?)
+    fn fallocate(&self, how: FallocateFlags, offset: u64, len: u64) -> Result<std::io::Result<()>> {
+        let file = self.file()?;
+        Ok(rustix::fs::fallocate(&*file, how | FallocateFlags::KEEP_SIZE, offset, len).map_err(Into::into))
     }
 
     /// Tells the block device that `[offset, offset + len)` is not needed.
-    fn block_discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
+    fn block_discard(&self, offset: u64, len: u64) -> Result<std::io::Result<()>> {
         /// `_IO(0x12, 119)`.
         const BLKDISCARD: libc::Ioctl = 0x1277;
         assert!(self.kind == Kind::Block, "another kind of driver reads the number as it likes");
+        let file = self.file()?;
         let range = [offset, len];
         // SAFETY: a block device reads two u64 through the pointer for BLKDISCARD and keeps nothing; `range` lives across the
         // call. That it is a block device was seen when the file was opened, and it stays one.
-        let answer = unsafe { libc::ioctl(self.file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
-        if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+        Ok(if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) })
     }
 
     fn run(&self, request: Request) -> Result<Reply> {
@@ -303,11 +323,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Closing alone is not enough: a child that another thread is just starting has a copy of the descriptor
-        // until it executes its program, and the lock would live as long. Nothing to do if this fails.
-        if self.access != Access::ReadOnlyForced {
-            let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
-        }
+        self.close();
     }
 }
 
@@ -353,6 +369,10 @@ impl BlockDevice for FileDevice {
         gate::passing(Reason::Device, || self.shared.discard(offset, len))
     }
 
+    fn close(&self) {
+        gate::passing(Reason::Device, || self.shared.close());
+    }
+
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         self.shared.check_writable()?;
         check_range(offset, len, self.len())?;
@@ -363,7 +383,7 @@ impl BlockDevice for FileDevice {
             Kind::File => self.shared.fallocate(FallocateFlags::PUNCH_HOLE, offset, len),
             Kind::Block => self.shared.fallocate(FallocateFlags::ZERO_RANGE, offset, len),
         });
-        if by_host.is_ok() { Ok(()) } else { write_zeros(self, offset, len) }
+        if by_host?.is_ok() { Ok(()) } else { write_zeros(self, offset, len) }
     }
 
     fn resize(&self, len: u64) -> Result<()> {
@@ -371,7 +391,8 @@ impl BlockDevice for FileDevice {
         if self.shared.kind == Kind::Block {
             return Err(Error::unsupported(format!("resizing the block device {}", self.describe())));
         }
-        gate::passing(Reason::Device, || self.shared.file.set_len(len)).map_err(|error| {
+        let file = self.shared.file()?;
+        gate::passing(Reason::Device, || file.set_len(len)).map_err(|error| {
             Error::from(error).context(format!("resizing {} to {len} bytes", self.describe()))
         })?;
         self.shared.len.store(len, Ordering::Relaxed);

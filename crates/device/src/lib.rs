@@ -25,6 +25,8 @@
 //! - DEV-2: a flush that failed once fails for ever on that open device. The host may have dropped the pages it
 //!   could not write and marked them clean, so a later success would be a lie.
 //! - DEV-3: when a completion runs, the device holds nothing for that request any more.
+//! - DEV-4: a device that was closed is not touched any more, whoever still has it: what was under way has ended, what comes
+//!   fails.
 #![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
 
 mod aligned;

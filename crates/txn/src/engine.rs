@@ -1,6 +1,6 @@
 //! One open filesystem below the level of files: its trees, its space, its running transaction.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
@@ -123,6 +123,8 @@ pub struct Engine {
     pub(crate) aborted: OnceLock<Abort>,
     /// Who wants to know when that happens.
     pub(crate) tell_abort: Mutex<Option<Tell>>,
+    /// Whether it was closed: nobody may begin anything any more.
+    closed: AtomicBool,
 }
 
 /// Everything that [`Engine::open`](Engine::open) found.
@@ -185,6 +187,7 @@ impl Engine {
             read_only: parts.read_only,
             aborted: OnceLock::new(),
             tell_abort: Mutex::new(None),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -263,6 +266,25 @@ impl Engine {
             None => Ok(()),
             Some(reason) => Err(Error::new(ErrorKind::ReadOnly, reason)),
         }
+    }
+
+    /// Refuses who comes after [`shut_down`](Self::shut_down).
+    /// Errors: closed.
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Stale, "the filesystem was closed"));
+        }
+        Ok(())
+    }
+
+    /// Commits what was begun, lets nobody begin anything from then on, and gives the devices back, whoever still has a
+    /// reference. Never call it with a handle.
+    /// Errors: those of the commit and of the devices; it is closed all the same.
+    pub fn shut_down(&self) -> Result<()> {
+        // Who begins a handle looks at this with the gate held, so the commit, which waits for the gate, has all of those who
+        // were not refused.
+        self.closed.store(true, Ordering::Release);
+        self.commit().and(self.volume.close())
     }
 
     /// Holds off the commit's critical section.

@@ -151,16 +151,17 @@ impl Volume {
         Ok(Committed { _private: () })
     }
 
-    /// Makes the other superblock copies of the last commit durable, too. The last thing to do with a volume that
-    /// was written to.
+    /// Makes the other superblock copies of the last commit durable, too, and gives the devices back to others: the last
+    /// thing to do with a volume. Whoever still has it finds them closed.
     ///
     /// # Errors
-    /// When a device cannot promise it.
+    /// When a device cannot promise it; it is closed all the same.
     pub fn close(&self) -> Result<()> {
-        if self.check_writable().is_err() {
-            return Ok(());
+        let flushed = if self.check_writable().is_ok() { self.flush_devices() } else { Ok(()) };
+        for member in self.members() {
+            member.device.close();
         }
-        self.flush_devices()
+        flushed
     }
 
     fn flush_devices(&self) -> Result<()> {
