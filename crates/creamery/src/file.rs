@@ -71,7 +71,7 @@ impl OpenOptions {
         read,
         /// Writing.
         write,
-        /// Writing, always at the end.
+        /// Writing, with each [`Write::write`] at the end, whoever else appends.
         append,
         /// An existing file loses its content.
         truncate,
@@ -140,7 +140,8 @@ impl OpenOptions {
     }
 }
 
-/// An open file. Its content stays until it is closed, even when it has no name any more.
+/// An open file. Its content stays until it is closed, even when it has no name any more. Once the filesystem was closed
+/// it is of no use: whatever it is asked for is refused.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -176,6 +177,7 @@ impl File {
     /// # Errors
     /// When the filesystem cannot be read.
     pub fn metadata(&self) -> Result<Metadata> {
+        self.fs.engine().check_open()?;
         self.open.stat(Wait::Yes).map(Metadata::new)
     }
 
@@ -291,15 +293,12 @@ impl Read for File {
 
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.append {
-            self.position = self.metadata().map_err(io_error)?.len();
-        }
-        let count = match self.append {
-            true => self.fs.append_at(&self.open, self.position, data),
-            false => self.write_at(data, self.position),
+        let (start, count) = if self.append {
+            self.fs.append(&self.open, data).map_err(io_error)?
+        } else {
+            (self.position, self.write_at(data, self.position).map_err(io_error)?)
         };
-        let count = count.map_err(io_error)?;
-        self.position += count as u64;
+        self.position = start + count as u64;
         Ok(count)
     }
 

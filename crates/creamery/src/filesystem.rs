@@ -450,12 +450,15 @@ impl Filesystem {
         self.fs.sync()
     }
 
-    /// Deletes what has no name any more, makes every change durable and lets go of the image.
+    /// Deletes what has no name any more, makes every change durable and lets go of the image, which others may open then.
+    /// Files and listings of it that are still open are refused whatever they ask for from then on: what a write answered with
+    /// success is durable.
     ///
     /// # Errors
-    /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left.
+    /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left;
+    /// the image is let go all the same.
     pub fn close(self) -> Result<()> {
-        self.fs.settle()
+        self.fs.shut_down()
     }
 
     pub(crate) const fn default_file_mode() -> u32 {

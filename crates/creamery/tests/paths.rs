@@ -304,3 +304,97 @@ fn a_pipe_or_device_is_not_replaced_by_a_file() {
     assert!(refused.to_string().contains("socket"), "{refused}");
     assert!(!socket.symlink_metadata().unwrap().is_file());
 }
+
+#[test]
+fn what_threads_append_through_handles_of_their_own_is_all_there() {
+    const LINES: usize = 2000;
+    let Fixture { fs, dir: _dir } = fixture();
+    let append = |thread: usize| {
+        let mut log = OpenOptions::new().append(true).create(true).open(&fs, "/log").unwrap();
+        for number in 0..LINES {
+            log.write_all(format!("{thread} {number:04}\n").as_bytes()).unwrap();
+        }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|thread| drop(scope.spawn(move || append(thread)))));
+    let text = fs.read_to_string("/log").unwrap();
+    assert_eq!(text.len(), 2 * LINES * "0 0000\n".len());
+    for thread in ["0", "1"] {
+        let mine = text.lines().filter_map(|line| line.split_once(' ')).filter(|(who, _)| *who == thread);
+        let numbers: Vec<usize> = mine.map(|(_, number)| number.parse().unwrap()).collect();
+        assert_eq!(numbers, (0..LINES).collect::<Vec<_>>(), "the lines of thread {thread}");
+    }
+}
+
+#[test]
+fn a_file_is_refused_everything_once_the_filesystem_is_closed() {
+    let Fixture { fs, dir } = fixture();
+    let image = dir.path().join("disk.img");
+    fs.create_dir("/dir").unwrap();
+    fs.write("/dir/inside", "x").unwrap();
+    fs.write("/file", "content").unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).open(&fs, "/file").unwrap();
+    let mut log = OpenOptions::new().append(true).create(true).open(&fs, "/log").unwrap();
+    let mut listing = fs.read_dir("/dir").unwrap();
+    let mut walk = fs.walk("/dir").unwrap();
+    fs.close().unwrap();
+
+    assert_eq!(kind(file.write_at(b"lost", 0)), ErrorKind::Stale);
+    assert!(log.write(b"lost").is_err());
+    assert_eq!(kind(file.set_len(1)), ErrorKind::Stale);
+    assert_eq!(kind(file.sync_all()), ErrorKind::Stale);
+    assert_eq!(kind(file.read_at(&mut [0; 7], 0)), ErrorKind::Stale);
+    assert_eq!(kind(file.seek_hole(0)), ErrorKind::Stale);
+    let refused = file.metadata().err().unwrap();
+    assert!(refused.to_string().contains("the filesystem was closed"), "{refused}");
+    assert!(file.read(&mut [0; 7]).is_err());
+    assert_eq!(kind(listing.next().unwrap()), ErrorKind::Stale);
+    assert_eq!(kind(walk.next().unwrap()), ErrorKind::Stale);
+
+    // The image is anybody's, though all of these are still there.
+    let fs = Image::options().write(true).open(&image).unwrap();
+    assert_eq!(fs.read_to_string("/file").unwrap(), "content");
+    fs.write("/file", "changed").unwrap();
+    fs.close().unwrap();
+    drop((file, log, listing, walk));
+    assert_eq!(Image::open(&image).unwrap().read_to_string("/file").unwrap(), "changed");
+}
+
+#[test]
+fn what_was_written_with_success_while_the_filesystem_is_closed_is_durable() {
+    for round in 0..8 {
+        let Fixture { fs, dir } = fixture();
+        let image = dir.path().join("disk.img");
+        let mut logs: Vec<_> = (0..2)
+            .map(|number| {
+                OpenOptions::new().append(true).create(true).open(&fs, format!("/log{number}")).unwrap()
+            })
+            .collect();
+        let begun = std::sync::Barrier::new(logs.len() + 1);
+        let written: Vec<u64> = std::thread::scope(|scope| {
+            let running: Vec<_> = logs
+                .iter_mut()
+                .map(|log| {
+                    let begun = &begun;
+                    scope.spawn(move || {
+                        let mut written = 0;
+                        while log.write_all(b"line\n").is_ok() {
+                            written += 5;
+                            if written == 500 {
+                                begun.wait();
+                            }
+                        }
+                        written
+                    })
+                })
+                .collect();
+            begun.wait();
+            fs.close().unwrap();
+            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let fs = Image::open(&image).unwrap();
+        for (number, written) in written.into_iter().enumerate() {
+            let len = fs.metadata(format!("/log{number}")).unwrap().len();
+            assert_eq!(len, written, "round {round}, log {number}");
+        }
+    }
+}

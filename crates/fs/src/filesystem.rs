@@ -94,6 +94,7 @@ impl Filesystem {
     /// The object of an inode; it stays alive while the caller holds it. [`ErrorKind::Stale`] when there is no
     /// such inode, or it has no name left and was not open.
     pub fn inode(&self, id: InodeId, wait: Wait) -> Result<Arc<Inode>> {
+        self.engine.check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
                 Known::Here(inode) => return Ok(inode),

@@ -5,14 +5,14 @@
 //! locks all of them in order, and looks the names up once more.
 
 use creamery_base::{InodeId, Result};
-use parking_lot::RwLockWriteGuard;
+
 use smallvec::SmallVec;
 
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{Inode, InodeItem, ItemWrite};
 
 /// Inodes locked for one operation.
 pub(crate) struct Guards<'a> {
-    held: SmallVec<[(&'a Inode, RwLockWriteGuard<'a, InodeItem>); 4]>,
+    held: SmallVec<[(&'a Inode, ItemWrite<'a>); 4]>,
 }
 
 impl<'a> Guards<'a> {

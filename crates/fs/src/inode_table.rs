@@ -15,8 +15,9 @@
 //! # Invariants
 //! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and it has no delayed items
 //!   (DELAYED-4), and under the shard's lock.
-//! - TABLE-2: an item read from the tree becomes an object only if no object left the shard since before the read;
-//!   else the item may be older than what that object wrote, and it is read again.
+//! - TABLE-2: an item read from the tree becomes an object only if no object left the shard since before the read, and none
+//!   lost its last name (from then on it is held weakly, and leaves unseen); else the item may be older than what
+//!   that object wrote, or deleted, and it is read again.
 //!
 //! # Locking
 //! One mutex per shard, short: no I/O and no other lock under it but the list of doomed inodes.
@@ -26,10 +27,12 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
+use creamery_base::sync::Mutex;
 use creamery_base::{CachePadded, InodeId};
-use parking_lot::Mutex;
+
 use smallvec::SmallVec;
 
+use crate::fault::Fault;
 use crate::inode::Inode;
 
 const SHARDS: usize = 32;
@@ -55,8 +58,8 @@ struct Shard {
     made_lately: VecDeque<InodeId>,
     /// The map's other keys in the order of the clock's hand.
     clock: VecDeque<InodeId>,
-    /// How many objects have left the shard.
-    removals: u64,
+    /// How many objects have left the shard, or have been held weakly for want of a name.
+    departures: u64,
     /// Objects that left it, for the memory they are in.
     spare: Vec<Arc<Inode>>,
 }
@@ -127,7 +130,7 @@ pub(crate) enum Known {
     Absent(Stamp),
 }
 
-/// Tells whether an object left a shard since.
+/// Tells whether an object left a shard since, or may have.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp(u64);
 
@@ -146,14 +149,14 @@ impl InodeTable {
     /// The object of `id`, if there is one.
     pub(crate) fn get(&self, id: InodeId) -> Known {
         let mut shard = self.shards[shard_of(id)].lock();
-        let removals = shard.removals;
+        let departures = shard.departures;
         if let Some(slot) = shard.map.get_mut(&id)
             && let Some(inode) = slot.object.get()
         {
             slot.asked_for = true;
             return Known::Here(inode);
         }
-        Known::Absent(Stamp(removals))
+        Known::Absent(Stamp(departures))
     }
 
     /// Makes `inode`, whose item was read after `stamp` was given, the object of its id, or returns the one that
@@ -163,7 +166,7 @@ impl InodeTable {
         if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
             return Some(other);
         }
-        if shard.removals != stamp.0 {
+        if shard.departures != stamp.0 {
             return None;
         }
         Some(self.put(&mut shard, inode, Shard::clock))
@@ -203,6 +206,9 @@ impl InodeTable {
         let weak = Held::Weak(Arc::downgrade(inode));
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = weak;
+        if !inode.subvolume.deferred.planted.has(Fault::LossUnnoticed) {
+            shard.departures += 1;
+        }
         Arc::strong_count(inode) == 1
     }
 
@@ -218,7 +224,7 @@ impl InodeTable {
         let mut shard = self.shards[shard_of(id)].lock();
         if shard.map.get(&id).is_some_and(|slot| slot.object.is_idle()) {
             shard.map.remove(&id);
-            shard.removals += 1;
+            shard.departures += 1;
         }
     }
 }
@@ -282,7 +288,7 @@ impl Shard {
         for (id, forget) in looked_at {
             if forget {
                 let slot = self.map.remove(&id);
-                self.removals += 1;
+                self.departures += 1;
                 if let Some(Slot { object: Held::Strong(inode), .. }) = slot
                     && self.spare.len() < SWEEP_STEPS
                 {

@@ -4,7 +4,8 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
 use crate::attributes::Attributes;
 use crate::directory;
-use crate::filesystem::Filesystem;
+use crate::fault::Fault;
+use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
 use crate::inode::FileType;
 use crate::inode_ref;
 use crate::keys;
@@ -24,6 +25,32 @@ impl Filesystem {
         if let Some(child) = self.known_directories.get(dir, name) {
             return Ok((child, FileType::Directory));
         }
+        let mut asked = None;
+        let mut gone = None;
+        for _ in 0..LOOKUP_ROUNDS_MAX {
+            let (child, kind) = self.lookup_entry(dir, name, asked, wait)?;
+            if let Some(kind) = kind {
+                return Ok((child, kind));
+            }
+            // Asked with the directory let go, since the inode may be an older one (INODE-4); then the entry is read again.
+            match self.stat(child, wait) {
+                Ok(attributes) => asked = Some((child, attributes.kind)),
+                Err(error) if error.kind() == ErrorKind::Stale && gone != Some(child) => gone = Some(child),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, format!("directory {dir}: looking up a name that keeps changing")))
+    }
+
+    /// What `name` in `dir` leads to, and what the entry says that it is: none where that is no type, and `asked`, an inode
+    /// and what it is, is not about it.
+    fn lookup_entry(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        asked: Option<(InodeId, FileType)>,
+        wait: Wait,
+    ) -> Result<(InodeId, Option<FileType>)> {
         let epoch = self.known_directories.epoch();
         let inode = self.inode(dir, wait)?;
         // Held until the entry was read: a rename takes an entry away before it puts the other one there.
@@ -32,10 +59,10 @@ impl Filesystem {
             return Err(ErrorKind::NotADirectory.into());
         }
         match name {
-            b"." => return Ok((dir, FileType::Directory)),
+            b"." => return Ok((dir, Some(FileType::Directory))),
             b".." => {
                 drop(item);
-                return Ok((self.parent(dir, wait)?, FileType::Directory));
+                return Ok((self.parent(dir, wait)?, Some(FileType::Directory)));
             }
             _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
             _ => {}
@@ -43,7 +70,9 @@ impl Filesystem {
         let found =
             directory::find(inode.tree(), dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
         let child = self.resolve(dir, name, found.target, wait)?;
-        if found.kind == FileType::Directory && child.ino != keys::EMPTY_SUBVOLUME_DIR {
+        let typed = Some(found.kind).filter(|kind| kind.mode_bits() != 0);
+        let kind = typed.or(asked.filter(|(id, _)| *id == child).map(|(_, kind)| kind));
+        if kind == Some(FileType::Directory) && child.ino != keys::EMPTY_SUBVOLUME_DIR {
             if !self.is_named(child, dir, name, wait)? {
                 let shown = String::from_utf8_lossy(name);
                 let message = format!(
@@ -51,10 +80,14 @@ impl Filesystem {
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
-            self.known_directories.put(dir, name, child, epoch);
+            if typed.is_some() {
+                self.known_directories.put(dir, name, child, epoch);
+            }
         }
-        let is_type = found.kind.mode_bits() != 0;
-        Ok((child, if is_type { found.kind } else { self.stat(child, wait)?.kind }))
+        if kind.is_none() && self.deferred.planted.has(Fault::DirectoryKeptLocked) {
+            return Ok((child, Some(self.stat(child, wait)?.kind)));
+        }
+        Ok((child, kind))
     }
 
     /// Whether the directory `child` says that it is called `name` in `dir`.

@@ -97,8 +97,7 @@ impl<'a> LosingName<'a> {
         item.ctime = now;
         item.touch(handle.generation());
         if matches!(ending, Ending::Purge { .. }) {
-            purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))?;
-            inode.forget_delayed();
+            inode.delete_items(|| purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino)))?;
             inode.subvolume.deferred.doomed.note_deleted(handle.generation());
             return Ok(item);
         }

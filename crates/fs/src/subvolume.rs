@@ -20,11 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::sync::{Mutex, MutexGuard, RwLock};
 use creamery_base::{Error, ErrorKind, InodeId, Near, ObjectId, Result, Striped, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Units};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+
 use zerocopy::IntoBytes;
 
 use crate::dir_item;
@@ -56,7 +57,7 @@ pub(crate) struct Subvolumes {
     /// What each thread has looked up; subvolumes in use stay so.
     near: Striped<RwLock<BTreeMap<TreeId, SubvolumeRef>>>,
     loading: Mutex<()>,
-    creating: Mutex<()>,
+    changing: Mutex<()>,
 }
 
 /// Locks a mutex that is held for long: a wait for it is counted.
@@ -71,7 +72,7 @@ impl Subvolumes {
             open: RwLock::new(BTreeMap::new()),
             near: Striped::default(),
             loading: Mutex::new(()),
-            creating: Mutex::new(()),
+            changing: Mutex::new(()),
         }
     }
 
@@ -84,9 +85,10 @@ impl Subvolumes {
         Some(near.write().entry(id).or_insert(subvolume).clone())
     }
 
-    /// Held from choosing the id of a new subvolume until its root item is in the root tree.
-    pub(crate) fn creating(&self) -> MutexGuard<'_, ()> {
-        lock(&self.creating)
+    /// Held while a subvolume is made, from choosing its id until its root item is in the root tree, and while what is said
+    /// about one changes, there and in memory.
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.changing)
     }
 
     pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
@@ -201,6 +203,7 @@ impl Filesystem {
     /// Makes `subvolume` the one that is mounted when none is named.
     pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
         self.subvolume(subvolume, Wait::Yes)?;
+        let _changing = self.subvolumes.changing();
         let handle = self.engine.start(Units::items(1))?;
         let head = dir_item::Head {
             location: Target::Subvolume(subvolume).location(),
@@ -225,6 +228,7 @@ impl Filesystem {
     /// Forbids or allows changes in a subvolume.
     pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
         let subvolume = self.subvolume(id, Wait::Yes)?;
+        let _changing = self.subvolumes.changing();
         let handle = self.engine.start(Units::items(1))?;
         let done = handle.update_root_item(id, |root| {
             let mut flags = root.flags();

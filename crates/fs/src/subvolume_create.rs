@@ -29,7 +29,7 @@ impl Filesystem {
         let mut dir_item = dir.write()?;
         check_may_add(&dir_item)?;
         // One at a time: two would take the same id.
-        let naming = self.subvolumes.creating();
+        let naming = self.subvolumes.changing();
         let now = self.engine.now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         draft.keep_group(new);

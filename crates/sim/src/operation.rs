@@ -105,11 +105,21 @@ pub struct Taste {
     pub times: bool,
     /// Whether subvolumes are made.
     pub subvolumes: bool,
+    /// Directories that are made first, and stay. With more than 64 of them at work, what one thread puts off others write.
+    pub directories: u64,
 }
 
 impl Default for Taste {
     fn default() -> Self {
-        Self { mistakes: 10, names: 40, write_max: 20_000, size_max: 300_000, times: false, subvolumes: true }
+        Self {
+            mistakes: 10,
+            names: 40,
+            write_max: 20_000,
+            size_max: 300_000,
+            times: false,
+            subvolumes: true,
+            directories: 0,
+        }
     }
 }
 
@@ -122,6 +132,16 @@ pub(crate) struct Generator {
 impl Generator {
     pub(crate) const fn new(seed: u64, taste: Taste) -> Self {
         Self { random: Random::new(seed), taste }
+    }
+
+    /// The operations that come before all others.
+    pub(crate) fn first(&self) -> impl Iterator<Item = Operation> + use<> {
+        (0..self.taste.directories).map(|number| Operation::Create {
+            dir: ROOT,
+            name: format!("dir{number}").into_bytes(),
+            kind: FileType::Directory,
+            mode: 0o755,
+        })
     }
 
     fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {

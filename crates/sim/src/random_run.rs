@@ -39,6 +39,7 @@ pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> R
     let mut driver = Driver::open_fresh(&device)?;
     let mut generator = Generator::new(seed, taste);
     let mut refused = 0;
+    generator.first().try_for_each(|operation| driver.apply(&operation))?;
     for number in 0..count {
         let place = || format!("seed {seed}, operation {number}");
         let operation = match generator.random.below(PER_COMMIT) {

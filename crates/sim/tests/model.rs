@@ -21,6 +21,16 @@ fn stored_seeds_agree_with_the_model() {
 }
 
 #[test]
+fn more_directories_than_may_put_changes_off_agree_with_the_model() {
+    let taste = Taste { directories: 100, times: true, ..Taste::default() };
+    for seed in [6, 7] {
+        if let Err(error) = random_run(seed, 4000, &MadeBy::default(), taste) {
+            panic!("replay with seed {seed} and {taste:?}: {error:#}");
+        }
+    }
+}
+
+#[test]
 fn stored_seeds_agree_with_the_model_in_deep_trees() {
     for seed in [4, 5] {
         run(seed, 4000, 4096);

@@ -44,14 +44,16 @@ pub struct Handle<'e> {
 
 impl Engine {
     /// Joins the running transaction after reserving metadata for `units`.
-    /// Errors: read-only; aborted; no space; those of a commit that the reservation needed.
+    /// Errors: closed; read-only; aborted; no space; those of a commit that the reservation needed.
     pub fn start(&self, units: Units) -> Result<Handle<'_>> {
         assert!(!HELD.with(Cell::get), "a thread holds at most one handle");
+        self.check_open()?;
         self.check_writable()?;
         self.commit_if_due()?;
         self.store().prepare();
         let promise = self.promise(units)?;
         let running = self.join();
+        self.check_open()?;
         self.check_writable()?;
         HELD.with(|held| held.set(true));
         Ok(Handle {

@@ -47,12 +47,11 @@ pub(crate) fn ci() -> Result<()> {
 
 fn clippy() -> Result<()> {
     run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
-    for package in ["creamery-tree", "creamery-txn"] {
+    ["creamery-tree", "creamery-txn", "creamery-sim"].into_iter().try_for_each(|package| {
         let scheduled =
             ["clippy", "--package", package, "--features", "shuttle", "--all-targets", "--locked"];
-        run(cargo(&scheduled).args(["--", "-D", "warnings"]))?;
-    }
-    Ok(())
+        run(cargo(&scheduled).args(["--", "-D", "warnings"]))
+    })
 }
 
 fn documentation() -> Result<()> {

@@ -15,10 +15,11 @@ pub(crate) fn test(filters: &[&str]) -> Result<()> {
 }
 
 /// All tests but those that exchange the locks for a scheduler's, and those.
-const RUNS: [&str; 2] = [
+const RUNS: [&str; 3] = [
     "test --workspace --locked --no-fail-fast -- --show-output",
     "test --package creamery-tree --package creamery-txn --features creamery-tree/shuttle,creamery-txn/shuttle --test schedules \
      --locked -- --show-output",
+    "test --package creamery-sim --features shuttle --test schedules --locked -- --show-output",
 ];
 
 /// Installs, builds and runs with `variables` added to the environment.

@@ -11,6 +11,8 @@
 //! - DELAYED-2: the numbers of delayed entries rise, and are greater than those of all DIR_INDEX items in the tree.
 //! - DELAYED-3: the room that writing takes stays promised until it is done.
 //! - DELAYED-4: the table of inodes keeps an object that has delayed items, so nobody reads the older item in the tree.
+//! - DELAYED-5: what is put off is never older than what is in the tree. Who writes or deletes the item in the tree forgets the
+//!   delayed one in the same step: with the lock held, under which others write it.
 //!
 //! # Locking
 //! [`DelayedInode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
@@ -22,25 +24,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::sync::{Mutex, MutexGuard};
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
 use creamery_tree::Tree;
 use creamery_txn::{CommitParticipant, Handle, KeptPromise};
-use parking_lot::{Mutex, MutexGuard};
+
 use smallvec::SmallVec;
 
 use super::InodeItem;
 use crate::cleaner::Doomed;
 use crate::dir_item::ItemBytes;
+use crate::fault::Planted;
 use crate::keys;
 
-/// Directories with delayed items; with more, the one that waits longest is written.
-const DIRECTORIES_MAX: usize = 64;
+/// Directories with delayed items; with more, the one that waits longest is written. Few under the scheduler, whose
+/// executions are short.
+const DIRECTORIES_MAX: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
 
 /// What inodes leave to be done later by others.
 #[derive(Default)]
 pub(crate) struct Deferred {
     pub(crate) doomed: Doomed,
+    pub(crate) planted: Planted,
     queue: Mutex<VecDeque<Arc<DelayedInode>>>,
 }
 
@@ -170,17 +176,12 @@ impl DelayedInode {
         })
     }
 
-    /// The inode item was written with newer contents, or is deleted.
-    pub(super) fn forget_inode(&self) {
-        self.change(|items| items.inode = None);
-    }
-
-    /// The inode is deleted; it has no entries.
-    pub(super) fn forget_all(&self) {
+    /// Does `change`, which writes or deletes the item in the tree, in place of what was put off (DELAYED-5).
+    pub(super) fn supersede<R>(&self, change: impl FnOnce() -> R) -> R {
         self.change(|items| {
-            assert!(items.entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
             items.inode = None;
-        });
+            change()
+        })
     }
 
     /// Takes back an entry; false when it is in the tree, or nowhere.

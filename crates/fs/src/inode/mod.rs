@@ -13,31 +13,35 @@
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
 //!
 //! # Locking
-//! `Inode::item` first (several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
+//! `Inode::item` first (several of them in ascending [`InodeId`], see `item_guard`), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
 mod delayed;
 mod item;
+mod item_guard;
 mod range_lock;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::sync::{Mutex, RwLock};
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::{Deferred, DelayedEntry};
 pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
+pub use item_guard::{ItemRead, ItemWrite};
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::acl::Acl;
+use crate::fault::Fault;
 use crate::subvolume::SubvolumeRef;
 use delayed::DelayedInode;
+use item_guard::Held;
 
 /// One live inode.
 ///
@@ -110,28 +114,30 @@ impl Inode {
     }
 
     /// The inode item for reading. [`ErrorKind::Stale`] when the inode was deleted meanwhile.
-    pub fn read(&self, wait: Wait) -> Result<RwLockReadGuard<'_, InodeItem>> {
+    pub fn read(&self, wait: Wait) -> Result<ItemRead<'_>> {
+        let held = if wait.allowed() { Held::wait(self.id) } else { Held::tried(self.id) };
         let guard = match (self.item.try_read(), wait) {
             (Some(guard), _) => guard,
             (None, Wait::No) => return Err(ErrorKind::WouldBlock.into()),
             (None, Wait::Yes) => gate::passing(Reason::InodeLock, || self.item.read()),
         };
-        self.check_alive().map(|()| guard)
+        self.check_alive().map(|()| ItemRead::new(guard, held))
     }
 
     /// The inode item for changing. A change waits anyway, so there is no `Wait` to pass.
-    pub fn write(&self) -> Result<RwLockWriteGuard<'_, InodeItem>> {
+    pub fn write(&self) -> Result<ItemWrite<'_>> {
+        let held = Held::wait(self.id);
         let guard = match self.item.try_write() {
             Some(guard) => guard,
             None => gate::passing(Reason::InodeLock, || self.item.write()),
         };
-        self.check_alive().map(|()| guard)
+        self.check_alive().map(|()| ItemWrite::new(guard, held))
     }
 
     /// The inode item for changing, if nobody has it.
-    pub(crate) fn try_write(&self) -> Result<Option<RwLockWriteGuard<'_, InodeItem>>> {
+    pub(crate) fn try_write(&self) -> Result<Option<ItemWrite<'_>>> {
         let Some(guard) = self.item.try_write() else { return Ok(None) };
-        self.check_alive().map(|()| Some(guard))
+        self.check_alive().map(|()| Some(ItemWrite::new(guard, Held::tried(self.id))))
     }
 
     fn check_alive(&self) -> Result<()> {
@@ -140,11 +146,24 @@ impl Inode {
 
     /// Writes `item`, which is what the write guard protects, over the INODE_ITEM in the tree. One leaf change.
     pub fn store(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        delayed::write_inode(handle, self.tree(), self.id, item)?;
-        if let Some(delayed) = self.delayed.get() {
-            delayed.forget_inode();
+        self.supersede_delayed(|| delayed::write_inode(handle, self.tree(), self.id, item))
+    }
+
+    /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
+    fn supersede_delayed(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(delayed) = self.delayed.get() else { return change() };
+        if self.subvolume.deferred.planted.has(Fault::DelayedForgottenLate) {
+            change()?;
+            return delayed.supersede(|| Ok(()));
         }
-        Ok(())
+        delayed.supersede(change)
+    }
+
+    /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries.
+    pub(crate) fn delete_items(&self, purge: impl FnOnce() -> Result<()>) -> Result<()> {
+        let entries = self.delayed_entries(0, Wait::Yes)?;
+        assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
+        self.supersede_delayed(purge)
     }
 
     /// As [`Inode::store`], of a directory whose entries changed: written before the transaction closes.
@@ -183,13 +202,6 @@ impl Inode {
     /// Whether something is still to be written.
     pub(crate) fn has_delayed_items(&self) -> bool {
         self.delayed.get().is_some_and(|delayed| delayed.any())
-    }
-
-    /// Forgets what was put off: the items of the inode were deleted.
-    pub(crate) fn forget_delayed(&self) {
-        if let Some(delayed) = self.delayed.get() {
-            delayed.forget_all();
-        }
     }
 
     fn delayed(&self) -> &Arc<DelayedInode> {

@@ -1,0 +1,59 @@
+//! Faults that the tests under the scheduler plant, each the way something once was done wrong: a harness that finds
+//! nothing proves little, so it has to find these. Without the feature `shuttle` none can be planted, and nothing
+//! is left of them.
+
+#[cfg(feature = "shuttle")]
+use std::sync::OnceLock;
+
+#[cfg(feature = "shuttle")]
+use crate::filesystem::Filesystem;
+
+/// A fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(
+    not(feature = "shuttle"),
+    allow(unreachable_pub, reason = "named outside only by those who plant it")
+)]
+pub enum Fault {
+    /// What was put off is forgotten after the INODE_ITEM in the tree was written or deleted, not with that.
+    DelayedForgottenLate,
+    /// Readers of an item do not learn that the inode lost its last name meanwhile.
+    LossUnnoticed,
+    /// Who looks up an entry without a type asks the inode while the directory is locked.
+    DirectoryKeptLocked,
+    /// The end of a file is looked up in one step and written at in another.
+    EndLookedUpBefore,
+}
+
+/// The fault that was planted, if there is one.
+#[derive(Default)]
+pub(crate) struct Planted {
+    #[cfg(feature = "shuttle")]
+    fault: OnceLock<Fault>,
+}
+
+#[cfg(feature = "shuttle")]
+impl Planted {
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.fault.get() == Some(&fault)
+    }
+}
+
+#[cfg(not(feature = "shuttle"))]
+impl Planted {
+    pub(crate) const fn has(&self, _: Fault) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "shuttle")]
+impl Filesystem {
+    /// Plants a fault, once.
+    ///
+    /// # Panics
+    /// When there is one already.
+    pub fn plant(&self, fault: Fault) {
+        let planted = self.deferred.planted.fault.set(fault);
+        assert!(planted.is_ok(), "one fault at a time");
+    }
+}

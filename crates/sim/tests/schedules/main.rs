@@ -1,0 +1,335 @@
+//! The whole engine under a scheduler that runs one thread at a time and chooses the next at every lock, in an order that
+//! follows from a seed: delayed items of directories, orphans, and the table of inodes. Each thread's answers and what
+//! is there after a new start are compared with what must be.
+//! `cargo test -p creamery-sim --features shuttle --test schedules`
+//!
+//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
+//! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work: the locks of transactions
+//! are real ones here.
+
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, OnceLock};
+
+use creamery_base::sync::shuttle::rand::{Rng, thread_rng};
+use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use creamery_base::sync::shuttle::{Config, FailurePersistence, MaxSteps, Runner, thread};
+use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId, Wait};
+use creamery_device::BlockDevice;
+use creamery_format::{Key, KeyType};
+use creamery_fs::{Fault, FileType, Filesystem, FsOptions, NewInode, SetAttributes};
+use creamery_sim::{Image, MadeBy, SimDevice, fresh_image};
+use creamery_txn::{Engine, Options, Units};
+use creamery_volume::{Mode, Volume};
+
+const SEED: u64 = 20_211_206;
+
+/// Directories of the image, each with one file.
+const DIRECTORIES: u64 = 5;
+const LISTED: &[u8] = b"file";
+/// In the second directory, a name of the first one's file.
+const LINK: &[u8] = b"link";
+
+/// A filesystem to be worked on, and the device that it is on.
+struct World {
+    device: Arc<SimDevice>,
+    fs: Arc<Filesystem>,
+}
+
+fn open(device: &Arc<SimDevice>) -> Arc<Filesystem> {
+    let block_device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
+    let volume = Volume::open(vec![block_device], Mode::ReadWrite).expect("it opens");
+    let options = Options { commit_threads: 1, cache_bytes: 4 << 20, ..Options::default() };
+    let engine = Engine::open(volume, options).expect("it opens");
+    Filesystem::open(engine, FsOptions { inodes_cached: 1 }).expect("it opens")
+}
+
+fn dir_name(number: u64) -> Vec<u8> {
+    format!("dir{number}").into_bytes()
+}
+
+/// Makes directories with a file in each.
+fn furnish(fs: &Filesystem) {
+    let top = fs.root(TreeId::FS).expect("the top level is there");
+    for number in 0..DIRECTORIES {
+        let dir = fs.create(top, &dir_name(number), &NewInode::directory(0o755)).expect("made").id;
+        fs.create(dir, LISTED, &NewInode::file(0o644)).expect("made");
+    }
+    let dir = |number| fs.lookup(top, &dir_name(number), Wait::Yes).expect("it was just made");
+    let first = fs.lookup(dir(0), LISTED, Wait::Yes).expect("it was just made");
+    fs.link(first, dir(1), LINK).expect("linked");
+}
+
+impl World {
+    /// What [`furnish`] made, as it is when it is just opened: no inode is in memory but the root.
+    fn new(fault: Option<Fault>) -> Self {
+        static IMAGE: OnceLock<Image> = OnceLock::new();
+        let image = IMAGE.get_or_init(|| {
+            let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
+            let fs = open(&device);
+            furnish(&fs);
+            fs.sync().expect("it commits");
+            drop(fs);
+            let mut image = device.image();
+            image.freeze();
+            image
+        });
+        let device = Arc::new(SimDevice::new(image.clone()));
+        let fs = open(&device);
+        if let Some(fault) = fault {
+            fs.plant(fault);
+        }
+        Self { fs, device }
+    }
+
+    fn top(&self) -> InodeId {
+        self.fs.root(TreeId::FS).expect("the top level is there")
+    }
+
+    fn find(&self, dir: InodeId, name: &[u8]) -> InodeId {
+        self.fs.lookup(dir, name, Wait::Yes).expect("it is there")
+    }
+
+    fn dir(&self, number: u64) -> InodeId {
+        self.find(self.top(), &dir_name(number))
+    }
+
+    /// Commits and opens what is durable then.
+    fn restart(self) -> Self {
+        self.fs.sync().expect("nothing was aborted");
+        let device = Arc::new(SimDevice::new(self.device.image()));
+        Self { fs: open(&device), device }
+    }
+
+    /// No item is left of an inode, and no orphan item.
+    fn is_gone(&self, id: InodeId) {
+        let tree = self.fs.engine().tree(id.subvolume).expect("it is there");
+        for first in
+            [Key::new(id.ino, KeyType::UNTYPED, 0), Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0)]
+        {
+            let cursor = tree.cursor(&first, Wait::Yes).expect("no damage");
+            let next = cursor.item().map(|(key, _)| key).filter(|key| key.objectid == first.objectid);
+            assert_eq!(next, None, "it is left of inode {id}");
+        }
+    }
+}
+
+fn chmod(fs: &Filesystem, id: InodeId, mode: u32) -> creamery_base::Result<()> {
+    fs.set_attributes(id, &SetAttributes { mode: Some(mode), ..SetAttributes::default() }).map(drop)
+}
+
+/// Makes a file in each of some directories: what these put off drives out what others put off.
+fn drive_out(fs: &Filesystem, dirs: &[InodeId]) {
+    for dir in dirs {
+        fs.create(*dir, b"more", &NewInode::file(0o644)).expect("made");
+    }
+}
+
+/// A directory with delayed items is changed while these are written.
+fn attributes_of_a_directory(fault: Option<Fault>) {
+    let world = World::new(fault);
+    let dirs: Vec<InodeId> = (0..DIRECTORIES).map(|number| world.dir(number)).collect();
+    let (changed, others) = (dirs[0], dirs[1..].to_vec());
+    drive_out(&world.fs, &[changed]);
+    let fs = Arc::clone(&world.fs);
+    let beside = thread::spawn(move || drive_out(&fs, &others));
+    chmod(&world.fs, changed, 0o700).expect("it is there");
+    beside.join().expect("it ends well");
+    let told: Vec<_> = dirs.iter().map(|dir| world.fs.stat(*dir, Wait::Yes).expect("it is there")).collect();
+    let world = world.restart();
+    for told in told {
+        assert_eq!(world.fs.stat(told.id, Wait::Yes).expect("it is there"), told);
+    }
+}
+
+/// A directory with delayed items is removed while these are written; open, it becomes an orphan first.
+fn removed_directory(fault: Option<Fault>) {
+    let world = World::new(fault);
+    let dirs: Vec<InodeId> = (0..DIRECTORIES).map(|number| world.dir(number)).collect();
+    let (removed, others) = (dirs[0], dirs[1..].to_vec());
+    let open = thread_rng().gen_bool(0.5).then(|| world.fs.inode(removed, Wait::Yes).expect("it is there"));
+    world.fs.unlink(removed, LISTED).expect("it is there");
+    let fs = Arc::clone(&world.fs);
+    let beside = thread::spawn(move || drive_out(&fs, &others));
+    world.fs.rmdir(world.top(), &dir_name(0)).expect("it is empty");
+    open.into_iter().for_each(|open| world.fs.release(open));
+    beside.join().expect("it ends well");
+    let world = world.restart();
+    world.is_gone(removed);
+}
+
+/// A file is looked at and changed while its only name goes.
+fn removed_file(fault: Option<Fault>) {
+    let world = World::new(fault);
+    let dir = world.dir(2);
+    let file = world.find(dir, LISTED);
+    let threads: Vec<_> = (0..2)
+        .map(|number| {
+            let fs = Arc::clone(&world.fs);
+            thread::spawn(move || {
+                for mode in 0..2 {
+                    let done = match number {
+                        0 => chmod(&fs, file, mode),
+                        _ => fs.open_file(file).and_then(|open| {
+                            let done = chmod(&fs, file, mode);
+                            fs.close(open);
+                            done
+                        }),
+                    };
+                    let gone = done.is_err_and(|error| {
+                        assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+                        true
+                    });
+                    if gone {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    world.fs.unlink(dir, LISTED).expect("it is there");
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends well"));
+    assert_eq!(world.fs.stat(file, Wait::Yes).map_err(|error| error.kind()), Err(ErrorKind::Stale));
+    let world = world.restart();
+    world.is_gone(file);
+}
+
+/// Takes the type out of both entries that lead to a name.
+fn forget_type(fs: &Filesystem, dir: InodeId, name: &[u8]) {
+    let tree = fs.engine().tree(dir.subvolume).expect("it is there");
+    let mut keys = Vec::new();
+    let mut cursor = tree.cursor(&Key::new(dir.ino, KeyType::DIR_ITEM, 0), Wait::Yes).expect("no damage");
+    while let Some((key, item)) = cursor.item().filter(|(key, _)| key.objectid == dir.ino) {
+        if item.ends_with(name) {
+            keys.push(key);
+        }
+        cursor.advance().expect("no damage");
+    }
+    drop(cursor);
+    assert_eq!(keys.len(), 2, "an entry by name and one by number");
+    let handle = fs.engine().start(Units::items(2)).expect("room");
+    for key in keys {
+        // The type is the last byte in front of the name.
+        let edit = |item: &mut [u8]| item[item.len() - name.len() - 1] = 0;
+        tree.update(&handle, &key, edit).expect("no damage").expect("it was just there");
+    }
+    handle.end();
+}
+
+/// An entry without a type is looked up while what it leads to, which is older than the directory, gets another name
+/// there and loses it. Or loses this one.
+fn entry_without_type(fault: Option<Fault>) {
+    let world = World::new(fault);
+    let dir = world.dir(1);
+    forget_type(&world.fs, dir, LINK);
+    let untyped = world.find(dir, LINK);
+    assert!(untyped < dir);
+    let removes = thread_rng().gen_bool(0.5);
+    let fs = Arc::clone(&world.fs);
+    let beside = thread::spawn(move || {
+        fs.link(untyped, dir, b"other").expect("linked");
+        fs.unlink(dir, b"other").expect("it was just made");
+        if removes {
+            fs.unlink(dir, LINK).expect("it is there");
+        }
+    });
+    match world.fs.lookup_kind(dir, LINK, Wait::Yes) {
+        Err(error) => assert!(removes && error.kind() == ErrorKind::NotFound, "{error}"),
+        Ok(found) => assert_eq!(found, (untyped, FileType::File)),
+    }
+    beside.join().expect("it ends well");
+}
+
+/// Two threads append to a file.
+fn appended(fault: Option<Fault>) {
+    let world = World::new(fault);
+    let file = world.find(world.dir(0), LISTED);
+    let append = move |fs: &Filesystem, word: &[u8]| {
+        let open = fs.open_file(file).expect("it is there");
+        for _ in 0..2 {
+            assert_eq!(fs.append(&open, word).expect("room").1, word.len());
+        }
+        fs.close(open);
+    };
+    let fs = Arc::clone(&world.fs);
+    let beside = thread::spawn(move || append(&fs, b"milk"));
+    append(&world.fs, b"eggs");
+    beside.join().expect("it ends well");
+    let open = world.fs.open_file(file).expect("it is there");
+    let mut text = [0; 32];
+    let count = world.fs.read_at(&open, 0, &mut text, Wait::Yes).expect("it can be read");
+    let mut words: Vec<&[u8]> = text[..count].chunks(4).collect();
+    words.sort_unstable();
+    assert_eq!(words, [b"eggs", b"eggs", b"milk", b"milk"]);
+}
+
+type Execution = fn(Option<Fault>);
+
+fn config(persistence: FailurePersistence) -> Config {
+    let mut config = Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = MaxSteps::None;
+    config.failure_persistence = persistence;
+    config
+}
+
+fn schedules(usual: usize) -> usize {
+    std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
+}
+
+fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static, execute: Execution) {
+    let runner = Runner::new(scheduler, config(FailurePersistence::Print));
+    if let Err(failure) = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(None)))) {
+        println!("{name} failed: CREAMERY_SCHEDULES_SEED={seed}");
+        resume_unwind(failure);
+    }
+}
+
+/// Runs it in random orders, and in such with few changes of threads.
+fn explore(name: &str, execute: Execution) {
+    let fresh = || RandomState::new().hash_one(0);
+    let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
+        .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
+    for seed in [SEED, seed] {
+        run(name, seed, RandomScheduler::new_from_seed(seed, schedules(1000)), execute);
+        run(name, seed, PctScheduler::new_from_seed(seed, 3, schedules(1000)), execute);
+    }
+}
+
+/// Canaries: the same executions find a fault that was planted, so that they would find it if somebody made it again.
+fn is_caught(fault: Fault, execute: Execution) {
+    let scheduler = RandomScheduler::new_from_seed(SEED, 20_000);
+    let runner = Runner::new(scheduler, config(FailurePersistence::None));
+    let found = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(Some(fault)))));
+    assert!(found.is_err(), "20000 schedules went well with {fault:?}");
+}
+
+#[test]
+fn what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off() {
+    explore("attributes of a directory", attributes_of_a_directory);
+    is_caught(Fault::DelayedForgottenLate, attributes_of_a_directory);
+}
+
+#[test]
+fn a_directory_is_removed_with_what_it_put_off() {
+    explore("removed directory", removed_directory);
+    is_caught(Fault::DelayedForgottenLate, removed_directory);
+}
+
+#[test]
+fn a_file_that_is_removed_while_it_is_looked_at_stays_removed() {
+    explore("removed file", removed_file);
+    is_caught(Fault::LossUnnoticed, removed_file);
+}
+
+#[test]
+fn an_entry_without_a_type_is_looked_up_with_its_directory_let_go() {
+    explore("entry without a type", entry_without_type);
+    is_caught(Fault::DirectoryKeptLocked, entry_without_type);
+}
+
+#[test]
+fn what_two_threads_append_is_all_there() {
+    explore("appended", appended);
+    is_caught(Fault::EndLookedUpBefore, appended);
+}
