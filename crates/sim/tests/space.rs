@@ -168,6 +168,7 @@ fn random_work_on_a_full_device_agrees_with_the_model() {
             mistakes: 2,
             times: false,
             subvolumes: true,
+            directories: 0,
         };
         match random_run_on(number as u64, 3000, &made_by, taste) {
             Ok((_, refused)) => assert!(refused > 50, "{made_by:?}: {refused} operations found no space"),
