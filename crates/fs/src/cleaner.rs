@@ -20,9 +20,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::sync::{Mutex, MutexGuard};
 use creamery_base::{ErrorKind, Generation, InodeId, Result};
 use creamery_txn::Reclaimer;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::filesystem::Filesystem;
 use crate::orphan::Deleted;

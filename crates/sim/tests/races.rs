@@ -146,7 +146,7 @@ fn open_forgetful(device: &Arc<SimDevice>) -> Arc<Filesystem> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options { commit_threads: 1, ..Options::default() }).expect("it opens");
-    Filesystem::open(engine, FsOptions { inodes_cached: 1 }).expect("it opens")
+    Filesystem::open(engine, FsOptions { inodes_cached: 1, ..FsOptions::default() }).expect("it opens")
 }
 
 /// Files that some threads change while another takes their only names away.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery_base::{ErrorKind, InodeId, Logical, ObjectId, TreeId, Wait};
-use creamery_format::{FileExtent, Keep, Key, KeyType};
+use creamery_format::{FileExtent, Key, KeyType};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{LoopMount, Run};
@@ -68,7 +68,7 @@ fn missing(bench: &Bench) -> Result<()> {
     let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
     let handle = fs.engine().start(Units::items(1))?;
     let keep = LEN / 4096 / 2 * 4;
-    ensure!(fs.engine().tree(TreeId::CSUM)?.truncate_item(&handle, &key, keep, Keep::Front)?);
+    ensure!(fs.engine().tree(TreeId::CSUM)?.truncate_item(&handle, &key, keep)?);
     handle.end();
     fs.reopen()?;
     let half = LEN as u64 / 2;
