@@ -5,8 +5,10 @@
 //! steps of one file, which one thread makes: a reader notes how many had ended before it read and how many had begun when
 //! it was done, and what it got has to be what one of the states between shows.
 //!
-//! Beside them lies a file that nobody changes, one of its sectors rotten on the device, its checksums in items that those
-//! of the others are cut out of. The rotten sector is an error, or comes from the other copy; it is never read as it is.
+//! Beside them lies a file that nobody changes, one of its sectors rotten on the device. That sector is an error, or comes
+//! from the other copy; it is never read as it is. And again and again two files are laid out with their sectors by turns,
+//! and one of them goes: its checksums are cut out of items, sector by sector in one commit, from between those of the
+//! other file, which is read meanwhile.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +35,10 @@ const FILES: usize = 4;
 const SECTORS: u64 = 24;
 /// Sectors of one write at most.
 const WRITE_MAX: u64 = 4;
+/// Sectors of each of two files that lie by turns.
+const COMB: u64 = 150;
+/// Steps of a writer between two such layouts.
+const PER_COMB: u64 = 50;
 /// Sectors of the file with the rotten one.
 const STILL_SECTORS: u64 = 64;
 const ROTTEN: u64 = STILL_SECTORS / 2;
@@ -158,6 +164,8 @@ struct Run {
     /// All files that anybody still has.
     known: Mutex<HashMap<InodeId, Weak<Story>>>,
     still: Arc<OpenFile>,
+    /// The file between whose sectors another one's were, since there was one.
+    comb: RwLock<Option<Arc<OpenFile>>>,
     copies: usize,
     done: AtomicBool,
     changing: AtomicU64,
@@ -208,9 +216,45 @@ impl Run {
     fn write(&self, writer: usize, count: u64) -> Result<()> {
         let mut random = Random::new(self.seed.wrapping_add(writer as u64));
         for number in 0..count {
+            if writer == 0 && number % PER_COMB == 0 {
+                self.lay_comb(number).with_context(|| format!("laying out files at step {number}"))?;
+            }
             let slot = writer * FILES + random.below(FILES as u64) as usize;
             self.change(&mut random, slot, number)
                 .with_context(|| format!("step {number} of writer {writer}"))?;
+        }
+        Ok(())
+    }
+
+    /// Lays two files out by turns, and removes one of them.
+    fn lay_comb(&self, number: u64) -> Result<()> {
+        let fs = &self.fs;
+        let names = [format!("stays{number}"), format!("goes{number}")];
+        let make = |name: &String| {
+            fs.open_file(fs.create(self.root, name.as_bytes(), &NewInode::file(0o644))?.id)
+        };
+        let (stays, goes) = (make(&names[0])?, make(&names[1])?);
+        for at in 0..COMB {
+            for file in [&stays, &goes] {
+                fs.write_at(file, at * SECTOR as u64, &sector(file.id(), at, 1))?;
+            }
+        }
+        fs.fsync(&stays, false)?;
+        *self.comb.write() = Some(stays);
+        fs.unlink(self.root, names[0].as_bytes())?;
+        fs.unlink(self.root, names[1].as_bytes())?;
+        fs.close(goes);
+        Ok(fs.sync()?)
+    }
+
+    /// Reads sectors of the file that stays, one by one.
+    fn read_comb(&self, random: &mut Random) -> Result<()> {
+        let Some(file) = self.comb.read().clone() else { return Ok(()) };
+        let mut bytes = vec![0; SECTOR];
+        for _ in 0..COMB / 10 {
+            let at = random.below(COMB);
+            let len = self.fs.read_at(&file, at * SECTOR as u64, &mut bytes, Wait::Yes)?;
+            ensure!(len == SECTOR && step_of(file.id(), at, &bytes)? == 1, "sector {at} of the file that stays");
         }
         Ok(())
     }
@@ -222,6 +266,7 @@ impl Run {
             match random.below(8) {
                 0..2 => self.read_still(&mut random)?,
                 2 => self.read_named(&mut random, slot)?,
+                3..6 => self.read_comb(&mut random)?,
                 _ => {
                     let story = Arc::clone(&self.slots[slot].read().1);
                     self.read_story(&mut random, &story)?;
@@ -332,6 +377,7 @@ pub fn readers_run(seed: u64, count: u64, data: Profile) -> Result<(ReadersRepor
         slots: Vec::new(),
         known: Mutex::default(),
         still,
+        comb: RwLock::default(),
         copies: 0,
         done: AtomicBool::new(false),
         changing: AtomicU64::new(0),

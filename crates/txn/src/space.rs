@@ -220,7 +220,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     const MIB: u64 = 1 << 20;
-    const ROUNDS: usize = 20_000;
+    const ROUNDS: usize = 2_000;
 
     /// One group from 1 to 2 MiB, of which the first half is used.
     fn space() -> Space {

@@ -105,12 +105,12 @@ fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static) {
 }
 
 #[test]
-fn random_schedules_from_a_fixed_seed() {
+fn reads_beside_commits_in_schedules_from_a_fixed_seed() {
     run("random schedules", SEED, RandomScheduler::new_from_seed(SEED, schedules(150)));
 }
 
 #[test]
-fn random_schedules_from_a_fresh_seed() {
+fn reads_beside_commits_in_schedules_from_a_fresh_seed() {
     let fresh = || RandomState::new().hash_one(0);
     let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
         .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
@@ -118,7 +118,7 @@ fn random_schedules_from_a_fresh_seed() {
 }
 
 #[test]
-fn schedules_with_few_changes_of_threads() {
+fn reads_beside_commits_in_schedules_with_few_changes_of_threads() {
     let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(150));
     run("schedules with few changes of threads", SEED, scheduler);
 }
