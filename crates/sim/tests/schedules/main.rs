@@ -298,10 +298,14 @@ fn explore(name: &str, execute: Execution) {
 
 /// Canaries: the same executions find a fault that was planted, so that they would find it if somebody made it again.
 fn is_caught(fault: Fault, execute: Execution) {
-    let scheduler = RandomScheduler::new_from_seed(SEED, 20_000);
-    let runner = Runner::new(scheduler, config(FailurePersistence::None));
-    let found = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(Some(fault)))));
-    assert!(found.is_err(), "20000 schedules went well with {fault:?}");
+    const SCHEDULES: usize = 5000;
+    let finds = |scheduler: Box<dyn Scheduler + Send>| {
+        let runner = Runner::new(scheduler, config(FailurePersistence::None));
+        catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(Some(fault))))).is_err()
+    };
+    let found = finds(Box::new(PctScheduler::new_from_seed(SEED, 3, SCHEDULES)))
+        || finds(Box::new(RandomScheduler::new_from_seed(SEED, SCHEDULES)));
+    assert!(found, "{SCHEDULES} schedules of either sort went well with {fault:?}");
 }
 
 #[test]
