@@ -5,6 +5,7 @@
 //! give it, and has to be a legal commit.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::ErrorKind;
@@ -107,13 +108,18 @@ struct Run {
     driver: Driver,
     commits: Vec<Commit>,
     failed: Option<creamery_base::Error>,
+    /// Aborts that were told.
+    told: Receiver<String>,
 }
 
 impl Run {
     fn open(device: &Arc<SimDevice>, model: &Model) -> Result<Self> {
         let fs = driver::open(device)?;
+        let (send, told) = std::sync::mpsc::channel();
+        // Who does not listen any more has ended the run.
+        fs.engine().tell_abort(move |abort| send.send(abort.to_string()).unwrap_or_default());
         let driver = Driver::with_model(fs, model.clone())?;
-        Ok(Self { device: Arc::clone(device), driver, commits: vec![Commit::first(model)], failed: None })
+        Ok(Self { device: Arc::clone(device), driver, commits: vec![Commit::first(model)], failed: None, told })
     }
 
     fn work(&mut self, seed: u64, doing: &dyn Fn(&Operation)) -> Result<()> {
@@ -162,6 +168,9 @@ impl Run {
     /// Looks at the filesystem while it is still open.
     fn outcome(&mut self) -> Result<FaultOutcome> {
         let fs = Arc::clone(self.driver.filesystem());
+        let told: Vec<String> = self.told.try_iter().collect();
+        let reasons: Vec<String> = fs.engine().aborted().iter().map(ToString::to_string).collect();
+        ensure!(told == reasons, "aborted because of {reasons:?}, told was {told:?}");
         if let Some(reason) = fs.engine().read_only() {
             ensure!(reason.contains("aborted"), "read-only without a reason: {reason}");
             let refused = fs.sync().err().map(|error| error.kind());

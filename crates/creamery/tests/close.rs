@@ -1,0 +1,73 @@
+//! Closing a filesystem whose device failed: the loss is told, by whatever way the filesystem is left in good order.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery::{Filesystem, Image, Result};
+use creamery_base::{Error, ErrorKind};
+use creamery_device::{Access, BlockDevice, Completion, DeviceId, FileDevice, Request};
+
+/// A device that takes no more writes once it is told so, as a file on a host's disk that runs full.
+struct Filling {
+    inner: FileDevice,
+    full: AtomicBool,
+}
+
+impl BlockDevice for Filling {
+    fn submit(&self, request: Request, done: Completion) {
+        if matches!(request, Request::Write { .. }) && self.full.load(Ordering::Relaxed) {
+            return done.complete(Err(Error::new(ErrorKind::NoSpace, "writing to a full host")));
+        }
+        self.inner.submit(request, done);
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.inner.id()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+fn opened(image: &Path) -> Result<(Arc<Filling>, Filesystem)> {
+    let device = Filling { inner: FileDevice::open(image, Access::ReadWrite)?, full: AtomicBool::new(false) };
+    let device = Arc::new(device);
+    let fs = Image::options().write(true).open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
+    Ok((device, fs))
+}
+
+#[test]
+fn closing_after_an_abort_fails_with_its_reason_and_its_place() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(256 << 20).run()?;
+    // The last commit fails, or one before it.
+    for synced_before in [false, true] {
+        let (device, fs) = opened(&image)?;
+        fs.create_dir("/lost")?;
+        device.full.store(true, Ordering::Relaxed);
+        if synced_before {
+            fs.sync().expect_err("the device is full");
+            device.full.store(false, Ordering::Relaxed);
+            fs.create_dir("/refused").expect_err("nothing can be written any more");
+        }
+        let told = fs.statistics().aborted;
+        assert_eq!(told.is_some(), synced_before);
+        let error = fs.close().expect_err("what was made is lost").to_string();
+        for words in ["aborted at crates/", ".rs:", "a full host"] {
+            assert!(error.contains(words), "{words} is not in: {error}");
+        }
+        assert!(told.is_none_or(|told| told.reason.contains("a full host") && told.place.contains(".rs:")));
+        drop(device);
+        let fs = Image::open(&image)?;
+        assert_eq!((fs.exists("/lost"), fs.exists("/refused")), (false, false));
+        fs.close()?;
+    }
+    Ok(())
+}
