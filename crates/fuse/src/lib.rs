@@ -54,10 +54,16 @@
 //!   ([`SetAttr`], [`OpenRequest`], [`protocol::WriteFlags`]), and on every change of owner or group.
 //! - `WRITEBACK_CACHE`: the kernel then owns times and sizes of files being written. And `SEEK_DATA` lies,
 //!   because lseek does not flush; leave it off.
+//! - `DIRECT_IO_ALLOW_MMAP` is asked for from the start: a file opened with
+//!   [`DIRECT_IO`](protocol::OpenReplyFlags::DIRECT_IO) can be mapped shared. [`Negotiation::decline`] it to forbid that.
 //! - `ATOMIC_O_TRUNC`: `open` truncates when its flags say so.
 //! - `EXPORT_SUPPORT`: "." and ".." are looked up in any directory.
 //!
 //! # What FUSE cannot carry
+//! Of a shared mapping, and of the pages that it changed, nobody hears before they are written back. Without
+//! `WRITEBACK_CACHE` they are, and their `WRITE`s are answered, before the handle of the mapping is released, which was opened to
+//! read and to write. `SEEK_DATA` and the number of blocks must not deny what may be in such pages.
+//!
 //! `FICLONE`, `FIDEDUPERANGE` and `FIEMAP` never arrive (`copy_file_range` does); controls carry what their
 //! number tells of their size, below 16 KiB, and nothing behind pointers; one mount has one device number;
 //! `NOWAIT` is not in the request; sync(2) and syncfs(2) do not reach us (fsync does); open_by_handle_at(2)

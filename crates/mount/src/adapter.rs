@@ -7,7 +7,7 @@ use std::time::Duration;
 use creamery_base::panics::Panic;
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
 use creamery_fs::{
-    Access, Attributes, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
+    Access, Attributes, FileType, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
     SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
@@ -78,7 +78,11 @@ impl Adapter {
 
     fn attr_reply(&self, attributes: &Attributes) -> Result<AttrReply> {
         let number = self.nodes.number(attributes.id)?;
-        let attr = to_attr(number, attributes, self.owner, self.fs.engine().sector_size());
+        let mut attr = to_attr(number, attributes, self.owner, self.fs.engine().sector_size());
+        if is_all_hole(attributes) && self.handles.may_be_mapped(attributes.id) {
+            // Some programs take a file without blocks for zeros and do not even read it.
+            attr.blocks = 1;
+        }
         Ok(AttrReply { attr, valid: VALID })
     }
 
@@ -122,9 +126,16 @@ impl Adapter {
         self.entry(&attributes)
     }
 
-    fn opened(&self, file: Arc<OpenFile>) -> Opened {
+    fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
         // The kernel's pages stay true: every change of the file goes through it.
-        Opened { handle: self.handles.add(file), flags: OpenReplyFlags::KEEP_CACHE }
+        Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::KEEP_CACHE }
+    }
+
+    /// What is told of a file that is all hole depends on who has it open: the kernel is to ask again.
+    fn users_moved(&self, node: NodeId, open: &OpenFile) {
+        if open.stat(Wait::Yes).is_ok_and(|attributes| is_all_hole(&attributes)) {
+            self.attributes_moved(node);
+        }
     }
 
     /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
@@ -150,6 +161,11 @@ fn put_word(output: &mut [u8], word: u32, len: usize) -> Result<IoctlReply> {
     out.fill(0);
     out[..4].copy_from_slice(&word.to_le_bytes());
     Ok(IoctlReply { result: 0, len })
+}
+
+/// Whether nothing of a file is on disk.
+fn is_all_hole(attributes: &Attributes) -> bool {
+    attributes.kind == FileType::File && attributes.allocated == 0 && attributes.size > 0
 }
 
 fn missing_is_end(error: Error) -> Errno {
@@ -311,9 +327,13 @@ impl Operations for Adapter {
         if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
             // Without the page cache there is no shared mapping, through which anything could be written anywhere, and the
             // parts of a long write come one after the other, each at the end.
-            return Ok(Opened { handle: self.handles.add(file), flags: OpenReplyFlags::DIRECT_IO });
+            return Ok(Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::DIRECT_IO });
         }
-        Ok(self.opened(file))
+        let opened = self.opened(Arc::clone(&file), open);
+        if flags::maps(open.flags) {
+            self.users_moved(node, &file);
+        }
+        Ok(opened)
     }
 
     fn read(
@@ -357,8 +377,11 @@ impl Operations for Adapter {
         })
     }
 
-    fn release(&self, _: &RequestContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
-        self.handles.remove(release.handle);
+    fn release(&self, _: &RequestContext<'_>, node: NodeId, release: &ReleaseRequest) -> Result<()> {
+        let file = self.handles.remove(release.handle);
+        if let Some(file) = file.filter(|_| flags::maps(release.flags)) {
+            self.users_moved(node, &file);
+        }
         Ok(())
     }
 
@@ -418,9 +441,9 @@ impl Operations for Adapter {
         Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
     }
 
-    fn opendir(&self, _: &RequestContext<'_>, node: NodeId, _: &OpenRequest) -> Result<Opened> {
+    fn opendir(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         let file = self.fs.open_file(self.nodes.inode(node))?;
-        Ok(Opened { handle: self.handles.add(file), flags: OpenReplyFlags::empty() })
+        Ok(Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::empty() })
     }
 
     fn readdir(
@@ -485,7 +508,7 @@ impl Operations for Adapter {
 
     fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
         self.control.closed(release.handle);
-        self.handles.remove(release.handle);
+        drop(self.handles.remove(release.handle));
         Ok(())
     }
 
@@ -504,11 +527,11 @@ impl Operations for Adapter {
         parent: NodeId,
         name: &[u8],
         new: &NewNode,
-        _: &OpenRequest,
+        open: &OpenRequest,
     ) -> Result<(Entry, Opened)> {
         let new = self.new_inode(ctx, new, NewKind::File);
         let (attributes, file) = self.fs.create_open(self.nodes.inode(parent), name, &new)?;
-        Ok((self.entry(&attributes)?, self.opened(file)))
+        Ok((self.entry(&attributes)?, self.opened(file, open)))
     }
 
     fn tmpfile(
@@ -516,13 +539,13 @@ impl Operations for Adapter {
         ctx: &RequestContext<'_>,
         parent: NodeId,
         new: &NewNode,
-        _: &OpenRequest,
+        open: &OpenRequest,
     ) -> Result<(Entry, Opened)> {
         let new = self.new_inode(ctx, new, NewKind::File);
         let (attributes, file) = self.fs.tmpfile(self.nodes.inode(parent), &new)?;
         let entry = self.entry(&attributes)?;
         self.nodes.keep(Arc::clone(file.inode()));
-        Ok((entry, self.opened(file)))
+        Ok((entry, self.opened(file, open)))
     }
 
     fn ioctl(
@@ -563,6 +586,16 @@ impl Operations for Adapter {
         to: SeekTo,
     ) -> Result<u64> {
         let file = self.handles.get(handle)?;
+        if self.handles.may_be_mapped(file.id()) {
+            // What is a hole on disk may be full of data in the kernel's pages: there is none, but for the end.
+            let size = file.stat(Wait::Yes)?.size;
+            return match to {
+                SeekTo::Data | SeekTo::Hole if offset >= size => Err(Errno::ENXIO),
+                SeekTo::Data => Ok(offset),
+                SeekTo::Hole => Ok(size),
+                SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
+            };
+        }
         match to {
             SeekTo::Data => self.fs.seek_data(&file, offset).map_err(missing_is_end),
             SeekTo::Hole => self.fs.seek_hole(&file, offset).map_err(missing_is_end),

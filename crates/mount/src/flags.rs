@@ -12,6 +12,7 @@ use creamery_fuse::protocol::WriteFlags;
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
+const O_RDWR: u32 = 2;
 /// Write behind the end.
 const O_APPEND: u32 = 0o2000;
 /// Cut the file to nothing while opening it.
@@ -53,6 +54,11 @@ pub(crate) const fn access(flags: u32) -> Access {
         (_, 0) => Access::Write,
         _ => Access::Append,
     }
+}
+
+/// Whether a shared mapping of a file opened with these flags may be written to.
+pub(crate) const fn maps(flags: u32) -> bool {
+    flags & O_ACCMODE == O_RDWR
 }
 
 /// Whether a write appends. The kernel leaves out the flags of a file whose pages it writes back, which were changed by a mapping

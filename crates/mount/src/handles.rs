@@ -1,14 +1,29 @@
 //! Open files, by the number that the kernel holds.
+//!
+//! # What the kernel does not tell
+//! A program that maps a file shared changes pages of the kernel's cache. Of the mapping, of the change, and of a page that lies over
+//! what is a hole on disk, nobody hears before it is written back. But such a mapping takes a file that was opened to read
+//! and to write, and holds it: the kernel writes the pages back when the mapping goes, and releases the file after that, long
+//! after the program may have closed its descriptor. So while a handle to read and to write is open, any hole of the file may
+//! be none ([`Handles::may_be_mapped`]).
 
 use std::sync::Arc;
 
+use creamery_base::InodeId;
 use creamery_fs::OpenFile;
-use creamery_fuse::{Errno, FileHandle};
+use creamery_fuse::{Errno, FileHandle, OpenRequest};
 use parking_lot::RwLock;
+
+use crate::flags;
+
+struct Open {
+    file: Arc<OpenFile>,
+    may_be_mapped: bool,
+}
 
 #[derive(Default)]
 struct Slots {
-    files: Vec<Option<Arc<OpenFile>>>,
+    files: Vec<Option<Open>>,
     free: Vec<usize>,
 }
 
@@ -19,7 +34,9 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    pub(crate) fn add(&self, file: Arc<OpenFile>) -> FileHandle {
+    /// A number for a file that was opened as `open` says.
+    pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest) -> FileHandle {
+        let file = Open { file, may_be_mapped: flags::maps(open.flags) };
         let mut slots = self.slots.write();
         let at = match slots.free.pop() {
             Some(at) => {
@@ -37,17 +54,22 @@ impl Handles {
     pub(crate) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
         let slots = self.slots.read();
         let at = usize::try_from(handle.get()).map_err(|_| Errno::EBADF)?;
-        slots.files.get(at).cloned().flatten().ok_or(Errno::EBADF)
+        slots.files.get(at).and_then(Option::as_ref).map(|open| Arc::clone(&open.file)).ok_or(Errno::EBADF)
     }
 
-    pub(crate) fn remove(&self, handle: FileHandle) {
-        let file = {
-            let mut slots = self.slots.write();
-            let Ok(at) = usize::try_from(handle.get()) else { return };
-            let Some(file) = slots.files.get_mut(at).and_then(Option::take) else { return };
-            slots.free.push(at);
-            file
-        };
-        drop(file); // outside the lock: the last close of an unlinked file deletes it
+    /// Whether a program may have changed the file in ways that only the kernel knows. All handles are looked at: this is
+    /// asked seldom, and opening a file costs nothing for it.
+    pub(crate) fn may_be_mapped(&self, id: InodeId) -> bool {
+        let slots = self.slots.read();
+        slots.files.iter().flatten().any(|open| open.may_be_mapped && open.file.id() == id)
+    }
+
+    /// The file, which is to be dropped by the caller: the last close of one without a name deletes it.
+    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
+        let mut slots = self.slots.write();
+        let at = usize::try_from(handle.get()).ok()?;
+        let open = slots.files.get_mut(at).and_then(Option::take)?;
+        slots.free.push(at);
+        Some(open.file)
     }
 }

@@ -12,6 +12,7 @@ mod freed;
 mod hostile;
 mod hostile_names;
 mod loss;
+mod mappings;
 mod matrix;
 mod options;
 mod posix;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         work::cases(),
         freed::cases(),
         posix::cases(),
+        mappings::cases(),
         dup::cases(),
         reproducible::cases(),
         options::cases(),

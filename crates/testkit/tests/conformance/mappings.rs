@@ -1,0 +1,143 @@
+//! What a shared mapping changed is in the kernel's page cache and nowhere else until it is written back. Everybody sees it all
+//! the same, and tools that leave out holes, too.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk};
+use creamery_testkit::{FuseMount, Judge, Run};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+
+use crate::support::{MOUNTED, judge, mkfs_empty};
+
+const DIRTY_C: &str = include_str!("dirty.c");
+const LEN: u64 = 16 << 20;
+/// Where the mapping is written: in the first page, over a page's end, and in the last.
+const CHANGED: [u64; 3] = [5, (7 << 20) - 3, LEN - 6];
+
+pub(crate) fn cases() -> Vec<Case> {
+    let judges = [&MOUNTED[..], &[Judge::Tool("cc"), Judge::Tool("tar")]].concat();
+    vec![Case::new("mappings/dirty-pages-over-holes-are-copied", &judges, dirty_pages_are_copied)]
+}
+
+fn dirty_pages_are_copied(bench: &Bench) -> Result<()> {
+    let (program, outside) = (bench.scratch.dir("program")?, bench.scratch.dir("outside")?);
+    std::fs::write(program.join("dirty.c"), DIRTY_C)?;
+    Run::new("cc").args(["-O1", "-o", "dirty", "dirty.c"]).within(&program).ok()?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    // Nothing but a hole, and holes around data.
+    for (name, data) in [("empty", None), ("partly", Some(LEN / 2))] {
+        let path = mount.dir().join(name);
+        let file = File::create_new(&path)?;
+        file.set_len(LEN)?;
+        if let Some(at) = data {
+            file.write_all_at(b"written", at)?;
+        }
+        drop(file);
+        let holes = map(&path)?;
+        ensure!(
+            holes == data.map(|at| (at, at + 4096)).into_iter().collect::<Vec<_>>(),
+            "{name} has {holes:?}"
+        );
+        let mut wanted = vec![0; usize::try_from(LEN)?];
+        let changes = CHANGED.map(|at| (at, "mapped")).into_iter().chain(data.map(|at| (at, "written")));
+        for (at, text) in changes {
+            wanted[usize::try_from(at)?..][..text.len()].copy_from_slice(text.as_bytes());
+        }
+        let mut writer = Writer::start(&program, &path)?;
+        let copies = copies(&path, &outside);
+        writer.end()?;
+        for (tool, copy) in copies? {
+            ensure!(copy == wanted, "{name}: what {tool} made lacks what a mapping had changed");
+        }
+        ensure!(std::fs::read(&path)? == wanted, "{name} reads differently afterwards");
+        // With its writers gone it is sparse again, as soon as the mount has heard of that.
+        in_time(|| Ok(map(&path)?.iter().map(|(start, end)| end - start).sum::<u64>() <= 5 * 4096))
+            .with_context(|| format!("the holes of {name}"))?;
+    }
+    // Without a change the kernel's memory of the blocks is right before, meanwhile and afterwards.
+    let path = mount.dir().join("untouched");
+    File::create_new(&path)?.set_len(LEN)?;
+    let blocks = || Ok::<_, anyhow::Error>(path.metadata()?.blocks());
+    in_time(|| Ok(blocks()? == 0)).context("a file that is all hole has blocks")?;
+    let open = File::options().read(true).write(true).open(&path)?;
+    ensure!(blocks()? > 0, "a file that may be mapped has no blocks: tar would not read it");
+    drop(open);
+    in_time(|| Ok(blocks()? == 0)).context("it keeps blocks after the last close")?;
+    let ours = Walk::take(mount.dir())?;
+    mount.unmount()?;
+    judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })
+}
+
+/// The file as tools that leave out holes copy it.
+fn copies(path: &Path, outside: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let (copy, archive) = (outside.join("copy"), outside.join("archive.tar"));
+    Run::new("cp").arg("--sparse=auto").arg(path).arg(&copy).ok()?;
+    let (folder, name) = (path.parent().context("a folder")?, path.file_name().context("a name")?);
+    Run::new("tar").arg("-C").arg(folder).arg("-Scf").arg(&archive).arg(name).ok()?;
+    Run::new("tar").arg("-C").arg(outside).arg("-xf").arg(&archive).ok()?;
+    Ok(vec![("cp", std::fs::read(copy)?), ("tar", std::fs::read(outside.join(name))?)])
+}
+
+/// The ranges of data.
+fn map(path: &Path) -> Result<Vec<(u64, u64)>> {
+    let file = File::open(path)?;
+    let (mut found, mut at) = (Vec::new(), 0);
+    loop {
+        let start = match seek(&file, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(found),
+            start => start?,
+        };
+        at = seek(&file, SeekFrom::Hole(start))?;
+        found.push((start, at));
+    }
+}
+
+/// Closing is told to the mount behind the closer's back: what follows from it is seen soon.
+fn in_time(seen: impl Fn() -> Result<bool>) -> Result<()> {
+    let start = Instant::now();
+    while !seen()? {
+        ensure!(start.elapsed() < Duration::from_secs(20), "not seen in 20 s");
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// A process with a mapping.
+struct Writer(Child);
+
+impl Writer {
+    /// Starts it, and returns when the pages are dirty.
+    fn start(program: &Path, path: &Path) -> Result<Self> {
+        let mut command = Command::new(program.join("dirty"));
+        command.arg(path).args(CHANGED.map(|at| at.to_string()));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().context("its output")?).read_line(&mut said)?;
+        let writer = Self(child);
+        ensure!(said == "dirty\n", "the program says {said:?}");
+        Ok(writer)
+    }
+
+    fn end(&mut self) -> Result<()> {
+        drop(self.0.stdin.take());
+        let status = self.0.wait()?;
+        ensure!(status.success(), "the program ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
