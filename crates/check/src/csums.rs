@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::{Error, Logical, ObjectId, TreeId};
 use creamery_format::KeyType;
 
+use crate::bad_data::BadSector;
 use crate::options::Progress;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
@@ -19,6 +20,7 @@ const READ_BYTES: u64 = 1 << 20;
 pub(crate) struct SumsOfLeaf {
     ranges: Vec<(u64, u64, usize)>,
     keys: Vec<creamery_format::Key>,
+    bad: Vec<BadSector>,
     failed: Option<Error>,
 }
 
@@ -32,7 +34,7 @@ pub(crate) struct SumsContext<'a> {
 
 impl SumsContext<'_> {
     pub(crate) fn digest(&self, leaf: &Leaf<'_>) -> SumsOfLeaf {
-        let mut found = SumsOfLeaf { ranges: Vec::new(), keys: Vec::new(), failed: None };
+        let mut found = SumsOfLeaf { ranges: Vec::new(), keys: Vec::new(), bad: Vec::new(), failed: None };
         let size = self.reader.checksum.size() as u64;
         for slot in 0..leaf.block.count() {
             let (key, data) = (leaf.block.key(slot), leaf.block.data(slot));
@@ -52,13 +54,13 @@ impl SumsContext<'_> {
             found.ranges.push((key.offset, end, slot));
             found.keys.push(key);
             if self.read_data && found.failed.is_none() {
-                found.failed = self.verify(key.offset, end, data).err();
+                found.failed = self.verify(key.offset, end, data, &mut found.bad).err();
             }
         }
         found
     }
 
-    fn verify(&self, start: u64, end: u64, sums: &[u8]) -> Result<(), Error> {
+    fn verify(&self, start: u64, end: u64, sums: &[u8], bad: &mut Vec<BadSector>) -> Result<(), Error> {
         let (size, sector) = (self.reader.checksum.size(), self.reader.sector_size);
         let mut buffer = Vec::new();
         let mut at = start;
@@ -66,7 +68,7 @@ impl SumsContext<'_> {
             let len = (end - at).min(READ_BYTES);
             let from = usize::try_from((at - start) / sector).unwrap_or(usize::MAX) * size;
             buffer.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
-            self.reader.verify_data(Logical::new(at), &sums[from..], &mut buffer)?;
+            bad.extend(self.reader.verify_data(Logical::new(at), &sums[from..], &mut buffer)?);
             at += len;
             let done = self.verified.fetch_add(len, Ordering::Relaxed) + len;
             self.progress.data_bytes(done);
@@ -85,6 +87,9 @@ pub(crate) struct SumsSequence<'a> {
     pub(crate) ranges: Ranges,
     pub(crate) bytes: u64,
     pub(crate) end: u64,
+    /// Data that does not have its checksums; no more than findings are listed, the rest is counted at once.
+    pub(crate) bad: Vec<BadSector>,
+    pub(crate) bad_limit: usize,
     pub(crate) failed: Option<Error>,
 }
 
@@ -104,6 +109,13 @@ impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
                 self.reader.sink.add(Problem::ChecksumStale, place(), message);
             }
             self.ranges.push(start, end);
+        }
+        for sector in found.bad {
+            if self.bad.len() < self.bad_limit {
+                self.bad.push(sector);
+            } else {
+                self.reader.sink.add(sector.problem, Place::default(), sector.why);
+            }
         }
         self.failed = self.failed.take().or(found.failed);
     }

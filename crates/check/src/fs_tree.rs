@@ -9,6 +9,7 @@ use creamery_format::{
 };
 use zerocopy::FromBytes;
 
+use crate::bad_data::BadData;
 use crate::hash;
 use crate::inode_group::{Group, GroupRules, Piece, orphan_hash};
 use crate::problem::Problem;
@@ -28,6 +29,8 @@ pub(crate) struct LeafContext<'a> {
     pub(crate) references: &'a References,
     /// Data that has checksums; none when that cannot be known.
     pub(crate) sums: Option<&'a Ranges>,
+    /// Data that does not have its checksums, to be told whose it is.
+    pub(crate) bad: &'a BadData,
 }
 
 /// One name of an inode: the same from the directory and from the inode.
@@ -183,8 +186,14 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
     if leaf.first {
         find_data(context.references, leaf, slot);
     }
+    let (start, end) = summed_range(extent)?;
+    context.bad.claim((start, end), context.rules.tree, key.objectid, |logical| {
+        match is_compressed(extent) {
+            true => key.offset,
+            false => key.offset.saturating_add(logical - start),
+        }
+    });
     if let Some(sums) = context.sums.filter(|_| written) {
-        let (start, end) = summed_range(extent)?;
         let found = sums.covered(start, end);
         piece.with_sums = (found > 0).then_some(start);
         piece.without_sums = sums.first_gap(start, end).map(|gap| gap.0);

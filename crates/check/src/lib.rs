@@ -22,6 +22,7 @@
 //! - CHECK-3: data from disk never makes it panic, and never sets the size of an allocation beyond a node.
 //! - CHECK-4: what could not be read is reported once; what then cannot be known is not reported as wrong.
 
+mod bad_data;
 mod chunks;
 mod csums;
 mod extents;

@@ -8,6 +8,7 @@ use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{CorruptKind, Corruption, Expected, Key, verify_block};
 use creamery_volume::{Mirror, Volume};
 
+use crate::bad_data::BadSector;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
@@ -112,17 +113,17 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Reads `out`, whole sectors that begin at `at`, and compares each with its sum in `sums`. Reports sectors
+    /// Reads `out`, whole sectors that begin at `at`, and compares each with its sum in `sums`. Gives sectors
     /// without a good copy, and good ones whose other copies, tried before, are bad.
     ///
     /// # Errors
     /// The volume cannot read this kind of chunk at all.
-    pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Result<()> {
+    pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Result<Vec<BadSector>> {
         let mirrors = match self.volume.map(at, out.len() as u64) {
             Ok(mirrors) => mirrors,
             Err(error) if error.kind() == ErrorKind::Unsupported => return Err(error),
             // A checksum item without extent is reported where those are compared.
-            Err(_) => return Ok(()),
+            Err(_) => return Ok(Vec::new()),
         };
         let size = self.checksum.size();
         let sector = usize::try_from(self.sector_size).expect("a sector fits in memory");
@@ -130,7 +131,6 @@ impl<'a> Reader<'a> {
         let mut failed_before: Vec<(usize, Problem, String)> = Vec::new();
         for mirror in mirrors.mirrors() {
             let outcome = self.read_pieces(mirror, out);
-            let name = mirror.first().map(|piece| piece.at.to_string()).unwrap_or_default();
             for (number, bytes) in out.chunks_exact(sector).enumerate() {
                 if good[number] {
                     continue;
@@ -142,6 +142,7 @@ impl<'a> Reader<'a> {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
                     let problem =
                         if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
+                    let name = place_in(mirror, number as u64 * self.sector_size);
                     failed_before.push((number, problem, format!("copy at {name}: {why}")));
                 }
             }
@@ -149,13 +150,25 @@ impl<'a> Reader<'a> {
                 break;
             }
         }
-        for (number, problem, why) in failed_before {
-            let logical = at.get().saturating_add(number as u64 * self.sector_size);
-            let problem = if good[number] { Problem::DataCopy } else { problem };
-            self.sink.add(problem, Place::default(), format!("logical {logical}: {why}"));
-        }
-        Ok(())
+        let bad = failed_before.into_iter().map(|(number, problem, why)| BadSector {
+            logical: at.get().saturating_add(number as u64 * self.sector_size),
+            problem: if good[number] { Problem::DataCopy } else { problem },
+            why,
+        });
+        Ok(bad.collect())
     }
+}
+
+/// Where on its device a copy has its byte `inside`.
+fn place_in(copy: &Mirror, mut inside: u64) -> String {
+    for piece in copy {
+        if inside < piece.len {
+            let offset = piece.at.offset.saturating_add(inside);
+            return format!("devid {} offset {offset}", piece.at.dev);
+        }
+        inside -= piece.len;
+    }
+    "no device".to_owned()
 }
 
 /// What one copy of a block had.

@@ -53,6 +53,9 @@ pub struct Place {
     /// Its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// The inode of the file, of findings about file data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inode: Option<u64>,
 }
 
 impl Place {
@@ -85,6 +88,7 @@ impl From<&BlockSite> for Place {
             level: site.level,
             slot: site.slot.map(|slot| slot as u64),
             key: site.key.map(|key| key.to_string()),
+            inode: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use creamery_base::{DevId, Generation, ObjectId, Result, TreeId};
 use creamery_format::{BlockRef, CompatRo, Incompat, Key, KeyType};
 use creamery_volume::Volume;
 
+use crate::bad_data::BadData;
 use crate::chunks::{ChunkSequence, ChunkTable, ChunkTree, DeviceExtents};
 use crate::csums::{SumsContext, SumsSequence};
 use crate::extents::{BlockGroup, ExtentSequence, Extents, block_group, bytes_of};
@@ -112,9 +113,10 @@ impl Check<'_> {
         walker.set_tables(&found.extents.tree_blocks);
         self.devices(&mut walker, &found, groups_complete)?;
         self.free_space(&mut walker, &found, extents_complete)?;
-        let sums = self.checksums(&mut walker, &found, extents_complete)?;
+        let (sums, bad) = self.checksums(&mut walker, &found, extents_complete)?;
         self.space_caches(&found, extents_complete);
-        let owned = self.subvolumes(&mut walker, &found, sums.as_ref(), owned)?;
+        let owned = self.subvolumes(&mut walker, &found, (sums.as_ref(), &bad), owned)?;
+        bad.report(self.reader.sink);
         self.other_trees(&mut walker, &found)?;
         let complete = walker.complete;
         self.counts.tree_blocks = walker.blocks_seen() - log_blocks;
@@ -226,14 +228,16 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What has checksums; none when the checksum tree could not be read whole.
+    /// What has checksums (none when the checksum tree could not be read whole), and the data that does not have its.
     fn checksums(
         &mut self,
         walker: &mut Walker<'_>,
         found: &Found,
         extents_complete: bool,
-    ) -> Result<Option<Ranges>> {
-        let Some(root) = found.roots.find(TreeId::CSUM) else { return Ok(None) };
+    ) -> Result<(Option<Ranges>, BadData)> {
+        let Some(root) = found.roots.find(TreeId::CSUM) else {
+            return Ok((None, BadData::new(Vec::new())));
+        };
         self.progress.phase("checksums");
         let verified = AtomicU64::new(0);
         let context = SumsContext {
@@ -250,6 +254,8 @@ impl Check<'_> {
             ranges: Ranges::default(),
             bytes: 0,
             end: 0,
+            bad: Vec::new(),
+            bad_limit: self.options.findings_limit,
             failed: None,
         };
         let complete = walker.walk(&root, &|leaf: &Leaf<'_>| context.digest(leaf), &mut sequence)?;
@@ -261,7 +267,7 @@ impl Check<'_> {
         if complete {
             found.logs.judge(&sequence.ranges, self.reader.sink);
         }
-        Ok(complete.then_some(sequence.ranges))
+        Ok((complete.then_some(sequence.ranges), BadData::new(sequence.bad)))
     }
 
     /// Caches of the old kind, unless the whole lot of them is out of date.
@@ -304,7 +310,7 @@ impl Check<'_> {
         &mut self,
         walker: &mut Walker<'_>,
         found: &Found,
-        sums: Option<&Ranges>,
+        (sums, bad): (Option<&Ranges>, &BadData),
         mut owned: HashMap<u64, u64>,
     ) -> Result<HashMap<u64, u64>> {
         self.progress.phase("files");
@@ -318,7 +324,8 @@ impl Check<'_> {
                 no_holes: superblock.incompat().contains(Incompat::NO_HOLES),
                 checksums: root.tree != TreeId::DATA_RELOC && sums.is_some(),
             };
-            let context = LeafContext { rules, sink: self.reader.sink, references: self.references, sums };
+            let context =
+                LeafContext { rules, sink: self.reader.sink, references: self.references, sums, bad };
             let digest = |leaf: &Leaf<'_>| fs_tree::digest(&context, leaf);
             let tables = &found.extents.tree_blocks;
             let sequence = SubvolumeSequence::new(rules, self.reader.sink, tables, &mut memory);

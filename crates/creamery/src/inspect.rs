@@ -1,8 +1,10 @@
 //! Looking at the structures on disk: superblocks and trees, printed as btrfs-progs prints them.
 //!
-//! These functions open an image beside whoever else has it, read blocks straight from the devices, and stop at the
-//! first block that cannot be read. They are for looking, not for programs to parse.
+//! These functions open an image beside whoever else has it and read blocks straight from the devices. A block that is
+//! damaged is shown as far as it can be, and what lies beside it all the same; at the end it is an error. They are for
+//! looking, not for programs to parse.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -11,7 +13,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_format::dump::{self, DumpContext, WalkError};
+use creamery_format::dump::{self, BadBlock, DumpContext, WalkError};
 use creamery_format::{
     BlockRef, Expected, Key, KeyType, RawRootItem, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
     Superblock,
@@ -153,7 +155,7 @@ impl FromStr for TreeDump {
 /// ```
 ///
 /// # Errors
-/// The first block that cannot be read, and what `out` returns.
+/// That blocks are damaged, after everything else was printed, and what `out` returns.
 pub fn dump_tree(path: impl AsRef<Path>, what: TreeDump, out: &mut dyn io::Write) -> Result<()> {
     let path = path.as_ref();
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, Access::ReadOnlyForced)?);
@@ -173,16 +175,22 @@ pub fn dump_tree_of(
 ) -> Result<()> {
     let volume = Volume::open(vec![device], Mode::ReadOnly)?;
     let superblock = volume.superblock();
-    push_chunks(&volume, &superblock)?;
+    let unmapped = push_chunks(&volume, &superblock);
     let mut text = Text::new(out);
     let printed = print(&volume, &superblock, what, &mut text);
-    match printed {
-        Ok(()) => text.finish(Ok(())),
-        Err(WalkError::Write(error)) => text.finish(Err(error)),
-        Err(WalkError::Read(error)) => {
-            text.finish(Ok(()))?;
-            Err(error.context(name))
+    let damage = match printed {
+        Ok(()) => None,
+        Err(WalkError::Write(error)) => return text.finish(Err(error)),
+        Err(WalkError::Damaged { first, blocks: 0 | 1 }) => Some(first),
+        Err(WalkError::Damaged { first, blocks }) => {
+            let what = format!("{blocks} tree blocks are damaged, the first one");
+            Some(first.context(what))
         }
+    };
+    text.finish(Ok(()))?;
+    match damage.or(unmapped) {
+        Some(error) => Err(error.context(name)),
+        None => Ok(()),
     }
 }
 
@@ -192,6 +200,7 @@ fn print(
     what: TreeDump,
     text: &mut Text<'_>,
 ) -> Result<(), WalkError<Error>> {
+    use fmt::Write as _;
     let context = DumpContext::of(superblock);
     let mut read = |want: &Expected| read(volume, want);
     let generation = superblock.generation();
@@ -207,12 +216,20 @@ fn print(
                 fsid: superblock.metadata_uuid(),
                 checksum: superblock.checksum_type(),
             };
-            let bytes = read(&want).map_err(WalkError::Read)?;
-            return Ok(dump::block(text, BlockRef::new(&bytes), &context)?);
+            let (bytes, why) = match read(&want) {
+                Ok(bytes) => (Some(bytes), None),
+                Err(bad) => (bad.bytes, Some(bad.why)),
+            };
+            if let Some(why) = &why {
+                writeln!(text, "damaged: {why}")?;
+            }
+            if let Some(bytes) = bytes {
+                dump::block(text, BlockRef::new(&bytes), &context)?;
+            }
+            return why.map_or(Ok(()), |first| Err(WalkError::Damaged { first, blocks: 1 }));
         }
         TreeDump::Tree(id) => id,
     };
-    use fmt::Write as _;
     let root = match id {
         TreeId::ROOT => {
             writeln!(text, "root tree")?;
@@ -223,28 +240,51 @@ fn print(
             writeln!(text, "chunk tree")?;
             return dump::tree(text, id, superblock.chunk_root(), superblock, &context, &mut read);
         }
-        id => find_root(volume, superblock, id).map_err(WalkError::Read)?,
+        // Its blocks are not damaged, they are not found.
+        id => find_root(volume, superblock, id).map_err(|first| WalkError::Damaged { first, blocks: 0 })?,
     };
     let (key, at) = root;
     dump::tree_heading(text, &key)?;
-    dump::tree(text, id, at, superblock, &context, &mut read)?;
+    let printed = dump::tree(text, id, at, superblock, &context, &mut read);
+    if matches!(printed, Err(WalkError::Write(_))) {
+        return printed;
+    }
     writeln!(text, "total bytes {}", superblock.total_bytes())?;
     writeln!(text, "bytes used {}", superblock.bytes_used())?;
-    Ok(writeln!(text, "uuid {}", superblock.fsid())?)
+    writeln!(text, "uuid {}", superblock.fsid())?;
+    printed
 }
 
-fn read(volume: &Volume, want: &Expected) -> Result<Vec<u8>> {
-    volume.read_tree_block(want.logical, want, Wait::Yes).map(|block| block.to_vec())
+fn read(volume: &Volume, want: &Expected) -> Result<Vec<u8>, BadBlock<Error>> {
+    let read = volume.read_tree_block(want.logical, want, Wait::Yes);
+    read.map(|block| block.to_vec()).map_err(|why| BadBlock { why, bytes: as_it_is(volume, want.logical) })
 }
 
-/// Shows `each` leaf of a tree, in order.
+/// The first copy of a block that can be read at all.
+fn as_it_is(volume: &Volume, at: Logical) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(volume.node_size()).ok()?];
+    let mirrors = volume.map(at, bytes.len() as u64).ok()?;
+    let mut copies = mirrors.mirrors().iter();
+    let found = copies.any(|copy| {
+        let mut rest = &mut bytes[..];
+        copy.iter().all(|piece| {
+            let len = usize::try_from(piece.len).unwrap_or(usize::MAX).min(rest.len());
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            volume.device(piece.at.dev).is_some_and(|device| device.read_at(piece.at.offset, part).is_ok())
+        })
+    });
+    found.then_some(bytes)
+}
+
+/// Shows `each` leaf of a tree, in order; gives what was wrong with the first block that is damaged.
 fn leaves(
     volume: &Volume,
     superblock: &Superblock,
     id: TreeId,
     root: (Logical, u8, Generation),
     each: &mut dyn FnMut(BlockRef<'_>) -> Result<()>,
-) -> Result<()> {
+) -> Option<Error> {
     let expected = |(logical, level, generation): (Logical, u8, Generation), first_key| Expected {
         logical,
         level: Some(level),
@@ -256,11 +296,21 @@ fn leaves(
     };
     // Depth is bounded by the levels, which verification holds to go down by one.
     let mut todo = vec![expected(root, None)];
+    let (mut seen, mut first) = (HashSet::new(), None);
     while let Some(want) = todo.pop() {
-        let bytes = read(volume, &want)?;
+        if !seen.insert(want.logical) {
+            continue;
+        }
+        let bytes = match read(volume, &want) {
+            Ok(bytes) => bytes,
+            Err(bad) => {
+                first.get_or_insert(bad.why);
+                continue;
+            }
+        };
         let block = BlockRef::new(&bytes);
         if block.is_leaf() {
-            each(block)?;
+            first = first.or(each(block).err());
             continue;
         }
         let level = block.level() - 1;
@@ -269,20 +319,23 @@ fn leaves(
             todo.push(expected((child, level, generation), Some(block.key(slot))));
         }
     }
-    Ok(())
+    first
 }
 
-/// The superblock maps the chunk tree only; this maps the rest.
-fn push_chunks(volume: &Volume, superblock: &Superblock) -> Result<()> {
+/// The superblock maps the chunk tree only; this maps the rest. Gives what is wrong with the first chunk that cannot be
+/// mapped: blocks in it cannot be read, and all others can.
+fn push_chunks(volume: &Volume, superblock: &Superblock) -> Option<Error> {
     leaves(volume, superblock, TreeId::CHUNK, superblock.chunk_root(), &mut |leaf| {
+        let mut outcome = Ok(());
         for slot in 0..leaf.count() {
             let key = leaf.key(slot);
             if key.kind == KeyType::CHUNK_ITEM {
-                let start = Logical::new(key.offset);
-                volume.push_chunk(Chunk::from_item(start, leaf.data(slot), superblock.sector_size())?)?;
+                let chunk =
+                    Chunk::from_item(Logical::new(key.offset), leaf.data(slot), superblock.sector_size());
+                outcome = outcome.and(chunk.and_then(|chunk| volume.push_chunk(chunk)));
             }
         }
-        Ok(())
+        outcome
     })
 }
 
@@ -294,18 +347,20 @@ fn find_root(
 ) -> Result<(Key, (Logical, u8, Generation))> {
     let (logical, level) = superblock.root();
     let mut found = None;
-    leaves(volume, superblock, TreeId::ROOT, (logical, level, superblock.generation()), &mut |leaf| {
-        for slot in 0..leaf.count() {
-            let key = leaf.key(slot);
-            if key.kind == KeyType::ROOT_ITEM && key.objectid == id.objectid() {
-                let item = RawRootItem::from_item(leaf.data(slot))
-                    .map_err(|kind| Error::new(ErrorKind::Corrupt, format!("root item {key}: {kind}")))?;
-                found = Some((key, (item.root(), item.level, item.root_generation())));
+    let damage =
+        leaves(volume, superblock, TreeId::ROOT, (logical, level, superblock.generation()), &mut |leaf| {
+            for slot in 0..leaf.count() {
+                let key = leaf.key(slot);
+                if key.kind == KeyType::ROOT_ITEM && key.objectid == id.objectid() {
+                    let item = RawRootItem::from_item(leaf.data(slot))
+                        .map_err(|kind| Error::new(ErrorKind::Corrupt, format!("root item {key}: {kind}")))?;
+                    found = Some((key, (item.root(), item.level, item.root_generation())));
+                }
             }
-        }
-        Ok(())
-    })?;
-    found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("tree {id}")))
+            Ok(())
+        });
+    let missing = || damage.unwrap_or_else(|| Error::new(ErrorKind::NotFound, format!("tree {id}")));
+    found.ok_or_else(missing)
 }
 
 /// Text for something that takes bytes; keeps what went wrong there.

@@ -26,7 +26,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     check_data_csum: bool,
 
-    /// One JSON object.
+    /// One JSON object: findings and counts, or an error when nothing could be checked.
     #[arg(long)]
     json: bool,
 
@@ -53,8 +53,17 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     };
     let status = exit_status(&outcome);
     let told = |error| Failure::new("check", error).status(status);
-    let report = outcome.map_err(told)?;
     let mut out = Output::new();
+    let report = match outcome {
+        Ok(report) => report,
+        Err(error) => {
+            if args.json {
+                let printed = error_as_json(&mut out, &error).map_err(writing);
+                printed.and_then(|()| out.finish()).map_err(told)?;
+            }
+            return Err(told(error));
+        }
+    };
     let print = if args.json { as_json } else { as_text };
     print(&mut out, &report).map_err(writing).and_then(|()| out.finish()).map_err(told)?;
     if report.is_clean() {
@@ -68,6 +77,14 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
 
 fn as_json(out: &mut Output, report: &Report) -> std::io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, report)?;
+    writeln!(out)
+}
+
+/// Nothing could be checked: why.
+fn error_as_json(out: &mut Output, error: &creamery::Error) -> std::io::Result<()> {
+    let kind = format!("{:?}", error.kind());
+    let document = serde_json::json!({ "error": { "kind": kind, "message": error.to_string() } });
+    serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)
 }
 

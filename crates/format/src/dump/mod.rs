@@ -27,7 +27,7 @@ use crate::key_names;
 use crate::superblock::Superblock;
 
 pub use superblock::superblock;
-pub use walk::{WalkError, filesystem, tree, tree_heading};
+pub use walk::{BadBlock, WalkError, filesystem, tree, tree_heading};
 
 /// What printing needs to know beyond the block.
 ///

@@ -3,7 +3,10 @@
 //! A tree is printed breadth first: its root, then each level from left to right. A filesystem is the root tree,
 //! the chunk tree, the tree of log trees if there is one, the trees of the root tree in the order of their keys,
 //! the log trees, and three lines from the superblock.
+//!
+//! A block that is damaged is said to be so, shown as far as it can be, and not followed; the walk goes on beside it.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use creamery_base::{Generation, Logical, TreeId};
@@ -15,19 +18,68 @@ use crate::key::{Key, KeyType};
 use crate::superblock::Superblock;
 use crate::verify::Expected;
 
-/// Why a walk ended early: the writer failed, or a block could not be read.
+/// What was wrong with a walk: the writer failed, which ends it, or blocks are damaged, which does not.
 ///
 /// ```
 /// use creamery_format::dump::WalkError;
-/// let error: WalkError<&str> = WalkError::Read("no such block");
-/// assert!(matches!(error, WalkError::Read(_)));
+/// let error: WalkError<&str> = WalkError::Damaged { first: "no such block", blocks: 1 };
+/// assert!(matches!(error, WalkError::Damaged { .. }));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkError<E> {
     /// The writer failed.
     Write(fmt::Error),
-    /// What the caller's reader said.
-    Read(E),
+    /// So many blocks are damaged; everything else was printed.
+    Damaged {
+        /// What the caller's reader said of the first one.
+        first: E,
+        /// How many there are.
+        blocks: u64,
+    },
+}
+
+/// A block that is not what it has to be.
+///
+/// ```
+/// use creamery_format::dump::BadBlock;
+/// assert_eq!(BadBlock::from("no such block").bytes, None);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadBlock<E> {
+    /// What is wrong with it.
+    pub why: E,
+    /// What is there, if anything could be read.
+    pub bytes: Option<Vec<u8>>,
+}
+
+impl<E> From<E> for BadBlock<E> {
+    fn from(why: E) -> Self {
+        Self { why, bytes: None }
+    }
+}
+
+/// The damaged blocks of a walk.
+struct Damage<E> {
+    first: Option<E>,
+    blocks: u64,
+}
+
+impl<E> Damage<E> {
+    const fn none() -> Self {
+        Self { first: None, blocks: 0 }
+    }
+
+    fn add(&mut self, why: E) {
+        self.blocks += 1;
+        self.first.get_or_insert(why);
+    }
+
+    fn finish(self) -> Result<(), WalkError<E>> {
+        match self.first {
+            Some(first) => Err(WalkError::Damaged { first, blocks: self.blocks }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl<E> From<fmt::Error> for WalkError<E> {
@@ -37,7 +89,7 @@ impl<E> From<fmt::Error> for WalkError<E> {
 }
 
 /// A reader of verified blocks.
-type Reader<'r, E> = &'r mut dyn FnMut(&Expected) -> Result<Vec<u8>, E>;
+type Reader<'r, E> = &'r mut dyn FnMut(&Expected) -> Result<Vec<u8>, BadBlock<E>>;
 
 /// A tree's root as the superblock or a root item gives it.
 struct Root {
@@ -81,8 +133,8 @@ pub fn tree_heading(w: &mut dyn fmt::Write, key: &Key) -> fmt::Result {
 /// verified against what is expected of it.
 ///
 /// # Errors
-/// What `w` or `read` return.
-pub fn tree<E>(
+/// What `w` returns, and that blocks are damaged: then all others are printed.
+pub fn tree<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     id: TreeId,
     root: (Logical, u8, Generation),
@@ -91,18 +143,21 @@ pub fn tree<E>(
     read: Reader<'_, E>,
 ) -> Result<(), WalkError<E>> {
     let root = Root { id, logical: root.0, level: root.1, generation: root.2 };
-    walk(w, &root, superblock, context, read, &mut |_| ())
+    let mut damage = Damage::none();
+    walk(w, &root, superblock, context, read, &mut damage, &mut |_| ())?;
+    damage.finish()
 }
 
-/// Prints one tree and shows every leaf to `each`.
-fn walk<E>(
+/// Prints one tree and shows every whole leaf to `each`.
+fn walk<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     root: &Root,
     superblock: &Superblock,
     context: &DumpContext,
     read: Reader<'_, E>,
+    damage: &mut Damage<E>,
     each: &mut dyn FnMut(BlockRef<'_>),
-) -> Result<(), WalkError<E>> {
+) -> fmt::Result {
     let expected = |logical, level, generation, first_key| Expected {
         logical,
         level: Some(level),
@@ -114,10 +169,23 @@ fn walk<E>(
     };
     let mut level = root.level.min(LEVEL_MAX);
     let mut this = vec![expected(root.logical, root.level, root.generation, None)];
+    // No tree has a block twice: pointers that say so would be followed without end, near enough.
+    let mut seen = HashSet::new();
     loop {
         let mut below = Vec::new();
         for want in &this {
-            let bytes = read(want).map_err(WalkError::Read)?;
+            if !seen.insert(want.logical) {
+                writeln!(w, "damaged: block {} is in the tree twice", want.logical)?;
+                continue;
+            }
+            let bytes = match read(want) {
+                Ok(bytes) => bytes,
+                Err(bad) => {
+                    damaged(w, want, &bad, context)?;
+                    damage.add(bad.why);
+                    continue;
+                }
+            };
             let found = BlockRef::new(&bytes);
             block(w, found, context)?;
             if found.is_leaf() {
@@ -137,6 +205,20 @@ fn walk<E>(
     }
 }
 
+/// Says what is wrong with a block, and shows what is there if it is that block at all.
+fn damaged<E: fmt::Display>(
+    w: &mut dyn fmt::Write,
+    want: &Expected,
+    bad: &BadBlock<E>,
+    context: &DumpContext,
+) -> fmt::Result {
+    writeln!(w, "damaged: {}", bad.why)?;
+    match bad.bytes.as_deref().map(BlockRef::new) {
+        Some(found) if found.logical() == want.logical => block(w, found, context),
+        _ => Ok(()),
+    }
+}
+
 /// The root items of a leaf.
 fn collect_roots(leaf: BlockRef<'_>, roots: &mut Vec<(Key, RawRootItem)>) {
     for slot in 0..leaf.count() {
@@ -152,37 +234,40 @@ fn collect_roots(leaf: BlockRef<'_>, roots: &mut Vec<(Key, RawRootItem)>) {
 /// Prints a whole filesystem as `dump-tree` without options does, but for its first line (the version).
 ///
 /// # Errors
-/// What `w` or `read` return.
-pub fn filesystem<E>(
+/// What `w` returns, and that blocks are damaged: then all others are printed.
+pub fn filesystem<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     superblock: &Superblock,
     context: &DumpContext,
     read: Reader<'_, E>,
 ) -> Result<(), WalkError<E>> {
     let mut roots = Vec::new();
+    let mut damage = Damage::none();
     let (logical, level) = superblock.root();
     let root = Root { id: TreeId::ROOT, logical, level, generation: superblock.generation() };
     writeln!(w, "root tree")?;
-    walk(w, &root, superblock, context, read, &mut |leaf| collect_roots(leaf, &mut roots))?;
+    walk(w, &root, superblock, context, read, &mut damage, &mut |leaf| collect_roots(leaf, &mut roots))?;
 
     let (logical, level, generation) = superblock.chunk_root();
     writeln!(w, "chunk tree")?;
-    walk(w, &Root { id: TreeId::CHUNK, logical, level, generation }, superblock, context, read, &mut |_| ())?;
+    let root = Root { id: TreeId::CHUNK, logical, level, generation };
+    walk(w, &root, superblock, context, read, &mut damage, &mut |_| ())?;
 
     if let Some((logical, level)) = superblock.log_root() {
         // The log was written by the transaction after the superblock's.
         let generation = Generation::new(superblock.generation().get().saturating_add(1));
         let root = Root { id: TreeId::TREE_LOG, logical, level, generation };
         writeln!(w, "log root tree")?;
-        walk(w, &root, superblock, context, read, &mut |leaf| collect_roots(leaf, &mut roots))?;
+        walk(w, &root, superblock, context, read, &mut damage, &mut |leaf| collect_roots(leaf, &mut roots))?;
     }
     for (key, item) in roots {
         let id = TreeId::from(key.objectid);
         let root = Root { id, logical: item.root(), level: item.level, generation: item.root_generation() };
         tree_heading(w, &key)?;
-        walk(w, &root, superblock, context, read, &mut |_| ())?;
+        walk(w, &root, superblock, context, read, &mut damage, &mut |_| ())?;
     }
     writeln!(w, "total bytes {}", superblock.total_bytes())?;
     writeln!(w, "bytes used {}", superblock.bytes_used())?;
-    Ok(writeln!(w, "uuid {}", superblock.fsid())?)
+    writeln!(w, "uuid {}", superblock.fsid())?;
+    damage.finish()
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use creamery_base::{Logical, TreeId};
-use creamery_format::dump::{self, DumpContext, WalkError};
+use creamery_format::dump::{self, BadBlock, DumpContext, WalkError};
 use creamery_format::{BlockRef, Chunk, Corruption, Expected, KeyType, Superblock, verify_block};
 
 /// The offset of the first superblock.
@@ -123,7 +123,7 @@ impl Image {
     fn load_chunks(&mut self) {
         let (root, level, generation) = self.superblock.chunk_root();
         let mut found = Vec::new();
-        let mut read = |want: &Expected| {
+        let mut read = |want: &Expected| -> Result<Vec<u8>, BadBlock<Corruption>> {
             let bytes = self.read(want)?;
             let block = BlockRef::new(&bytes);
             for slot in 0..block.count() {
@@ -176,8 +176,8 @@ impl Image {
     /// Our text of the whole filesystem, without the version line.
     pub(crate) fn our_dump(&self) -> String {
         let mut text = String::new();
-        let walked =
-            dump::filesystem(&mut text, &self.superblock, &self.context(), &mut |want| self.read(want));
+        let walked: Result<(), WalkError<Corruption>> =
+            dump::filesystem(&mut text, &self.superblock, &self.context(), &mut |want| Ok(self.read(want)?));
         walked.unwrap_or_else(|error| panic!("{}: {error:?}", self.path.display()));
         text
     }

@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("check/exit-status", &PROGRAM, exit_status),
         Case::new("check/json", &PROGRAM, json),
+        Case::new("check/json-when-nothing-can-be-checked", &PROGRAM, json_of_nothing),
         Case::new("check/progress", &PROGRAM, progress),
     ]
 }
@@ -27,6 +28,7 @@ fn image(bench: &Bench) -> Result<PathBuf> {
     for number in 0..300 {
         std::fs::write(source.join(format!("file-{number}")), vec![b'q'; 5000])?;
     }
+    std::fs::write(source.join("longer"), vec![b'l'; 20_000])?;
     let image = bench.scratch.file("disk.img");
     mkfs_from(bench.creamery(), &["-d", "single", "-m", "single"], &source, &image)?;
     Ok(image)
@@ -45,9 +47,9 @@ fn check(bench: &Bench, flags: &[&str], image: &Path, status: i32) -> Result<Fin
 }
 
 /// Where the bytes of a file lie: a page of the letter that only they have.
-fn place_of_data(image: &Path) -> Result<u64> {
+fn place_of_data(image: &Path, letter: u8) -> Result<u64> {
     let bytes = std::fs::read(image)?;
-    let page = bytes.chunks(4096).position(|page| page.iter().all(|byte| *byte == b'q'));
+    let page = bytes.chunks(4096).position(|page| page.iter().all(|byte| *byte == letter));
     Ok(page.context("no data in the image")? as u64 * 4096)
 }
 
@@ -56,7 +58,7 @@ fn exit_status(bench: &Bench) -> Result<()> {
     check(bench, &[], &image, CLEAN)?;
     let clean = check(bench, &["--check-data-csum"], &image, CLEAN)?;
     ensure!(clean.stdout_text().contains("0 errors, 0 warnings"), "{clean}");
-    flip_byte(&image, place_of_data(&image)? + 17)?;
+    flip_byte(&image, place_of_data(&image, b'q')? + 17)?;
     check(bench, &[], &image, CLEAN)?;
     let damaged = check(bench, &["--check-data-csum"], &image, DAMAGED)?;
     ensure!(damaged.stdout_text().contains("error 605: data does not have its checksum"), "{damaged}");
@@ -76,7 +78,9 @@ fn json(bench: &Bench) -> Result<()> {
     for (name, least) in [("inodes", 301), ("data_extents", 300), ("tree_blocks", 8), ("trees", 5)] {
         ensure!(said["counts"][name].as_u64().is_some_and(|found| found >= least), "{name} in {said}");
     }
-    flip_byte(&image, place_of_data(&image)? + 17)?;
+    // In the third sector of the file.
+    let at = place_of_data(&image, b'l')? + 2 * 4096;
+    flip_byte(&image, at + 17)?;
     let damaged = check(bench, &["--json", "--check-data-csum"], &image, DAMAGED)?;
     let said: Value = serde_json::from_str(&damaged.stdout_text())?;
     ensure!(said["counts"]["errors"] == 1 && said["counts"]["warnings"] == 0, "{said}");
@@ -85,7 +89,33 @@ fn json(bench: &Bench) -> Result<()> {
     for field in ["title", "message"] {
         ensure!(finding[field].as_str().is_some_and(|text| !text.is_empty()), "{field} in {said}");
     }
-    ensure!(finding["place"].is_object(), "{said}");
+    let place = &finding["place"];
+    let listed = bench.creamery().run(["stat", "--json"]).arg(format!("{}:/longer", image.display())).ok()?;
+    let listed: Value = serde_json::from_str(&listed.stdout_text())?;
+    let inode = listed.get(0).unwrap_or(&listed)["inode"].as_u64().context("no inode")?;
+    ensure!(place["tree"] == 5 && place["inode"] == inode, "want inode {inode}: {said}");
+    let message = finding["message"].as_str().unwrap_or_default();
+    for part in [format!("byte 8192 of inode {inode}"), format!("copy at devid 1 offset {at}")] {
+        ensure!(message.contains(&part), "want '{part}': {said}");
+    }
+    Ok(())
+}
+
+fn json_of_nothing(bench: &Bench) -> Result<()> {
+    let nothing = bench.scratch.file("nothing.img");
+    sparse_file(&nothing, 1 << 20)?;
+    let cut = image(bench)?;
+    flip_byte(&cut, 0x1_0000 + 300)?;
+    for (image, status) in
+        [(nothing, NOT_CHECKED), (cut, DAMAGED), (bench.scratch.file("none.img"), NOT_CHECKED)]
+    {
+        let said = bench.creamery().run(["check", "--json"]).arg(&image).output()?;
+        ensure!(said.code == Some(status), "want status {status}: {said}");
+        let document: Value = serde_json::from_str(&said.stdout_text()).with_context(|| said.to_string())?;
+        for field in ["kind", "message"] {
+            ensure!(document["error"][field].as_str().is_some_and(|text| !text.is_empty()), "{document}");
+        }
+    }
     Ok(())
 }
 

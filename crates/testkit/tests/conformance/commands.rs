@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check, tree};
 
-use crate::support::{JUDGED, inside, judge, mkfs_empty, mkfs_from, sparse_file, torture_source};
+use crate::support::{JUDGED, flip_byte, inside, judge, mkfs_empty, mkfs_from, sparse_file, torture_source};
 
 const DUMPED: [Judge; 2] = [Judge::Program, Judge::BtrfsProgs];
 
@@ -18,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("commands/change", &JUDGED, change),
         Case::new("commands/dump-super-equal", &DUMPED, dump_super_equal),
         Case::new("commands/dump-tree-equal", &DUMPED, dump_tree_equal),
+        Case::new("commands/dump-tree-goes-on-past-damage", &[Judge::Program], dump_tree_goes_on),
         Case::new("commands/dump-tree-of-a-kernel-image", &JUDGED, dump_tree_of_a_kernel_image),
         Case::new("commands/help-and-version", &[Judge::Program], help_and_version),
     ]
@@ -131,6 +132,39 @@ fn dump_tree_of_a_kernel_image(bench: &Bench) -> Result<()> {
     std::fs::write(root.join("two/source/sizes/4096"), b"shorter")?;
     mount.unmount()?;
     same_output(bench, &["inspect-internal", "dump-tree"], &image)
+}
+
+/// One damaged leaf among many is named, and all others are printed.
+fn dump_tree_goes_on(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    for number in 0..300 {
+        std::fs::write(source.join(format!("file-{number}")), b"content")?;
+    }
+    let image = bench.scratch.file("disk.img");
+    mkfs_from(bench.creamery(), &["-m", "single"], &source, &image)?;
+    let dump = |args: &[&str]| bench.creamery().run(["inspect-internal", "dump-tree"]).args(args).arg(&image);
+    let leaves = |text: &str| -> Vec<u64> {
+        let of = |line: &str| line.strip_prefix("leaf ")?.split_once(" items ")?.0.parse().ok();
+        text.lines().filter_map(of).collect()
+    };
+    let whole = leaves(&dump(&["-t", "5"]).ok()?.stdout_text());
+    ensure!(whole.len() > 4, "{whole:?}");
+    let bytes = std::fs::read(&image)?;
+    let is_leaf = |block: &&[u8]| block[48..56] == whole[1].to_le_bytes();
+    let at = bytes.chunks(4096).position(|block| is_leaf(&block)).context("the leaf is nowhere")? * 4096;
+    // In the name of the fsid: the leaf can still be shown.
+    flip_byte(&image, at as u64 + 33)?;
+    for args in [&["-t", "5"][..], &[]] {
+        let said = dump(args).output()?;
+        ensure!(said.code == Some(1) && said.stderr_text().lines().count() == 1, "{said}");
+        let text = said.stdout_text();
+        ensure!(text.matches("\ndamaged: ").count() == 1, "{text}");
+        ensure!(whole.iter().all(|leaf| leaves(&text).contains(leaf)), "{text}");
+        ensure!(text.contains("\ntotal bytes "), "{text}");
+    }
+    let alone = dump(&["-b", &whole[1].to_string()]).output()?;
+    ensure!(alone.code == Some(1) && alone.stdout_text().starts_with("damaged: "), "{alone}");
+    Ok(())
 }
 
 /// Our output and btrfs-progs' must be equal but for the line with the version.

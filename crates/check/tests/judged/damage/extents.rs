@@ -144,7 +144,7 @@ pub(super) const ROWS: &[Row] = &[
     row("block group lost", Last(EXTENT, KeyType::BLOCK_GROUP_ITEM, any, remove), &[BlockGroupMissing], true),
     row(
         "flags of a group",
-        Last(EXTENT, KeyType::BLOCK_GROUP_ITEM, any, |b, s| add(b, s, 16, 1 << 4)),
+        Last(EXTENT, KeyType::BLOCK_GROUP_ITEM, is_data, |b, s| add(b, s, 16, 1 << 4)),
         &[BlockGroupWrong],
         true,
     ),

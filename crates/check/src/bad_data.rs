@@ -1,0 +1,77 @@
+//! Data that is not what was written, until it is known whose it is: checksums are read before files are.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use creamery_base::{ObjectId, TreeId};
+use creamery_format::{Key, KeyType};
+
+use crate::problem::Problem;
+use crate::report::{Place, Sink};
+
+/// One sector of which a copy is bad.
+pub(crate) struct BadSector {
+    pub(crate) logical: u64,
+    pub(crate) problem: Problem,
+    pub(crate) why: String,
+}
+
+/// Where a file has a sector: tree, inode, byte of the file.
+type Owner = (TreeId, ObjectId, u64);
+
+/// Bad sectors by address, and a file for each.
+pub(crate) struct BadData {
+    sectors: BTreeMap<u64, Vec<BadSector>>,
+    owners: Mutex<BTreeMap<u64, Owner>>,
+}
+
+impl BadData {
+    pub(crate) fn new(found: Vec<BadSector>) -> Self {
+        let mut sectors: BTreeMap<u64, Vec<BadSector>> = BTreeMap::new();
+        for sector in found {
+            sectors.entry(sector.logical).or_default().push(sector);
+        }
+        Self { sectors, owners: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// A file has the data of `[start, end)`; `offset` says at which of its bytes an address lies.
+    pub(crate) fn claim(
+        &self,
+        (start, end): (u64, u64),
+        tree: TreeId,
+        ino: ObjectId,
+        offset: impl Fn(u64) -> u64,
+    ) {
+        // Nearly always there is nothing bad at all.
+        if self.sectors.is_empty() || start >= end {
+            return;
+        }
+        for logical in self.sectors.range(start..end).map(|(logical, _)| *logical) {
+            let owner = (tree, ino, offset(logical));
+            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of several files the first, whatever thread came first.
+            owners.entry(logical).and_modify(|old| *old = owner.min(*old)).or_insert(owner);
+        }
+    }
+
+    /// Reports everything, with the file where there is one.
+    pub(crate) fn report(self, sink: &Sink) {
+        let owners = self.owners.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (logical, sectors) in self.sectors {
+            let owner = owners.get(&logical);
+            let place = owner.map_or_else(Place::default, |(tree, ino, offset)| Place {
+                inode: Some(ino.get()),
+                ..Place::key(*tree, Key::new(*ino, KeyType::EXTENT_DATA, *offset))
+            });
+            for sector in sectors {
+                let message = match owner {
+                    Some((_, ino, offset)) => {
+                        format!("byte {offset} of inode {ino}, logical {logical}: {}", sector.why)
+                    }
+                    None => format!("logical {logical}: {}", sector.why),
+                };
+                sink.add(sector.problem, place.clone(), message);
+            }
+        }
+    }
+}
