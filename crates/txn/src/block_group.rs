@@ -3,6 +3,7 @@
 use creamery_base::Logical;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_format::BlockGroupFlags;
+use smallvec::SmallVec;
 
 use crate::free_space::FreeSpace;
 
@@ -11,6 +12,9 @@ pub(crate) struct BlockGroup {
     pub(crate) start: Logical,
     pub(crate) len: u64,
     pub(crate) flags: BlockGroupFlags,
+    /// What is never handed out, though the free space tree counts it as free, as Linux has it, and extents may lie there that
+    /// somebody else made.
+    reserved: Vec<(u64, u64)>,
     pub(crate) state: RankedMutex<GroupState, { rank::BLOCK_GROUP }>,
 }
 
@@ -23,7 +27,7 @@ pub(crate) struct GroupState {
     pub(crate) recorded_used: u64,
     /// What can be handed out.
     pub(crate) free: FreeSpace,
-    /// What could be handed out if nothing lived here: all but the superblock copies.
+    /// What could be handed out if nothing lived here: all but what is reserved.
     pub(crate) capacity: u64,
     /// Bytes freed whose last commit still reaches them.
     pub(crate) pinned: u64,
@@ -56,13 +60,20 @@ impl BlockGroup {
         flags: BlockGroupFlags,
         used: u64,
         free: &[(u64, u64)],
+        reserved: Vec<(u64, u64)>,
     ) -> Self {
         let mut state = GroupState { used, recorded_used: used, ..GroupState::default() };
-        for &(start, len) in free {
+        for (start, len) in free.iter().flat_map(|&(start, len)| without(&reserved, start, len)) {
             assert!(state.free.add(start, len), "free extents were checked when they were read");
         }
         state.capacity = used + state.free.total();
-        Self { start, len, flags, state: RankedMutex::new(state) }
+        Self { start, len, flags, reserved, state: RankedMutex::new(state) }
+    }
+
+    /// Gives space back, but for what is reserved; false when a part of it is free already.
+    #[must_use]
+    pub(crate) fn give_back(&self, state: &mut GroupState, at: u64, len: u64) -> bool {
+        without(&self.reserved, at, len).into_iter().all(|(at, len)| state.free.add(at, len))
     }
 
     pub(crate) fn end(&self) -> Logical {
@@ -112,6 +123,25 @@ impl BlockGroup {
     }
 }
 
+/// The parts of a range that are not in any of the ascending `reserved` ones.
+fn without(reserved: &[(u64, u64)], start: u64, len: u64) -> SmallVec<[(u64, u64); 2]> {
+    let mut kept = SmallVec::new();
+    let (mut at, end) = (start, start + len);
+    for &(from, from_len) in reserved {
+        if from + from_len <= at || from >= end {
+            continue;
+        }
+        if from > at {
+            kept.push((at, from - at));
+        }
+        at = from + from_len;
+    }
+    if at < end {
+        kept.push((at, end - at));
+    }
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +149,8 @@ mod tests {
     #[test]
     fn a_read_only_group_offers_nothing() {
         let free = [(1 << 20, 1 << 20)];
-        let group = BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free);
+        let group =
+            BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free, Vec::new());
         assert_eq!(group.available(), 1 << 20);
         group.state.lock().read_only = 1;
         assert_eq!(group.available(), 0);
@@ -127,9 +158,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_reserved_does_not_become_free() {
+        let start = 1 << 20;
+        let reserved = vec![(start, 65536), (start + 65536, 65536)];
+        let free = [(start + 16384, 1 << 19)];
+        let group =
+            BlockGroup::new(Logical::new(start), 1 << 20, BlockGroupFlags::SYSTEM, 16384, &free, reserved);
+        assert_eq!(group.available(), (1 << 19) + 16384 - 131_072);
+        let before = group.available();
+        assert!(group.give_back(&mut group.state.lock(), start, 16384));
+        assert_eq!(group.available(), before);
+        assert!(group.give_back(&mut group.state.lock(), start + (1 << 19) + 16384, 4096));
+        assert_eq!(group.available(), before + 4096);
+    }
+
+    #[test]
     fn a_group_from_which_something_was_handed_out_is_not_idle() {
         let free = [(1 << 20, 1 << 20)];
-        let group = BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free);
+        let group =
+            BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free, Vec::new());
         assert!(group.is_idle());
         let (at, len) = group.state.lock().free.allocate_best(4096, 4096).expect("room");
         assert!(!group.is_idle());

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Logical, ObjectId, Result, TreeId, Uuid, Wait};
 use creamery_format::{
-    BlockGroupFlags, Key, KeyType, RawBlockGroupItem, RawDevExtent, RawDevItem, SUPERBLOCK_OFFSETS,
+    BlockGroupFlags, Key, KeyType, RawBlockGroupItem, RawDevExtent, RawDevItem, SUPERBLOCK_LEN,
+    SUPERBLOCK_OFFSETS,
 };
 use creamery_tree::Tree;
 use creamery_volume::{Chunk, Stripe, Volume};
@@ -34,8 +35,8 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 /// Chunks are made of whole stripes.
 const STRIPE: u64 = 65536;
-/// Superblock copies take a whole stripe out of the group they lie in.
-const SUPERBLOCK_SPAN: u64 = STRIPE;
+/// What boots from a device lies before its first superblock, and nothing lies at addresses before that.
+const BOOT_AREA: u64 = SUPERBLOCK_OFFSETS[0];
 /// Chunk tree blocks for which there must be room before another chunk is made.
 const SYSTEM_BLOCKS_MIN: u64 = 8;
 
@@ -66,44 +67,25 @@ impl ChunkState {
     }
 }
 
-/// Where superblock copies cut into a chunk, as logical ranges.
-pub(crate) fn superblock_ranges(chunk: &Chunk) -> Vec<(u64, u64)> {
-    let mut ranges = Vec::new();
+/// What of a chunk is never handed out, as logical ranges: where its stripes lie in a boot area or on superblock copies, and
+/// the addresses before [`BOOT_AREA`]. Whole stripes, as Linux takes them out.
+pub(crate) fn reserved_ranges(chunk: &Chunk) -> Vec<(u64, u64)> {
+    let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, offset + SUPERBLOCK_LEN as u64));
+    let mut places = vec![(chunk.start.get(), BOOT_AREA)];
     for stripe in &chunk.stripes {
-        for offset in SUPERBLOCK_OFFSETS {
-            let Some(inside) = offset.checked_sub(stripe.offset).filter(|&inside| inside < chunk.len) else {
-                continue;
-            };
-            let start = inside / SUPERBLOCK_SPAN * SUPERBLOCK_SPAN;
-            ranges.push((chunk.start.get() + start, SUPERBLOCK_SPAN.min(chunk.len - start)));
-        }
+        let inside = |at: u64| chunk.start.get().saturating_add(at.saturating_sub(stripe.offset));
+        let reserved = superblocks.into_iter().chain([(0, BOOT_AREA)]);
+        places.extend(reserved.map(|(start, end)| (inside(start), inside(end))));
+    }
+    let mut ranges = Vec::new();
+    for (start, end) in places.into_iter().filter(|(start, end)| start < end && *start < chunk.end().get()) {
+        let from = chunk.start.get() + (start - chunk.start.get()) / STRIPE * STRIPE;
+        let stripes = (end - from).div_ceil(STRIPE) * STRIPE;
+        ranges.push((from, stripes.min(chunk.end().get() - from)));
     }
     ranges.sort_unstable();
     ranges.dedup();
     ranges
-}
-
-/// Free extents of a chunk's group without the superblock copies. The free space tree counts those as free, as Linux
-/// has it; they are left out when it is read.
-fn without_superblocks(chunk: &Chunk, free: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let copies = superblock_ranges(chunk);
-    let mut kept = Vec::with_capacity(free.len() + copies.len());
-    for &(start, len) in free {
-        let mut at = start;
-        for &(copy, copy_len) in &copies {
-            if copy + copy_len <= at || copy >= start + len {
-                continue;
-            }
-            if copy > at {
-                kept.push((at, copy - at));
-            }
-            at = copy + copy_len;
-        }
-        if at < start + len {
-            kept.push((at, start + len - at));
-        }
-    }
-    kept
 }
 
 impl Engine {
@@ -144,8 +126,8 @@ impl Engine {
             let taken = state.devices[0].take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
-        let free = without_superblocks(&chunk, &[(start.get(), len)]);
-        self.space.add_group(Arc::new(BlockGroup::new(start, len, flags, 0, &free)));
+        let group = BlockGroup::new(start, len, flags, 0, &[(start.get(), len)], reserved_ranges(&chunk));
+        self.space.add_group(Arc::new(group));
         state.pending.push(Arc::new(chunk));
         Ok(true)
     }
@@ -208,7 +190,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes how much of each device is in chunks, into the device items and the superblock.
+    /// Writes how much of each device is in chunks, into the device items.
     fn record_device_use(&self, handle: &Handle<'_>) -> Result<()> {
         let used: Vec<_> = {
             let state = self.chunks.lock();
@@ -228,13 +210,17 @@ impl Engine {
                     format!("device item {key} is missing or damaged"),
                 ));
             }
-            let mut superblock = self.superblock.lock();
-            let item = &mut superblock.raw_mut().dev_item;
-            if item.dev_id() == dev {
-                item.bytes_used = used.into();
-            }
         }
         Ok(())
+    }
+
+    /// What the chunk tree says of the device that the superblock is on.
+    pub(crate) fn recorded_device(&self) -> Result<RawDevItem> {
+        let dev = self.superblock.lock().dev_item().dev_id();
+        let key = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, dev.get());
+        let item = self.chunk_tree.get(&key, Wait::Yes, |data| RawDevItem::read_from_bytes(data).ok())?;
+        item.flatten()
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("device item {key} is missing or damaged")))
     }
 
     /// Gives back block groups in which nothing lives, but for one of each kind. Called at the beginning of a
@@ -372,8 +358,9 @@ impl Engine {
                 }
                 _ => Vec::new(),
             };
-            let free = without_superblocks(&chunk, &free);
-            self.space.add_group(Arc::new(BlockGroup::new(chunk.start, chunk.len, flags, used, &free)));
+            let reserved = reserved_ranges(&chunk);
+            let group = BlockGroup::new(chunk.start, chunk.len, flags, used, &free, reserved);
+            self.space.add_group(Arc::new(group));
         }
         Ok(())
     }
@@ -476,10 +463,25 @@ mod tests {
         let chunk =
             Chunk::new(Logical::new(start), len, flags, 4096, vec![stripe(37 * MIB), stripe(81 * MIB)]);
         let copy = start + (64 - 37) * MIB;
-        assert_eq!(superblock_ranges(&chunk), [(copy, STRIPE)]);
-        let free = without_superblocks(&chunk, &[(start, MIB), (copy - 4096, 8192), (copy + MIB, MIB)]);
-        assert_eq!(free, [(start, MIB), (copy - 4096, 4096), (copy + MIB, MIB)]);
-        let all = without_superblocks(&chunk, &[(start, len)]);
-        assert_eq!(all, [(start, copy - start), (copy + STRIPE, start + len - copy - STRIPE)]);
+        assert_eq!(reserved_ranges(&chunk), [(copy, STRIPE)]);
+        let group = |free: &[(u64, u64)]| {
+            BlockGroup::new(Logical::new(start), len, flags, 0, free, reserved_ranges(&chunk)).available()
+        };
+        assert_eq!(group(&[(start, MIB), (copy - 4096, 8192), (copy + MIB, MIB)]), 2 * MIB + 4096);
+        assert_eq!(group(&[(start, len)]), len - STRIPE);
+    }
+
+    #[test]
+    fn the_front_of_a_device_and_of_the_addresses_is_cut_out() {
+        let chunk = |start: u64, offset: u64| {
+            let stripe = Stripe { dev: DevId::new(1), offset, dev_uuid: Uuid::nil() };
+            Chunk::new(Logical::new(start), 4 * MIB, BlockGroupFlags::SYSTEM, 4096, vec![stripe])
+        };
+        let (boot, superblock) = ((0, STRIPE), (STRIPE, STRIPE));
+        assert_eq!(reserved_ranges(&chunk(0, 0)), [boot, superblock]);
+        assert_eq!(reserved_ranges(&chunk(0, 4 * MIB)), [boot]);
+        assert_eq!(reserved_ranges(&chunk(8 * MIB, 0)), [(8 * MIB, STRIPE), (8 * MIB + STRIPE, STRIPE)]);
+        assert_eq!(reserved_ranges(&chunk(8 * MIB, 4096)), [(8 * MIB, STRIPE)]);
+        assert_eq!(reserved_ranges(&chunk(8 * MIB, 8 * MIB)), []);
     }
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
-use creamery_format::{RawRootBackup, Superblock};
+use creamery_format::{RawDevItem, RawRootBackup, Superblock};
 use creamery_tree::Tree;
 
 use crate::delayed_refs::{ExtentKind, RefHead};
@@ -206,12 +206,14 @@ impl Engine {
         let dev_root = self.dev_tree.root_pointer()?;
         let csum_root = self.csum_tree.tree().root_pointer()?;
         let fs_root = self.tree(TreeId::FS)?.root_pointer()?;
+        let device = self.recorded_device()?;
         let mut superblock = self.superblock.lock();
         let raw = superblock.raw_mut();
         if raw.uuid_tree_generation == raw.generation {
             raw.uuid_tree_generation = generation.get().into(); // the UUID tree stays complete
         }
         raw.generation = generation.get().into();
+        raw.dev_item = RawDevItem { generation: 0.into(), ..device };
         raw.root = root.logical.get().into();
         raw.root_level = root.level;
         raw.chunk_root = chunk_root.logical.get().into();

@@ -72,6 +72,7 @@ impl Engine {
         };
         let engine = Self::from_parts(parts, options);
         engine.load_groups(engine.read_only().is_none())?;
+        engine.volume().begin_repairs();
         Ok(Arc::new(engine))
     }
 }

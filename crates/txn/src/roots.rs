@@ -84,6 +84,12 @@ impl Engine {
         }
         item.set_root(root.logical, root.level, root.generation);
         item.bytes_used = U64::new(tree.blocks() * u64::from(self.node_size()));
+        if tree.id().is_subvolume() {
+            let now = self.now();
+            item.ctransid = self.generation().get().into();
+            item.ctime.sec = now.sec.into();
+            item.ctime.nsec = now.nsec.into();
+        }
         self.root_tree.upsert(host, &key, item.as_bytes())?;
         Ok(true)
     }

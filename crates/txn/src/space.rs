@@ -177,7 +177,7 @@ impl Space {
     /// Damage: it is free already.
     pub(crate) fn give_back(&self, at: Logical, len: u64) -> Result<()> {
         let group = self.group_of(at, len)?;
-        let added = group.state.lock().free.add(at.get(), len);
+        let added = group.give_back(&mut group.state.lock(), at.get(), len);
         if added { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
     }
 
@@ -203,7 +203,7 @@ impl Space {
         let group = self.group_of(at, len)?;
         let mut state = group.state.lock();
         state.pinned = state.pinned.saturating_sub(len);
-        if state.free.add(at.get(), len) { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
+        if group.give_back(&mut state, at.get(), len) { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
     }
 }
 
@@ -226,7 +226,8 @@ mod tests {
     fn space() -> Space {
         let space = Space::new(MIB / 2);
         let free = [(MIB + MIB / 2, MIB / 2)];
-        let group = BlockGroup::new(Logical::new(MIB), MIB, BlockGroupFlags::DATA, MIB / 2, &free);
+        let group =
+            BlockGroup::new(Logical::new(MIB), MIB, BlockGroupFlags::DATA, MIB / 2, &free, Vec::new());
         space.add_group(Arc::new(group));
         space
     }

@@ -1,5 +1,6 @@
 //! States that cannot be continued: writing is refused, by name, and reading is not.
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -19,6 +20,17 @@ fn open(path: &Path, read_only: bool) -> Result<Arc<Engine>> {
     Engine::open(volume, Options { read_only, ..Options::default() })
 }
 
+/// Damages the copy of the chunk tree's root that is read first, which the other one stands in for.
+fn damage_a_copy(image: &Path) {
+    let device = FileDevice::open(image, Access::ReadOnly).expect("the image opens");
+    let volume = Volume::open(vec![Arc::new(device)], Mode::ReadOnly).expect("a filesystem");
+    let (logical, ..) = volume.superblock().chunk_root();
+    let copies = volume.map(logical, volume.node_size().into()).expect("a place");
+    assert_eq!(copies.copies(), 2);
+    let file = std::fs::File::options().write(true).open(image).expect("the image opens");
+    file.write_all_at(&[0xa5; 64], copies.mirrors()[0][0].at.offset + 300).expect("a write");
+}
+
 /// An image made with these options, and perhaps tuned, is refused with `words`.
 fn refused(mkfs: &[&str], tune: &[&str], words: &str) {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
@@ -36,6 +48,7 @@ fn refused(mkfs: &[&str], tune: &[&str], words: &str) {
     if !tune.is_empty() {
         run("btrfstune", tune);
     }
+    damage_a_copy(&image);
     let before = std::fs::read(&image).expect("the image");
     let Err(error) = open(&image, false) else { panic!("{words}: opened for writing") };
     assert!(error.to_string().contains(words), "{error}");

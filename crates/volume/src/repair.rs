@@ -1,12 +1,44 @@
 //! Rewriting a bad copy from a good one.
+//!
+//! # Invariants
+//! - REPAIR-1: nothing is rewritten before [`Volume::begin_repairs`], which whoever opens calls when nothing can refuse to
+//!   write any more.
 
+use std::sync::atomic::Ordering;
+
+use creamery_base::Wait;
 use creamery_device::AlignedBuffer;
+use creamery_format::Expected;
 
 use crate::Mode;
 use crate::mapping::Piece;
 use crate::volume::{Volume, index};
 
 impl Volume {
+    /// From here on bad copies are rewritten, in a volume that is open for writing: those that are met, and those of tree
+    /// blocks that were met before.
+    pub fn begin_repairs(&self) {
+        self.repairs.store(self.mode() == Mode::ReadWrite, Ordering::Release);
+        let unrepaired = std::mem::take(&mut *self.unrepaired.lock());
+        for want in &unrepaired {
+            // Whoever asked for it has its bytes; that it cannot be read again is counted.
+            let _ = self.read_tree_block(want.logical, want, Wait::Yes);
+        }
+    }
+
+    fn may_repair(&self) -> bool {
+        self.repairs.load(Ordering::Acquire)
+    }
+
+    /// Notes a tree block whose copies are to be repaired later; false when now is the time.
+    pub(crate) fn repair_later(&self, want: &Expected) -> bool {
+        if self.mode() == Mode::ReadWrite && !self.may_repair() {
+            self.unrepaired.lock().push(*want);
+            return true;
+        }
+        false
+    }
+
     /// Writes `good` over the copy at `pieces` if a second look says `still_bad`, or cannot read it. Only in a
     /// volume open for writing. `count` is how many blocks or sectors it is. A failure is counted and otherwise
     /// ignored: the reader has its bytes.
@@ -17,7 +49,7 @@ impl Volume {
         count: u64,
         still_bad: &dyn Fn(&[u8]) -> bool,
     ) {
-        if self.mode() != Mode::ReadWrite {
+        if !self.may_repair() {
             return;
         }
         // Two readers that met the same damage come here one after the other, and the second one finds it gone.

@@ -1,13 +1,13 @@
 //! The open volume: its devices, its numbers, its map.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result, Uuid};
 use creamery_codec::ChecksumType;
 use creamery_device::BlockDevice;
-use creamery_format::Superblock;
+use creamery_format::{Expected, Superblock};
 
 use crate::chunk_map::ChunkMap;
 use crate::counters::AtomicCounters;
@@ -40,6 +40,10 @@ pub struct Volume {
     chunks: ChunkMap,
     pub(crate) counters: AtomicCounters,
     pub(crate) repairing: RankedMutex<(), { rank::REPAIR }>,
+    /// Bad copies are rewritten from now on.
+    pub(crate) repairs: AtomicBool,
+    /// Tree blocks with bad copies that were read before that.
+    pub(crate) unrepaired: RankedMutex<Vec<Expected>, { rank::LEAF }>,
 }
 
 /// One device of the set.
@@ -66,6 +70,8 @@ impl Volume {
             chunks: ChunkMap::default(),
             counters: AtomicCounters::default(),
             repairing: RankedMutex::new(()),
+            repairs: AtomicBool::new(false),
+            unrepaired: RankedMutex::new(Vec::new()),
         }
     }
 
