@@ -17,7 +17,7 @@ struct Filling {
 impl BlockDevice for Filling {
     fn submit(&self, request: Request, done: Completion) {
         if matches!(request, Request::Write { .. }) && self.full.load(Ordering::Relaxed) {
-            return done.complete(Err(Error::new(ErrorKind::NoSpace, "writing to a full host")));
+            return done(Err(Error::new(ErrorKind::NoSpace, "writing to a full host")));
         }
         self.inner.submit(request, done);
     }

@@ -106,6 +106,7 @@ fn behind_a_gap(bench: &Bench) -> Result<()> {
         Ok(())
     })?;
     fs.unlink(fs.top(), b"clones")?;
+    fs.clean();
     fs.reopen()?;
     ensure!(runs(&fs)?.is_empty(), "references of a file that is gone: {:?}", runs(&fs)?);
     fs.judge()
@@ -115,6 +116,7 @@ fn delete_at_once(bench: &Bench) -> Result<()> {
     let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
     make(&mut fs)?;
     fs.unlink(fs.top(), b"clones")?;
+    fs.clean();
     fs.reopen()?;
     ensure!(runs(&fs)?.is_empty(), "references of a file that is gone: {:?}", runs(&fs)?);
     fs.unlink(fs.top(), b"base")?;
