@@ -5,6 +5,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::escape::Escaping;
+
 /// `Result` with the house's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -190,7 +192,10 @@ impl From<std::io::Error> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write as _;
         let Some(detail) = &self.detail else { return f.write_str(self.kind.words()) };
+        // Messages name files, and what a file is called is up to whoever made it.
+        let mut f = Escaping(f);
         match (&detail.source, detail.context.is_empty()) {
             (Some(source), true) => write!(f, "{source}"),
             (Some(source), false) => write!(f, "{}: {source}", detail.context),

@@ -4,12 +4,13 @@
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
-//! [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a shared cache line. [`panics`]
-//! makes a panic a value.
+//! [`Escaped`] shows names from outside. [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a
+//! shared cache line. [`panics`] makes a panic a value.
 
 mod address;
 mod env;
 mod error;
+mod escape;
 pub mod gate;
 mod histogram;
 pub mod lock;
@@ -25,6 +26,7 @@ pub use crossbeam_utils::CachePadded;
 pub use address::{DevId, Generation, InodeId, Logical, ObjectId, Physical, TreeId};
 pub use env::{Env, FixedEnv, SystemEnv};
 pub use error::{Error, ErrorKind, Result};
+pub use escape::Escaped;
 pub use gate::Wait;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use near::Near;

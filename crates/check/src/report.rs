@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
+use creamery_base::{Error, ErrorKind, Escaped, Logical, Result, TreeId};
 use creamery_format::{BlockSite, Key};
 use serde::Serialize;
 
@@ -136,7 +136,8 @@ impl fmt::Display for Finding {
             write!(f, ": {}", self.place)?;
         }
         if !self.message.is_empty() {
-            write!(f, ": {}", self.message)?;
+            // It may tell of names, and whoever made a name chose its bytes.
+            write!(f, ": {}", Escaped(self.message.as_bytes()))?;
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'K', long, help_heading = "Creation")]
     pub(crate) nodiscard: bool,
 
-    /// Overwrite another filesystem or partition table.
+    /// Overwrite another filesystem, a partition table, or a file that holds anything.
     #[arg(short = 'f', long, help_heading = "Creation")]
     pub(crate) force: bool,
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind as Usage;
-use creamery::{Error, ErrorKind};
+use creamery::{Error, ErrorKind, Escaped};
 use owo_colors::OwoColorize;
 
 /// What ended a command.
@@ -71,14 +71,17 @@ fn is_broken_pipe(error: &Error) -> bool {
 }
 
 fn complain(line: &str) {
-    let line = line.replace('\n', " ");
-    anstream::eprintln!("{} {line}", "creamery:".red().bold());
+    anstream::eprintln!("{} {}", "creamery:".red().bold(), on_one_line(line));
 }
 
 /// Says on stderr what is no failure but worth knowing.
 pub(crate) fn warn(line: &str) {
-    let line = line.replace('\n', " ");
-    anstream::eprintln!("{} {line}", "creamery: warning:".yellow().bold());
+    anstream::eprintln!("{} {}", "creamery: warning:".yellow().bold(), on_one_line(line));
+}
+
+/// Errors escape what they tell of; arguments and paths of the host can be anything, too.
+fn on_one_line(line: &str) -> String {
+    Escaped(line.replace('\n', " ").as_bytes()).to_string()
 }
 
 fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use creamery::{Error, FileType};
+use creamery::{Error, Escaped, FileType};
 
 /// Standard output, buffered.
 pub(crate) struct Output {
@@ -26,7 +26,7 @@ impl Output {
         let (on, off) = if self.colors { paint(kind) } else { ("", "") };
         self.out.write_all(on.as_bytes())?;
         if self.terminal {
-            self.out.write_all(printable(name).as_bytes())?;
+            write!(self.out, "{}", Escaped(name))?;
         } else {
             self.out.write_all(name)?;
         }
@@ -67,28 +67,5 @@ const fn paint(kind: FileType) -> (&'static str, &'static str) {
         FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
             ("\x1b[33m", "\x1b[0m")
         }
-    }
-}
-
-fn printable(name: &[u8]) -> String {
-    let mut shown = String::new();
-    for chunk in name.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
-        }
-        for byte in chunk.invalid() {
-            shown.extend(byte.escape_ascii().map(char::from));
-        }
-    }
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_cannot_move_the_cursor() {
-        assert_eq!(printable(b"a\x1b[2Jb\n\xff\xc3\xa4"), "a\\u{1b}[2Jb\\n\\xff\u{e4}");
     }
 }

@@ -163,3 +163,81 @@ fn every_feature_and_every_help_text_is_printed() {
         assert!(ok(dir.path(), &format!("{command} --help")).contains("Usage"), "{command}");
     }
 }
+
+/// A name that would colour, move and title a terminal.
+const LOUD: &str = "loud\u{1b}[31m\u{1b}]0;title\u{7}\nline\u{9b}2J";
+
+#[test]
+fn a_name_does_nothing_to_a_terminal_in_messages_and_copies() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir_all(source.join(LOUD)).unwrap();
+    std::fs::write(source.join(LOUD).join("file"), b"content").unwrap();
+    ok(dir.path(), "mkfs -q --rootdir source disk.img");
+    let loud = format!("disk.img:/{LOUD}");
+    let calm = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).unwrap();
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("loud\\u{1b}[31m"), "{text:?}");
+        text.lines().count()
+    };
+    // Verbose copies, both ways: as many lines as entries.
+    for (args, entries) in [(["cp", "-rv", &loud, "out"], 2), (["cp", "-rv", "source", "disk.img:/again"], 3)] {
+        let output = creamery(dir.path(), args);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(calm(&output.stdout), entries);
+    }
+    let missing = format!("{loud}/none");
+    let image = format!("{LOUD}.img:/x");
+    let host = format!("source/{LOUD}/none");
+    for args in [
+        &["ls", &missing][..],
+        &["cat", &loud],
+        &["stat", &missing],
+        &["rm", &loud],
+        &["mkdir", &loud],
+        &["cp", &missing, "out"],
+        &["cp", &loud, "out"],
+        &["cp", &host, "disk.img:/"],
+        &["ls", &image],
+        &["mkfs", &format!("{LOUD}/new.img"), "-b", "300M"],
+        &["nonsense", LOUD],
+        &["mkfs", "--csum", LOUD, "x.img"],
+    ] {
+        let output = creamery(dir.path(), args);
+        assert!(!output.status.success(), "{args:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{args:?}: {text:?}");
+        assert_eq!(text.lines().count(), 1, "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn a_listing_in_a_pipe_has_the_bytes_of_names_and_json_any_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let names: [&[u8]; 4] = [LOUD.as_bytes(), b"\xff\xfe\"\\", b"\x7f\x01", "plain \u{fc}".as_bytes()];
+    for name in names {
+        std::fs::write(source.join(OsStr::from_bytes(name)), b"").unwrap();
+    }
+    ok(dir.path(), "mkfs -q --rootdir source disk.img");
+    let listed = creamery(dir.path(), ["ls", "disk.img:/"]).stdout;
+    for name in names {
+        assert!(listed.windows(name.len()).any(|window| window == name), "{name:?}");
+    }
+    let json: Value = serde_json::from_str(&ok(dir.path(), "ls --json disk.img:/")).unwrap();
+    assert_eq!(json.as_array().unwrap().len(), names.len());
+}
+
+#[test]
+fn a_file_is_not_copied_to_a_folder_that_is_not_there() {
+    let dir = filled();
+    for words in ["cp disk.img:/folder/file new/", "cp source/folder/file disk.img:/new/"] {
+        let line = refused(dir.path(), words, 1);
+        assert!(line.contains("not a directory") && line.contains("new/"), "{line}");
+    }
+    assert!(!dir.path().join("new").exists());
+    refused(dir.path(), "ls disk.img:/new", 1);
+}

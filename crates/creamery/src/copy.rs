@@ -9,7 +9,7 @@ use creamery_mkfs::{CopyIn, Progress, copy_in};
 
 use crate::copy_out::HostSink;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
-use crate::path::{Last, at};
+use crate::path::{Last, at, means_directory};
 use crate::sink::{Driver, Sink, Source, for_each_piece};
 use crate::{File, Filesystem};
 
@@ -38,9 +38,13 @@ fn refuse_directory(path: &Path) -> Error {
     Error::new(ErrorKind::IsADirectory, format!("{} (copied only with -r or -a)", path.display()))
 }
 
-/// Whether only a directory can be meant: `dir/`.
-fn means_directory(path: &Path) -> bool {
-    path.as_os_str().as_bytes().ends_with(b"/") || means_content(path)
+/// Refuses a place for what is no directory that ends like one and is none.
+fn refuse_file_as_directory(to: &Path) -> Result<()> {
+    if !means_directory(to) && !means_content(to) {
+        return Ok(());
+    }
+    let what = format!("{} ends like a directory, and there is none", to.display());
+    Err(Error::new(ErrorKind::NotADirectory, what))
 }
 
 /// Where a regular file goes on the host when the user says `to` and that is no directory. As with cp(1), a link stands for what
@@ -67,8 +71,8 @@ struct Destination {
 }
 
 impl Filesystem {
-    /// Where something called `name` goes when it is copied to `to`: into it when it is a directory.
-    fn destination(&self, to: &Path, name: Option<&[u8]>) -> Result<Destination> {
+    /// Where something called `name`, a directory or not, goes when it is copied to `to`: into it when that is a directory.
+    fn destination(&self, to: &Path, name: Option<&[u8]>, directory: bool) -> Result<Destination> {
         match self.metadata(to) {
             Ok(meta) if meta.is_dir() => {
                 let dir = self.resolve(to, Last::Follow)?;
@@ -77,6 +81,9 @@ impl Filesystem {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
+        }
+        if !directory {
+            refuse_file_as_directory(to)?;
         }
         let (dir, name) = self.resolve_parent(to)?;
         Ok(Destination { dir, name: Some(name.to_vec()) })
@@ -122,7 +129,7 @@ impl Filesystem {
             Some(name) if !means_content(source) => Some(name.as_bytes()),
             _ => None,
         };
-        let Destination { dir, name } = self.destination(to, name)?;
+        let Destination { dir, name } = self.destination(to, name, meta.is_dir())?;
         let name = name.as_deref();
         let copy = CopyIn { source: from, dir, name, archive: options.archive, image: self.image };
         copy_in(&self.fs, &copy, progress)
@@ -155,9 +162,8 @@ impl Filesystem {
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
         let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
-        if means_directory(to) && !into && !directory {
-            let what = format!("{} ends like a directory, and there is none", to.display());
-            return Err(Error::new(ErrorKind::NotADirectory, what));
+        if !into && !directory {
+            refuse_file_as_directory(to)?;
         }
         let followed = if !into && kind == fs::FileType::File { Some(file_on_host(to)?) } else { None };
         let to = followed.as_deref().unwrap_or(to);
@@ -207,7 +213,7 @@ impl Filesystem {
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
         let name = if means_content(from) { None } else { from.file_name().map(OsStrExt::as_bytes) };
-        let Destination { dir, name } = other.destination(to.as_ref(), name)?;
+        let Destination { dir, name } = other.destination(to.as_ref(), name, directory)?;
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
 use crate::fs::{self, Access, NewInode, OpenFile, SetAttributes};
-use crate::path::{Last, at};
+use crate::path::{Last, at, means_directory};
 use crate::{Filesystem, Metadata};
 
 /// How a file is opened, as [`std::fs::OpenOptions`].
@@ -103,6 +103,7 @@ impl OpenOptions {
             // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
             // one that is there. A link that leads nowhere has the name: nothing is made in its place.
             (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
+                _ if means_directory(path) => Err(refused),
                 Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
                 found => found,
             }),
@@ -134,7 +135,7 @@ impl OpenOptions {
     }
 
     fn make(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
-        let (dir, name) = fs.resolve_parent(path)?;
+        let (dir, name) = fs.resolve_parent_of_file(path, || ErrorKind::IsADirectory)?;
         let new = NewInode::file(self.mode & 0o7777);
         fs.fs.create_open(dir, name, &new).map(|(_, file)| file).map_err(at(path))
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Timespec, Wait};
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
-use crate::path::{Last, at, resolve, resolve_parent};
+use crate::path::{Last, at, means_directory, resolve, resolve_parent};
 use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
@@ -110,6 +110,28 @@ impl Filesystem {
 
     pub(crate) fn resolve_parent<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
         resolve_parent(&self.fs, self.root, path)
+    }
+
+    /// The same for something that is no directory and is to get that name, or to lose it: "x/" can only be one, which
+    /// `refusal` tells of.
+    pub(crate) fn resolve_parent_of_file<'p>(
+        &self,
+        path: &'p Path,
+        refusal: impl FnOnce() -> ErrorKind,
+    ) -> Result<(InodeId, &'p [u8])> {
+        let found = self.resolve_parent(path)?;
+        if means_directory(path) { Err(at(path)(refusal().into())) } else { Ok(found) }
+    }
+
+    /// What has the name at the end of `path`, be there a slash behind it or not; links are not followed.
+    fn named(&self, path: &Path) -> Option<fs::FileType> {
+        let (dir, name) = self.resolve_parent(path).ok()?;
+        self.fs.lookup_kind(dir, name, Wait::Yes).ok().map(|(_, kind)| kind)
+    }
+
+    /// Why nothing but a directory can be made at `path`, which ends in a slash.
+    fn taken_or_not(&self, path: &Path) -> ErrorKind {
+        self.named(path).map_or(ErrorKind::NotFound, |_| ErrorKind::AlreadyExists)
     }
 
     /// Opens a file for reading.
@@ -260,8 +282,10 @@ impl Filesystem {
     /// # Errors
     /// When the name is taken or the target is longer than the filesystem's nodes allow.
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let link = link.as_ref();
+        let (dir, name) = self.resolve_parent_of_file(link, || self.taken_or_not(link))?;
         let kind = NewKind::Symlink(target.as_ref().as_os_str().as_bytes());
-        self.make(link.as_ref(), &NewInode { kind, ..NewInode::file(0o777) }).map(drop)
+        self.fs.create(dir, name, &NewInode { kind, ..NewInode::file(0o777) }).map(drop).map_err(at(link))
     }
 
     /// Gives a file another name.
@@ -269,9 +293,10 @@ impl Filesystem {
     /// # Errors
     /// When it is a directory, lies in another subvolume, or the name is taken.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let link = link.as_ref();
         let id = self.resolve(original.as_ref(), Last::Keep)?;
-        let (dir, name) = self.resolve_parent(link.as_ref())?;
-        self.fs.link(id, dir, name).map(drop).map_err(at(link.as_ref()))
+        let (dir, name) = self.resolve_parent_of_file(link, || self.taken_or_not(link))?;
+        self.fs.link(id, dir, name).map(drop).map_err(at(link))
     }
 
     /// Moves or renames; a file that has the new name goes.
@@ -279,9 +304,16 @@ impl Filesystem {
     /// # Errors
     /// As rename(2).
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
-        let (from_dir, from_name) = self.resolve_parent(from.as_ref())?;
-        let (to_dir, to_name) = self.resolve_parent(to.as_ref())?;
-        self.fs.rename(from_dir, from_name, to_dir, to_name, RenameMode::Replace).map_err(at(from.as_ref()))
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (from_dir, from_name) = self.resolve_parent(from)?;
+        let (to_dir, to_name) = self.resolve_parent(to)?;
+        if means_directory(from) || means_directory(to) {
+            let (_, kind) = self.fs.lookup_kind(from_dir, from_name, Wait::Yes).map_err(at(from))?;
+            if kind != fs::FileType::Directory {
+                return Err(at(from)(ErrorKind::NotADirectory.into()));
+            }
+        }
+        self.fs.rename(from_dir, from_name, to_dir, to_name, RenameMode::Replace).map_err(at(from))
     }
 
     /// Removes a name that is no directory.
@@ -289,8 +321,14 @@ impl Filesystem {
     /// # Errors
     /// When there is none or it is a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.resolve_parent(path.as_ref())?;
-        self.fs.unlink(dir, name).map_err(at(path.as_ref()))
+        let path = path.as_ref();
+        let refusal = || match self.named(path) {
+            Some(fs::FileType::Directory) => ErrorKind::IsADirectory,
+            Some(_) => ErrorKind::NotADirectory,
+            None => ErrorKind::NotFound,
+        };
+        let (dir, name) = self.resolve_parent_of_file(path, refusal)?;
+        self.fs.unlink(dir, name).map_err(at(path))
     }
 
     /// Removes an empty directory.
@@ -308,7 +346,7 @@ impl Filesystem {
     /// When something in it cannot be removed; what came before is gone then.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        if self.symlink_metadata(path)?.is_symlink() {
+        if self.named(path) == Some(fs::FileType::Symlink) {
             return Err(at(path)(ErrorKind::NotADirectory.into()));
         }
         self.empty_dir(path)?;

@@ -69,7 +69,9 @@ mod sink;
 mod walk;
 
 pub use copy::CopyOptions;
-pub use creamery_base::{Env, Error, ErrorKind, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid};
+pub use creamery_base::{
+    Env, Error, ErrorKind, Escaped, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid,
+};
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
     Aborted, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,

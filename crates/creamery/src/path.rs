@@ -25,6 +25,11 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
     move |error| error.context(path.display())
 }
 
+/// Whether only a directory can be meant: `dir/`.
+pub(crate) fn means_directory(path: &Path) -> bool {
+    path.as_os_str().as_bytes().ends_with(b"/")
+}
+
 fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use creamery::{
-    CopyOptions, ErrorKind, Filesystem, Image, NoProgress, OpenOptions, Permissions, Timespec, TreeId,
+    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OpenOptions, Permissions, Timespec, TreeId,
 };
 
 const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true };
@@ -397,4 +397,86 @@ fn what_was_written_with_success_while_the_filesystem_is_closed_is_durable() {
             assert_eq!(len, written, "round {round}, log {number}");
         }
     }
+}
+
+#[test]
+fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
+    let Fixture { fs, dir } = fixture();
+    let host = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    // The same is there on both sides.
+    std::fs::write(host("/file"), "content").unwrap();
+    std::fs::create_dir(host("/dir")).unwrap();
+    std::fs::write(host("/dir/kept"), "").unwrap();
+    std::os::unix::fs::symlink("dir", host("/link")).unwrap();
+    fs.write("/file", "content").unwrap();
+    fs.create_dir("/dir").unwrap();
+    fs.write("/dir/kept", "").unwrap();
+    fs.symlink("dir", "/link").unwrap();
+    let std_kind = |outcome: std::io::Result<()>| {
+        outcome.err().map(|error| match error.kind() {
+            std::io::ErrorKind::IsADirectory => ErrorKind::IsADirectory,
+            std::io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
+            _ => Error::from(error).kind(),
+        })
+    };
+    let our_kind = |outcome: Result<(), Error>| outcome.err().map(|error| error.kind());
+    let open = || OpenOptions::new().write(true).create_new(true);
+    let std_open = || std::fs::OpenOptions::new().write(true).create_new(true).clone();
+    for path in ["/new/", "/file/", "/dir/", "/link/", "/none/x/", "/new//"] {
+        let at = host(path);
+        assert_eq!(our_kind(fs.write(path, "x")), std_kind(std::fs::write(&at, "x")), "write {path}");
+        let opened = our_kind(open().open(&fs, path).map(drop));
+        assert_eq!(opened, std_kind(std_open().open(&at).map(drop)), "open {path}");
+        let linked = std_kind(std::os::unix::fs::symlink("x", &at));
+        assert_eq!(our_kind(fs.symlink("x", path)), linked, "symlink {path}");
+        let linked = std_kind(std::fs::hard_link(host("/file"), &at));
+        assert_eq!(our_kind(fs.hard_link("/file", path)), linked, "link to {path}");
+        let renamed = std_kind(std::fs::rename(host("/file"), &at));
+        assert_eq!(our_kind(fs.rename("/file", path)), renamed, "rename to {path}");
+        let copied = our_kind(fs.copy("/file", path).map(drop));
+        assert_eq!(copied, std_kind(std::fs::copy(host("/file"), &at).map(drop)), "copy to {path}");
+        let removed = std_kind(std::fs::remove_file(&at));
+        assert_eq!(our_kind(fs.remove_file(path)), removed, "remove {path}");
+    }
+    for path in ["/file/", "/link/", "/none/"] {
+        let renamed = std_kind(std::fs::rename(host(path), host("/elsewhere")));
+        assert_eq!(our_kind(fs.rename(path, "/elsewhere")), renamed, "rename {path}");
+        let linked = std_kind(std::fs::hard_link(host(path), host("/elsewhere")));
+        assert_eq!(our_kind(fs.hard_link(path, "/elsewhere")).is_some(), linked.is_some(), "link {path}");
+        let removed = std_kind(std::fs::remove_dir(host(path)));
+        assert_eq!(our_kind(fs.remove_dir(path)), removed, "rmdir {path}");
+    }
+    // Nothing is lost behind a link.
+    assert_eq!(kind(fs.remove_dir_all("/link/")), ErrorKind::NotADirectory);
+    assert!(fs.exists("/dir/kept") && !fs.exists("/elsewhere") && !fs.exists("/new"));
+    // A directory may be said to be one.
+    fs.create_dir("/made/").unwrap();
+    fs.create_dir_all("/deep/er/").unwrap();
+    fs.create_subvolume("/sub/").unwrap();
+    fs.rename("/made/", "/moved/").unwrap();
+    fs.remove_dir("/moved/").unwrap();
+    fs.remove_dir_all("/dir/").unwrap();
+    assert!(fs.exists("/deep/er") && fs.exists("/sub") && !fs.exists("/dir"));
+}
+
+#[test]
+fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
+    let Fixture { fs, dir } = fixture();
+    let host = dir.path().join("host");
+    std::fs::create_dir_all(host.join("below")).unwrap();
+    std::fs::write(host.join("file"), "content").unwrap();
+    fs.write("/file", "content").unwrap();
+    fs.create_dir("/there").unwrap();
+    let plain = CopyOptions::default();
+    let new = |parent: &str| format!("{}/", host.join(parent).display());
+    assert_eq!(kind(fs.copy_in(host.join("file"), "/new/", plain, &NoProgress)), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_out("/file", new("new"), plain, &NoProgress)), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_out("/file", new("file"), plain, &NoProgress)), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.copy_between("/file", &fs, "/new/", plain, &NoProgress)), ErrorKind::NotADirectory);
+    assert!(!fs.exists("/new") && !host.join("new").exists());
+    fs.copy_in(host.join("file"), "/there/", plain, &NoProgress).unwrap();
+    fs.copy_in(host.join("below"), "/new/", PLAIN, &NoProgress).unwrap();
+    fs.copy_out("/there", new("new"), PLAIN, &NoProgress).unwrap();
+    fs.copy_between("/there", &fs, "/newer/", PLAIN, &NoProgress).unwrap();
+    assert!(fs.exists("/there/file") && fs.exists("/newer/file") && host.join("new/file").exists());
 }

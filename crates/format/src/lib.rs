@@ -15,6 +15,7 @@ mod items;
 mod key;
 mod key_names;
 mod raw;
+mod signature;
 mod superblock;
 mod verify;
 
@@ -49,6 +50,7 @@ pub use items::root::{RawRootItem, RawRootRef, RootFlags, RootRef, uuid_key, uui
 pub use items::state::{RawBalanceArgs, RawBalanceItem};
 pub use items::time::RawTimespec;
 pub use key::{Key, KeyType, RawKey};
+pub use signature::{SIGNATURES_END, Signature, find_signature};
 pub use superblock::{
     LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
     SYS_CHUNK_ARRAY_SIZE, Superblock, SuperblockError, SysChunks,

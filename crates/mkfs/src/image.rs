@@ -1,18 +1,20 @@
 //! Makes an image: the target, the empty filesystem, its content, and the superblocks last.
 //!
 //! # What is left when it fails
-//! - A file that this made is removed.
+//! - A file that this makes has its name when it is whole: an error leaves none, and neither does a signal.
 //! - What was there before stays as it was if the failure comes before the first write (options, sizes, a source that
 //!   cannot be opened, somebody else's filesystem). After that the target holds no superblock, whatever happens
 //!   ([`HeldSuperblocks`](crate::held)): never something that looks whole.
 
+use std::ffi::OsStr;
 use std::io::ErrorKind as Io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Result};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::{Access, BlockDevice, FileDevice, NewFile, Taken};
 use creamery_fs::{Filesystem, FsOptions};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -22,11 +24,14 @@ use crate::layout::{Layout, minimum};
 use crate::make::refuse_foreign;
 use crate::rootdir::{fill, measure};
 use crate::shrink::shrink;
+use crate::signature::first_content;
 use crate::{Made, MkfsOptions, Progress, RootdirOptions, make_filesystem};
 
 /// Memory for clean and for dirty tree blocks while a filesystem is filled.
 const CLEAN_BYTES: u64 = 32 << 20;
 const DIRTY_BYTES: u64 = 64 << 20;
+/// Permission bits of a new image, less those of the umask.
+const NEW_FILE_MODE: u32 = 0o666;
 /// How often the size of an image is guessed, each time twice the last guess.
 const GUESSES_MAX: u32 = 8;
 /// Inodes kept after their last use: the writer comes back to directories only.
@@ -69,6 +74,9 @@ pub fn make_image(
         rootdir.check()?;
     }
     let target = Target::look(path)?;
+    if let (Target::Absent, Some(rootdir)) = (&target, rootdir) {
+        refuse_inside(path, &rootdir.source)?;
+    }
     let shrink = rootdir.is_some_and(|rootdir| rootdir.shrink);
     let asked = options.total_bytes;
     let guess = shrink || (asked.is_none() && matches!(target, Target::Absent | Target::Empty));
@@ -95,12 +103,25 @@ pub fn make_image(
             }
             made => {
                 let made = made.map_err(named(path))?;
-                open.keep();
+                open.keep().map_err(named(path))?;
                 return Ok(made);
             }
         }
     }
     Err(Error::new(ErrorKind::NoSpace, "guessing how large the filesystem has to be")).map_err(named(path))
+}
+
+/// A new image has no name while it is filled, so its source does not show it; the next build would meet it there.
+fn refuse_inside(path: &Path, source: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match (parent.canonicalize(), source.canonicalize()) {
+        (Ok(parent), Ok(source)) if parent.starts_with(&source) => {
+            let what = format!("{} lies in {}, which it is made from", path.display(), source.display());
+            Err(Error::invalid(what))
+        }
+        // What is not there is told of where it is opened.
+        _ => Ok(()),
+    }
 }
 
 /// How large the content asks for.
@@ -199,7 +220,13 @@ impl Target {
             }
             // Opening it tells what is wrong with anything but a block device.
             Ok(_) => Ok(Self::Device),
-            Err(error) if error.kind() == Io::NotFound => Ok(Self::Absent),
+            Err(error) if error.kind() == Io::NotFound => match std::fs::symlink_metadata(path) {
+                Ok(_) => {
+                    let context = format!("{} is a link that leads nowhere", path.display());
+                    Err(Error::new(ErrorKind::NotFound, context))
+                }
+                Err(_) => Ok(Self::Absent),
+            },
             Err(error) => Err(Error::from(error).context(path.display())),
         }
     }
@@ -214,13 +241,21 @@ impl Target {
 
     fn open<'p>(&self, path: &'p Path, options: &MkfsOptions) -> Result<Opened<'p>> {
         if let (Self::Absent, Some(len)) = (self, whole_sectors(options)?) {
-            let device = FileDevice::create(path, len)?;
-            return Ok(Opened { device: Arc::new(device), is_file: true, remove: Some(path) });
+            let creating = |error: std::io::Error| Error::from(error).context(path.display());
+            let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
+            let name = name.ok_or_else(|| Error::from(ErrorKind::IsADirectory)).map_err(named(path))?;
+            let new = NewFile::beside(path, NEW_FILE_MODE).map_err(creating)?;
+            let file = new.file().try_clone().map_err(creating)?;
+            let device = FileDevice::on_new(file, path, len)?;
+            return Ok(Opened { device: Arc::new(device), is_file: true, new: Some((new, name)) });
         }
         let device = FileDevice::open(path, Access::ReadWrite)?;
         refuse_foreign(&device, options)?;
         let is_file = !device.is_block_device();
-        let open = Opened { device: Arc::new(device), is_file, remove: None };
+        if is_file && !options.force {
+            refuse_content(&device)?;
+        }
+        let open = Opened { device: Arc::new(device), is_file, new: None };
         open.make_room(options)?;
         Ok(open)
     }
@@ -232,11 +267,19 @@ fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
     Ok(options.total_bytes.map(|total| total / sector * sector))
 }
 
-/// The open target; a file that was made is removed again unless it is kept.
+/// Refuses a file with content that nobody knows: only one of zeros is there to become an image.
+fn refuse_content(device: &FileDevice) -> Result<()> {
+    let Some(at) = first_content(device)? else { return Ok(()) };
+    let context = format!("{} holds something that is not known, from byte {at} on", device.describe());
+    Err(Error::new(ErrorKind::AlreadyExists, context))
+}
+
+/// The open target.
 struct Opened<'p> {
     device: Arc<dyn BlockDevice>,
     is_file: bool,
-    remove: Option<&'p Path>,
+    /// One that is made, and what it will be called.
+    new: Option<(NewFile, &'p OsStr)>,
 }
 
 impl Opened<'_> {
@@ -248,16 +291,8 @@ impl Opened<'_> {
         }
     }
 
-    fn keep(mut self) {
-        self.remove = None;
-    }
-}
-
-impl Drop for Opened<'_> {
-    fn drop(&mut self) {
-        if let Some(path) = self.remove {
-            // Nothing else can be done about a file that cannot be removed; it holds no superblock.
-            let _ = std::fs::remove_file(path);
-        }
+    /// Gives a file that was made its name.
+    fn keep(self) -> Result<()> {
+        Ok(self.new.map_or(Ok(()), |(file, name)| file.publish(name, Taken::Keep))?)
     }
 }

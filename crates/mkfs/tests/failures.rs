@@ -117,3 +117,76 @@ fn a_new_image_of_nothing_needs_a_size() {
     assert_eq!(make(&image, &MkfsOptions::default(), None).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(!image.exists());
 }
+
+/// The names in a directory.
+fn names(dir: &Path) -> Vec<std::ffi::OsString> {
+    let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_new_image_has_its_name_when_it_is_whole() {
+    struct Looking<'a>(&'a Path);
+    impl creamery_mkfs::Progress for Looking<'_> {
+        fn entry(&self, _path: &[u8], _bytes: u64) {
+            assert_eq!(names(self.0), ["source"], "something half made is to be seen");
+        }
+
+        fn finishing(&self) {
+            assert_eq!(names(self.0), ["source"], "something half made is to be seen");
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    let source = root.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("file"), b"content").unwrap();
+    let image = root.path().join("new.img");
+    let env = Arc::new(FixedEnv::new(Timespec::default(), 1));
+    let rootdir = RootdirOptions::new(&source);
+    make_image(&image, &sized(128), Some(&rootdir), env, &Looking(root.path())).unwrap();
+    assert_eq!(names(root.path()), ["new.img", "source"]);
+    assert!(has_superblock(&image));
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_no_new_image() {
+    let root = tempfile::tempdir().unwrap();
+    let link = root.path().join("link");
+    std::os::unix::fs::symlink("none.img", &link).unwrap();
+    assert_eq!(make(&link, &sized(128), None).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(names(root.path()), ["link"]);
+}
+
+#[test]
+fn what_a_file_holds_is_overwritten_by_force_only() {
+    let root = tempfile::tempdir().unwrap();
+    let image = root.path().join("file");
+    let rows: [(&str, u64, &[u8]); 9] = [
+        ("a tar archive", 257, b"ustar\0"),
+        ("a qcow2 image", 0, b"QFI\xfb"),
+        ("a ZFS pool's device", (128 << 10) + 5 * 1024, b"\x0c\xb1\xba\0\0\0\0\0"),
+        ("a bcache device", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
+        ("a zip archive", 0, b"PK\x03\x04"),
+        ("an SQLite database", 0, b"SQLite format 3\0"),
+        ("something that is not known, from byte 0 on", 0, b"a letter to a friend"),
+        ("something that is not known, from byte 700000 on", 700_000, b"x"),
+        ("something that is not known, from byte 1048575 on", MIB - 1, b"x"),
+    ];
+    for (what, at, bytes) in rows {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&image).unwrap();
+        file.set_len(128 * MIB).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+        let error = make(&image, &MkfsOptions::default(), None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{what}");
+        assert!(error.to_string().contains(what), "{what}: {error}");
+        let mut there = vec![0; bytes.len()];
+        file.read_exact_at(&mut there, at).unwrap();
+        assert_eq!(there, bytes, "{what}");
+        drop(file);
+        make(&image, &MkfsOptions { force: true, ..MkfsOptions::default() }, None).unwrap();
+        assert!(has_superblock(&image));
+    }
+    File::create(&image).unwrap().set_len(128 * MIB).unwrap();
+    make(&image, &MkfsOptions::default(), None).unwrap();
+}

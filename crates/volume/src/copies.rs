@@ -11,17 +11,19 @@ use std::fmt;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
-use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, SuperblockError};
+use creamery_format::{
+    SIGNATURES_END, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Signature, Superblock, SuperblockError,
+    find_signature,
+};
 
 use crate::Mode;
-use crate::signature;
 
 /// Why a device is not opened. The message is the whole line but for the device's name.
 #[derive(Debug)]
 enum Refusal {
     Empty,
     TooSmall { len: u64 },
-    Foreign { what: &'static str },
+    Foreign { what: &'static Signature },
     Zeros,
     Random,
     Overwritten { copy: u64, generation: u64 },
@@ -47,7 +49,10 @@ impl fmt::Display for Refusal {
                 let end = SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_LEN as u64;
                 write!(f, "no Btrfs filesystem: it has {len} bytes, and a superblock ends at byte {end}")
             }
-            Self::Foreign { what } => write!(f, "no Btrfs filesystem: it holds {what}"),
+            Self::Foreign { what: Signature { name, advice, .. } } => {
+                write!(f, "no Btrfs filesystem: it holds {name}")?;
+                advice.iter().try_for_each(|advice| write!(f, ", {advice}"))
+            }
             Self::Zeros => f.write_str("no Btrfs filesystem: zeros where the superblock would be"),
             Self::Random => {
                 f.write_str("no Btrfs filesystem: no superblock magic, and nothing else that is known")
@@ -114,7 +119,7 @@ fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
     let offsets = SUPERBLOCK_OFFSETS.into_iter().filter(fits);
     let mut copies: Vec<(u64, Copy)> = offsets.map(|offset| (offset, Copy::read(device, offset))).collect();
     if copies.is_empty() {
-        return Err(match (device.len(), signature::recognise(device)) {
+        return Err(match (device.len(), recognise(device)) {
             (0, _) => Refusal::Empty,
             (_, Some(what)) => Refusal::Foreign { what },
             (len, None) => Refusal::TooSmall { len },
@@ -152,13 +157,21 @@ fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
     }
 }
 
+/// What the device holds, if it can be recognised. Only for saying so.
+fn recognise(device: &dyn BlockDevice) -> Option<&'static Signature> {
+    let len = device.len().min(SIGNATURES_END as u64);
+    let mut head = vec![0; usize::try_from(len).expect("it is not above a number of ours")];
+    device.read_at(0, &mut head).ok()?;
+    find_signature(&head)
+}
+
 fn without_magic(
     device: &dyn BlockDevice,
     mode: Mode,
     zeros: bool,
     others: &[(u64, Copy)],
 ) -> Result<Found, Refusal> {
-    if let Some(what) = signature::recognise(device) {
+    if let Some(what) = recognise(device) {
         return Err(Refusal::Foreign { what });
     }
     match newest(others) {

@@ -50,7 +50,6 @@ mod mapping;
 mod open;
 mod read;
 mod repair;
-mod signature;
 mod volume;
 mod write;
 

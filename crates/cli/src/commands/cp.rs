@@ -1,23 +1,19 @@
 //! `creamery cp`.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-use creamery::{CopyOptions, Error, Progress};
+use creamery::{CopyOptions, Error, Escaped, Progress};
 
 use crate::args::CpArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::End;
 
-/// Prints names as they are copied.
+/// Prints names as they are copied: for people, so escaped in a pipe, too.
 struct Names(bool);
 
 impl Progress for Names {
     fn entry(&self, path: &[u8], _bytes: u64) {
         if self.0 {
-            let shown = std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { path });
-            anstream::println!("{}", Path::new(shown).display());
+            anstream::println!("{}", Escaped(if path.is_empty() { b"." } else { path }));
         }
     }
 }
