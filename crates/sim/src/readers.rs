@@ -230,9 +230,8 @@ impl Run {
     fn lay_comb(&self, number: u64) -> Result<()> {
         let fs = &self.fs;
         let names = [format!("stays{number}"), format!("goes{number}")];
-        let make = |name: &String| {
-            fs.open_file(fs.create(self.root, name.as_bytes(), &NewInode::file(0o644))?.id)
-        };
+        let make =
+            |name: &String| fs.open_file(fs.create(self.root, name.as_bytes(), &NewInode::file(0o644))?.id);
         let (stays, goes) = (make(&names[0])?, make(&names[1])?);
         for at in 0..COMB {
             for file in [&stays, &goes] {
@@ -254,7 +253,10 @@ impl Run {
         for _ in 0..COMB / 10 {
             let at = random.below(COMB);
             let len = self.fs.read_at(&file, at * SECTOR as u64, &mut bytes, Wait::Yes)?;
-            ensure!(len == SECTOR && step_of(file.id(), at, &bytes)? == 1, "sector {at} of the file that stays");
+            ensure!(
+                len == SECTOR && step_of(file.id(), at, &bytes)? == 1,
+                "sector {at} of the file that stays"
+            );
         }
         Ok(())
     }

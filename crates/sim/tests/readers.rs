@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use creamery_mkfs::Profile;
 use creamery_sim::{Image, ReadersReport, readers_run, stored_seeds};
 
-const STEPS: u64 = 1500;
+const STEPS: u64 = 1000;
 
 fn readers(seed: u64, data: Profile) -> (ReadersReport, Image) {
     let (report, image) = match readers_run(seed, STEPS, data) {
