@@ -119,7 +119,13 @@ impl Run {
         // Who does not listen any more has ended the run.
         fs.engine().tell_abort(move |abort| send.send(abort.to_string()).unwrap_or_default());
         let driver = Driver::with_model(fs, model.clone())?;
-        Ok(Self { device: Arc::clone(device), driver, commits: vec![Commit::first(model)], failed: None, told })
+        Ok(Self {
+            device: Arc::clone(device),
+            driver,
+            commits: vec![Commit::first(model)],
+            failed: None,
+            told,
+        })
     }
 
     fn work(&mut self, seed: u64, doing: &dyn Fn(&Operation)) -> Result<()> {
