@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::{DevId, Generation, ObjectId, Result, TreeId};
+use creamery_base::{DevId, ObjectId, Result, TreeId};
 use creamery_format::{BlockRef, CompatRo, Incompat, Key, KeyType};
 use creamery_volume::Volume;
 
@@ -394,8 +394,7 @@ impl Check<'_> {
         let before = walker.blocks_seen();
         // Log trees have no extent items.
         walker.count(false);
-        // A hostile superblock may have the last generation of all.
-        let generation = Generation::new(superblock.generation().get().saturating_add(1));
+        let generation = superblock.generation().next();
         let mut logs = LogRoots::default();
         let root = Root { tree: TreeId::TREE_LOG, logical, level, generation, dropped: None };
         walker.walk(&root, &bytes_of, &mut logs)?;

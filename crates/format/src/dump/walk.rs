@@ -255,8 +255,7 @@ pub fn filesystem<E: fmt::Display>(
 
     if let Some((logical, level)) = superblock.log_root() {
         // The log was written by the transaction after the superblock's.
-        let generation = Generation::new(superblock.generation().get().saturating_add(1));
-        let root = Root { id: TreeId::TREE_LOG, logical, level, generation };
+        let root = Root { id: TreeId::TREE_LOG, logical, level, generation: superblock.generation().next() };
         writeln!(w, "log root tree")?;
         walk(w, &root, superblock, context, read, &mut damage, &mut |leaf| collect_roots(leaf, &mut roots))?;
     }

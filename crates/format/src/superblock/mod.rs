@@ -327,6 +327,10 @@ impl Superblock {
         if raw.num_devices.get() == 0 {
             return Err(SuperblockError::Mismatch { what: "no devices", found: 0, want: 1 });
         }
+        if raw.generation.get() == u64::MAX {
+            let (found, want) = (u64::MAX, u64::MAX - 1);
+            return Err(SuperblockError::Mismatch { what: "a generation that none can follow", found, want });
+        }
         let (found, want) = (raw.chunk_root_generation.get(), raw.generation.get());
         if found > want {
             return Err(SuperblockError::Mismatch {

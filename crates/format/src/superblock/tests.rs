@@ -82,7 +82,7 @@ fn damage_is_named() {
         assert!(error.to_string().contains("checksum mismatch"), "{error}");
     }
     type Spoil = fn(&mut RawSuperblock);
-    let cases: [(&str, Spoil); 11] = [
+    let cases: [(&str, Spoil); 12] = [
         ("unknown checksum type 9", |raw| raw.csum_type = U16::new(9)),
         ("sector size is not a possible size, found 5000", |raw| raw.sectorsize = U32::new(5000)),
         ("node size is not a possible size, found 131072", |raw| raw.nodesize = U32::new(131_072)),
@@ -92,6 +92,7 @@ fn damage_is_named() {
         ("chunk root is not a possible address", |raw| raw.chunk_root = U64::new(1)),
         ("device belongs to another filesystem", |raw| raw.dev_item.fsid = [8; 16]),
         ("newer than the superblock", |raw| raw.chunk_root_generation = U64::new(10)),
+        ("a generation that none can follow", |raw| raw.generation = U64::new(u64::MAX)),
         ("system chunk array is not a possible size, found 2049", |raw| {
             raw.sys_chunk_array_size = U32::new(2049)
         }),

@@ -104,10 +104,12 @@ fn json(bench: &Bench) -> Result<()> {
 fn json_of_nothing(bench: &Bench) -> Result<()> {
     let nothing = bench.scratch.file("nothing.img");
     sparse_file(&nothing, 1 << 20)?;
-    let cut = image(bench)?;
-    flip_byte(&cut, 0x1_0000 + 300)?;
+    let spoiled = image(bench)?;
+    for copy in [0x1_0000, 0x400_0000] {
+        flip_byte(&spoiled, copy + 300)?;
+    }
     for (image, status) in
-        [(nothing, NOT_CHECKED), (cut, DAMAGED), (bench.scratch.file("none.img"), NOT_CHECKED)]
+        [(nothing, NOT_CHECKED), (spoiled, DAMAGED), (bench.scratch.file("none.img"), NOT_CHECKED)]
     {
         let said = bench.creamery().run(["check", "--json"]).arg(&image).output()?;
         ensure!(said.code == Some(status), "want status {status}: {said}");
