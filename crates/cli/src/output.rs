@@ -54,6 +54,35 @@ impl Write for Output {
     }
 }
 
+/// Output of a printer that puts names between its own words and lines, byte for byte as btrfs-progs prints them: on a terminal
+/// they are escaped all the same.
+pub(crate) struct Printed<'a>(pub(crate) &'a mut Output);
+
+impl Write for Printed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.0.terminal {
+            return self.0.write(bytes);
+        }
+        write_printed(&mut self.0.out, bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Escapes everything but the ends of lines and the tabs that a printer indents with.
+fn write_printed(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
+    let is_layout = |byte: &u8| matches!(byte, b'\n' | b'\t');
+    for piece in bytes.split_inclusive(is_layout) {
+        let text = piece.len() - usize::from(piece.last().is_some_and(is_layout));
+        write!(out, "{}", Escaped(&piece[..text]))?;
+        out.write_all(&piece[text..])?;
+    }
+    Ok(())
+}
+
 /// What could not be written.
 pub(crate) fn writing(error: io::Error) -> Error {
     Error::from(error).context("writing to standard output")
@@ -67,5 +96,17 @@ const fn paint(kind: FileType) -> (&'static str, &'static str) {
         FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
             ("\x1b[33m", "\x1b[0m")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printer_keeps_its_layout_and_names_lose_their_effect() {
+        let mut out = Vec::new();
+        write_printed(&mut out, "\tname \u{1b}[2J\u{fc}\n\n\tlast \u{7}".as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "\tname \\u{1b}[2J\u{fc}\n\n\tlast \\u{7}");
     }
 }

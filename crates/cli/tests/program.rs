@@ -182,7 +182,8 @@ fn a_name_does_nothing_to_a_terminal_in_messages_and_copies() {
         text.lines().count()
     };
     // Verbose copies, both ways: as many lines as entries.
-    for (args, entries) in [(["cp", "-rv", &loud, "out"], 2), (["cp", "-rv", "source", "disk.img:/again"], 3)] {
+    for (args, entries) in [(["cp", "-rv", &loud, "out"], 2), (["cp", "-rv", "source", "disk.img:/again"], 3)]
+    {
         let output = creamery(dir.path(), args);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(calm(&output.stdout), entries);
@@ -240,4 +241,59 @@ fn a_file_is_not_copied_to_a_folder_that_is_not_there() {
     }
     assert!(!dir.path().join("new").exists());
     refused(dir.path(), "ls disk.img:/new", 1);
+}
+
+/// Runs `args` and interrupts it as soon as it writes to a file without a name, or lets it end; tells whether it ended well.
+fn interrupted<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> bool {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_creamery")).args(args).current_dir(dir).spawn().unwrap();
+    let open = format!("/proc/{}/fd", child.id());
+    let writes = || {
+        let files = std::fs::read_dir(&open).ok()?.flatten();
+        let mut files = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+        files.find(|file| file.as_os_str().as_encoded_bytes().ends_with(b"(deleted)"))
+    };
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.success();
+        }
+        if writes().is_some() {
+            Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+            return child.wait().unwrap().success();
+        }
+    }
+}
+
+#[test]
+fn what_is_interrupted_leaves_no_half_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for number in 0..16_u8 {
+        std::fs::write(source.join(number.to_string()), vec![number; 2 << 20]).unwrap();
+    }
+    std::fs::write(source.join("large"), vec![1; 32 << 20]).unwrap();
+    ok(dir.path(), "mkfs -q --rootdir source disk.img");
+    std::fs::write(dir.path().join("old"), b"old").unwrap();
+    let there = || {
+        let entries = std::fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let before = there();
+    if interrupted(dir.path(), &["mkfs", "-q", "--rootdir", "source", "new.img"]) {
+        ok(dir.path(), "check new.img");
+        std::fs::remove_file(dir.path().join("new.img")).unwrap();
+    }
+    assert_eq!(there(), before);
+    if interrupted(dir.path(), &["cp", "disk.img:/large", "new"]) {
+        assert_eq!(std::fs::metadata(dir.path().join("new")).unwrap().len(), 32 << 20);
+        std::fs::remove_file(dir.path().join("new")).unwrap();
+    }
+    assert_eq!(there(), before);
+    let done = interrupted(dir.path(), &["cp", "disk.img:/large", "old"]);
+    let len = std::fs::metadata(dir.path().join("old")).unwrap().len();
+    assert_eq!(len, if done { 32 << 20 } else { 3 });
+    assert_eq!(there(), before);
 }

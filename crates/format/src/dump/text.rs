@@ -32,13 +32,13 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Bytes as they are, up to the first zero, but for what would do something to a terminal.
+/// Bytes as they are, up to the first zero.
 pub(super) struct Plain<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Plain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
-        write!(f, "{}", creamery_base::Escaped(&self.0[..end]))
+        f.write_str(&String::from_utf8_lossy(&self.0[..end]))
     }
 }
 
