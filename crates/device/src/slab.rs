@@ -309,8 +309,11 @@ mod tests {
     fn a_piece_goes_back_to_the_pool_it_came_from_and_no_other() {
         let (mut pool, mut other) = (Pool::new(SIZE), Pool::new(SIZE / 2));
         let piece = pool.take();
-        // SAFETY: `piece` is not used, and this one goes nowhere.
-        other.give_back(unsafe { Piece::from_start(piece.start()) });
+        // SAFETY: this one is refused, and only then `piece` is used.
+        let same = unsafe { Piece::from_start(piece.start()) };
+        let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.give_back(same)));
+        pool.give_back(piece);
+        refused.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 
     #[test]
