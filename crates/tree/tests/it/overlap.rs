@@ -111,9 +111,11 @@ fn writers_of_two_leaves_are_kept_apart_when_parents_are_kept() {
 fn a_reader_passes_an_insertion_that_searches_its_leaf() {
     let (world, keys) = leaves_with_room();
     let world = Arc::new(world);
-    let (inner, other) = (Arc::clone(&world), keys[1]);
+    // The tree keeps what observes it; a whole reference to itself it would keep for ever.
+    let (inner, other) = (Arc::downgrade(&world), keys[1]);
     world.tree.observe_leaf_searches(move |_, parent_locked| {
         assert!(!parent_locked);
+        let inner = inner.upgrade().expect("it is observed");
         // Another leaf under the same parent can be read without waiting.
         assert!(inner.tree.get(&other, Wait::No, |_| ()).expect("nothing to wait for").is_none());
     });
