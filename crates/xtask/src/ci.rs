@@ -7,13 +7,13 @@ use anyhow::{Result, bail};
 use crate::crash::crash;
 use crate::test::run_tests;
 use crate::workspace::{cargo, run};
-use crate::{fuzz, licences, suites, tidy};
+use crate::{fuzz, licences, sanitize, suites, tidy};
 
 type Step = fn() -> Result<()>;
 
 /// Runs all steps, also after one failed, and names those that did.
 pub(crate) fn ci() -> Result<()> {
-    let steps: [(&str, Step); 10] = [
+    let steps: [(&str, Step); 11] = [
         ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy", tidy::tidy),
         ("licences", licences::check),
@@ -21,6 +21,7 @@ pub(crate) fn ci() -> Result<()> {
         ("documentation", documentation),
         ("fuzz's lock file", fuzz::check_lock),
         ("tests", || run_tests(&[], &[("CREAMERY_REQUIRE_JUDGES", "1")])),
+        ("sanitizer", sanitize::sanitize),
         ("crash", || crash(&[])),
         ("pjdfstest", suites::pjdfstest),
         ("fsx", || suites::fsx(&[])),

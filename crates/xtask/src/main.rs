@@ -13,6 +13,7 @@ mod demo;
 mod fuzz;
 mod install;
 mod licences;
+mod sanitize;
 mod suites;
 mod test;
 mod tidy;
@@ -31,6 +32,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the table of what works into README.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
+  sanitize         tests of the rooms with unsafe code, and of those above, under AddressSanitizer and LeakSanitizer
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
@@ -69,6 +71,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_readme(),
         ["crash", options @ ..] => crash::crash(options),
+        ["sanitize"] => sanitize::sanitize(),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),

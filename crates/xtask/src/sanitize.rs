@@ -1,0 +1,26 @@
+//! `cargo xtask sanitize`: the tests of the rooms with `unsafe` code, and of those that use its memory most, under AddressSanitizer
+//! and LeakSanitizer.
+//!
+//! Both come with the pinned toolchain; the flag is one of nightly's, which `RUSTC_BOOTSTRAP` makes the stable compiler take.
+
+use anyhow::Result;
+
+use crate::workspace::{cargo, run, target};
+
+/// `base`, `device` and `fuse` have the unsafe code; `tree` and `fs` hold its guards and buffers while threads race.
+const ROOMS: [&str; 5] =
+    ["creamery-base", "creamery-device", "creamery-fuse", "creamery-tree", "creamery-fs"];
+/// Named, so that what runs while building (macros, build scripts) is built without the sanitizer.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
+/// All that is allocated and lost is a failure; a report names where, and ends the test.
+const OPTIONS: &str = "detect_leaks=1:detect_stack_use_after_return=1:strict_init_order=1";
+
+/// Builds and runs the tests in a target folder of their own: nothing else is built with this flag.
+pub(crate) fn sanitize() -> Result<()> {
+    let mut tests =
+        cargo(&["test", "--locked", "--no-fail-fast", "--lib", "--tests", "--examples", "--target", TRIPLE]);
+    tests.args(ROOMS.iter().flat_map(|room| ["--package", room]));
+    tests.arg("--target-dir").arg(target().join("sanitize"));
+    tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", OPTIONS);
+    run(tests.env("CARGO_PROFILE_DEV_DEBUG", "false"))
+}
