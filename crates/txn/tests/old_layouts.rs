@@ -8,7 +8,8 @@ use std::sync::Arc;
 use creamery_base::{DevId, Logical, ObjectId, TreeId, Wait};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{
-    BlockGroupFlags, Key, KeyType, RawBlockGroupItem, RawDevExtent, RawDevItem, SUPERBLOCK_OFFSETS, Superblock,
+    BlockGroupFlags, Key, KeyType, RawBlockGroupItem, RawDevExtent, RawDevItem, SUPERBLOCK_OFFSETS,
+    Superblock,
 };
 use creamery_testkit::{Judge, Judges, LoopMount, Scratch, btrfs_check};
 use creamery_txn::{Engine, Options, Units};
@@ -55,7 +56,8 @@ fn add_group_at_the_front(engine: &Engine) {
     let chunk = Chunk::new(Logical::new(0), MIB, BlockGroupFlags::METADATA, 4096, vec![stripe]);
     device.bytes_used = (device.bytes_used.get() + MIB).into();
     let dev_tree = engine.tree(TreeId::DEV).expect("the device tree");
-    let mut cursor = dev_tree.cursor(&Key::new(ObjectId::new(1), KeyType::DEV_EXTENT, 0), Wait::Yes).expect("one");
+    let mut cursor =
+        dev_tree.cursor(&Key::new(ObjectId::new(1), KeyType::DEV_EXTENT, 0), Wait::Yes).expect("one");
     let mut extent = loop {
         let (key, data) = cursor.item().expect("device extents");
         if key.kind == KeyType::DEV_EXTENT {

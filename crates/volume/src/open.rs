@@ -114,6 +114,11 @@ fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
     if !unknown.is_empty() {
         return Err(Error::unsupported(format!("incompat feature {unknown}")));
     }
+    if superblock.flags().contains(SuperFlags::CHANGING_BG_TREE) {
+        // Linux does not even read it: no tree knows all block groups.
+        let what = "an unfinished move of block groups between trees (CHANGING_BG_TREE); btrfstune can finish it";
+        return Err(Error::unsupported(what));
+    }
     let mut states = Vec::new();
     let compat_ro = superblock.compat_ro().unsupported();
     if !compat_ro.is_empty() {
@@ -141,7 +146,6 @@ fn unfinished_states() -> SuperFlags {
         | SuperFlags::METADUMP_V2
         | SuperFlags::CHANGING_FSID
         | SuperFlags::CHANGING_FSID_V2
-        | SuperFlags::CHANGING_BG_TREE
         | SuperFlags::CHANGING_DATA_CSUM
         | SuperFlags::CHANGING_META_CSUM
 }

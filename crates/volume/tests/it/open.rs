@@ -205,6 +205,18 @@ fn an_unknown_incompat_feature_is_refused_by_name() {
 }
 
 #[test]
+fn block_groups_on_the_move_between_trees_are_refused_to_readers_too() {
+    let Some(device) = btrfs(&[]) else { return };
+    let flags = 1 | SuperFlags::CHANGING_BG_TREE.bits();
+    edit_superblock(&device, &[FIRST], |raw| raw.flags = flags.into());
+    for mode in BOTH {
+        let (kind, text) = refusal(&device, mode);
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert!(text.contains("CHANGING_BG_TREE") && text.contains("btrfstune"), "{text}");
+    }
+}
+
+#[test]
 fn what_forbids_only_writing_is_noted_for_readers() {
     let Some(device) = btrfs(&[]) else { return };
     let pristine = MemoryDevice::copy_of(&*device).unwrap();
