@@ -116,7 +116,8 @@ fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
     }
     if superblock.flags().contains(SuperFlags::CHANGING_BG_TREE) {
         // Linux does not even read it: no tree knows all block groups.
-        let what = "an unfinished move of block groups between trees (CHANGING_BG_TREE); btrfstune can finish it";
+        let what =
+            "an unfinished move of block groups between trees (CHANGING_BG_TREE); btrfstune can finish it";
         return Err(Error::unsupported(what));
     }
     let mut states = Vec::new();
