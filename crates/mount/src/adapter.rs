@@ -155,14 +155,6 @@ impl Adapter {
     }
 }
 
-/// Answers an ioctl with a word at the front of `len` bytes.
-fn put_word(output: &mut [u8], word: u32, len: usize) -> Result<IoctlReply> {
-    let out = output.get_mut(..len).ok_or(Errno::EINVAL)?;
-    out.fill(0);
-    out[..4].copy_from_slice(&word.to_le_bytes());
-    Ok(IoctlReply { result: 0, len })
-}
-
 /// Whether nothing of a file is on disk.
 fn is_all_hole(attributes: &Attributes) -> bool {
     attributes.kind == FileType::File && attributes.allocated == 0 && attributes.size > 0
@@ -562,16 +554,11 @@ impl Operations for Adapter {
         }
         let id = self.nodes.inode(node);
         let now = self.fs.stat(id, Wait::Yes)?.flags;
-        let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
-        let changed = match ioctl.command {
-            flags::GET_FLAGS => return put_word(output, flags::to_flags_word(now), 4),
-            flags::GET_XFLAGS => return put_word(output, flags::to_xflags_word(now), flags::FSXATTR_LEN),
-            flags::SET_FLAGS => flags::from_flags_word(now, word.ok_or(Errno::EINVAL)?),
-            flags::SET_XFLAGS => flags::from_xflags_word(now, word.ok_or(Errno::EINVAL)?),
-            _ => return Err(Errno::ENOTTY),
+        let flags = match flags::asked(ioctl.command, now, input, output)? {
+            flags::Asked::Told(reply) => return Ok(reply),
+            flags::Asked::Set(flags) => flags,
         };
-        let set =
-            SetAttributes { flags: Some(changed.ok_or(Errno::EOPNOTSUPP)?), ..SetAttributes::default() };
+        let set = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
         self.fs.set_attributes(id, &set)?;
         self.attributes_moved(node); // the change time
         Ok(IoctlReply::default())

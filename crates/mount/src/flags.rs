@@ -9,6 +9,7 @@
 use creamery_fs::{Access, InodeFlags};
 use creamery_fuse::WriteRequest;
 use creamery_fuse::protocol::WriteFlags;
+use creamery_fuse::{Errno, IoctlReply};
 
 const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
@@ -18,12 +19,12 @@ const O_APPEND: u32 = 0o2000;
 /// Cut the file to nothing while opening it.
 pub(crate) const O_TRUNC: u32 = 0o1000;
 
-pub(crate) const GET_FLAGS: u32 = 0x8008_6601;
-pub(crate) const SET_FLAGS: u32 = 0x4008_6602;
-pub(crate) const GET_XFLAGS: u32 = 0x801c_581f;
-pub(crate) const SET_XFLAGS: u32 = 0x401c_5820;
+const GET_FLAGS: u32 = 0x8008_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const GET_XFLAGS: u32 = 0x801c_581f;
+const SET_XFLAGS: u32 = 0x401c_5820;
 /// Bytes of `struct fsxattr`.
-pub(crate) const FSXATTR_LEN: usize = 28;
+const FSXATTR_LEN: usize = 28;
 
 /// `FS_*_FL` bits beside ours.
 const FLAGS: [(u32, InodeFlags); 9] = [
@@ -67,6 +68,37 @@ pub(crate) const fn appends(write: &WriteRequest) -> bool {
     write.flags & O_APPEND != 0 && !write.write_flags.contains(WriteFlags::CACHE)
 }
 
+/// What an ioctl asked of an inode's flags.
+pub(crate) enum Asked {
+    /// To be told them.
+    Told(IoctlReply),
+    /// To make them these.
+    Set(InodeFlags),
+}
+
+/// Answers an ioctl of an inode with the flags `now`. Errors: another ioctl; an argument of a wrong size; a flag that there is
+/// not.
+pub(crate) fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Result<Asked, Errno> {
+    let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
+    let word = word.ok_or(Errno::EINVAL);
+    let wanted = match command {
+        GET_FLAGS => return put_word(output, to_word(&FLAGS, now), 4).map(Asked::Told),
+        GET_XFLAGS => return put_word(output, to_word(&XFLAGS, now), FSXATTR_LEN).map(Asked::Told),
+        SET_FLAGS => from_word(&FLAGS, now, word?),
+        SET_XFLAGS => from_word(&XFLAGS, now, word?),
+        _ => return Err(Errno::ENOTTY),
+    };
+    wanted.map(Asked::Set).ok_or(Errno::EOPNOTSUPP)
+}
+
+/// Puts a word at the front of `len` bytes of answer.
+fn put_word(output: &mut [u8], word: u32, len: usize) -> Result<IoctlReply, Errno> {
+    let out = output.get_mut(..len).ok_or(Errno::EINVAL)?;
+    out.fill(0);
+    out[..4].copy_from_slice(&word.to_le_bytes());
+    Ok(IoctlReply { result: 0, len })
+}
+
 fn to_word(table: &[(u32, InodeFlags)], flags: InodeFlags) -> u32 {
     table.iter().filter(|(_, flag)| flags.contains(*flag)).fold(0, |word, (bit, _)| word | bit)
 }
@@ -84,22 +116,6 @@ fn from_word(table: &[(u32, InodeFlags)], flags: InodeFlags, word: u32) -> Optio
     )
 }
 
-pub(crate) fn to_flags_word(flags: InodeFlags) -> u32 {
-    to_word(&FLAGS, flags)
-}
-
-pub(crate) fn to_xflags_word(flags: InodeFlags) -> u32 {
-    to_word(&XFLAGS, flags)
-}
-
-pub(crate) fn from_flags_word(flags: InodeFlags, word: u32) -> Option<InodeFlags> {
-    from_word(&FLAGS, flags, word)
-}
-
-pub(crate) fn from_xflags_word(flags: InodeFlags, word: u32) -> Option<InodeFlags> {
-    from_word(&XFLAGS, flags, word)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,10 +123,10 @@ mod tests {
     #[test]
     fn words_lead_back_and_unknown_bits_are_refused() {
         let flags = InodeFlags::NODATACOW | InodeFlags::IMMUTABLE | InodeFlags::PREALLOC;
-        assert_eq!(to_flags_word(flags), 0x80_0010);
-        assert_eq!(from_flags_word(flags, 0x80_0010), Some(flags));
-        assert_eq!(from_flags_word(flags, 0x20), Some(InodeFlags::APPEND | InodeFlags::PREALLOC));
-        assert_eq!(from_flags_word(flags, 0x1), None);
-        assert_eq!(from_xflags_word(flags, 0), Some(InodeFlags::NODATACOW | InodeFlags::PREALLOC));
+        assert_eq!(to_word(&FLAGS, flags), 0x80_0010);
+        assert_eq!(from_word(&FLAGS, flags, 0x80_0010), Some(flags));
+        assert_eq!(from_word(&FLAGS, flags, 0x20), Some(InodeFlags::APPEND | InodeFlags::PREALLOC));
+        assert_eq!(from_word(&FLAGS, flags, 0x1), None);
+        assert_eq!(from_word(&XFLAGS, flags, 0), Some(InodeFlags::NODATACOW | InodeFlags::PREALLOC));
     }
 }
