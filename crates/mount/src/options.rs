@@ -17,6 +17,9 @@ const IGNORED: [&str; 12] = [
 /// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
 const OF_THE_KERNEL: [&str; 5] = ["user_id=", "group_id=", "rootmode=", "fd=", "max_read="];
 
+/// What the transport could ask for, but no read moves an access time yet: taking the word would be a promise.
+const NOT_KEPT: [&str; 1] = ["strictatime"];
+
 /// Which owner is shown, and given to new files, instead of the one in the filesystem.
 ///
 /// ```
@@ -37,6 +40,7 @@ pub struct Owner {
 /// assert!(options.transport.read_only());
 /// assert_eq!(options.subvol.as_deref(), Some("/home"));
 /// assert!(creamery_mount::Options::parse("disk.img", ["compress=zstd"]).is_err());
+/// assert!(creamery_mount::Options::parse("disk.img", ["strictatime"]).is_err());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -80,7 +84,8 @@ impl Options {
         options.remount = words.contains(&"remount");
         for word in words {
             let repeated = options.remount && OF_THE_KERNEL.iter().any(|start| word.starts_with(start));
-            if word.is_empty() || word == "remount" || repeated || options.transport.apply(word)? {
+            let kept = !NOT_KEPT.contains(&word);
+            if word.is_empty() || word == "remount" || repeated || kept && options.transport.apply(word)? {
                 continue;
             }
             match (options.apply(word), unknown) {
@@ -106,6 +111,11 @@ impl Options {
     fn apply(&mut self, word: &str) -> Result<()> {
         if IGNORED.contains(&word) || word.starts_with("x-") || word.starts_with("comment=") {
             return Ok(());
+        }
+        if NOT_KEPT.contains(&word) {
+            return Err(Error::invalid(format!(
+                "mount option \"{word}\": reading a file does not move its access time here; leave the option out"
+            )));
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let number = || {

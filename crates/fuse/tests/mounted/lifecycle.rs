@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use creamery_base::panics::Panic;
 use creamery_fuse::protocol::InitFlags;
 use creamery_fuse::{
     AttrReply, Errno, FileHandle, MountOptions, Negotiation, NodeId, Notice, NotifyThread, Operations,
@@ -220,11 +221,15 @@ impl Operations for Panics {
     fn getattr(&self, _: &RequestContext<'_>, _: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
         panic!("a bug");
     }
+
+    fn panicked(&self, panic: &Panic) {
+        panic!("a bug in handling {panic}");
+    }
 }
 
 #[test]
-fn a_panic_detaches_the_mount_and_ends_the_process() {
-    let test = "a_panic_detaches_the_mount_and_ends_the_process";
+fn a_panic_while_one_is_handled_detaches_the_mount_and_ends_the_process() {
+    let test = "a_panic_while_one_is_handled_detaches_the_mount_and_ends_the_process";
     if let Some(dir) = std::env::var_os(CHILD) {
         let options = MountOptions::new("panics", "");
         let session = Session::mount(Arc::new(Panics), dir.as_ref(), &options).unwrap();
@@ -236,7 +241,7 @@ fn a_panic_detaches_the_mount_and_ends_the_process() {
         return;
     }
     let dir = scratch(test);
-    let name = "lifecycle::a_panic_detaches_the_mount_and_ends_the_process";
+    let name = "lifecycle::a_panic_while_one_is_handled_detaches_the_mount_and_ends_the_process";
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(CHILD, &dir)
@@ -251,7 +256,7 @@ fn a_panic_detaches_the_mount_and_ends_the_process() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(6));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(words.contains("a bug") && words.contains("the mount is detached"), "{words}");
+    assert!(words.contains("a bug in handling") && words.contains("the mount is detached"), "{words}");
     assert!(mounted_at(&dir).is_none());
     fs::remove_dir(dir).unwrap();
 }

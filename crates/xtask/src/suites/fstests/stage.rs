@@ -3,9 +3,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use creamery_testkit::{LoopDevice, Program, Run};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::suites::mount_helpers::{KIND, MountHelpers};
 
@@ -29,6 +32,8 @@ pub(crate) struct Stage {
     /// Where fstests leaves what it saw.
     pub(crate) results: PathBuf,
     dirs: [PathBuf; 2],
+    /// Set by a signal that would end this program and leave the stage behind.
+    interrupted: Arc<AtomicBool>,
     _mount_helpers: Option<MountHelpers>,
     _devices: [LoopDevice; 2],
 }
@@ -36,6 +41,10 @@ pub(crate) struct Stage {
 impl Stage {
     /// Builds the stage below `root`, which is emptied first.
     pub(crate) fn new(root: &Path, subject: Subject) -> Result<Self> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+        }
         if root.exists() {
             std::fs::remove_dir_all(root).with_context(|| format!("emptying {}", root.display()))?;
         }
@@ -81,9 +90,15 @@ impl Stage {
             helpers,
             results: root.join("results"),
             dirs,
+            interrupted,
             _mount_helpers: mount_helpers,
             _devices: devices,
         })
+    }
+
+    /// Whether somebody wants the run to end.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Takes away what a test that was stopped left mounted.
