@@ -47,7 +47,8 @@ impl Tree {
         let NodeGuard::Write(old) = path.take(level) else {
             panic!("copying a block that is not write-locked")
         };
-        let slot = path.slots[level + 1];
+        // A root is at no slot, and one at the highest level has nothing above it that could have slots.
+        let slot = path.slots.get(level + 1).copied().unwrap_or(0);
         let guard = self.own_child(host, path, level, slot, old)?;
         path.set(level, NodeGuard::Write(guard));
         Ok(())

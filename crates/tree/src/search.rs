@@ -45,6 +45,7 @@ use crate::finger::Finger;
 use crate::host::CowHost;
 use crate::path::{Behind, LEVELS, NodeGuard, Path};
 use crate::read::child_slot;
+use crate::split::SPARE_POINTERS;
 use crate::tree::Tree;
 
 /// What the caller is going to do at the leaf.
@@ -237,8 +238,7 @@ impl Tree {
         let weak = write_level < level + 1;
         match intent {
             Intent::Insert(_) | Intent::Extend(_) => {
-                // Two pointers for a leaf split in three, and one spare.
-                if path.block(level).count() + 3 >= self.pointers_max() {
+                if path.block(level).count() + SPARE_POINTERS >= self.pointers_max() {
                     if weak {
                         return Ok(Prepared::Raise);
                     }

@@ -11,7 +11,7 @@
 //! its own by two cuts.
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_format::Key;
+use creamery_format::{BlockRef, Key};
 
 use crate::host::CowHost;
 use crate::path::{Behind, NodeGuard, Path};
@@ -20,6 +20,8 @@ use crate::tree::Tree;
 
 /// Cuts that the largest item may take.
 const CUTS_MAX: usize = 3;
+/// Room for pointers that an inner node keeps: two for a leaf split in three, and one spare.
+pub(crate) const SPARE_POINTERS: usize = 3;
 
 impl Tree {
     /// Makes room for an insertion in the path's leaf, which lacks it: from a sibling, else by a split. The path
@@ -61,6 +63,20 @@ impl Tree {
         let message = format!(
             "corrupt leaf: tree={id} logical={at}, no split of it makes room for item {key}, found {free} \
              bytes free, want {room}"
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    /// 2^64 bytes of nodes fit below a root at the highest level: one that is full there was made up.
+    fn too_high(&self, root: &BlockRef<'_>) -> Error {
+        let message = format!(
+            "corrupt node: tree={} logical={} key={}, the root is full at level {}, found {} pointers, want [1, {}]",
+            self.id(),
+            root.logical(),
+            root.key(0),
+            root.level(),
+            root.count(),
+            self.pointers_max() - SPARE_POINTERS - 1,
         );
         Error::new(ErrorKind::Corrupt, message)
     }
@@ -134,7 +150,9 @@ impl Tree {
         let old = path.block(level);
         let (logical, key) = (old.logical(), old.first_key().expect("a full root is not empty"));
         let root_level = u8::try_from(level + 1).expect("a level fits");
-        assert!(root_level <= creamery_format::LEVEL_MAX, "a tree of 2^64 bytes has at most eight levels");
+        if root_level > creamery_format::LEVEL_MAX {
+            return Err(self.too_high(&old));
+        }
         let mut root = self.new_block(host, root_level, logical)?;
         root.block_mut().insert_ptr(0, &key, logical, host.generation());
         self.set_root(std::sync::Arc::clone(root.buffer()));

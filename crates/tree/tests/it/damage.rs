@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
-use creamery_format::{BlockMut, Expected, Key};
+use creamery_format::{BlockMut, BlockRef, Expected, Key, LEVEL_MAX, node_ptr_max};
 use creamery_tree::{ExtentBuffer, RootPointer, Tree};
 
-use crate::world::{Host, World, key};
+use crate::world::{Host, NODE, World, key};
 
 const ITEMS: u64 = 300;
 const DATA: [u8; 100] = [1; 100];
@@ -303,4 +303,49 @@ fn a_leaf_that_no_split_gives_room() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("no split of it makes room"), "{error}");
     assert!(!world.store.is_poisoned());
+}
+
+/// Puts a chain of nodes of one pointer each above the tree, up to a root at the highest level that is full.
+fn with_full_root_at_highest_level(world: &mut World) -> RootPointer {
+    let RootPointer { mut logical, generation, level } = world.tree.root_pointer().expect("the root");
+    let old = world.block_on_device(logical);
+    let first = BlockRef::new(&old).key(0);
+    let spare = Logical::new(1 << 30);
+    for above in level + 1..=LEVEL_MAX {
+        let at = spare + u64::from(above) * u64::from(NODE);
+        let mut bytes = old.clone();
+        let count = BlockRef::new(&old).count();
+        let mut block = BlockMut::new(&mut bytes);
+        block.remove_ptrs(0, count);
+        block.set_logical(at);
+        block.set_level(above);
+        block.insert_ptr(0, &first, logical, generation);
+        // Where nobody goes anything may be.
+        let full = if above == LEVEL_MAX { node_ptr_max(NODE as usize) } else { 1 };
+        for slot in 1..full as u64 {
+            let nowhere = spare + (100 + slot) * u64::from(NODE);
+            block.insert_ptr(slot as usize, &key(2000, slot), nowhere, generation);
+        }
+        world.write_block(at, &bytes);
+        world.host.adopt(at);
+        logical = at;
+    }
+    RootPointer { logical, generation, level: LEVEL_MAX }
+}
+
+#[test]
+fn a_full_root_at_the_highest_level() {
+    let mut world = filled();
+    let root = with_full_root_at_highest_level(&mut world);
+    let open = Tree::open(Arc::clone(&world.store), TreeId::FS, root, 0, Generation::new(0));
+    let tree = open.expect("the root is as its item says");
+    let found = tree.get(&item(7), Wait::Yes, <[u8]>::len).expect("the way is whole");
+    assert_eq!(found, Some(DATA.len()));
+    let between = Key { offset: 75, ..item(7) };
+    let error = tree.insert(&world.host, &between, &[2; 5]).expect_err("no level is left");
+    // The root was copied before it was to be split: its address is the copy's.
+    let now = tree.root_pointer().expect("the root").logical;
+    is_damage("insert", &error, now);
+    assert!(error.to_string().contains("level 7"), "{error}");
+    assert_eq!(tree.get(&between, Wait::Yes, |_| ()).expect("the way is whole"), None);
 }

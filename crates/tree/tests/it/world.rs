@@ -51,6 +51,11 @@ impl Host {
         self.fault.lock().unwrap().take().is_none()
     }
 
+    /// Takes a block that a test put on the device for one of the tree's.
+    pub(crate) fn adopt(&self, at: Logical) {
+        assert!(self.used.lock().unwrap().insert(at), "{at} is in use");
+    }
+
     fn due_fault(&self) -> Option<Fault> {
         let mut fault = self.fault.lock().unwrap();
         let (after, what) = (*fault)?;
