@@ -37,6 +37,12 @@ macro_rules! raw_struct {
         impl $name {
             /// Bytes on disk.
             pub const LEN: usize = $size;
+            /// Its fields, in their order.
+            pub const FIELDS: &[crate::edges::Field] = &[$(crate::edges::Field {
+                name: stringify!($field),
+                offset: $offset,
+                len: size_of::<$type>(),
+            },)*];
         }
 
         impl Default for $name {
