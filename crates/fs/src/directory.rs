@@ -24,6 +24,8 @@ use crate::name::Name;
 
 /// The number of a directory's first entry: 0 and 1 stand for `.` and `..` in listings.
 pub(crate) const FIRST_INDEX: u64 = 2;
+/// The last number that an entry gets: the position behind it is a number, too.
+const LAST_INDEX: u64 = u64::MAX - 1;
 
 /// What an entry stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -199,29 +201,30 @@ fn lost(dir: InodeId, key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that its other items have"))
 }
 
-/// The number for the next entry of `dir`. The caller holds the write guard of its item.
+/// The number for the next entry of `dir`, which has one that follows it. The caller holds the write guard of its item.
+/// Errors: too many links when they are used up; device errors; damage.
 pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
-    let known = dir.next_index();
-    if known != 0 {
-        return Ok(known);
-    }
-    let last = keys::dir_index(dir.id.ino, u64::MAX);
-    let cursor = dir.tree().cursor_at_or_before(&last, Wait::Yes)?;
-    let next = match cursor.item() {
-        Some((key, _)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
-            key.offset.checked_add(1).filter(|next| *next < u64::MAX).ok_or_else(|| {
-                Error::new(
-                    ErrorKind::TooManyLinks,
-                    format!("directory {}: its index numbers are used up", dir.id),
-                )
-            })?
-        }
-        _ => FIRST_INDEX,
+    let next = match dir.next_index() {
+        0 => index_behind_last(dir)?,
+        known => known,
     };
-    drop(cursor);
-    let next = next.max(FIRST_INDEX);
+    if next > LAST_INDEX {
+        let message = format!("directory {}: its index numbers are used up", dir.id);
+        return Err(Error::new(ErrorKind::TooManyLinks, message));
+    }
     dir.set_next_index(next);
     Ok(next)
+}
+
+fn index_behind_last(dir: &Inode) -> Result<u64> {
+    let last = keys::dir_index(dir.id.ino, u64::MAX);
+    let cursor = dir.tree().cursor_at_or_before(&last, Wait::Yes)?;
+    Ok(match cursor.item() {
+        Some((key, _)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {
+            key.offset.saturating_add(1).max(FIRST_INDEX)
+        }
+        _ => FIRST_INDEX,
+    })
 }
 
 /// Whether a directory has no entries.
