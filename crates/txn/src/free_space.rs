@@ -58,8 +58,9 @@ impl FreeSpace {
     /// Hands out `len` bytes aligned to `len`, the first such place at or behind `cursor`, else from the start.
     pub(crate) fn allocate_aligned(&mut self, len: u64, cursor: u64) -> Option<u64> {
         let fits = |(&start, &extent): (&u64, &u64)| {
-            let at = start.next_multiple_of(len);
-            (at + len <= start + extent).then_some((at, start, extent))
+            let at = start.checked_next_multiple_of(len)?;
+            let fits = at.checked_add(len).is_some_and(|end| end <= start + extent);
+            fits.then_some((at, start, extent))
         };
         let place = self
             .by_start
@@ -155,5 +156,14 @@ mod tests {
         assert_eq!(extents(&space), [(100, 100)]);
         assert!(space.add(50, 50) && space.add(200, 50));
         assert_eq!(extents(&space), [(50, 200)]);
+    }
+
+    #[test]
+    fn places_behind_the_last_address_are_none() {
+        let mut space = FreeSpace::default();
+        let last = u64::MAX - 8191; // a chunk may end one sector before the addresses do
+        assert!(space.add(last, 4096));
+        assert_eq!(space.allocate_aligned(16384, 0), None);
+        assert_eq!(space.allocate_aligned(4096, 0), Some(last));
     }
 }

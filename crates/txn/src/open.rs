@@ -3,7 +3,7 @@
 //! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
 //! that this version cannot continue. What the superblock tells - a log to replay, a seed device - the volume has
 //! refused already; here it is quotas, a balance or device replacement in progress, a free space tree that is
-//! missing or not valid.
+//! missing or not valid, generations that are used up, and chunks whose copies lie together.
 
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ use crate::roots::{find_root_item, root_pointer};
 const REPLACE_ACTIVE: [u64; 2] = [1, 4];
 /// Quota status flag: quotas are on.
 const QUOTA_ON: u64 = 1;
+/// The last generation that is continued: transactions for ever follow it before the numbers are used up.
+const GENERATION_MAX: u64 = u64::MAX - (1 << 48);
 /// Key objectid of the balance item (-4).
 const BALANCE_OBJECTID: ObjectId = ObjectId::new(4_u64.wrapping_neg());
 
@@ -48,7 +50,7 @@ impl Engine {
         let dev_tree = required(TreeId::DEV)?;
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
         let devices = Self::load_devices(&volume, &chunk_tree, &dev_tree)?;
-        let refusal = refusal_to_write(&superblock, &root_tree, &dev_tree)?;
+        let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?;
         let read_only = match refusal {
             Some(reason) if !options.read_only => {
                 let message = format!("{}: {reason}; it can be opened read-only", volume.describe());
@@ -134,7 +136,20 @@ fn read_chunks(volume: &Volume, chunk_tree: &Tree) -> Result<()> {
 }
 
 /// Why this filesystem may not be written, if so.
-fn refusal_to_write(superblock: &Superblock, root_tree: &Tree, dev_tree: &Tree) -> Result<Option<String>> {
+fn refusal_to_write(
+    volume: &Volume,
+    superblock: &Superblock,
+    root_tree: &Tree,
+    dev_tree: &Tree,
+) -> Result<Option<String>> {
+    let generation = superblock.generation();
+    if generation.get() > GENERATION_MAX {
+        return Ok(Some(format!("generation out of range, found {generation}, want [0, {GENERATION_MAX}]")));
+    }
+    if let Some(chunk) = volume.chunks().iter().find(|chunk| !chunk.is_spread_as_promised()) {
+        let (at, flags) = (chunk.start, chunk.flags);
+        return Ok(Some(format!("chunk {at} is {flags} and has two of its stripes on one device")));
+    }
     if !superblock.incompat().contains(Incompat::SKINNY_METADATA) {
         return Ok(Some("it has no skinny metadata (btrfstune -x adds it)".to_owned()));
     }

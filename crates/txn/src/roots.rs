@@ -83,7 +83,7 @@ impl Engine {
             return Ok(false);
         }
         item.set_root(root.logical, root.level, root.generation);
-        item.bytes_used = U64::new(tree.blocks() * u64::from(self.node_size()));
+        item.bytes_used = U64::new(tree.blocks().saturating_mul(self.node_size().into()));
         if tree.id().is_subvolume() {
             let now = self.now();
             item.ctransid = self.generation().get().into();

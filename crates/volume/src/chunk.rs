@@ -166,6 +166,19 @@ impl Chunk {
         self.len / u64::from(self.layout().columns)
     }
 
+    /// Whether each stripe lies on a device of its own, as every profile but DUP promises. What is not spread so can be
+    /// read; no new chunk of its profile can be made.
+    #[must_use]
+    pub fn is_spread_as_promised(&self) -> bool {
+        let others = |number: usize| &self.stripes[..number];
+        self.flags.contains(BlockGroupFlags::DUP)
+            || self
+                .stripes
+                .iter()
+                .enumerate()
+                .all(|(number, stripe)| others(number).iter().all(|other| other.dev != stripe.dev))
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout_if_valid().expect("the number of stripes was checked when the chunk was made")
     }
@@ -294,6 +307,17 @@ mod tests {
         for (message, words) in table {
             assert!(message.contains(words) && message.starts_with("corrupt chunk: logical="), "{message}");
         }
+    }
+
+    #[test]
+    fn copies_on_one_device_are_told_from_copies_on_two() {
+        let mut chunk = dup();
+        assert!(chunk.is_spread_as_promised(), "DUP promises nothing else");
+        chunk.flags = BlockGroupFlags::SYSTEM | BlockGroupFlags::RAID1;
+        let mut chunk = Chunk::from_item(chunk.start, &chunk.to_item(), 4096).expect("it can be read");
+        assert!(!chunk.is_spread_as_promised());
+        chunk.stripes[1].dev = DevId::new(2);
+        assert!(chunk.is_spread_as_promised());
     }
 
     #[test]
