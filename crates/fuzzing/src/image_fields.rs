@@ -50,13 +50,13 @@ pub fn image_fields(data: &[u8]) {
 }
 
 /// A base image with changes to come.
-struct Damage {
+pub(crate) struct Damage {
     base: &'static Base,
     blocks: BTreeMap<usize, Vec<u8>>,
-    superblock: Vec<u8>,
+    pub(crate) superblock: Vec<u8>,
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
     let mut long = [0; 8];
     let len = bytes.len().saturating_sub(at).min(8);
     long[..len].copy_from_slice(&bytes[at..at + len]);
@@ -67,7 +67,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 fn overwrite(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
     let at = at.min(bytes.len());
     let len = 1 << (input.byte() % 4);
-    let value = input.number(long(bytes, at)).to_le_bytes();
+    let value = input.number(len, long(bytes, at)).to_le_bytes();
     let end = (at + len).min(bytes.len());
     bytes[at..end].copy_from_slice(&value[..end - at]);
 }
@@ -90,11 +90,11 @@ fn is_built_well(bytes: &[u8]) -> bool {
 }
 
 impl Damage {
-    fn new(base: &'static Base) -> Self {
+    pub(crate) fn new(base: &'static Base) -> Self {
         Self { base, blocks: BTreeMap::new(), superblock: base.superblock.clone() }
     }
 
-    fn block(&mut self, number: usize) -> &mut Vec<u8> {
+    pub(crate) fn block(&mut self, number: usize) -> &mut Vec<u8> {
         self.blocks.entry(number).or_insert_with(|| self.base.blocks[number].bytes.clone())
     }
 
@@ -161,7 +161,7 @@ impl Damage {
 
     /// The image with everything changed and sealed, on all copies. With `follow`, parents are told of new first
     /// keys.
-    fn image(mut self, follow: bool) -> Image {
+    pub(crate) fn image(mut self, follow: bool) -> Image {
         let numbers: Vec<usize> =
             if follow { (0..self.base.blocks.len()).rev().collect() } else { Vec::new() };
         for number in numbers {
@@ -252,8 +252,8 @@ fn key(near: Key, input: &mut Input<'_>) -> Key {
         0 => near.kind,
         _ => KeyType::new(input.byte()),
     };
-    let objectid = input.number(near.objectid.get());
-    Key::new(objectid.into(), kind, input.number(near.offset))
+    let objectid = input.number(8, near.objectid.get());
+    Key::new(objectid.into(), kind, input.number(8, near.offset))
 }
 
 /// An item more, at the place where its key belongs, or at any.

@@ -1,5 +1,7 @@
 //! Taking values off the front of a fuzzer's bytes.
 
+use creamery_format::edge_values;
+
 /// Bytes not used yet. Where they end, values are 0.
 pub(crate) struct Input<'a> {
     bytes: &'a [u8],
@@ -47,32 +49,18 @@ impl<'a> Input<'a> {
         self.take(usize::MAX)
     }
 
-    /// A number in one of the forms in which numbers are interesting, for a place that holds `now`.
-    pub(crate) fn number(&mut self, now: u64) -> u64 {
-        const TELLING: [u64; 16] = [
-            0,
-            1,
-            2,
-            0x7f,
-            0xff,
-            0x1000,
-            0xffff,
-            0x1_0000,
-            0x7fff_ffff,
-            0xffff_ffff,
-            1 << 32,
-            i64::MAX as u64,
-            1 << 63,
-            u64::MAX,
-            u64::MAX - 4095,
-            u64::MAX - 1,
-        ];
+    /// A number in one of the forms in which numbers are interesting, for a place of `width` bytes that holds `now`.
+    pub(crate) fn number(&mut self, width: usize, now: u64) -> u64 {
         match self.byte() % 8 {
             0 => u64::from(self.byte()),
             1 => u64::from(self.half()),
             2 => u64::from(self.word()),
             3 => self.long(),
-            4 => TELLING[usize::from(self.byte() % 16)],
+            4 => {
+                let edges = edge_values(width, now);
+                let chosen = usize::from(self.byte()) % edges.size_hint().0;
+                edges.into_iter().nth(chosen).unwrap_or(now)
+            }
             5 => now.wrapping_add_signed(i64::from(self.byte().cast_signed())),
             6 => now.wrapping_add_signed(i64::from(self.byte().cast_signed()) * 4096),
             _ => now ^ 1 << (self.byte() % 64),

@@ -20,6 +20,8 @@
 
 mod base;
 mod codec;
+#[cfg(test)]
+mod edges;
 mod fuse_request;
 mod image_bytes;
 mod image_fields;

@@ -5,7 +5,7 @@ use std::path::Component;
 use std::sync::Arc;
 
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
-use creamery::{Filesystem, FixedEnv, Image, Timespec, WalkEntry};
+use creamery::{Filesystem, FixedEnv, Image, OpenOptions, Timespec, WalkEntry};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
 use creamery_sim::SimDevice;
@@ -122,6 +122,10 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.write("/new/file", &content);
     let _ = fs.write("/new/small", "small");
     let _ = fs.write("/large", &content);
+    // One after the other: numbers that a directory gives out may end with any of them.
+    for name in ["/many/one", "/many/two", "/many/three"] {
+        let _ = fs.write(name, "more");
+    }
     let _ = fs.symlink("file", "/new/link");
     let _ = fs.hard_link("/many/file-001", "/new/hard");
     let _ = fs.rename("/many/file-002", "/many/file-003");
@@ -129,11 +133,20 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.remove_file("/many/file-004");
     let _ = fs.remove_file("/sparse");
     let _ = fs.set_xattr("/many", "user.new", &content[..100]);
+    let _ = fs.remove_xattr("/large", "user.name1");
+    let _ = set_len(&fs, "/zlib", 1000);
+    let _ = set_len(&fs, "/many/file-050", 1 << 20);
+    let _ = fs.create_subvolume("/new/subvolume");
+    let _ = fs.write("/new/subvolume/file", &content);
     let _ = fs.sync();
     let _ = fs.remove_file("/large");
     let _ = fs.remove_dir_all("/many");
     let _ = fs.write("/home/letter", &content);
     let _ = fs.close();
+}
+
+fn set_len(fs: &Filesystem, path: &str, len: u64) -> creamery::Result<()> {
+    OpenOptions::new().write(true).open(fs, path)?.set_len(len)
 }
 
 #[cfg(test)]

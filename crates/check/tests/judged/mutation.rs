@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use creamery_base::TreeId;
 use creamery_check::{CheckOptions, NoProgress, check};
 use creamery_device::{Access, FileDevice};
+use creamery_format::edge_values;
 use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, btrfs_check};
 use creamery_volume::{Mode, Volume};
@@ -64,7 +65,7 @@ fn look(path: &std::path::Path) -> Result<bool> {
     Ok(check(&volume, &options, &NoProgress).map_or(true, |report| !report.is_clean()))
 }
 
-/// Numbers that are likely to reach a limit, at likely places.
+/// Numbers that are likely to reach a limit, at likely places; some at the edge of what a field can hold.
 fn mutate(random: &mut Random, bytes: &mut [u8]) {
     let head = 101 + random.below(40) as usize * 25;
     let at = match random.below(3) {
@@ -72,7 +73,14 @@ fn mutate(random: &mut Random, bytes: &mut [u8]) {
         1 => 48 + random.below(53) as usize,
         _ => random.below(bytes.len() as u64 - 8) as usize,
     };
-    match random.below(5) {
+    match random.below(6) {
+        5 => {
+            let width = 1 << random.below(4);
+            let now = u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+            let edges: Vec<u64> = edge_values(width, now).collect();
+            let value = edges[random.below(edges.len() as u64) as usize].to_le_bytes();
+            bytes[at..at + width].copy_from_slice(&value[..width]);
+        }
         0 => bytes[at] ^= 1 << random.below(8),
         1 => bytes[at..at + 8].fill(0xff),
         2 => bytes[at..at + 8].fill(0),
