@@ -93,7 +93,7 @@ impl Places {
                 }
             }
         }
-        let mut kinds: BTreeMap<(TreeId, KeyType), Vec<(Key, usize, usize)>> = BTreeMap::new();
+        let mut kinds = BTreeMap::<_, Vec<_>>::new();
         for (tree, key, number, slot) in items(base) {
             kinds.entry((tree, key.kind)).or_default().push((key, number, slot));
         }
@@ -193,6 +193,17 @@ fn complaints(base: &'static Base, share: usize, seed: usize) -> Vec<String> {
         let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("panics are caught")).collect()
     })
+}
+
+#[test]
+fn what_fuzzing_did_not_find_is_among_the_cases() {
+    let cases = cases(base(0));
+    let has = |what: &str, value: u64| {
+        cases.iter().any(|case| case.place.what.contains(what) && case.value == value)
+    };
+    assert!(has("DIR_INDEX", u64::MAX - 2) && has("key offset", u64::MAX - 2), "index numbers that wrap");
+    assert!(has("superblock generation", u64::MAX) && has("superblock generation", u64::MAX - 1));
+    assert!((0..=8).all(|level| has("level", level)), "every level, and one more");
 }
 
 #[test]
