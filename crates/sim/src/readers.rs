@@ -324,7 +324,7 @@ impl Run {
             self.rotten.fetch_add(1, Ordering::Relaxed);
             if self.copies == 1 {
                 return match read {
-                    Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+                    Err(error) if error.kind() == ErrorKind::Unreadable => Ok(()),
                     Err(error) => Err(error.into()),
                     Ok(_) => bail!("a rotten sector was read as good"),
                 };
