@@ -1,7 +1,8 @@
 //! A file that has no name until it is whole.
 //!
 //! Whoever is killed in the middle - by a signal, by a loss of power - leaves nothing behind: a file without a name goes with
-//! its last descriptor. Where the host has no such files (NFS, FAT), it has a name of its own beside the one that it will get; an
+//! its last descriptor. What takes the place of an older file is durable before it does, so that after a loss of power there is
+//! one of the two, whole; whoever wants a new one durable says so to the host. Where the host has no such files (NFS, FAT), it has a name of its own beside the one that it will get; an
 //! error removes it, a signal does not.
 
 use std::ffi::{CStr, CString, OsStr};
@@ -149,7 +150,9 @@ impl<D: AsFd> NewFile<D> {
     fn rename(&self, meanwhile: &CStr, name: &CStr, taken: Taken) -> rustix::io::Result<()> {
         let dir = &self.dir;
         let renamed = match taken {
-            Taken::Replace => renameat(dir, meanwhile, dir, name),
+            Taken::Replace => {
+                rustix::fs::fdatasync(&self.file).and_then(|()| renameat(dir, meanwhile, dir, name))
+            }
             Taken::Keep => match renameat_with(dir, meanwhile, dir, name, RenameFlags::NOREPLACE) {
                 // Not every filesystem has this kind of renaming; those have links.
                 Err(Errno::INVAL | Errno::NOSYS) => {

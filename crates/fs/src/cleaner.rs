@@ -53,6 +53,8 @@ pub(crate) struct Doomed {
     inodes: Mutex<VecDeque<(InodeId, u64)>>,
     /// How many.
     count: AtomicU64,
+    /// How many have left, from the beginning.
+    left: AtomicU64,
     /// The sum of their bytes, wrapping.
     bytes: AtomicU64,
     /// Whoever deletes has it (CLEAN-2).
@@ -75,6 +77,12 @@ impl Doomed {
         }
     }
 
+    /// How many will have left when all that wait now are gone: they go in the order in which they came.
+    fn mark(&self) -> u64 {
+        let inodes = self.inodes.lock();
+        self.left.load(Ordering::Relaxed) + inodes.len() as u64
+    }
+
     /// The one that waits longest.
     fn first(&self) -> Option<InodeId> {
         if self.is_empty() { None } else { self.inodes.lock().front().map(|&(id, _)| id) }
@@ -87,7 +95,10 @@ impl Doomed {
         let went = before.wrapping_sub(nbytes.unwrap_or(0));
         match nbytes {
             Some(nbytes) => *before = nbytes,
-            None => drop(inodes.pop_front()),
+            None => {
+                inodes.pop_front();
+                self.left.fetch_add(1, Ordering::Relaxed);
+            }
         }
         self.count.store(inodes.len() as u64, Ordering::Release);
         self.bytes.fetch_sub(went, Ordering::Relaxed);
@@ -101,8 +112,9 @@ impl Doomed {
     /// Notes that items were deleted in transaction `generation`.
     pub(crate) fn note_deleted(&self, generation: Generation) {
         // Mostly it says so already, and everybody who unlinks comes here.
-        if self.deleted_in.load(Ordering::Relaxed) != generation.get() {
-            self.deleted_in.store(generation.get(), Ordering::Release);
+        if self.deleted_in.load(Ordering::Relaxed) < generation.get() {
+            // Somebody else may know of a later one meanwhile.
+            self.deleted_in.fetch_max(generation.get(), Ordering::Release);
         }
     }
 
@@ -125,10 +137,13 @@ impl Filesystem {
         turn.try_lock().unwrap_or_else(|| gate::passing(Reason::Reservation, || turn.lock()))
     }
 
-    /// Takes steps until nothing is left, as an unmount does. What cannot be deleted is left to the next time the filesystem
-    /// is opened.
+    /// Takes steps until nothing is left of what waited when it began, as an unmount does; whoever goes on unlinking does not
+    /// keep it. What cannot be deleted is left to the next time the filesystem is opened.
     pub fn clean(&self) {
-        while self.reclaim_step().unwrap_or(false) {}
+        let mark = self.deferred.doomed.mark();
+        while self.deferred.doomed.left.load(Ordering::Relaxed) < mark && self.reclaim_step().unwrap_or(false)
+        {
+        }
     }
 
     /// Whether something waits for the cleaner.

@@ -22,6 +22,7 @@ impl Filesystem {
 
     /// As [`Filesystem::lookup`], and what the entry says that it is (the inode itself, where that is no type).
     pub fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
+        self.engine.check_open()?;
         if let Some(child) = self.known_directories.get(dir, name) {
             return Ok((child, FileType::Directory));
         }

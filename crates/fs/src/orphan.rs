@@ -263,7 +263,9 @@ impl Filesystem {
         }
         if !wholly && item.kind() == FileType::File {
             let inode = Inode::new(id, subvolume.clone(), item);
-            let mut item = inode.write()?;
+            // Nobody else has an object that was just made, and whoever asks for space may have other inodes locked: this waits
+            // for nobody.
+            let mut item = inode.try_write()?.expect("nobody else has it");
             inode.set_gone(); // dropping the object must not ask for this once more
             if let Some(generation) = data::drop_last(&self.engine, &inode, &mut item)? {
                 self.deferred.doomed.note_deleted(generation);

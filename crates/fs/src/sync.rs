@@ -20,7 +20,7 @@ impl Filesystem {
         self.engine.commit()
     }
 
-    /// As [`Filesystem::sync`], with nothing left to do: inodes that lost their last user are deleted, all of them.
+    /// As [`Filesystem::sync`], with nothing left to do: inodes that have lost their last user are deleted, all of them.
     /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
     pub fn settle(&self) -> Result<()> {
         self.clean();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use creamery_base::Generation;
+use creamery_base::{Generation, panics};
 use creamery_fs::{Cleaning, Filesystem};
 
 /// How long it leaves what is doomed to those who work, and by how long nothing may change for the mount to be at rest.
@@ -23,14 +23,20 @@ impl Cleaner {
     pub(crate) fn start(fs: Arc<Filesystem>) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let signal = Arc::clone(&stop);
-        let thread = thread::Builder::new().name("cleaner".to_owned()).spawn(move || run(&fs, &signal));
+        let run = move || {
+            // A panic of the cleaner's aborts, as everybody's does; the last commit is not its business.
+            if let Err(panic) = panics::catch(|| run(&fs, &signal)) {
+                fs.engine().abort_after_panic(&panic);
+            }
+        };
+        let thread = thread::Builder::new().name("cleaner".to_owned()).spawn(run);
         Self { thread: thread.expect("a thread for the cleaner"), stop }
     }
 
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
-        assert!(self.thread.join().is_ok(), "the cleaner panicked");
+        assert!(self.thread.join().is_ok(), "a panic of the cleaner's is caught");
     }
 }
 

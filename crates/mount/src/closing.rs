@@ -116,23 +116,27 @@ impl Watch {
         }
     }
 
-    /// Waits for the end. `goes_on` is asked every `look` whether there is anything to wait for; none if not.
+    /// Waits for the end. `goes_on` is asked at first and every `look` whether there is anything to wait for; none if not.
     /// Errors: the server ended without a word.
     pub(crate) fn end(mut self, look: Duration, goes_on: impl Fn() -> Result<bool>) -> Result<Option<End>> {
         let mut words = Vec::new();
-        let mut looked = Instant::now();
-        self.0.set_read_timeout(Some(look))?;
+        // What it has said already counts before anything that its mount point seems to be now.
+        self.0.set_read_timeout(Some(Duration::from_millis(1)))?;
+        let mut looked = None::<Instant>;
         loop {
             match Read::by_ref(&mut self.0).take(WORDS_MAX).read_to_end(&mut words) {
                 Ok(_) => break,
                 Err(error) if matches!(error.kind(), IoKind::WouldBlock | IoKind::TimedOut) => {}
                 Err(error) => return Err(error.into()),
             }
-            if looked.elapsed() >= look {
+            if looked.is_none_or(|looked| looked.elapsed() >= look) {
                 if !goes_on()? {
                     return Ok(None);
                 }
-                looked = Instant::now();
+                if looked.is_none() {
+                    self.0.set_read_timeout(Some(look))?;
+                }
+                looked = Some(Instant::now());
             }
         }
         serde_json::from_slice(&words)

@@ -64,7 +64,7 @@ impl Handles {
         slots.files.iter().flatten().any(|open| open.may_be_mapped && open.file.id() == id)
     }
 
-    /// The file, which is to be dropped by the caller: the last close of one without a name deletes it.
+    /// The file, which is to be dropped by the caller: the last close of one without a name wakes the cleaner.
     pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
         let mut slots = self.slots.write();
         let at = usize::try_from(handle.get()).ok()?;

@@ -161,7 +161,7 @@ impl Nodes {
             false => Some(inode),
         };
         drop(shard);
-        drop(not_wanted); // outside the lock: letting go may delete the file
+        drop(not_wanted); // outside the lock: letting go may wake the cleaner
     }
 
     /// The kernel gives back so many references. With the last one it will not name the node again.
@@ -177,7 +177,7 @@ impl Nodes {
         shard.references.remove(&node);
         let kept = shard.kept.remove(&node);
         drop(shard);
-        drop(kept); // outside the lock: letting go may delete the file
+        drop(kept); // outside the lock: letting go may wake the cleaner
     }
 }
 

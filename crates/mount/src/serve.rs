@@ -85,7 +85,7 @@ impl Mounted {
     }
 
     /// Answers requests until the filesystem is unmounted, then deletes what has no name any more, makes everything durable and closes the image.
-    /// Errors: those of the transport and of the last commit; an abort meanwhile, of which everybody knows by then.
+    /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then.
     pub fn serve(self) -> Result<()> {
         let Self { fs, session, commit, log, watchers } = self;
         let timer = CommitTimer::start(Arc::clone(&fs), commit);
@@ -97,10 +97,11 @@ impl Mounted {
         timer.stop();
         let settled = settle(&fs);
         let closed = fs.engine().volume().close();
-        let outcome = served.and(settled).and(closed);
+        let durable = settled.and(closed);
         drop(fs); // the image with it, if nobody else has it (CLOSING-1)
-        watchers.tell(&End { failure: outcome.as_ref().err().map(ToString::to_string), log });
-        outcome
+        // What became of the transport is no loss, and must not hide one.
+        watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });
+        durable.and(served)
     }
 }
 

@@ -76,7 +76,7 @@ impl Server {
                 ErrorKind::Io,
                 "the program that served it had died, and what it had not committed is lost",
             )),
-            _ if mounted.lives_on()? => Ok(()),
+            Self::Silent if mounted.lives_on()? => Ok(()),
             Self::Silent => wait_until_closed(&mounted.image),
             Self::Speaks(watch) => match watch.end(LIVES_ON_AGAIN, || Ok(!mounted.lives_on()?))? {
                 Some(End { failure: Some(failure), log }) => {

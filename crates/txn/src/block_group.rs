@@ -66,7 +66,7 @@ impl BlockGroup {
         for (start, len) in free.iter().flat_map(|&(start, len)| without(&reserved, start, len)) {
             assert!(state.free.add(start, len), "free extents were checked when they were read");
         }
-        state.capacity = used + state.free.total();
+        state.capacity = without(&reserved, start.get(), len).iter().map(|&(_, len)| len).sum();
         Self { start, len, flags, reserved, state: RankedMutex::new(state) }
     }
 

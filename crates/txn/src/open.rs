@@ -74,7 +74,7 @@ impl Engine {
         };
         let engine = Self::from_parts(parts, options);
         engine.load_groups(engine.read_only().is_none())?;
-        engine.volume().begin_repairs();
+        engine.volume().decide_repairs(engine.read_only().is_none());
         Ok(Arc::new(engine))
     }
 }

@@ -1,10 +1,8 @@
 //! Rewriting a bad copy from a good one.
 //!
 //! # Invariants
-//! - REPAIR-1: nothing is rewritten before [`Volume::begin_repairs`], which whoever opens calls when nothing can refuse to
+//! - REPAIR-1: nothing is rewritten before [`Volume::decide_repairs`], which whoever opens calls when nothing can refuse to
 //!   write any more.
-
-use std::sync::atomic::Ordering;
 
 use creamery_base::Wait;
 use creamery_device::AlignedBuffer;
@@ -16,23 +14,24 @@ use crate::volume::{Volume, index};
 
 impl Volume {
     /// From here on bad copies are rewritten, in a volume that is open for writing: those that are met, and those of tree
-    /// blocks that were met before.
-    pub fn begin_repairs(&self) {
-        self.repairs.store(self.mode() == Mode::ReadWrite, Ordering::Release);
+    /// blocks that were met before. Unless `wanted`, nothing is ever repaired.
+    pub fn decide_repairs(&self, wanted: bool) {
+        let decided = self.repairs.set(wanted && self.mode() == Mode::ReadWrite);
+        assert!(decided.is_ok(), "REPAIR-1: it is decided once, by whoever opens");
         let unrepaired = std::mem::take(&mut *self.unrepaired.lock());
-        for want in &unrepaired {
+        for want in unrepaired.iter().filter(|_| self.may_repair()) {
             // Whoever asked for it has its bytes; that it cannot be read again is counted.
             let _ = self.read_tree_block(want.logical, want, Wait::Yes);
         }
     }
 
     fn may_repair(&self) -> bool {
-        self.repairs.load(Ordering::Acquire)
+        self.repairs.get() == Some(&true)
     }
 
     /// Notes a tree block whose copies are to be repaired later; false when now is the time.
     pub(crate) fn repair_later(&self, want: &Expected) -> bool {
-        if self.mode() == Mode::ReadWrite && !self.may_repair() {
+        if self.mode() == Mode::ReadWrite && self.repairs.get().is_none() {
             self.unrepaired.lock().push(*want);
             return true;
         }

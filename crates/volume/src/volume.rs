@@ -1,7 +1,7 @@
 //! The open volume: its devices, its numbers, its map.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result, Uuid};
@@ -40,8 +40,8 @@ pub struct Volume {
     chunks: ChunkMap,
     pub(crate) counters: AtomicCounters,
     pub(crate) repairing: RankedMutex<(), { rank::REPAIR }>,
-    /// Bad copies are rewritten from now on.
-    pub(crate) repairs: AtomicBool,
+    /// Whether bad copies are rewritten, once that is decided.
+    pub(crate) repairs: OnceLock<bool>,
     /// Tree blocks with bad copies that were read before that.
     pub(crate) unrepaired: RankedMutex<Vec<Expected>, { rank::LEAF }>,
 }
@@ -70,7 +70,7 @@ impl Volume {
             chunks: ChunkMap::default(),
             counters: AtomicCounters::default(),
             repairing: RankedMutex::new(()),
-            repairs: AtomicBool::new(false),
+            repairs: OnceLock::new(),
             unrepaired: RankedMutex::new(Vec::new()),
         }
     }

@@ -116,10 +116,11 @@ impl Mount {
         }
         let result = match self.method {
             Method::Direct => direct::unmount(&self.point, how),
-            Method::Fusermount => fusermount::unmount(&self.point, how).and_then(|()| match how {
-                Unmount::Now => self.cut_off(),
-                Unmount::WhenIdle | Unmount::Lazy => Ok(()),
-            }),
+            Method::Fusermount => {
+                // While it is mounted the connection's number is ours; after that it may be somebody else's.
+                let cut_off = if how == Unmount::Now { self.cut_off() } else { Ok(()) };
+                fusermount::unmount(&self.point, how).and(cut_off)
+            }
             Method::Foreign => Err(Error::unsupported("unmounting what somebody else mounted")),
         };
         match result {

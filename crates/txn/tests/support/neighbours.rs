@@ -182,6 +182,6 @@ impl World {
             .engine
             .read_data(at, &mut [0; SECTOR], DataCsums::Present, Wait::Yes)
             .expect_err("it is rotten");
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     }
 }

@@ -21,7 +21,7 @@ fn places(volume: &Volume, want: &Expected) -> [u64; 2] {
 fn dup(mode: Mode) -> Option<(Arc<MemoryDevice>, Volume)> {
     let device = btrfs(&["-m", "dup", "-d", "dup"])?;
     let volume = mapped(&device, mode);
-    volume.begin_repairs();
+    volume.decide_repairs(true);
     Some((device, volume))
 }
 
@@ -222,7 +222,7 @@ fn an_unreadable_sector_costs_only_itself_and_is_rewritten() {
     let data = Data::written(&mapped(&device, Mode::ReadWrite));
     let faulty = Faulty::new(&device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadWrite).unwrap();
-    volume.begin_repairs();
+    volume.decide_repairs(true);
     push_all_chunks(&volume);
     let bad = data.places[0] + 3 * SECTOR as u64;
     faulty.fail_reads(bad..bad + 1);
@@ -242,7 +242,7 @@ fn a_repair_that_fails_does_not_fail_the_read() {
     let Some(device) = btrfs(&["-m", "dup"]) else { return };
     let faulty = Faulty::new(&device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadWrite).unwrap();
-    volume.begin_repairs();
+    volume.decide_repairs(true);
     push_all_chunks(&volume);
     let root = root_root(&volume);
     damage(&*device, places(&volume, &root)[0]);
