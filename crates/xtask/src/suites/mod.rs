@@ -15,6 +15,7 @@ pub(crate) use fsx::fsx;
 pub(crate) use pjdfstest::pjdfstest;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use creamery_testkit::{FuseMount, Program, Run, Scratch};
@@ -24,6 +25,9 @@ use crate::workspace::{self, build_program};
 /// What the suites' own words of mount options are: users other than the mounter, and what root's mounts may have.
 const OPTIONS: &str = "allow_other,suid,dev";
 
+/// Building a suite takes a minute; a machine that does other things besides gets more.
+const INSTALL_MAX: Duration = Duration::from_secs(1200);
+
 /// Installs a suite with cargo into the target folder, once.
 fn install((name, version): (&str, &str)) -> Result<PathBuf> {
     let root = workspace::target().join("suites");
@@ -31,7 +35,8 @@ fn install((name, version): (&str, &str)) -> Result<PathBuf> {
     if !program.is_file() {
         println!("installing {name} {version}");
         let args = ["install", "--quiet", "--locked", name, "--version", version, "--root"];
-        Run::new("cargo").args(args).arg(&root).ok().with_context(|| format!("installing {name}"))?;
+        let install = Run::new("cargo").args(args).arg(&root).limit(INSTALL_MAX);
+        install.ok().with_context(|| format!("installing {name}"))?;
     }
     Ok(program)
 }
