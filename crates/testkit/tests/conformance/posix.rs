@@ -8,7 +8,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::walk::{Compare, Walk};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags, fallocate, linkat, lsetxattr,
@@ -16,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::support::{MOUNTED, inside, judge, mkfs_empty};
+use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
 
 type Body = fn(&Path) -> Result<()>;
 
@@ -47,9 +46,7 @@ fn on_a_mount(bench: &Bench, body: Body) -> Result<()> {
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
     body(mount.dir())?;
-    let ours = Walk::take(mount.dir())?;
-    mount.unmount()?;
-    judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })
+    judge_mount(bench, &image, mount)
 }
 
 fn rename_flags(dir: &Path) -> Result<()> {
@@ -263,8 +260,6 @@ fn marked(bench: &Bench) -> Result<()> {
     mount.unmount()?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
     let found = told(mount.dir())?;
-    let ours = Walk::take(mount.dir())?;
-    mount.unmount()?;
     let lines = wanted.lines().zip(found.lines());
     let differing: Vec<String> = lines
         .filter(|(wanted, found)| wanted != found)
@@ -288,7 +283,7 @@ fn marked(bench: &Bench) -> Result<()> {
         "old stone holds 10 0123456789 (old stone holds 5 0AWM4)",
     ];
     ensure!(differing == known, "on the mount (on Linux' own):\n{}", differing.join("\n"));
-    judge(bench, &image, &ours, &Compare::default())
+    judge_mount(bench, &image, mount)
 }
 
 /// What fsync promised is in the image at once: a copy of the image is what a power cut would leave.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::Bench;
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{Finished, Judge, LoopMount, Program, Run, btrfs_check, tree};
+use creamery_testkit::{Finished, FuseMount, Judge, LoopMount, Program, Run, btrfs_check, tree};
 
 /// What judging an image takes: the program, and the kernel's and btrfs-progs' opinion.
 pub(crate) const JUDGED: [Judge; 5] =
@@ -118,4 +118,19 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
 /// A new sparse file of `len` bytes.
 pub(crate) fn sparse_file(path: &Path, len: u64) -> Result<()> {
     Ok(File::create_new(path)?.set_len(len)?)
+}
+
+/// Ends a mount that somebody worked on and has the kernel see what it showed, and what a second one shows. Holes are compared with
+/// the second: while a file is open to read and write, none are told of it, and a mount learns of the last close a little
+/// later than the program.
+pub(crate) fn judge_mount(bench: &Bench, image: &Path, mount: FuseMount) -> Result<()> {
+    let compare = Compare { ctime: true, btime: true, ..Compare::default() };
+    let live = Walk::take(mount.dir())?;
+    let dir = mount.dir().to_owned();
+    mount.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), image, &dir, "ro")?;
+    let again = Walk::take(mount.dir())?;
+    mount.unmount()?;
+    expect_same("a second mount", &live, &again, &Compare { holes: false, ..compare.clone() })?;
+    judge(bench, image, &again, &compare)
 }

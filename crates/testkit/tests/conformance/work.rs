@@ -7,7 +7,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, Judge, Random, Run, tree};
 
-use crate::support::{MOUNTED, judge, mkfs_empty, torture_source};
+use crate::support::{MOUNTED, judge_mount, mkfs_empty, torture_source};
 
 type Work = fn(&Bench, &Path) -> Result<()>;
 
@@ -36,19 +36,7 @@ fn on_a_mount(bench: &Bench, work: Work) -> Result<()> {
     mkfs_empty(bench.creamery(), &[], "2G", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
     work(bench, mount.dir())?;
-    let ours = Walk::take(mount.dir())?;
-    mount.unmount()?;
-    judge(bench, &image, &ours, &Compare { ctime: true, btime: true, ..Compare::default() })?;
-    // And a second mount shows what the first one left.
-    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "ro")?;
-    let again = Walk::take(mount.dir())?;
-    expect_same(
-        "a second mount",
-        &ours,
-        &again,
-        &Compare { ctime: true, btime: true, ..Compare::default() },
-    )?;
-    mount.unmount()
+    judge_mount(bench, &image, mount)
 }
 
 fn cp_torture(bench: &Bench, dir: &Path) -> Result<()> {
