@@ -140,10 +140,9 @@ impl Filesystem {
     /// Takes steps until nothing is left of what waited when it began, as an unmount does; whoever goes on unlinking does not
     /// keep it. What cannot be deleted is left to the next time the filesystem is opened.
     pub fn clean(&self) {
-        let mark = self.deferred.doomed.mark();
-        while self.deferred.doomed.left.load(Ordering::Relaxed) < mark && self.reclaim_step().unwrap_or(false)
-        {
-        }
+        let doomed = &self.deferred.doomed;
+        let mark = doomed.mark();
+        while doomed.left.load(Ordering::Relaxed) < mark && self.reclaim_step().unwrap_or(false) {}
     }
 
     /// Whether something waits for the cleaner.

@@ -28,7 +28,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use creamery_base::sync::Mutex;
-use creamery_base::{CachePadded, InodeId};
+use creamery_base::{CachePadded, IdHasher, InodeId};
 
 use smallvec::SmallVec;
 
@@ -88,27 +88,6 @@ impl Held {
             Self::Strong(inode) => Arc::strong_count(inode) == 1 && !inode.has_delayed_items(),
             Self::Weak(inode) => inode.strong_count() == 0,
         }
-    }
-}
-
-/// Inode ids are small numbers without a structure that an attacker gains by choosing.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
     }
 }
 

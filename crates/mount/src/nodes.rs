@@ -25,11 +25,11 @@
 //! One short mutex per shard; the windows have a lock that is never taken for an id that can be computed.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use creamery_base::{CachePadded, InodeId, ObjectId, TreeId};
+use creamery_base::{CachePadded, IdHasher, InodeId, ObjectId, TreeId};
 use creamery_fs::Inode;
 use creamery_fuse::{Errno, NodeId};
 use parking_lot::{Mutex, RwLock};
@@ -66,30 +66,9 @@ struct Windows {
 #[derive(Default)]
 struct Shard {
     /// The kernel's references; no entry, no reference.
-    references: HashMap<NodeId, u64, BuildHasherDefault<NodeHasher>>,
+    references: HashMap<NodeId, u64, BuildHasherDefault<IdHasher>>,
     /// Inodes that lost a name, perhaps the last, while the kernel could still name them.
-    kept: HashMap<NodeId, Arc<Inode>, BuildHasherDefault<NodeHasher>>,
-}
-
-/// Node ids are numbers that the filesystem chose.
-#[derive(Default)]
-struct NodeHasher(u64);
-
-impl Hasher for NodeHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 32);
-    }
+    kept: HashMap<NodeId, Arc<Inode>, BuildHasherDefault<IdHasher>>,
 }
 
 impl Nodes {

@@ -1,5 +1,8 @@
 //! Threads aimed at each other: what one of them does lies between two steps of the other as often as can be.
 
+#[path = "support/untyped.rs"]
+mod untyped;
+
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,11 +10,10 @@ use std::time::Duration;
 
 use creamery_base::{ErrorKind, InodeId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
-use creamery_format::{Key, KeyType};
 use creamery_fs::{Filesystem, FsOptions, NewInode, SetAttributes, Time};
 use creamery_sim::{MadeBy, SimDevice, check_image, fresh_image, open, watched};
 use creamery_testkit::Random;
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 /// A run that hangs is told by then.
@@ -194,29 +196,6 @@ fn an_inode_that_is_removed_while_it_is_looked_at_stays_removed() {
     watched(LIMIT, |_| removed_files());
 }
 
-/// Takes the type out of both entries that lead to `child`.
-fn forget_type(fs: &Filesystem, dir: InodeId, name: &[u8]) {
-    let tree = fs.engine().tree(dir.subvolume).expect("it is there");
-    fs.sync().expect("entries that were put off are in the tree then");
-    let mut keys = Vec::new();
-    let mut cursor = tree.cursor(&Key::new(dir.ino, KeyType::DIR_ITEM, 0), Wait::Yes).expect("no damage");
-    while let Some((key, item)) = cursor.item().filter(|(key, _)| key.objectid == dir.ino) {
-        if key.kind <= KeyType::DIR_INDEX && item.ends_with(name) {
-            keys.push(key);
-        }
-        cursor.advance().expect("no damage");
-    }
-    drop(cursor);
-    assert_eq!(keys.len(), 2, "an entry by name and one by number");
-    let handle = fs.engine().start(Units::items(2)).expect("room");
-    for key in keys {
-        // The type is the last byte in front of the name.
-        let edit = |item: &mut [u8]| item[item.len() - name.len() - 1] = 0;
-        tree.update(&handle, &key, edit).expect("no damage").expect("it was just there");
-    }
-    handle.end();
-}
-
 /// Looks up, links and unlinks in a directory whose entries have no types, and which is younger than what it has.
 fn entries_without_types() {
     const ROUNDS: u64 = 10_000;
@@ -225,7 +204,7 @@ fn entries_without_types() {
     let file = fs.create(top(&fs), b"old", &NewInode::file(0o644)).expect("made").id;
     let dir = fs.create(top(&fs), b"dir", &NewInode::directory(0o755)).expect("made").id;
     fs.link(file, dir, b"untyped").expect("linked");
-    forget_type(&fs, dir, b"untyped");
+    untyped::forget_type(&fs, dir, b"untyped");
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let fs = &fs;

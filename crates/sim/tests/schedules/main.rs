@@ -4,8 +4,10 @@
 //! `cargo test -p creamery-sim --features shuttle --test schedules`
 //!
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
-//! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work: the locks of transactions
-//! are real ones here.
+//! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work.
+
+#[path = "../support/untyped.rs"]
+mod untyped;
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,7 +21,7 @@ use creamery_device::BlockDevice;
 use creamery_format::{Key, KeyType};
 use creamery_fs::{Fault, FileType, Filesystem, FsOptions, NewInode, SetAttributes};
 use creamery_sim::{Image, MadeBy, SimDevice, fresh_image};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 const SEED: u64 = 20_211_206;
@@ -194,34 +196,12 @@ fn removed_file(fault: Option<Fault>) {
     world.is_gone(file);
 }
 
-/// Takes the type out of both entries that lead to a name.
-fn forget_type(fs: &Filesystem, dir: InodeId, name: &[u8]) {
-    let tree = fs.engine().tree(dir.subvolume).expect("it is there");
-    let mut keys = Vec::new();
-    let mut cursor = tree.cursor(&Key::new(dir.ino, KeyType::DIR_ITEM, 0), Wait::Yes).expect("no damage");
-    while let Some((key, item)) = cursor.item().filter(|(key, _)| key.objectid == dir.ino) {
-        if item.ends_with(name) {
-            keys.push(key);
-        }
-        cursor.advance().expect("no damage");
-    }
-    drop(cursor);
-    assert_eq!(keys.len(), 2, "an entry by name and one by number");
-    let handle = fs.engine().start(Units::items(2)).expect("room");
-    for key in keys {
-        // The type is the last byte in front of the name.
-        let edit = |item: &mut [u8]| item[item.len() - name.len() - 1] = 0;
-        tree.update(&handle, &key, edit).expect("no damage").expect("it was just there");
-    }
-    handle.end();
-}
-
 /// An entry without a type is looked up while what it leads to, which is older than the directory, gets another name
 /// there and loses it. Or loses this one.
 fn entry_without_type(fault: Option<Fault>) {
     let world = World::new(fault);
     let dir = world.dir(1);
-    forget_type(&world.fs, dir, LINK);
+    untyped::forget_type(&world.fs, dir, LINK);
     let untyped = world.find(dir, LINK);
     assert!(untyped < dir);
     let removes = thread_rng().gen_bool(0.5);
