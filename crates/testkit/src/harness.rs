@@ -101,6 +101,9 @@ pub fn main(cases: Vec<Case>) -> ExitCode {
         }
     }
     let passed = run_all(ready, arguments.threads, &mut failed);
+    if !failed.is_empty() {
+        println!("\nfailures:");
+    }
     for (name, reason) in &failed {
         println!("\n---- {name} ----\n{reason}");
     }

@@ -36,14 +36,16 @@ pub(crate) fn ci() -> Result<()> {
         told.push(format!("  {name}: {} ({seconds:.0} s)", if result.is_ok() { "ok" } else { "FAILED" }));
         if let Err(error) = result {
             println!("xtask: {name}: {error:#}");
-            failed.push(name);
+            failed.push((name, error));
         }
     }
     println!("\n=== summary\n{}", told.join("\n"));
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+    if failed.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    // Once more at the end: of a long log often only the end is kept.
+    failed.iter().for_each(|(name, error)| println!("\n{name}: {error:#}"));
+    bail!("failed: {}", failed.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "))
 }
 
 fn clippy() -> Result<()> {

@@ -22,6 +22,9 @@ const RUNS: [&str; 3] = [
     "test --package creamery-sim --features shuttle --test schedules --locked -- --show-output",
 ];
 
+/// Lines of failed tests that are repeated at the end at most.
+const FAILURE_LINES: usize = 150;
+
 /// Installs, builds and runs with `variables` added to the environment.
 pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     install_missing().context("installing what the tests need")?;
@@ -35,7 +38,7 @@ pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<
     }
     println!("{}", counts.summary());
     if !well || counts.failed > 0 {
-        bail!("tests failed");
+        bail!("tests failed\n{}", counts.failures.join("\n"));
     }
     if counts.skipped > 0 && variables.contains(&("CREAMERY_REQUIRE_JUDGES", "1")) {
         bail!("{} tests were skipped, and here none may be", counts.skipped);
@@ -70,11 +73,25 @@ struct Counts {
     /// Tests of the current binary that said they were skipped and count as passed there.
     returned_early: u64,
     reasons: BTreeMap<String, u64>,
+    /// Which part of a binary's report is being read.
+    part: Part,
+    /// What failed tests said and their names: repeated last, where a reader of a long log begins.
+    failures: Vec<String>,
+}
+
+/// The parts of the report with which a test binary ends.
+#[derive(Default, PartialEq)]
+enum Part {
+    #[default]
+    Results,
+    Successes,
+    Failures,
 }
 
 impl Counts {
     /// Takes what a line of a test run tells.
     fn add(&mut self, line: &str) {
+        self.keep_failure(line);
         if let Some((_, reason)) = line.split_once(" ... skipped: ") {
             *self.reasons.entry(reason.to_owned()).or_default() += 1;
         }
@@ -93,6 +110,18 @@ impl Counts {
         let early = std::mem::take(&mut self.returned_early);
         self.passed -= early.min(self.passed);
         self.skipped += number("ignored") + early;
+    }
+
+    fn keep_failure(&mut self, line: &str) {
+        match line {
+            "successes:" => self.part = Part::Successes,
+            "failures:" => self.part = Part::Failures,
+            _ if line.starts_with("test result: ") => self.part = Part::Results,
+            _ if self.part == Part::Failures && !line.trim().is_empty() && self.failures.len() < FAILURE_LINES => {
+                self.failures.push(line.to_owned());
+            }
+            _ => {}
+        }
     }
 
     fn summary(&self) -> String {
@@ -116,11 +145,20 @@ mod tests {
             "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s",
             "test image/default ... skipped: root missing (run as root)",
             "skipped: mkfs.btrfs missing",
+            "successes:",
+            "---- well stdout ----",
+            "failures:",
+            "",
+            "---- ill stdout ----",
+            "left: 1, right: 2",
+            "failures:",
+            "    ill",
             "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.10s",
         ] {
             counts.add(line);
         }
         let wanted = "tests: 14 passed, 2 failed, 3 skipped\n  1 skipped: mkfs.btrfs missing\n  1 skipped: root missing (run as root)";
         assert_eq!(counts.summary(), wanted);
+        assert_eq!(counts.failures, ["---- ill stdout ----", "left: 1, right: 2", "    ill"]);
     }
 }
