@@ -8,7 +8,8 @@ use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch, retry_while_b
 /// What making one needs.
 pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
 
-/// Small enough to be copied for every kind of damage. The two names that are touched have one hash.
+/// Small enough to be copied for every kind of damage. The two names that are touched have one hash. The pair comes after
+/// the snapshots, so that its extents have two references of their own, whenever the kernel commits meanwhile.
 const FILL: &str = r#"
 set -e
 mkdir d e
@@ -34,6 +35,7 @@ btrfs -q subvolume snapshot snap1 snap3
 touch d/tamblxmc d/pjrhmdny
 rm snap3/clone; rm -f snap1/e/*-2*; fallocate -p -o 40960 -l 81920 big
 btrfs -q subvolume delete -c snap2 >/dev/null
+head -c 65536 /dev/urandom > pair; cp --reflink=always pair twin
 sync
 "#;
 
