@@ -15,11 +15,12 @@ pub(crate) struct BlockGroup {
     /// What is never handed out, though the free space tree counts it as free, as Linux has it, and extents may lie there that
     /// somebody else made.
     reserved: Vec<(u64, u64)>,
+    sector: u64,
     pub(crate) state: RankedMutex<GroupState, { rank::BLOCK_GROUP }>,
 }
 
 /// What changes in a block group.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(crate) struct GroupState {
     /// Bytes in extents, as the block group item says once all delayed refs have run.
     pub(crate) used: u64,
@@ -53,21 +54,36 @@ impl GroupState {
 }
 
 impl BlockGroup {
-    /// A group of which `used` bytes are in extents and `free` are free.
+    /// A group of which `used` bytes are in extents and none are free; those are given to it by [`Self::give_back`].
     pub(crate) fn new(
         start: Logical,
         len: u64,
         flags: BlockGroupFlags,
+        sector_size: u32,
         used: u64,
-        free: &[(u64, u64)],
         reserved: Vec<(u64, u64)>,
     ) -> Self {
-        let mut state = GroupState { used, recorded_used: used, ..GroupState::default() };
-        for (start, len) in free.iter().flat_map(|&(start, len)| without(&reserved, start, len)) {
-            assert!(state.free.add(start, len), "free extents were checked when they were read");
-        }
-        state.capacity = without(&reserved, start.get(), len).iter().map(|&(_, len)| len).sum();
-        Self { start, len, flags, reserved, state: RankedMutex::new(state) }
+        let sector = u64::from(sector_size);
+        let state = GroupState {
+            used,
+            recorded_used: used,
+            free: FreeSpace::new(start.get(), len, sector),
+            capacity: without(&reserved, start.get(), len).iter().map(|&(_, len)| len).sum(),
+            pinned: 0,
+            cursor: 0,
+            read_only: 0,
+            nocow_writers: 0,
+            reservations: 0,
+            frozen: 0,
+            removed: false,
+        };
+        Self { start, len, flags, reserved, sector, state: RankedMutex::new(state) }
+    }
+
+    /// Whether these are whole sectors of the group.
+    pub(crate) fn holds(&self, at: Logical, len: u64) -> bool {
+        let whole = at.is_aligned(self.sector) && len.is_multiple_of(self.sector) && len > 0;
+        whole && at >= self.start && at.checked_add(len).is_some_and(|end| end <= self.end())
     }
 
     /// Gives space back, but for what is reserved; false when a part of it is free already.
@@ -146,11 +162,18 @@ fn without(reserved: &[(u64, u64)], start: u64, len: u64) -> SmallVec<[(u64, u64
 mod tests {
     use super::*;
 
+    const START: u64 = 1 << 20;
+
+    fn group(used: u64, reserved: Vec<(u64, u64)>, free: &[(u64, u64)]) -> BlockGroup {
+        let (start, flags) = (Logical::new(START), BlockGroupFlags::METADATA);
+        let group = BlockGroup::new(start, 1 << 20, flags, 4096, used, reserved);
+        assert!(free.iter().all(|&(at, len)| group.give_back(&mut group.state.lock(), at, len)));
+        group
+    }
+
     #[test]
     fn a_read_only_group_offers_nothing() {
-        let free = [(1 << 20, 1 << 20)];
-        let group =
-            BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free, Vec::new());
+        let group = group(0, Vec::new(), &[(START, 1 << 20)]);
         assert_eq!(group.available(), 1 << 20);
         group.state.lock().read_only = 1;
         assert_eq!(group.available(), 0);
@@ -159,11 +182,9 @@ mod tests {
 
     #[test]
     fn what_is_reserved_does_not_become_free() {
-        let start = 1 << 20;
+        let start = START;
         let reserved = vec![(start, 65536), (start + 65536, 65536)];
-        let free = [(start + 16384, 1 << 19)];
-        let group =
-            BlockGroup::new(Logical::new(start), 1 << 20, BlockGroupFlags::SYSTEM, 16384, &free, reserved);
+        let group = group(16384, reserved, &[(start + 16384, 1 << 19)]);
         assert_eq!(group.available(), (1 << 19) + 16384 - 131_072);
         let before = group.available();
         assert!(group.give_back(&mut group.state.lock(), start, 16384));
@@ -174,9 +195,7 @@ mod tests {
 
     #[test]
     fn a_group_from_which_something_was_handed_out_is_not_idle() {
-        let free = [(1 << 20, 1 << 20)];
-        let group =
-            BlockGroup::new(Logical::new(1 << 20), 1 << 20, BlockGroupFlags::DATA, 0, &free, Vec::new());
+        let group = group(0, Vec::new(), &[(START, 1 << 20)]);
         assert!(group.is_idle());
         let (at, len) = group.state.lock().free.allocate_best(4096, 4096).expect("room");
         assert!(!group.is_idle());

@@ -126,7 +126,9 @@ impl Engine {
             let taken = state.devices[0].take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
-        let group = BlockGroup::new(start, len, flags, 0, &[(start.get(), len)], reserved_ranges(&chunk));
+        let group = BlockGroup::new(start, len, flags, self.sector_size(), 0, reserved_ranges(&chunk));
+        let free = group.give_back(&mut group.state.lock(), start.get(), len);
+        assert!(free, "nothing of a new group is free yet");
         self.space.add_group(Arc::new(group));
         state.pending.push(Arc::new(chunk));
         Ok(true)
@@ -352,14 +354,16 @@ impl Engine {
             if with_free_space {
                 self.claim_device_extents(&chunk, &mut claimed)?;
             }
-            let free = match &self.free_space_tree {
-                Some(tree) if with_free_space => {
-                    GroupFreeSpace::new(tree, chunk.start, chunk.len, self.sector_size()).extents()?
-                }
-                _ => Vec::new(),
-            };
             let reserved = reserved_ranges(&chunk);
-            let group = BlockGroup::new(chunk.start, chunk.len, flags, used, &free, reserved);
+            let sector = self.sector_size();
+            let group = BlockGroup::new(chunk.start, chunk.len, flags, sector, used, reserved);
+            if let Some(tree) = self.free_space_tree.as_deref().filter(|_| with_free_space) {
+                let listed = GroupFreeSpace::new(tree, chunk.start, chunk.len, sector);
+                listed.each_extent(&mut |start, len| {
+                    let free = group.give_back(&mut group.state.lock(), start, len);
+                    assert!(free, "free extents were checked when they were read");
+                })?;
+            }
             self.space.add_group(Arc::new(group));
         }
         Ok(())
@@ -465,7 +469,9 @@ mod tests {
         let copy = start + (64 - 37) * MIB;
         assert_eq!(reserved_ranges(&chunk), [(copy, STRIPE)]);
         let group = |free: &[(u64, u64)]| {
-            BlockGroup::new(Logical::new(start), len, flags, 0, free, reserved_ranges(&chunk)).available()
+            let group = BlockGroup::new(Logical::new(start), len, flags, 4096, 0, reserved_ranges(&chunk));
+            assert!(free.iter().all(|&(at, len)| group.give_back(&mut group.state.lock(), at, len)));
+            group.available()
         };
         assert_eq!(group(&[(start, MIB), (copy - 4096, 8192), (copy + MIB, MIB)]), 2 * MIB + 4096);
         assert_eq!(group(&[(start, len)]), len - STRIPE);

@@ -134,52 +134,77 @@ impl<'a> GroupFreeSpace<'a> {
         Ok(())
     }
 
-    /// All free extents, in order. Errors: damage.
-    pub(crate) fn extents(&self) -> Result<Vec<(u64, u64)>> {
+    /// Visits all free extents, in order; no more than the info item counts. Errors: damage.
+    pub(crate) fn each_extent(&self, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
         let info = self.info()?;
-        let mut free: Vec<(u64, u64)> = Vec::new();
-        let mut add = |start: u64, len: u64| match free.last_mut() {
-            Some(last) if last.0 + last.1 == start => last.1 += len,
-            _ => free.push((start, len)),
+        let (mut open, mut found): (Option<(u64, u64)>, u64) = (None, 0);
+        let mut end_extent = |extent: Option<(u64, u64)>| {
+            let Some((start, len)) = extent else { return Ok(()) };
+            found += 1;
+            if found > u64::from(info.extents) {
+                let message = format!("more than {} extents, which the info item counts", info.extents);
+                return Err(damaged(self.group, &message));
+            }
+            visit(start, len);
+            Ok(())
         };
-        let first = Key::new(ObjectId::new(self.group.start.get()), KeyType::FREE_SPACE_EXTENT, 0);
-        let mut cursor = self.tree.cursor(&first, Wait::Yes)?;
+        self.each_piece(info, &mut |start, len| match &mut open {
+            Some((open, open_len)) if *open + *open_len == start => {
+                *open_len += len;
+                Ok(())
+            }
+            _ => end_extent(open.replace((start, len))),
+        })?;
+        end_extent(open)?;
+        if found != u64::from(info.extents) {
+            return Err(damaged(self.group, &format!("{found} extents, info says {}", info.extents)));
+        }
+        Ok(())
+    }
+
+    /// Visits what the items list, in order: extents, or the set bits of bitmaps one by one.
+    fn each_piece(&self, info: Info, visit: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<()> {
         let (start, end) = (self.group.start.get(), self.group.end().get());
+        let mut cursor =
+            self.tree.cursor(&Key::new(ObjectId::new(start), KeyType::FREE_SPACE_EXTENT, 0), Wait::Yes)?;
         let mut at = start;
         while let Some((key, data)) = cursor.item() {
             if key.objectid.get() >= end {
                 break;
             }
-            let item_end = key.objectid.get().checked_add(key.offset).filter(|&item_end| {
-                let aligned = |value: u64| value.is_multiple_of(self.sector);
-                key.objectid.get() >= at
-                    && item_end <= end
-                    && (key.kind == KeyType::FREE_SPACE_INFO || key.offset > 0)
-                    && aligned(key.offset)
-                    && aligned(key.objectid.get() - start)
-            });
-            let Some(item_end) = item_end else {
-                return Err(damaged(self.group, "items overlap or leave the group"));
-            };
+            let item_end = self.item_end(&key, at)?;
             if key.kind == KeyType::FREE_SPACE_EXTENT && !info.uses_bitmaps() {
-                add(key.objectid.get(), key.offset);
+                visit(key.objectid.get(), key.offset)?;
             } else if key.kind == KeyType::FREE_SPACE_BITMAP && info.uses_bitmaps() {
                 let bits = key.offset / self.sector;
                 if data.len() as u64 != bits.div_ceil(8) {
                     return Err(damaged(self.group, "a bitmap has a wrong size"));
                 }
-                for bit in (0..bits).filter(|&bit| bit_at(data, bit)) {
-                    add(key.objectid.get() + bit * self.sector, self.sector);
-                }
+                let mut set = (0..bits).filter(|&bit| bit_at(data, bit));
+                set.try_for_each(|bit| visit(key.objectid.get() + bit * self.sector, self.sector))?;
             } else if key.kind != KeyType::FREE_SPACE_INFO {
                 return Err(damaged(self.group, "an item does not fit the group's form"));
             }
             at = item_end.max(at);
             cursor.advance()?;
         }
-        if free.len() as u64 != u64::from(info.extents) {
-            return Err(damaged(self.group, &format!("{} extents, info says {}", free.len(), info.extents)));
-        }
+        Ok(())
+    }
+
+    /// Where an item ends that begins at `at` or behind it.
+    fn item_end(&self, key: &Key, at: u64) -> Result<u64> {
+        let start = key.objectid.get();
+        let aligned = key.offset.is_multiple_of(self.sector)
+            && start >= at
+            && (start - self.group.start.get()).is_multiple_of(self.sector);
+        let listed = key.kind == KeyType::FREE_SPACE_INFO || key.offset > 0;
+        let end = end_of(key).filter(|&end| aligned && listed && end <= self.group.end().get());
+        end.ok_or_else(|| damaged(self.group, "items overlap or leave the group"))
+    }
+
+    fn extents(&self) -> Result<Vec<(u64, u64)>> {
+        let mut free = Vec::new();
+        self.each_extent(&mut |start, len| free.push((start, len)))?;
         Ok(free)
     }
 

@@ -139,8 +139,8 @@ impl Space {
 
     /// The group that holds all of an extent. Extents come from the disk, so there may be none.
     fn group_of(&self, at: Logical, len: u64) -> Result<Arc<BlockGroup>> {
-        let inside = |group: &Arc<BlockGroup>| at.checked_add(len).is_some_and(|end| end <= group.end());
-        self.group_at(at).filter(inside).ok_or_else(|| damaged(at, len, "lies in no block group"))
+        let group = self.group_at(at).filter(|group| group.holds(at, len));
+        group.ok_or_else(|| damaged(at, len, "is no whole sectors of a block group"))
     }
 
     /// Counts bytes that an extent item now stands for, or no longer.
@@ -225,9 +225,9 @@ mod tests {
     /// One group from 1 to 2 MiB, of which the first half is used.
     fn space() -> Space {
         let space = Space::new(MIB / 2);
-        let free = [(MIB + MIB / 2, MIB / 2)];
-        let group =
-            BlockGroup::new(Logical::new(MIB), MIB, BlockGroupFlags::DATA, MIB / 2, &free, Vec::new());
+        let (start, flags) = (Logical::new(MIB), BlockGroupFlags::DATA);
+        let group = BlockGroup::new(start, MIB, flags, 4096, MIB / 2, Vec::new());
+        assert!(group.give_back(&mut group.state.lock(), MIB + MIB / 2, MIB / 2));
         space.add_group(Arc::new(group));
         space
     }
@@ -241,6 +241,8 @@ mod tests {
         let space = space();
         for (at, len) in
             [(0, 4096), (2 * MIB, 4096), (MIB - 4096, 8192), (2 * MIB - 4096, 8192), (MIB, u64::MAX)]
+                .into_iter()
+                .chain([(MIB, 0), (MIB + 2048, 4096), (MIB, 6144)])
         {
             let at = Logical::new(at);
             assert!(is_damage(space.count_used(at, len, false)), "{at} of {len}");

@@ -8,6 +8,7 @@ mod bad_input;
 mod check;
 mod commands;
 mod dup;
+mod fragmented;
 mod freed;
 mod hostile;
 mod hostile_names;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         matrix::cases(),
         work::cases(),
         freed::cases(),
+        fragmented::cases(),
         posix::cases(),
         mappings::cases(),
         dup::cases(),

@@ -1,33 +1,40 @@
-//! Free space of one block group in memory: what may be handed out right now.
-//!
-//! It starts as the free space tree says and differs from it afterwards by two things on purpose: space handed
-//! out in the running transaction is already gone here, and space freed in it (pinned) is not here yet.
+//! Free space as extents: indexed by address and by length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Free extents by address and by length.
 #[derive(Default, Debug)]
-pub(crate) struct FreeSpace {
+pub(super) struct Extents {
     by_start: BTreeMap<u64, u64>,
     by_len: BTreeSet<(u64, u64)>,
     total: u64,
 }
 
-impl FreeSpace {
+impl Extents {
     /// Free bytes.
-    pub(crate) fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.total
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// All of them, in order of address.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.by_start.iter().map(|(&start, &len)| (start, len))
+    }
+
     /// The longest free extent's length.
-    pub(crate) fn longest(&self) -> u64 {
+    pub(super) fn longest(&self) -> u64 {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
     /// Gives space back; joins it with its neighbours. False, and nothing done, when a part of it is free already:
     /// in a damaged filesystem two extents may claim the same space.
     #[must_use]
-    pub(crate) fn add(&mut self, start: u64, len: u64) -> bool {
+    pub(super) fn add(&mut self, start: u64, len: u64) -> bool {
         assert!(len > 0, "an empty extent was given back at {start}");
         if self.overlaps(start, len) {
             return false;
@@ -50,13 +57,13 @@ impl FreeSpace {
     }
 
     /// Whether any of it is free.
-    pub(crate) fn overlaps(&self, start: u64, len: u64) -> bool {
+    pub(super) fn overlaps(&self, start: u64, len: u64) -> bool {
         let last = self.by_start.range(..start + len).next_back();
         last.is_some_and(|(&at, &at_len)| at + at_len > start)
     }
 
     /// Hands out `len` bytes aligned to `len`, the first such place at or behind `cursor`, else from the start.
-    pub(crate) fn allocate_aligned(&mut self, len: u64, cursor: u64) -> Option<u64> {
+    pub(super) fn allocate_aligned(&mut self, len: u64, cursor: u64) -> Option<u64> {
         let fits = |(&start, &extent): (&u64, &u64)| {
             let at = start.checked_next_multiple_of(len)?;
             let fits = at.checked_add(len).is_some_and(|end| end <= start + extent);
@@ -73,7 +80,7 @@ impl FreeSpace {
     }
 
     /// Hands out `len` bytes from the shortest extent that has them, else the longest extent if it has `min`.
-    pub(crate) fn allocate_best(&mut self, len: u64, min: u64) -> Option<(u64, u64)> {
+    pub(super) fn allocate_best(&mut self, len: u64, min: u64) -> Option<(u64, u64)> {
         let &(extent, start) = self.by_len.range((len, 0)..).next().or_else(|| self.by_len.last())?;
         if extent < min {
             return None;
@@ -110,13 +117,13 @@ impl FreeSpace {
 mod tests {
     use super::*;
 
-    fn extents(space: &FreeSpace) -> Vec<(u64, u64)> {
-        space.by_start.iter().map(|(&start, &len)| (start, len)).collect()
+    fn extents(space: &Extents) -> Vec<(u64, u64)> {
+        space.iter().collect()
     }
 
     #[test]
     fn neighbours_join_when_space_comes_back() {
-        let mut space = FreeSpace::default();
+        let mut space = Extents::default();
         assert!(space.add(100, 10));
         assert!(space.add(120, 10));
         assert!(space.add(110, 10));
@@ -127,7 +134,7 @@ mod tests {
 
     #[test]
     fn aligned_allocation_starts_at_the_cursor_and_wraps() {
-        let mut space = FreeSpace::default();
+        let mut space = Extents::default();
         assert!(space.add(8, 100));
         assert_eq!(space.allocate_aligned(16, 0), Some(16));
         assert!(space.add(200, 64));
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn best_fit_takes_the_shortest_that_has_it_else_the_longest() {
-        let mut space = FreeSpace::default();
+        let mut space = Extents::default();
         assert!(space.add(0, 100));
         assert!(space.add(200, 20));
         assert_eq!(space.allocate_best(20, 4), Some((200, 20)));
@@ -148,7 +155,7 @@ mod tests {
 
     #[test]
     fn what_is_free_already_is_not_given_back() {
-        let mut space = FreeSpace::default();
+        let mut space = Extents::default();
         assert!(space.add(100, 100));
         for (start, len) in [(150, 10), (50, 51), (199, 100), (50, 300), (100, 100)] {
             assert!(!space.add(start, len), "{start} of {len} bytes");
@@ -160,7 +167,7 @@ mod tests {
 
     #[test]
     fn places_behind_the_last_address_are_none() {
-        let mut space = FreeSpace::default();
+        let mut space = Extents::default();
         let last = u64::MAX - 8191; // a chunk may end one sector before the addresses do
         assert!(space.add(last, 4096));
         assert_eq!(space.allocate_aligned(16384, 0), None);

@@ -1,0 +1,172 @@
+//! Free space of one block group in memory: what may be handed out right now.
+//!
+//! It starts as the free space tree says and differs from it afterwards by two things on purpose: space handed
+//! out in the running transaction is already gone here, and space freed in it (pinned) is not here yet.
+//!
+//! # Memory
+//! Few extents are kept as [`Extents`], the shortest that fits being handed out; more than would take the memory of a
+//! [`Bitmap`] become one, of which the first run that fits is handed out. So a group takes what the cheaper form takes. At
+//! worst, with sectors of 4 KiB, that is 48 KiB for each GiB of the group and 1 KiB besides (FREE-SPACE-1), and never
+//! much more than the free space tree takes on disk, which has a bit for each sector or 25 bytes for each extent.
+//!
+//! # Invariants
+//! - FREE-SPACE-1: memory is at most that of a bitmap of the group.
+
+mod bitmap;
+mod extents;
+#[cfg(test)]
+mod tests;
+
+use bitmap::Bitmap;
+use extents::Extents;
+
+/// What an extent takes in the two indexes, reckoned with half-filled nodes, bytes.
+const EXTENT_BYTES: u64 = 80;
+/// A bitmap goes back to extents at this part of what made it one, so that few changes do not go back and forth.
+const BACK: u64 = 2;
+/// A bitmap's first sector is a multiple of so many, so that alignment of addresses is alignment of bits.
+const ALIGNMENT: u64 = 64;
+
+/// The free space of a block group.
+#[derive(Debug)]
+pub(crate) struct FreeSpace {
+    sector: u64,
+    /// Where a bitmap begins, bytes.
+    origin: u64,
+    /// Sectors from there to the group's end.
+    sectors: u64,
+    form: Form,
+}
+
+#[derive(Debug)]
+enum Form {
+    Extents(Extents),
+    Bitmap(Bitmap),
+}
+
+impl FreeSpace {
+    /// A group of `len` bytes, none of them free. All addresses and lengths are multiples of `sector`.
+    pub(crate) fn new(start: u64, len: u64, sector: u64) -> Self {
+        let origin = start / sector / ALIGNMENT * ALIGNMENT * sector;
+        let sectors = (start + len - origin) / sector;
+        Self { sector, origin, sectors, form: Form::Extents(Extents::default()) }
+    }
+
+    /// Free bytes.
+    pub(crate) fn total(&self) -> u64 {
+        match &self.form {
+            Form::Extents(extents) => extents.total(),
+            Form::Bitmap(bitmap) => bitmap.free() * self.sector,
+        }
+    }
+
+    /// The longest free extent's length.
+    pub(crate) fn longest(&mut self) -> u64 {
+        match &mut self.form {
+            Form::Extents(extents) => extents.longest(),
+            Form::Bitmap(bitmap) => bitmap.longest() * self.sector,
+        }
+    }
+
+    /// Gives space of the group back; joins it with its neighbours. False, and nothing done, when a part of it is free
+    /// already: in a damaged filesystem two extents may claim the same space.
+    #[must_use]
+    pub(crate) fn add(&mut self, start: u64, len: u64) -> bool {
+        if self.overlaps(start, len) {
+            return false;
+        }
+        let (first, count) = self.sectors_of(start, len);
+        match &mut self.form {
+            Form::Extents(extents) => assert!(extents.add(start, len), "{start} was not free a moment ago"),
+            Form::Bitmap(bitmap) => bitmap.set(first, count, true),
+        }
+        self.choose_form();
+        true
+    }
+
+    /// Whether any of it is free.
+    pub(crate) fn overlaps(&self, start: u64, len: u64) -> bool {
+        let (first, count) = self.sectors_of(start, len);
+        match &self.form {
+            Form::Extents(extents) => extents.overlaps(start, len),
+            Form::Bitmap(bitmap) => bitmap.any_free(first, count),
+        }
+    }
+
+    /// Hands out `len` bytes aligned to `len`, the first such place at or behind `cursor`, else from the start. `len` is a
+    /// tree block's: a power of two of up to 64 sectors.
+    pub(crate) fn allocate_aligned(&mut self, len: u64, cursor: u64) -> Option<u64> {
+        let (origin, sector) = (self.origin, self.sector);
+        let at = match &mut self.form {
+            Form::Extents(extents) => extents.allocate_aligned(len, cursor)?,
+            Form::Bitmap(bitmap) => {
+                let (count, from) = (len / sector, cursor.saturating_sub(origin).div_ceil(sector));
+                let first = bitmap.first_aligned(count, from).or_else(|| bitmap.first_aligned(count, 0))?;
+                bitmap.set(first, count, false);
+                origin + first * sector
+            }
+        };
+        self.choose_form();
+        Some(at)
+    }
+
+    /// Hands out `len` bytes from an extent that has them, else the longest extent if it has `min`.
+    pub(crate) fn allocate_best(&mut self, len: u64, min: u64) -> Option<(u64, u64)> {
+        let (origin, sector) = (self.origin, self.sector);
+        let found = match &mut self.form {
+            Form::Extents(extents) => extents.allocate_best(len, min)?,
+            Form::Bitmap(bitmap) => {
+                let count = bitmap.longest().min(len / sector);
+                if count == 0 || count * sector < min {
+                    return None;
+                }
+                let first = bitmap.first_fit(count)?;
+                bitmap.set(first, count, false);
+                (origin + first * sector, count * sector)
+            }
+        };
+        self.choose_form();
+        Some(found)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn memory(&self) -> u64 {
+        let form = match &self.form {
+            Form::Extents(extents) => extents.count() as u64 * EXTENT_BYTES,
+            Form::Bitmap(bitmap) => bitmap.memory(),
+        };
+        size_of::<Self>() as u64 + form
+    }
+
+    fn sectors_of(&self, start: u64, len: u64) -> (u64, u64) {
+        let inside = start >= self.origin && start + len <= self.origin + self.sectors * self.sector;
+        let whole = start.is_multiple_of(self.sector) && len.is_multiple_of(self.sector) && len > 0;
+        assert!(inside && whole, "{start} of {len} bytes are not sectors of the group");
+        ((start - self.origin) / self.sector, len / self.sector)
+    }
+
+    /// Changes to the form that takes less memory, where the other one took it (FREE-SPACE-1).
+    fn choose_form(&mut self) {
+        let extents_max = Bitmap::bytes(self.sectors) / EXTENT_BYTES;
+        let form = match &self.form {
+            Form::Extents(extents) if extents.count() as u64 > extents_max => {
+                let mut bitmap = Bitmap::new(self.sectors);
+                for (start, len) in extents.iter() {
+                    let (first, count) = self.sectors_of(start, len);
+                    bitmap.set(first, count, true);
+                }
+                Form::Bitmap(bitmap)
+            }
+            Form::Bitmap(bitmap) if bitmap.runs() <= extents_max / BACK => {
+                let mut extents = Extents::default();
+                for (first, count) in bitmap.iter() {
+                    let added = extents.add(self.origin + first * self.sector, count * self.sector);
+                    assert!(added, "two runs of a bitmap overlap");
+                }
+                Form::Extents(extents)
+            }
+            _ => return,
+        };
+        self.form = form;
+    }
+}
