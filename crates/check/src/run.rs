@@ -174,6 +174,7 @@ impl Check<'_> {
             sequence.found.compare_superblock(volume, sink);
         }
         let devices: Vec<DevId> = sequence.found.device_ids().collect();
+        volume.judge_devices(&devices)?;
         superblocks::check(volume, &devices, sink);
         superblocks::judge_numbers(volume, sink);
         Ok(sequence.found)

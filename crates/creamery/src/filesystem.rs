@@ -72,11 +72,11 @@ impl Filesystem {
         self.near.mine().get_or_init(|| Near::new(Arc::clone(&self.fs))).clone()
     }
 
-    /// What opening has passed over: damaged superblock copies, and states that only reading may ignore. One sentence
-    /// each.
+    /// What opening has passed over: damaged superblock copies, a wrong number of devices, and states that only reading may
+    /// ignore. One sentence each.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        self.fs.engine().volume().notes().to_vec()
+        self.fs.engine().volume().notes()
     }
 
     /// The label.

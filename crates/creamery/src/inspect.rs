@@ -11,12 +11,12 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
+use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_format::dump::{self, BadBlock, DumpContext, WalkError};
 use creamery_format::{
-    BlockRef, Expected, Key, KeyType, RawRootItem, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
-    Superblock,
+    BlockRef, Expected, Key, KeyType, RawDevItem, RawRootItem, RawSuperblock, SUPERBLOCK_LEN,
+    SUPERBLOCK_OFFSETS, Superblock,
 };
 use creamery_volume::{Chunk, Mode, Volume};
 use zerocopy::FromBytes;
@@ -175,7 +175,9 @@ pub fn dump_tree_of(
 ) -> Result<()> {
     let volume = Volume::open(vec![device], Mode::ReadOnly)?;
     let superblock = volume.superblock();
-    let unmapped = push_chunks(&volume, &superblock);
+    let mut devices = Vec::new();
+    let unmapped = push_chunks(&volume, &superblock, &mut devices);
+    volume.judge_devices(&devices).map_err(|error| error.context(name))?;
     let mut text = Text::new(out);
     let printed = print(&volume, &superblock, what, &mut text);
     let damage = match printed {
@@ -322,13 +324,18 @@ fn leaves(
     first
 }
 
-/// The superblock maps the chunk tree only; this maps the rest. Gives what is wrong with the first chunk that cannot be
+/// The superblock maps the chunk tree only; this maps the rest, and lists the devices. Gives what is wrong with the first chunk that cannot be
 /// mapped: blocks in it cannot be read, and all others can.
-fn push_chunks(volume: &Volume, superblock: &Superblock) -> Option<Error> {
+fn push_chunks(volume: &Volume, superblock: &Superblock, devices: &mut Vec<DevId>) -> Option<Error> {
     leaves(volume, superblock, TreeId::CHUNK, superblock.chunk_root(), &mut |leaf| {
         let mut outcome = Ok(());
         for slot in 0..leaf.count() {
             let key = leaf.key(slot);
+            if key.objectid == ObjectId::DEV_ITEMS && key.kind == KeyType::DEV_ITEM {
+                // Under another key it is another's, or damaged.
+                let item = RawDevItem::ref_from_bytes(leaf.data(slot)).ok();
+                devices.extend(item.map(RawDevItem::dev_id).filter(|dev| dev.get() == key.offset));
+            }
             if key.kind == KeyType::CHUNK_ITEM {
                 let chunk =
                     Chunk::from_item(Logical::new(key.offset), leaf.data(slot), superblock.sector_size());

@@ -216,6 +216,11 @@ impl Engine {
         Ok(())
     }
 
+    /// How many devices the chunk tree lists.
+    pub(crate) fn device_count(&self) -> u64 {
+        self.chunks.lock().devices.len() as u64
+    }
+
     /// What the chunk tree says of the device that the superblock is on.
     pub(crate) fn recorded_device(&self) -> Result<RawDevItem> {
         let dev = self.superblock.lock().dev_item().dev_id();
@@ -390,12 +395,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads which parts of the devices belong to chunks.
-    pub(crate) fn load_devices(
-        volume: &Volume,
-        chunk_tree: &Tree,
-        dev_tree: &Tree,
-    ) -> Result<Vec<DeviceSpace>> {
+    /// Reads which devices there are, and holds those that are given against them.
+    pub(crate) fn load_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<DeviceSpace>> {
         let mut devices = Vec::new();
         let first = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, 0);
         let mut cursor = chunk_tree.cursor(&first, Wait::Yes)?;
@@ -416,8 +417,20 @@ impl Engine {
             devices.push(DeviceSpace::new(dev, Uuid::from_bytes(item.uuid), total));
             cursor.advance()?;
         }
-        drop(cursor);
-        for device in &mut devices {
+        let listed: Vec<DevId> = devices.iter().map(|device| device.dev).collect();
+        let own = volume.superblock().dev_item().dev_id();
+        if !listed.contains(&own) {
+            let message =
+                format!("the chunk tree has no device item of device {own}, which the superblock is of");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        volume.judge_devices(&listed)?;
+        Ok(devices)
+    }
+
+    /// Reads which parts of the devices belong to chunks.
+    pub(crate) fn load_device_extents(devices: &mut [DeviceSpace], dev_tree: &Tree) -> Result<()> {
+        for device in devices {
             let first = Key::new(ObjectId::new(device.dev.get()), KeyType::DEV_EXTENT, 0);
             let mut cursor = dev_tree.cursor(&first, Wait::Yes)?;
             while let Some((key, data)) = cursor.item() {
@@ -436,10 +449,7 @@ impl Engine {
                 cursor.advance()?;
             }
         }
-        if devices.is_empty() {
-            return Err(Error::new(ErrorKind::Corrupt, "the chunk tree has no device item"));
-        }
-        Ok(devices)
+        Ok(())
     }
 }
 

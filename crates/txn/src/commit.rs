@@ -206,13 +206,14 @@ impl Engine {
         let dev_root = self.dev_tree.root_pointer()?;
         let csum_root = self.csum_tree.tree().root_pointer()?;
         let fs_root = self.tree(TreeId::FS)?.root_pointer()?;
-        let device = self.recorded_device()?;
+        let (device, devices) = (self.recorded_device()?, self.device_count());
         let mut superblock = self.superblock.lock();
         let raw = superblock.raw_mut();
         if raw.uuid_tree_generation == raw.generation {
             raw.uuid_tree_generation = generation.get().into(); // the UUID tree stays complete
         }
         raw.generation = generation.get().into();
+        raw.num_devices = devices.into();
         raw.dev_item = RawDevItem { generation: 0.into(), ..device };
         raw.root = root.logical.get().into();
         raw.root_level = root.level;

@@ -38,6 +38,8 @@ impl Engine {
         let store = Arc::new(open_store(&volume, chunk_root, &options)?);
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
+        let mut devices =
+            Self::load_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
@@ -49,7 +51,7 @@ impl Engine {
         };
         let dev_tree = required(TreeId::DEV)?;
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
-        let devices = Self::load_devices(&volume, &chunk_tree, &dev_tree)?;
+        Self::load_device_extents(&mut devices, &dev_tree)?;
         let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?;
         let read_only = match refusal {
             Some(reason) if !options.read_only => {

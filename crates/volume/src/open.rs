@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
@@ -30,7 +30,8 @@ impl Volume {
     /// # Errors
     /// One line with the device and what is wrong: [`ErrorKind::InvalidInput`] for what is no Btrfs,
     /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
-    /// that does not allow `mode`, [`ErrorKind::NotFound`] when a device is missing.
+    /// that does not allow `mode`, [`ErrorKind::NotFound`] when a device is missing through which the others are found. Who has
+    /// read the chunk tree asks for the others with [`judge_devices`](Self::judge_devices).
     pub fn open(devices: Vec<Arc<dyn BlockDevice>>, mode: Mode) -> Result<Self> {
         let mut found = Vec::new();
         for device in devices {
@@ -56,11 +57,48 @@ impl Volume {
             notes.extend(found.notes.into_iter().map(|note| format!("{}: {note}", member.device.describe())));
             members.push(member);
         }
-        check_count(&name, &superblock, members.len(), mode)?;
+        if members.len() > 1 && mode == Mode::ReadWrite {
+            let what = format!("{name}: writing to a filesystem of {} devices", members.len());
+            return Err(Error::unsupported(what));
+        }
         let volume = Self::new(members, mode, superblock, notes);
-        let chunks = system_chunks(&volume.superblock());
-        chunks.and_then(|chunks| volume.push_chunks(chunks)).map_err(|error| error.context(&name))?;
+        volume.push_system_chunks().map_err(|error| error.context(&name))?;
         Ok(volume)
+    }
+}
+
+impl Volume {
+    /// Maps the chunks through which the chunk tree is found. All of their devices have to be there: then all of the chunk
+    /// tree can be read, which knows the others.
+    fn push_system_chunks(&self) -> Result<()> {
+        let chunks = system_chunks(&self.superblock())?;
+        let stripes = chunks.iter().flat_map(|chunk| &chunk.stripes);
+        let mut devices: Vec<_> = stripes.map(|stripe| stripe.dev).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        self.expect_devices(&devices)?;
+        self.push_chunks(chunks)
+    }
+
+    /// Holds the devices against those that the chunk tree lists. When the superblock counts others, that is noted: its number
+    /// decides nothing, and as with Linux the next commit writes the right one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] when a device is missing.
+    pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
+        self.expect_devices(listed)?;
+        let (found, want) = (self.superblock().device_count(), listed.len() as u64);
+        if found != want {
+            self.note(format!("the superblock's number of devices is wrong, found {found}, want {want}"));
+        }
+        Ok(())
+    }
+
+    fn expect_devices(&self, wanted: &[DevId]) -> Result<()> {
+        let Some(missing) = wanted.iter().find(|dev| self.device(**dev).is_none()) else { return Ok(()) };
+        let (fsid, given) = (self.fsid(), self.members().len());
+        let what = format!("device missing: filesystem {fsid} has a device {missing}, {given} given");
+        Err(Error::new(ErrorKind::NotFound, what))
     }
 }
 
@@ -88,22 +126,6 @@ fn compare(name: &str, superblock: &Superblock, member: &Member, other: &Superbl
         let (a, b) = (superblock.generation(), other.generation());
         let what = format!("{name} is at generation {a}, {device} at {b}: one of them missed writes");
         return Err(Error::unsupported(what));
-    }
-    Ok(())
-}
-
-fn check_count(name: &str, superblock: &Superblock, given: usize, mode: Mode) -> Result<()> {
-    let (given, want) = (given as u64, superblock.device_count());
-    let fsid = superblock.fsid();
-    if given < want {
-        let what = format!("{name}: device missing: filesystem {fsid} has {want} devices, {given} given");
-        return Err(Error::new(ErrorKind::NotFound, what));
-    }
-    if given > want {
-        return Err(Error::invalid(format!("{name}: filesystem {fsid} has {want} devices, {given} given")));
-    }
-    if given > 1 && mode == Mode::ReadWrite {
-        return Err(Error::unsupported(format!("{name}: writing to a filesystem of {given} devices")));
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ pub struct Volume {
     number: u64,
     mode: Mode,
     members: Vec<Member>,
-    notes: Vec<String>,
+    notes: RankedMutex<Vec<String>, { rank::LEAF }>,
     node_size: u32,
     sector_size: u32,
     checksum_type: ChecksumType,
@@ -60,7 +60,7 @@ impl Volume {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             mode,
             members,
-            notes,
+            notes: RankedMutex::new(notes),
             node_size: superblock.node_size(),
             sector_size: superblock.sector_size(),
             checksum_type: superblock.checksum_type(),
@@ -111,11 +111,15 @@ impl Volume {
         self.mode
     }
 
-    /// What opening has passed over: damaged superblock copies, and states that only reading may ignore. One
-    /// sentence each.
+    /// What opening has passed over: damaged superblock copies, a wrong number of devices, and states that only reading may
+    /// ignore. One sentence each.
     #[must_use]
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().clone()
+    }
+
+    pub(crate) fn note(&self, note: String) {
+        self.notes.lock().push(note);
     }
 
     /// A copy of the superblock of the last commit.

@@ -7,6 +7,7 @@
 mod bad_input;
 mod check;
 mod commands;
+mod devices;
 mod dup;
 mod fragmented;
 mod freed;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         fragmented::cases(),
         posix::cases(),
         mappings::cases(),
+        devices::cases(),
         dup::cases(),
         reproducible::cases(),
         options::cases(),

@@ -67,6 +67,12 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "superblock: more devices than there are",
+        Super(|raw| raw.num_devices = 8.into()),
+        &[SuperblockDeviceCount],
+        true,
+    ),
+    row(
         "superblock: used bytes",
         Super(|raw| raw.bytes_used = (raw.bytes_used.get() + 4096).into()),
         &[SuperblockBytesUsed],
