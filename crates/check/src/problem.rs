@@ -110,6 +110,7 @@ problems! {
     BlockPointer = 216 Error "a key pointer is impossible";
     BlockFlags = 217 Error "a tree block's flags are not those of its references";
     BlockName = 218 Error "a name is impossible";
+    BlockNotWritten = 219 Error "a tree block is not marked as written";
 
     ChunkInvalid = 301 Error "a chunk is impossible, overlaps another one or leaves its device";
     DeviceExtentMissing = 302 Error "a chunk's stripe has no device extent";

@@ -228,7 +228,10 @@ fn problem_of(corruption: &Corruption) -> Problem {
             Problem::BlockItemBounds
         }
         CorruptKind::Name { .. } => Problem::BlockName,
-        CorruptKind::ChildNull | CorruptKind::ChildAlignment { .. } => Problem::BlockPointer,
+        CorruptKind::NotWritten => Problem::BlockNotWritten,
+        CorruptKind::ChildNull | CorruptKind::ChildAlignment { .. } | CorruptKind::ChildGeneration { .. } => {
+            Problem::BlockPointer
+        }
         _ => Problem::BlockItem,
     }
 }

@@ -12,8 +12,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::block::{
-    BACKREF_REV_SHIFT, BlockRef, HEADER_LEN, ITEM_LEN, KEY_PTR_LEN, LEVEL_MAX, MIXED_BACKREF_REV, RawHeader,
-    RawItem, RawKeyPtr, leaf_data_max, node_ptr_max,
+    BACKREF_REV_SHIFT, BlockRef, HEADER_FLAG_WRITTEN, HEADER_LEN, ITEM_LEN, KEY_PTR_LEN, LEVEL_MAX,
+    MIXED_BACKREF_REV, RawHeader, RawItem, RawKeyPtr, leaf_data_max, node_ptr_max,
 };
 use crate::key::{Key, RawKey};
 
@@ -146,6 +146,12 @@ impl<'a> BlockMut<'a> {
     /// Sets the whole flags field, backref revision included.
     pub fn set_flags(&mut self, flags: u64) {
         self.header_mut().flags = U64::new(flags);
+    }
+
+    /// Marks the block as written, without which no reader takes it.
+    pub fn mark_written(&mut self) {
+        let header = self.header_mut();
+        header.flags = U64::new(header.flags.get() | HEADER_FLAG_WRITTEN);
     }
 
     /// Sets the filesystem's UUID.

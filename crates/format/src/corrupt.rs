@@ -94,6 +94,8 @@ pub enum CorruptKind {
     Address { found: Logical, want: Logical },
     #[error("wrong generation, found {found}, want {want}")]
     WrongGeneration { found: Generation, want: Generation },
+    #[error("block is not marked as written")]
+    NotWritten,
     #[error("wrong level, found {found}, want {want}")]
     Level { found: u8, want: u8 },
     #[error("level too high, found {found}, want [0, 7]")]
@@ -118,6 +120,8 @@ pub enum CorruptKind {
     ChildNull,
     #[error("child pointer is not aligned, found {found}, want a multiple of {unit}")]
     ChildAlignment { found: Logical, unit: u64 },
+    #[error("child is newer than the node, found generation {found}, want at most {max}")]
+    ChildGeneration { found: Generation, max: Generation },
     #[error("wrong size of {kind}, found {found}, want {want}")]
     ItemSize { kind: KeyType, found: usize, want: usize },
     #[error("size of {kind} out of range, found {found}, want [{min}, {max}]")]

@@ -7,7 +7,9 @@
 use creamery_base::{Generation, Logical, TreeId, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 
-use crate::block::{BlockRef, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max};
+use crate::block::{
+    BlockRef, HEADER_FLAG_WRITTEN, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max,
+};
 use crate::check::check_item;
 use crate::corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 use crate::key::Key;
@@ -28,7 +30,9 @@ const SECTOR_MIN: u64 = 4096;
 ///     fsid: Uuid::nil(), chunk_tree_uuid: Uuid::nil(),
 /// };
 /// let mut bytes = vec![0; 4096];
-/// BlockMut::init(&mut bytes, &new).insert_items(0, &[(Key::MIN, 0)]);
+/// let mut block = BlockMut::init(&mut bytes, &new);
+/// block.insert_items(0, &[(Key::MIN, 0)]);
+/// block.mark_written();
 /// seal(&mut bytes, ChecksumType::Crc32c);
 /// let mut want = Expected {
 ///     logical: Logical::new(1 << 20), level: Some(0), generation: Some(Generation::new(7)),
@@ -114,6 +118,10 @@ fn verify_identity(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
     {
         return Err(CorruptKind::WrongGeneration { found: block.generation(), want: generation });
     }
+    // As Linux has it: a writer takes a block without the mark for one that its transaction made, and changes it in place.
+    if block.flags() & HEADER_FLAG_WRITTEN == 0 {
+        return Err(CorruptKind::NotWritten);
+    }
     match want.owner {
         Some(owner) if !block.may_belong_to(owner) => {
             Err(CorruptKind::Owner { found: block.owner(), want: owner })
@@ -167,7 +175,8 @@ fn verify_leaf(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
     (0..block.count()).try_for_each(|slot| check_item(block, slot).map_err(|kind| (slot, kind)))
 }
 
-/// Keys ascend, children have possible addresses.
+/// Keys ascend, children have possible addresses and are not newer than the node: who changes a child copies the node, or
+/// has done so in the same transaction. So nothing that is reached from a superblock is newer than that.
 fn verify_node(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
     let mut previous: Option<Key> = None;
     for (slot, ptr) in block.key_ptrs().iter().enumerate() {
@@ -180,6 +189,10 @@ fn verify_node(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
         }
         if !child.is_aligned(SECTOR_MIN) {
             return Err((slot, CorruptKind::ChildAlignment { found: child, unit: SECTOR_MIN }));
+        }
+        let (found, max) = (Generation::new(ptr.generation.get()), block.generation());
+        if found > max {
+            return Err((slot, CorruptKind::ChildGeneration { found, max }));
         }
     }
     Ok(())

@@ -19,7 +19,9 @@ fn block(level: u8, edit: impl FnOnce(&mut BlockMut<'_>)) -> Vec<u8> {
         fsid: Uuid::from_u128(7),
         chunk_tree_uuid: Uuid::nil(),
     };
-    edit(&mut BlockMut::init(&mut bytes, &new));
+    let mut block = BlockMut::init(&mut bytes, &new);
+    block.mark_written();
+    edit(&mut block);
     seal(&mut bytes, ChecksumType::Crc32c);
     bytes
 }
@@ -113,4 +115,25 @@ fn bad_entries_are_found() {
     assert!(message(&odd, &want(1)).contains("not aligned, found 4097"));
     let level = block(0, |leaf| leaf.bytes_mut()[100] = 8);
     assert!(message(&level, &Expected { level: None, ..want(0) }).contains("level too high"));
+}
+
+#[test]
+fn a_block_that_was_never_written_is_refused() {
+    let bytes = block(0, |leaf| {
+        leaf.insert_items(0, &[(key(1), 0)]);
+        let flags = leaf.as_ref().flags() & !HEADER_FLAG_WRITTEN;
+        leaf.set_flags(flags);
+    });
+    assert!(message(&bytes, &want(0)).contains("not marked as written"));
+}
+
+#[test]
+fn a_child_is_not_newer_than_its_node() {
+    let node = |generation| {
+        let child = Logical::new(2 << 20);
+        block(1, |node| node.insert_ptr(0, &key(1), child, Generation::new(generation)))
+    };
+    assert_eq!(verify_block(&node(3), &want(1)), Ok(()));
+    let said = message(&node(4), &want(1));
+    assert!(said.contains("slot=0") && said.contains("found generation 4, want at most 3"), "{said}");
 }

@@ -3,9 +3,7 @@
 
 use creamery_base::{Generation, Logical, TreeId, Uuid};
 use creamery_codec::ChecksumType;
-use creamery_format::{
-    BlockMut, HEADER_FLAG_WRITTEN, ITEM_LEN, Key, NewBlock, leaf_data_max, node_ptr_max, seal,
-};
+use creamery_format::{BlockMut, ITEM_LEN, Key, NewBlock, leaf_data_max, node_ptr_max, seal};
 
 /// An item to be.
 pub(crate) type Item = (Key, Vec<u8>);
@@ -130,8 +128,7 @@ fn new_block(
         },
     );
     fill(&mut block);
-    let flags = block.as_ref().flags() | HEADER_FLAG_WRITTEN;
-    block.set_flags(flags);
+    block.mark_written();
     seal(&mut bytes, stamp.checksum);
     Block { logical, owner, level, bytes }
 }

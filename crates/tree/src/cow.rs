@@ -28,9 +28,21 @@ use crate::path::{NodeGuard, Path};
 use crate::tree::{Tree, format_block, retitle};
 
 impl Tree {
-    /// Whether the running transaction must not change `block` in place (TREE-3).
-    pub(crate) fn needs_copy(&self, block: BlockRef<'_>, generation: Generation) -> bool {
-        block.generation() != generation || block.flags() & HEADER_FLAG_WRITTEN != 0 || self.force_cow()
+    /// Whether the running transaction must not change `block`, which is what is in `buffer`, in place (TREE-3).
+    pub(crate) fn needs_copy(
+        &self,
+        buffer: &ExtentBuffer,
+        block: BlockRef<'_>,
+        generation: Generation,
+    ) -> bool {
+        let ours = block.generation() == generation && block.flags() & HEADER_FLAG_WRITTEN == 0;
+        // No block on the device is: roots are not newer than the superblock, nor children than their node.
+        assert!(
+            !ours || buffer.is_dirty(),
+            "block {} came from the device as the transaction's own",
+            block.logical()
+        );
+        !ours || self.force_cow()
     }
 
     /// Whether a snapshot may share `block`. Root blocks are never shared: a snapshot copies them.
@@ -64,7 +76,7 @@ impl Tree {
         slot: usize,
         old: WriteGuard,
     ) -> Result<WriteGuard> {
-        if !self.needs_copy(old.block(), host.generation()) {
+        if !self.needs_copy(old.buffer(), old.block(), host.generation()) {
             return Ok(old);
         }
         let is_root = !path.holds(level + 1);

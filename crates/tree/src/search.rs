@@ -147,7 +147,10 @@ impl Tree {
         let leaf = self.fingers.on(key)?.lock()?;
         let block = leaf.block();
         let above_first = block.first_key().is_some_and(|first| first < *key);
-        if !above_first || block.free_space() < room || self.needs_copy(block, host.generation()) {
+        if !above_first
+            || block.free_space() < room
+            || self.needs_copy(leaf.buffer(), block, host.generation())
+        {
             return None;
         }
         self.count(|counters| &counters.searches);
@@ -172,7 +175,7 @@ impl Tree {
         let mut level = self.lock_root(path, write_level);
         path.behind = Behind::Nothing;
         loop {
-            if self.needs_copy(path.block(level), host.generation()) {
+            if self.needs_copy(path.node(level).buffer(), path.block(level), host.generation()) {
                 // The parent is always held here: only what lies above it was let go.
                 let parent_ready = !path.holds(level + 1) || path.holds_write(level + 1);
                 if level > write_level || !parent_ready {

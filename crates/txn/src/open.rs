@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 
 use crate::chunks::ChunkState;
 use crate::engine::{Engine, Options, Parts};
-use crate::roots::{find_root_item, root_pointer};
+use crate::roots::{find_root_item, open_by_item};
 
 /// Replacement states in which a device is being replaced (started, suspended).
 const REPLACE_ACTIVE: [u64; 2] = [1, 4];
@@ -99,15 +99,6 @@ fn open_store(volume: &Arc<Volume>, chunk_root: RootPointer, options: &Options) 
 
 fn open_fixed(store: &Arc<BufferStore>, id: TreeId, root: RootPointer) -> Result<Tree> {
     let tree = Tree::open(Arc::clone(store), id, root, 0, Generation::new(0))?;
-    tree.switch_commit_root(root);
-    Ok(tree)
-}
-
-fn open_by_item(store: &Arc<BufferStore>, id: TreeId, item: &creamery_format::RawRootItem) -> Result<Tree> {
-    let blocks = item.bytes_used.get() / u64::from(store.volume().node_size());
-    let root = root_pointer(item);
-    let last_snapshot = Generation::new(item.last_snapshot.get());
-    let tree = Tree::open(Arc::clone(store), id, root, blocks, last_snapshot)?;
     tree.switch_commit_root(root);
     Ok(tree)
 }

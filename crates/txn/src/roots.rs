@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
 use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
-use creamery_tree::{CowHost, RootPointer, Tree};
+use creamery_tree::{BufferStore, CowHost, RootPointer, Tree};
 use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
 
 use crate::engine::Engine;
@@ -28,8 +28,29 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
 }
 
 /// Where a root item says that the tree is.
-pub(crate) fn root_pointer(item: &RawRootItem) -> RootPointer {
+fn root_pointer(item: &RawRootItem) -> RootPointer {
     RootPointer { logical: item.root(), generation: item.root_generation(), level: item.level }
+}
+
+/// Opens a tree that nobody has opened yet, so that its root is as a commit left it.
+///
+/// # Errors
+/// Device errors; damage: a root that is newer than the filesystem, too, which a transaction could take for its own.
+pub(crate) fn open_by_item(store: &Arc<BufferStore>, id: TreeId, item: &RawRootItem) -> Result<Tree> {
+    let root = root_pointer(item);
+    let newest = store.volume().generation();
+    if root.generation > newest {
+        let message = format!(
+            "corrupt root of tree {id}: logical={}, newer than the filesystem, found generation {}, want at most {newest}",
+            root.logical, root.generation
+        );
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    let blocks = item.bytes_used.get() / u64::from(store.volume().node_size());
+    let last_snapshot = Generation::new(item.last_snapshot.get());
+    let tree = Tree::open(Arc::clone(store), id, root, blocks, last_snapshot)?;
+    tree.switch_commit_root(root);
+    Ok(tree)
 }
 
 impl Engine {
@@ -55,12 +76,8 @@ impl Engine {
     }
 
     pub(crate) fn open_tree(&self, id: TreeId, item: &RawRootItem) -> Result<Tree> {
-        let blocks = item.bytes_used.get() / u64::from(self.node_size());
-        let last_snapshot = Generation::new(item.last_snapshot.get());
-        let root = root_pointer(item);
-        let tree = Tree::open(Arc::clone(self.store()), id, root, blocks, last_snapshot)?;
+        let tree = open_by_item(self.store(), id, item)?;
         self.options.apply_to(&tree);
-        tree.switch_commit_root(root);
         Ok(tree)
     }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 use creamery_base::gate::{self, Reason};
 use creamery_base::sync::{Condvar, Mutex};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
-use creamery_format::{HEADER_FLAG_WRITTEN, Superblock, seal};
+use creamery_format::{Superblock, seal};
 use creamery_tree::ExtentBuffer;
 use creamery_volume::Written;
 
@@ -251,8 +251,7 @@ impl Engine {
         for buffer in blocks.iter() {
             // Briefly and one at a time: holding several node locks here could deadlock with a search.
             let mut guard = Arc::clone(buffer).write();
-            let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
-            guard.block_mut().set_flags(flags);
+            guard.block_mut().mark_written();
             seal(guard.bytes_mut(), self.checksum_type());
             copies.extend_from_slice(guard.block().bytes());
         }

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
-use creamery_format::{BlockMut, BlockRef, Expected, Key, LEVEL_MAX, node_ptr_max};
-use creamery_tree::{ExtentBuffer, RootPointer, Tree};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Uuid, Wait};
+use creamery_format::{BlockMut, BlockRef, Expected, HEADER_FLAG_WRITTEN, Key, LEVEL_MAX, node_ptr_max};
+use creamery_tree::{BufferStore, CowHost, ExtentBuffer, RootPointer, Tree};
 
 use crate::world::{Host, NODE, World, key};
 
@@ -188,6 +188,39 @@ fn a_cached_root_that_is_not_what_its_root_item_says() {
     for (id, root) in [(TreeId::CSUM, right), (world.tree.id(), later), (world.tree.id(), leaf)] {
         is_damage("open", &open(id, root).expect_err("another block"), right.logical);
     }
+}
+
+#[test]
+fn a_block_that_was_never_written() {
+    spoiled_on_device(|block| {
+        let flags = block.as_ref().flags() & !HEADER_FLAG_WRITTEN;
+        block.set_flags(flags);
+    });
+}
+
+#[test]
+fn a_block_that_claims_to_be_of_the_running_transaction() {
+    let world = filled();
+    let (_, buffer) = child(&world, 2);
+    let (at, running) = (buffer.logical(), world.host.generation());
+    let root = world.tree.root_pointer().expect("the root");
+    let mut leaf = world.block_on_device(at);
+    let mut block = BlockMut::new(&mut leaf);
+    block.set_generation(running);
+    let flags = block.as_ref().flags() & !HEADER_FLAG_WRITTEN;
+    block.set_flags(flags);
+    world.write_block(at, &leaf);
+    let mut node = world.block_on_device(root.logical);
+    BlockMut::new(&mut node).set_child(2, at, running);
+    world.write_block(root.logical, &node);
+    let store = Arc::new(BufferStore::new(Arc::clone(&world.volume), 1 << 20, Uuid::nil()));
+    let open = Tree::open(store, world.tree.id(), root, 1, Generation::new(0)).map(drop);
+    let error = open.expect_err("a child is newer than its node");
+    is_damage("open", &error, root.logical);
+    let text = error.to_string();
+    assert!(text.contains("slot=2"), "{text}");
+    let want = format!("found generation {running}, want at most {}", root.generation);
+    assert!(text.contains(&want), "{text}");
 }
 
 #[test]

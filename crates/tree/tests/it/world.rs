@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use creamery_base::{DevId, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Uuid};
 use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{
-    BlockGroupFlags, BlockRef, HEADER_FLAG_WRITTEN, Incompat, Key, KeyType, MAGIC, RawDevItem, RawKey,
-    RawSuperblock, SUPERBLOCK_OFFSETS, SuperFlags, Superblock, seal,
+    BlockGroupFlags, BlockRef, Incompat, Key, KeyType, MAGIC, RawDevItem, RawKey, RawSuperblock,
+    SUPERBLOCK_OFFSETS, SuperFlags, Superblock, seal,
 };
 use creamery_tree::{BlockReferences, BufferStore, CowHost, FreedBlock, Tree};
 use creamery_volume::{Chunk, Mode, Stripe, Volume};
@@ -148,8 +148,7 @@ impl World {
                 .iter()
                 .map(|buffer| {
                     let mut guard = Arc::clone(buffer).write();
-                    let flags = guard.block().flags() | HEADER_FLAG_WRITTEN;
-                    guard.block_mut().set_flags(flags);
+                    guard.block_mut().mark_written();
                     seal(guard.bytes_mut(), self.volume.checksum_type());
                     (buffer.logical(), guard.block().bytes().to_vec())
                 })

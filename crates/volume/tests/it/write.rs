@@ -39,7 +39,9 @@ fn block(volume: &Volume, at: Logical) -> Vec<u8> {
         fsid: volume.metadata_uuid(),
         chunk_tree_uuid: creamery_base::Uuid::nil(),
     };
-    BlockMut::init(&mut bytes, &new).insert_items(0, &[(Key::MIN, 100)]);
+    let mut block = BlockMut::init(&mut bytes, &new);
+    block.insert_items(0, &[(Key::MIN, 100)]);
+    block.mark_written();
     seal(&mut bytes, volume.checksum_type());
     bytes
 }

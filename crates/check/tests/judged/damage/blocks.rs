@@ -2,7 +2,7 @@
 
 use creamery_base::{ObjectId, TreeId};
 use creamery_check::Problem::*;
-use creamery_format::{BlockMut, BlockRef, Key, KeyType};
+use creamery_format::{BlockMut, BlockRef, HEADER_FLAG_WRITTEN, Key, KeyType};
 
 use super::Change::{Block, Image as Any, Leaf};
 use super::{Row, row};
@@ -82,6 +82,27 @@ pub(super) const ROWS: &[Row] = &[
     ),
     row("item offset", Leaf(FS, |b, _| b[101 + 17] ^= 4), &[BlockItemBounds], true),
     row("pointer", Block(FS, |b, _| b[101 + 17..101 + 25].fill(0)), &[BlockPointer], true),
+    row(
+        "not marked as written",
+        Leaf(FS, |b, _| {
+            let flags = BlockRef::new(b).flags() & !HEADER_FLAG_WRITTEN;
+            BlockMut::new(b).set_flags(flags);
+        }),
+        &[BlockNotWritten],
+        false, // but Linux does
+    ),
+    row(
+        "pointer newer than its node",
+        Any(|image| {
+            let root = image.blocks(FS)?[0];
+            let bytes = image.block(root)?;
+            let ((child, _), newer) = (BlockRef::new(&bytes).child(0), generation(&bytes).next());
+            image.change(child, |b| BlockMut::new(b).set_generation(newer))?;
+            image.change(root, |b| BlockMut::new(b).set_child(0, child, newer))
+        }),
+        &[BlockPointer],
+        false,
+    ),
     row("pointer into nowhere", Block(FS, |b, _| b[101 + 22] ^= 0x40), &[BlockAddress], true),
     row(
         "one copy",
