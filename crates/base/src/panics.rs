@@ -43,13 +43,15 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// The panic that the calling thread is dying of, where one of its callers will [`catch`] it or somebody else did so before.
+/// The panic that the calling thread is dying of, where one of its callers will [`catch`] it or places are noted anyway
+/// ([`note_places`]).
 #[must_use]
 pub fn dying_of() -> Option<Panic> {
     if std::thread::panicking() { LATEST.with_borrow(Clone::clone) } else { None }
 }
 
-fn note_places() {
+/// From now on panics of all threads are noted, for [`dying_of`]. [`catch`] does so by itself.
+pub fn note_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = take_hook();

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::sync::{Condvar, Mutex};
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, panics};
 use creamery_format::{Superblock, seal};
 use creamery_tree::ExtentBuffer;
 use creamery_volume::Written;
@@ -99,6 +99,18 @@ struct Last<'w> {
     share: Share<'w>,
     closed: Closed,
     written: Written,
+}
+
+/// Tells the engine what the thread dies of that has this.
+struct AbortsWhenItPanics<'e>(&'e Engine);
+
+impl Drop for AbortsWhenItPanics<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Error::new(ErrorKind::Aborted, "a thread died while it wrote a part of the commit");
+            self.0.abort(&error, Location::caller());
+        }
+    }
 }
 
 impl Stage {
@@ -217,24 +229,24 @@ impl Engine {
         };
         let helpers = self.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
         std::thread::scope(|scope| {
-            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+            // A helper that panics has aborted before it is gone; its panic ends here.
+            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(|| panics::catch(work))).collect();
             helpers.into_iter().fold(work(), |done: Result<()>, helper| {
-                let theirs = helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                done.and(theirs)
+                done.and(helper.join().expect("panics are caught").unwrap_or(Ok(())))
             })
         })?;
         if self.write_out.wait() {
             return Ok(());
         }
         self.check_writable()?;
-        let error = Error::new(ErrorKind::Aborted, "a thread died while it wrote a part of the commit");
-        self.abort(&error, Location::caller());
-        Err(error)
+        unreachable!("whoever fails aborts before anybody learns of it (WRITEOUT-2)")
     }
 
     /// False when there is no batch to take.
     fn write_a_batch(&self, alone: bool) -> Result<bool> {
+        panics::note_places();
         let Some(mut batch) = self.write_out.take(alone) else { return Ok(false) };
+        let _aborts = AbortsWhenItPanics(self); // dropped before the batch
         // Aborted before the share is dropped: whoever waits for it asks why.
         let written = self.or_abort(self.write_batch(&mut batch))?;
         if let Some(Last { mut share, closed, written }) = batch.give_back(written) {

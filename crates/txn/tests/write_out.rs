@@ -227,13 +227,72 @@ fn a_batch_that_fails_is_told_to_whoever_waits_for_it() {
 #[test]
 fn a_batch_whose_writer_dies_is_told_to_whoever_waits_for_it() {
     let told = one_batch_goes_wrong(Fate::Panics);
-    assert!(told.contains("died"), "{told}");
+    assert!(told.contains("dies while it writes") && told.contains("tests/write_out.rs:"), "{told}");
+}
+
+/// A device on which every thread but one dies when it writes, once it is armed; that one waits until another is dying.
+struct Deadly {
+    below: FileDevice,
+    spared: Mutex<Option<std::thread::ThreadId>>,
+    dying: (Mutex<bool>, Condvar),
+}
+
+impl BlockDevice for Deadly {
+    fn submit(&self, request: Request, done: Completion) {
+        let spared = *self.spared.lock().expect("not poisoned");
+        if let (Request::Write { .. }, Some(spared)) = (&request, spared) {
+            let (dying, changed) = &self.dying;
+            let mut dying = dying.lock().expect("not poisoned");
+            if std::thread::current().id() == spared {
+                drop(changed.wait_while(dying, |dying| !*dying).expect("not poisoned"));
+            } else {
+                *dying = true;
+                drop(dying);
+                changed.notify_all();
+                panic!("a helper dies");
+            }
+        }
+        self.below.submit(request, done);
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+}
+
+#[test]
+fn a_helper_that_dies_is_told_with_its_words_and_its_place() {
+    let Some(world) = world("write-out-helper") else { return };
+    let (_scratch, image) = world.close();
+    let device = Arc::new(Deadly {
+        below: FileDevice::open(&image, Access::ReadWrite).expect("the image opens"),
+        spared: Mutex::default(),
+        dying: (Mutex::default(), Condvar::new()),
+    });
+    let volume = Volume::open(vec![Arc::<Deadly>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
+    let options = Options { commit_threads: 2, ..Options::default() };
+    let engine = Engine::open(volume, options).expect("writable");
+    (0..2000).for_each(|number| insert(&engine, number).expect("room"));
+    *device.spared.lock().expect("not poisoned") = Some(std::thread::current().id());
+    let error = engine.commit().expect_err("a part of it is not written");
+    let abort = engine.aborted().expect("it aborted");
+    assert_eq!(abort.reason, "a thread panicked: a helper dies");
+    assert!(abort.place.contains("tests/write_out.rs:"), "{abort}");
+    assert!(error.to_string().contains(&abort.reason) && error.to_string().contains(&abort.place), "{error}");
 }
 
 /// One thread comes by and takes a batch, another one asks for a commit and waits for it. What the other one is told.
 fn one_batch_goes_wrong(fate: Fate) -> String {
     let Some(mut world) = world(&format!("write-out-{fate:?}")) else {
-        return "the cable was pulled, its writer died".to_owned();
+        return "the cable was pulled, it dies while it writes, tests/write_out.rs:".to_owned();
     };
     insert(&world.engine, u64::MAX).expect("room");
     world.engine.commit().expect("a commit");
