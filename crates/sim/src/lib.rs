@@ -61,7 +61,7 @@ pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
 pub use random_run::{random_run, random_run_on};
-pub use readers::{ReadersReport, readers_run};
+pub use readers::{ReadersReport, readers_run, readers_run_with};
 pub use seeds::stored_seeds;
 pub use snapshot::{Entry, Snapshot, walk_damaged};
 pub use threads::threads_run;

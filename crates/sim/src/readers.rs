@@ -19,6 +19,7 @@ use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{Filesystem, NewInode, OpenFile, RenameMode, SetAttributes};
 use creamery_mkfs::Profile;
 use creamery_testkit::Random;
+use creamery_txn::Engine;
 use parking_lot::{Mutex, RwLock};
 
 use crate::device::SimDevice;
@@ -367,9 +368,23 @@ fn places(image: &Image, id: InodeId) -> Vec<u64> {
 /// # Errors
 /// Whatever a reader got that it should not have got, with the seed.
 pub fn readers_run(seed: u64, count: u64, data: Profile) -> Result<(ReadersReport, Image)> {
+    readers_run_with(seed, count, data, |_| ())
+}
+
+/// The same with a fault that `plant` plants, which the readers should notice.
+///
+/// # Errors
+/// As [`readers_run`].
+pub fn readers_run_with(
+    seed: u64,
+    count: u64,
+    data: Profile,
+    plant: fn(&Engine),
+) -> Result<(ReadersReport, Image)> {
     let made_by = MadeBy { node_size: 4096, data, len: 256 << 20, ..MadeBy::default() };
     let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
     let fs = open(&device)?;
+    plant(fs.engine());
     let root = fs.root(fs.default_subvolume())?;
     let still = fs.open_file(fs.create(root, b"still", &NewInode::file(0o644))?.id)?;
     let mut run = Run {

@@ -46,7 +46,7 @@ pub(crate) struct CsumTree {
     checksum: ChecksumType,
     /// Bytes.
     sector: u64,
-    #[cfg(feature = "shuttle")]
+    #[cfg(feature = "faults")]
     in_two_steps: std::sync::atomic::AtomicBool,
 }
 
@@ -74,7 +74,7 @@ impl CsumTree {
             tree,
             checksum,
             sector: sector.into(),
-            #[cfg(feature = "shuttle")]
+            #[cfg(feature = "faults")]
             in_two_steps: std::sync::atomic::AtomicBool::new(false),
         }
     }
@@ -85,7 +85,7 @@ impl CsumTree {
     }
 
     /// Plants a fault: what lies on both sides of a removed range is written in two steps.
-    #[cfg(feature = "shuttle")]
+    #[cfg(feature = "faults")]
     pub(crate) fn remove_in_two_steps(&self) {
         self.in_two_steps.store(true, std::sync::atomic::Ordering::Relaxed);
     }
@@ -171,13 +171,14 @@ impl CsumTree {
 
     /// Takes the middle out of an item (CSUM-1).
     fn cut(&self, host: &dyn CowHost, item: &Key, front: usize, new: &Key, back: usize) -> Result<bool> {
-        #[cfg(feature = "shuttle")]
+        #[cfg(feature = "faults")]
         if self.in_two_steps.load(std::sync::atomic::Ordering::Relaxed) {
             let Some(data) = self.tree.get(item, Wait::Yes, <[u8]>::to_vec)? else { return Ok(false) };
             match front {
                 0 => self.tree.remove(host, item)?,
                 _ => self.tree.truncate_item(host, item, front)?,
             };
+            std::thread::yield_now(); // where threads run side by side, they are let in
             self.tree.insert(host, new, &data[data.len() - back..])?;
             return Ok(true);
         }

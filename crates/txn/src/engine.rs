@@ -296,13 +296,6 @@ impl Engine {
         }
     }
 
-    /// Plants a fault: readers can see the checksum tree while an item is cut, half done. A harness that looks for faults of
-    /// that kind has to find it.
-    #[cfg(feature = "shuttle")]
-    pub fn remove_csums_in_two_steps(&self) {
-        self.csum_tree.remove_in_two_steps();
-    }
-
     /// Which sort of block group holds the blocks of a tree.
     pub(crate) fn kind_for(tree: TreeId) -> SpaceKind {
         if tree == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata }

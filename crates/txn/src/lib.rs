@@ -37,6 +37,8 @@ mod device_space;
 mod engine;
 mod extent_item;
 mod extent_tree;
+#[cfg(feature = "faults")]
+mod fault;
 mod free_space;
 mod free_space_tree;
 mod handle;

@@ -50,6 +50,14 @@ pub trait Reclaimer: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Reclaimers(RwLock<Vec<Weak<dyn Reclaimer>>>);
 
+#[cfg(feature = "faults")]
+impl Reclaimers {
+    /// Plants a fault: nobody is asked any more.
+    pub(crate) fn forget(&self) {
+        self.0.write().clear();
+    }
+}
+
 impl Engine {
     /// Asks `reclaimer` for its work when there is no room, as long as somebody has it.
     pub fn register_reclaimer(&self, reclaimer: &Arc<impl Reclaimer + 'static>) {

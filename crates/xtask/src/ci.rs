@@ -49,7 +49,17 @@ pub(crate) fn ci() -> Result<()> {
 }
 
 fn clippy() -> Result<()> {
-    run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+    run(&mut cargo(&[
+        "clippy",
+        "--workspace",
+        "--features",
+        "creamery-sim/faults",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     ["creamery-tree", "creamery-txn", "creamery-sim"].into_iter().try_for_each(|package| {
         let scheduled =
             ["clippy", "--package", package, "--features", "shuttle", "--all-targets", "--locked"];

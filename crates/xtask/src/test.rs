@@ -14,9 +14,10 @@ pub(crate) fn test(filters: &[&str]) -> Result<()> {
     run_tests(filters, &[])
 }
 
-/// All tests but those that exchange the locks for a scheduler's, and those.
+/// All tests but those that exchange the locks for a scheduler's, and those. The program that tests run is built by itself, without
+/// faults that can be planted.
 const RUNS: [&str; 3] = [
-    "test --workspace --locked --no-fail-fast -- --show-output",
+    "test --workspace --features creamery-sim/faults --locked --no-fail-fast -- --show-output",
     "test --package creamery-tree --package creamery-txn --features creamery-tree/shuttle,creamery-txn/shuttle --test schedules \
      --locked -- --show-output",
     "test --package creamery-sim --features shuttle --test schedules --locked -- --show-output",

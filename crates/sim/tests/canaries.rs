@@ -1,0 +1,33 @@
+//! Canaries: faults that are planted, which the harnesses have to notice. `cargo test -p creamery-sim --features faults --test canaries`
+
+#[path = "support/refill.rs"]
+mod refill;
+
+use creamery_mkfs::Profile;
+use creamery_sim::readers_run_with;
+use creamery_txn::Engine;
+
+use crate::refill::{DUP, SINGLE, refill};
+
+/// Runs until one has to have met the fault: it can be seen for a moment at a time, by whoever looks just then.
+const RUNS: u64 = 20;
+const STEPS: u64 = 300;
+
+#[test]
+fn readers_notice_checksums_that_are_removed_in_two_steps() {
+    let run = |seed| readers_run_with(seed, STEPS, Profile::Single, Engine::remove_csums_in_two_steps).err();
+    let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
+    let told = format!("{noticed:#}");
+    assert!(told.contains("has no checksum for it"), "{told}");
+}
+
+#[test]
+fn a_full_device_notices_that_nobody_is_asked_to_make_room() {
+    for (made_by, size, piece) in [(DUP, 2_000_000, 2_000_000), (SINGLE, 400_000, 4096)] {
+        let Err(noticed) = refill(made_by, size, piece, Engine::forget_reclaimers) else {
+            panic!("{made_by:?}: there was room")
+        };
+        let told = format!("{noticed:#}");
+        assert!(told.contains("files' room") && told.contains("no space"), "{told}");
+    }
+}

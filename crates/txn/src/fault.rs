@@ -1,0 +1,16 @@
+//! Faults that tests plant, each the way something once was done wrong: a harness that finds nothing proves little, so it has to
+//! find these. Without the feature `faults` none can be planted, and nothing is left of them.
+
+use crate::engine::Engine;
+
+impl Engine {
+    /// Readers can see the checksum tree while an item is cut, half done.
+    pub fn remove_csums_in_two_steps(&self) {
+        self.csum_tree.remove_in_two_steps();
+    }
+
+    /// Who finds no room is told so, whatever others have put off that would make some.
+    pub fn forget_reclaimers(&self) {
+        self.reclaimers.forget();
+    }
+}
