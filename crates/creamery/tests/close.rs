@@ -6,38 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery::{Filesystem, Image, Result};
 use creamery_base::{Error, ErrorKind};
-use creamery_device::{Access, BlockDevice, Completion, DeviceId, FileDevice, Request};
+use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, Request};
 
 /// A device that takes no more writes once it is told so, as a file on a host's disk that runs full.
+#[derive(Default)]
 struct Filling {
-    inner: FileDevice,
     full: AtomicBool,
 }
 
-impl BlockDevice for Filling {
-    fn submit(&self, request: Request, done: Completion) {
-        if matches!(request, Request::Write { .. }) && self.full.load(Ordering::Relaxed) {
-            return done(Err(Error::new(ErrorKind::NoSpace, "writing to a full host")));
+impl Hook for Filling {
+    fn before(&self, request: &Request) -> Result<()> {
+        match request {
+            Request::Write { .. } if self.full.load(Ordering::Relaxed) => {
+                Err(Error::new(ErrorKind::NoSpace, "writing to a full host"))
+            }
+            _ => Ok(()),
         }
-        self.inner.submit(request, done);
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn id(&self) -> DeviceId {
-        self.inner.id()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
     }
 }
 
-fn opened(image: &Path) -> Result<(Arc<Filling>, Filesystem)> {
-    let device = Filling { inner: FileDevice::open(image, Access::ReadWrite)?, full: AtomicBool::new(false) };
-    let device = Arc::new(device);
+fn opened(image: &Path) -> Result<(Arc<Hooked<Filling>>, Filesystem)> {
+    let file = Arc::new(FileDevice::open(image, Access::ReadWrite)?);
+    let device = Arc::new(Hooked::new(file, Filling::default()));
     let fs = Image::options().write(true).open_device(Arc::clone(&device) as Arc<dyn BlockDevice>)?;
     Ok((device, fs))
 }

@@ -32,6 +32,7 @@
 mod aligned;
 mod device;
 mod file;
+mod hooked;
 mod in_use;
 mod memory;
 mod new_file;
@@ -42,5 +43,6 @@ mod slab;
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Reply, Request};
 pub use file::{Access, FileDevice};
+pub use hooked::{Hook, Hooked};
 pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};

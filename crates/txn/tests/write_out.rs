@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result, TreeId, Wait};
-use creamery_device::{Access, BlockDevice, Completion, DeviceId, FileDevice, Request};
+use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, Request};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
 use creamery_txn::{Engine, Options, Units};
@@ -24,9 +24,9 @@ enum Fate {
     Panics,
 }
 
-/// A device that holds one write until it is told what becomes of it.
+/// Holds one write until it is told what becomes of it.
+#[derive(Default)]
 struct Holding {
-    below: FileDevice,
     armed: AtomicBool,
     held: Mutex<(bool, Option<Fate>)>,
     changed: Condvar,
@@ -56,34 +56,22 @@ impl Holding {
     }
 }
 
-impl BlockDevice for Holding {
-    fn submit(&self, request: Request, done: Completion) {
+impl Hook for Holding {
+    fn before(&self, request: &Request) -> Result<()> {
         if matches!(request, Request::Write { .. }) && self.armed.swap(false, Ordering::Relaxed) {
             match self.hold() {
-                Fate::Fails => return done(Err(Error::new(ErrorKind::Io, "the cable was pulled"))),
+                Fate::Fails => return Err(Error::new(ErrorKind::Io, "the cable was pulled")),
                 Fate::Panics => panic!("dies while it writes"),
             }
         }
-        self.below.submit(request, done);
-    }
-
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn id(&self) -> DeviceId {
-        self.below.id()
-    }
-
-    fn describe(&self) -> String {
-        self.below.describe()
+        Ok(())
     }
 }
 
 struct World {
     scratch: Scratch,
     image: PathBuf,
-    device: Arc<Holding>,
+    device: Arc<Hooked<Holding>>,
     engine: Arc<Engine>,
     inserted: u64,
 }
@@ -99,14 +87,13 @@ fn world(name: &str) -> Option<World> {
     std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
     let made = Command::new("mkfs.btrfs").args(["-q", "-m", "single", "-n", "4096"]).arg(&image).status();
     assert!(made.expect("mkfs.btrfs").success());
-    let device = Arc::new(Holding {
-        below: FileDevice::open(&image, Access::ReadWrite).expect("the image opens"),
-        armed: AtomicBool::new(false),
-        held: Mutex::new((false, None)),
-        changed: Condvar::new(),
-    });
-    let engine = open(Arc::<Holding>::clone(&device)).expect("writable");
+    let device = Arc::new(Hooked::new(file(&image), Holding::default()));
+    let engine = open(Arc::<Hooked<Holding>>::clone(&device)).expect("writable");
     Some(World { scratch, image, device, engine, inserted: 0 })
+}
+
+fn file(image: &Path) -> Arc<FileDevice> {
+    Arc::new(FileDevice::open(image, Access::ReadWrite).expect("the image opens"))
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
@@ -152,7 +139,7 @@ fn judge(engine: Arc<Engine>, image: &Path) {
 }
 
 fn open_again(image: &Path) -> Arc<Engine> {
-    open(Arc::new(FileDevice::open(image, Access::ReadWrite).expect("the image opens"))).expect("writable")
+    open(file(image)).expect("writable")
 }
 
 impl World {
@@ -230,41 +217,27 @@ fn a_batch_whose_writer_dies_is_told_to_whoever_waits_for_it() {
     assert!(told.contains("dies while it writes") && told.contains("tests/write_out.rs:"), "{told}");
 }
 
-/// A device on which every thread but one dies when it writes, once it is armed; that one waits until another is dying.
+/// Once it is armed, every thread but one dies when it writes; that one waits until another is dying.
+#[derive(Default)]
 struct Deadly {
-    below: FileDevice,
     spared: Mutex<Option<std::thread::ThreadId>>,
     dying: (Mutex<bool>, Condvar),
 }
 
-impl BlockDevice for Deadly {
-    fn submit(&self, request: Request, done: Completion) {
+impl Hook for Deadly {
+    fn before(&self, request: &Request) -> Result<()> {
         let spared = *self.spared.lock().expect("not poisoned");
-        if let (Request::Write { .. }, Some(spared)) = (&request, spared) {
-            let (dying, changed) = &self.dying;
-            let mut dying = dying.lock().expect("not poisoned");
-            if std::thread::current().id() == spared {
-                drop(changed.wait_while(dying, |dying| !*dying).expect("not poisoned"));
-            } else {
-                *dying = true;
-                drop(dying);
-                changed.notify_all();
-                panic!("a helper dies");
-            }
+        let (Request::Write { .. }, Some(spared)) = (request, spared) else { return Ok(()) };
+        let (dying, changed) = &self.dying;
+        let mut dying = dying.lock().expect("not poisoned");
+        if std::thread::current().id() != spared {
+            *dying = true;
+            drop(dying);
+            changed.notify_all();
+            panic!("a helper dies");
         }
-        self.below.submit(request, done);
-    }
-
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn id(&self) -> DeviceId {
-        self.below.id()
-    }
-
-    fn describe(&self) -> String {
-        self.below.describe()
+        drop(changed.wait_while(dying, |dying| !*dying).expect("not poisoned"));
+        Ok(())
     }
 }
 
@@ -272,12 +245,9 @@ impl BlockDevice for Deadly {
 fn a_helper_that_dies_is_told_with_its_words_and_its_place() {
     let Some(world) = world("write-out-helper") else { return };
     let (_scratch, image) = world.close();
-    let device = Arc::new(Deadly {
-        below: FileDevice::open(&image, Access::ReadWrite).expect("the image opens"),
-        spared: Mutex::default(),
-        dying: (Mutex::default(), Condvar::new()),
-    });
-    let volume = Volume::open(vec![Arc::<Deadly>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
+    let device = Arc::new(Hooked::new(file(&image), Deadly::default()));
+    let volume =
+        Volume::open(vec![Arc::<Hooked<Deadly>>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
     let options = Options { commit_threads: 2, ..Options::default() };
     let engine = Engine::open(volume, options).expect("writable");
     (0..2000).for_each(|number| insert(&engine, number).expect("room"));

@@ -8,13 +8,13 @@ use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
 use creamery_format::Superblock;
 use creamery_volume::{Committed, Mode, Volume};
 
-use crate::faulty::{Event, Faulty};
+use crate::faulty::{self, Event, Faulty};
 use crate::images::*;
 
 const SUPERBLOCK: u64 = 4096;
 
 fn behind_faulty(device: &Arc<MemoryDevice>) -> (Arc<Faulty>, Volume) {
-    let faulty = Faulty::new(device);
+    let faulty = faulty::on(device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadWrite).unwrap();
     (faulty, volume)
 }

@@ -7,7 +7,7 @@ use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{BlockGroupFlags, BlockMut, BlockRef, Expected, seal};
 use creamery_volume::{Mode, Volume};
 
-use crate::faulty::{Event, Faulty};
+use crate::faulty::{self, Event};
 use crate::images::*;
 
 const SECTOR: usize = 4096;
@@ -220,7 +220,7 @@ fn a_sector_bad_in_both_copies_is_named_by_its_logical_address() {
 fn an_unreadable_sector_costs_only_itself_and_is_rewritten() {
     let Some(device) = btrfs(&["-m", "dup", "-d", "dup"]) else { return };
     let data = Data::written(&mapped(&device, Mode::ReadWrite));
-    let faulty = Faulty::new(&device);
+    let faulty = faulty::on(&device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadWrite).unwrap();
     volume.decide_repairs(true);
     push_all_chunks(&volume);
@@ -240,7 +240,7 @@ fn an_unreadable_sector_costs_only_itself_and_is_rewritten() {
 #[test]
 fn a_repair_that_fails_does_not_fail_the_read() {
     let Some(device) = btrfs(&["-m", "dup"]) else { return };
-    let faulty = Faulty::new(&device);
+    let faulty = faulty::on(&device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadWrite).unwrap();
     volume.decide_repairs(true);
     push_all_chunks(&volume);

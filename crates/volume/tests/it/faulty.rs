@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::{BlockDevice, Completion, DeviceId, MemoryDevice, Reply, Request};
+use creamery_device::{Hook, Hooked, MemoryDevice, Request};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
@@ -13,25 +13,22 @@ pub(crate) enum Event {
     Discard { offset: u64, len: u64 },
 }
 
-pub(crate) struct Faulty {
-    inner: Arc<MemoryDevice>,
+pub(crate) type Faulty = Hooked<Faults>;
+
+/// `device` with no faults yet.
+pub(crate) fn on(device: &Arc<MemoryDevice>) -> Arc<Faulty> {
+    Arc::new(Hooked::new(Arc::<MemoryDevice>::clone(device), Faults::default()))
+}
+
+#[derive(Default)]
+pub(crate) struct Faults {
     events: Mutex<Vec<Event>>,
     bad_reads: Mutex<Vec<Range<u64>>>,
     bad_writes: Mutex<Vec<Range<u64>>>,
     bad_flushes: Mutex<bool>,
 }
 
-impl Faulty {
-    pub(crate) fn new(inner: &Arc<MemoryDevice>) -> Arc<Self> {
-        Arc::new(Self {
-            inner: Arc::clone(inner),
-            events: Mutex::default(),
-            bad_reads: Mutex::default(),
-            bad_writes: Mutex::default(),
-            bad_flushes: Mutex::default(),
-        })
-    }
-
+impl Faults {
     pub(crate) fn fail_reads(&self, range: Range<u64>) {
         self.bad_reads.lock().unwrap().push(range);
     }
@@ -48,8 +45,10 @@ impl Faulty {
     pub(crate) fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap())
     }
+}
 
-    fn run(&self, request: &Request) -> Result<()> {
+impl Hook for Faults {
+    fn before(&self, request: &Request) -> Result<()> {
         let hits = |ranges: &Mutex<Vec<Range<u64>>>, offset: u64, len: u64| {
             ranges.lock().unwrap().iter().any(|range| offset < range.end && range.start < offset + len)
         };
@@ -70,26 +69,5 @@ impl Faulty {
             }
         };
         if fails { Err(Error::new(ErrorKind::Io, request.to_string())) } else { Ok(()) }
-    }
-}
-
-impl BlockDevice for Faulty {
-    fn submit(&self, request: Request, done: Completion) {
-        match self.run(&request) {
-            Ok(()) => self.inner.submit(request, done),
-            Err(error) => done(Err::<Reply, _>(error)),
-        }
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn id(&self) -> DeviceId {
-        self.inner.id()
-    }
-
-    fn describe(&self) -> String {
-        self.inner.describe()
     }
 }

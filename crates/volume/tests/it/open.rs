@@ -8,7 +8,7 @@ use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::SuperFlags;
 use creamery_volume::{Mode, Volume};
 
-use crate::faulty::Faulty;
+use crate::faulty::{self, Faulty};
 use crate::images::*;
 
 const BOTH: [Mode; 2] = [Mode::ReadOnly, Mode::ReadWrite];
@@ -119,7 +119,7 @@ fn an_overwritten_first_superblock_is_shown_to_readers_only() {
 #[test]
 fn an_unreadable_first_superblock_is_passed_over_by_readers_only() {
     let Some(device) = btrfs(&[]) else { return };
-    let faulty = Faulty::new(&device);
+    let faulty = faulty::on(&device);
     faulty.fail_reads(FIRST..FIRST + 4096);
     let try_open = |mode| {
         let device: Arc<dyn BlockDevice> = Arc::<Faulty>::clone(&faulty);

@@ -1,0 +1,76 @@
+//! A device behind somebody who sees every request first: for tests in which devices fail, hold requests back or tell of them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use creamery_base::Result;
+
+use crate::{BlockDevice, Completion, DeviceId, Request};
+
+/// Sees requests before a device does.
+pub trait Hook: Send + Sync {
+    /// Lets the request pass, after as long as it likes.
+    ///
+    /// # Errors
+    /// Whatever the request is to be answered with instead.
+    fn before(&self, request: &Request) -> Result<()>;
+}
+
+/// A device with a hook, which it gives access to.
+///
+/// ```
+/// use std::sync::Arc;
+/// use creamery_device::{BlockDevice, Hook, Hooked, MemoryDevice, Request};
+/// struct ReadOnly;
+/// impl Hook for ReadOnly {
+///     fn before(&self, request: &Request) -> creamery_base::Result<()> {
+///         match request {
+///             Request::Read { .. } => Ok(()),
+///             other => Err(creamery_base::Error::new(creamery_base::ErrorKind::ReadOnly, other.to_string())),
+///         }
+///     }
+/// }
+/// let device = Hooked::new(Arc::new(MemoryDevice::new(4096)), ReadOnly);
+/// assert!(device.read_at(0, &mut [0; 512]).is_ok());
+/// assert!(device.write_at(0, &[1; 512]).is_err());
+/// ```
+pub struct Hooked<H> {
+    below: Arc<dyn BlockDevice>,
+    hook: H,
+}
+
+impl<H: Hook> Hooked<H> {
+    /// `below` behind `hook`.
+    pub fn new(below: Arc<dyn BlockDevice>, hook: H) -> Self {
+        Self { below, hook }
+    }
+}
+
+impl<H> Deref for Hooked<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.hook
+    }
+}
+
+impl<H: Hook> BlockDevice for Hooked<H> {
+    fn submit(&self, request: Request, done: Completion) {
+        match self.hook.before(&request) {
+            Ok(()) => self.below.submit(request, done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        self.below.describe()
+    }
+}
