@@ -157,6 +157,19 @@ impl Error {
         self
     }
 
+    /// What it says but for the words of its kind: for a list at whose end the whole says them once.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// assert_eq!(Error::new(ErrorKind::Unreadable, "checksum mismatch").without_kind(), "checksum mismatch");
+    /// ```
+    #[must_use]
+    pub fn without_kind(&self) -> String {
+        let whole = self.to_string();
+        let words = format!(": {}", self.kind.words());
+        whole.strip_suffix(&words).unwrap_or(&whole).to_owned()
+    }
+
     /// Shorthand for [`ErrorKind::Unsupported`].
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, what)
@@ -190,6 +203,11 @@ impl From<std::io::Error> for Error {
     }
 }
 
+/// Whether `words` are the last part of a message.
+fn ends_with(message: &str, words: &str) -> bool {
+    message.strip_suffix(words).is_some_and(|rest| rest.is_empty() || rest.ends_with(": "))
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write as _;
@@ -199,7 +217,10 @@ impl fmt::Display for Error {
         match (&detail.source, detail.context.is_empty()) {
             (Some(source), true) => write!(f, "{source}"),
             (Some(source), false) => write!(f, "{}: {source}", detail.context),
-            (None, _) => write!(f, "{}: {}", detail.context, self.kind.words()),
+            (None, true) => f.write_str(self.kind.words()),
+            // What was being done may be told in the words of another error, which has said it.
+            (None, false) if ends_with(&detail.context, self.kind.words()) => f.write_str(&detail.context),
+            (None, false) => write!(f, "{}: {}", detail.context, self.kind.words()),
         }
     }
 }
@@ -216,5 +237,29 @@ impl StdError for Error {
             Some(detail) => detail.source.as_deref().map(|source| source as &(dyn StdError + 'static)),
             None => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_a_kind_are_said_once() {
+        let inner = Error::new(ErrorKind::Unreadable, "checksum mismatch");
+        let outer = Error::new(ErrorKind::Unreadable, format!("no good copy: {inner}"));
+        assert_eq!(outer.to_string(), "no good copy: checksum mismatch: content is damaged");
+        let bare = Error::new(
+            ErrorKind::Unreadable,
+            format!("no good copy: {}", Error::from(ErrorKind::Unreadable)),
+        );
+        assert_eq!(bare.context("reading").to_string(), "reading: no good copy: content is damaged");
+        let told = Error::new(ErrorKind::Unreadable, "content is damaged");
+        assert_eq!(told.to_string(), "content is damaged");
+        let other = Error::new(ErrorKind::Io, format!("no good copy: {inner}"));
+        assert_eq!(
+            other.to_string(),
+            "no good copy: checksum mismatch: content is damaged: input/output error"
+        );
     }
 }

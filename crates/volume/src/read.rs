@@ -223,10 +223,11 @@ fn no_good_copy(doing: &str, copies: &MirrorSet, errors: Vec<Error>) -> Error {
     let kinds: Vec<ErrorKind> = errors.iter().map(Error::kind).collect();
     let kind =
         if kinds.iter().all(|kind| *kind == ErrorKind::Io) { ErrorKind::Io } else { ErrorKind::Unreadable };
+    let told = |error: &Error| if error.kind() == kind { error.without_kind() } else { error.to_string() };
     let list: Vec<String> = (copies.mirrors().iter().zip(&errors).enumerate())
         .map(|(copy, (mirror, error))| match mirror.first() {
-            Some(piece) => format!("copy {} ({}): {error}", copy + 1, piece.at),
-            None => format!("copy {}: {error}", copy + 1),
+            Some(piece) => format!("copy {} ({}): {}", copy + 1, piece.at, told(error)),
+            None => format!("copy {}: {}", copy + 1, told(error)),
         })
         .collect();
     Error::new(kind, format!("{doing}: no good copy: {}", list.join("; ")))

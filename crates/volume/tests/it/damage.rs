@@ -78,6 +78,7 @@ fn two_bad_copies_are_one_line_with_what_each_had() {
         assert!(text.contains(&part), "{part}: {text}");
     }
     assert!(!text.contains('\n'));
+    assert_eq!(text.matches("content is damaged").count(), 1, "{text}");
     assert_eq!(volume.counters().unreadable, 1);
 }
 
@@ -213,6 +214,7 @@ fn a_sector_bad_in_both_copies_is_named_by_its_logical_address() {
     {
         assert!(text.contains(&part), "{part}: {text}");
     }
+    assert_eq!(text.matches("content is damaged").count(), 1, "{text}");
     assert_eq!((volume.counters().unreadable, volume.counters().repaired), (3, 1));
 }
 
