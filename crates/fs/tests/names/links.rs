@@ -4,9 +4,11 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, TreeId, Wait};
+use creamery_format::{InodeExtrefs, Key, KeyType};
 use creamery_fs::{NewInode, RenameMode};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::tree::colliding_names;
 
 use crate::support::{Fixture, kind};
 
@@ -18,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("links/the_count_has_a_limit", &[BtrfsProgs], count_limit),
         Case::new("links/what_cannot_be_linked_is_refused", &[BtrfsProgs], refusals),
         Case::new("links/the_kernels_extended_references_are_found", kernel, kernel_links),
+        Case::new("links/extended_references_of_one_hash_share_an_item", kernel, one_hash),
     ]
 }
 
@@ -139,5 +142,63 @@ fn kernel_links(bench: &Bench) -> Result<()> {
     }
     fs.unlink(dir, b"file")?;
     ensure!(fs.parent(file, Wait::Yes)? == dir);
+    fs.judge()
+}
+
+/// How many names each item of extended references has, where it has several.
+fn shared(fs: &Fixture) -> Result<Vec<usize>> {
+    let tree = fs.engine().tree(TreeId::FS)?;
+    let mut cursor = tree.cursor(&Key::MIN, Wait::Yes)?;
+    let mut counts = Vec::new();
+    while let Some((key, data)) = cursor.item() {
+        if key.kind == KeyType::INODE_EXTREF {
+            counts.extend(Some(InodeExtrefs::new(data).count()).filter(|count| *count > 1));
+        }
+        cursor.advance()?;
+    }
+    Ok(counts)
+}
+
+fn one_hash(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let top = fs.top();
+    let file = fs.create(top, &name(0), &NewInode::file(0o644))?.id;
+    // No room is left in the packed item, for short names neither.
+    let fillers = (1..40).map(name).chain((0..40).map(|number| format!("short{number}").into_bytes()));
+    fillers.into_iter().try_for_each(|name| fs.link(file, top, &name).map(drop))?;
+    let names = colliding_names(13);
+    let path = |at: usize| std::str::from_utf8(&names[at]);
+    for name in &names[..10] {
+        fs.link(file, top, name)?;
+    }
+    fs.sync()?;
+    ensure!(shared(&fs)? == [10], "{:?}", shared(&fs)?);
+    ensure!(kind(fs.link(file, top, &names[3])) == Some(ErrorKind::AlreadyExists));
+    fs.with_kernel("rw", |dir| {
+        for at in 0..10 {
+            ensure!(std::fs::metadata(dir.join(path(at)?))?.nlink() == 90);
+        }
+        std::fs::remove_file(dir.join(path(0)?))?;
+        std::fs::remove_file(dir.join(path(5)?))?;
+        std::fs::rename(dir.join(path(9)?), dir.join(path(10)?))?;
+        Ok(std::fs::hard_link(dir.join(path(1)?), dir.join(path(11)?))?)
+    })?;
+    ensure!(shared(&fs)? == [9], "{:?}", shared(&fs)?);
+    // The first, one in the middle and the last of those that are left; one gets another name of the same hash.
+    for at in [1, 6, 11] {
+        fs.unlink(top, &names[at])?;
+    }
+    fs.rename(top, &names[4], top, &names[12], RenameMode::Replace)?;
+    fs.reopen()?;
+    ensure!(shared(&fs)? == [6], "{:?}", shared(&fs)?);
+    for (at, name) in names.iter().enumerate() {
+        let there = [2, 3, 7, 8, 10, 12].contains(&at);
+        ensure!(fs.lookup(top, name, Wait::Yes).is_ok() == there, "name {at}");
+    }
+    ensure!(fs.stat(file, Wait::Yes)?.nlink == 86);
+    fs.with_kernel("ro", |dir| Ok(ensure!(std::fs::metadata(dir.join(path(12)?))?.nlink() == 86)))?;
+    names.iter().for_each(|name| drop(fs.unlink(top, name)));
+    fs.sync()?;
+    ensure!(shared(&fs)?.is_empty() && fs.stat(file, Wait::Yes)?.nlink == 80);
     fs.judge()
 }
