@@ -27,6 +27,10 @@ use crate::subvolume::SubvolumeRef;
 
 /// Items of an inode that are deleted in one handle at most.
 const ITEMS_AT_ONCE: usize = 16;
+/// The same where there is no room for that: few enough for the room that only what frees space may take.
+const ITEMS_WHEN_FULL: usize = 4;
+/// Leaves of an inode that is deleted with its last name, for the same reason; a larger one is left to the cleaner.
+const LEAVES_AT_ONCE: u32 = 12;
 /// Orphan items read at a time when a subvolume is opened.
 const ORPHANS_AT_ONCE: usize = 256;
 
@@ -129,7 +133,7 @@ fn leaves_if_small(tree: &Tree, ino: ObjectId) -> Result<Option<u32>> {
     for _ in 0..=ITEMS_AT_ONCE {
         match cursor.item() {
             Some((key, item)) if key.objectid == ino => bytes += item.len(),
-            _ => return Ok(Some(leaves_of(tree, bytes))),
+            _ => return Ok(Some(leaves_of(tree, bytes)).filter(|leaves| *leaves <= LEAVES_AT_ONCE)),
         }
         cursor.advance()?;
     }
@@ -172,7 +176,7 @@ pub(crate) enum Deleted {
     Wholly,
 }
 
-/// The last items of an inode, as many as one handle deletes.
+/// The last items of an inode, of which one handle deletes some.
 struct LastItems {
     /// The key of the first of them.
     first: Key,
@@ -181,12 +185,13 @@ struct LastItems {
 }
 
 impl LastItems {
-    fn find(tree: &Tree, ino: ObjectId) -> Result<Option<Self>> {
+    /// The last `most` or fewer; none when there is no item.
+    fn find(tree: &Tree, ino: ObjectId, most: usize) -> Result<Option<Self>> {
         let mut bytes = 0;
         let mut extents = 0;
         let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
         let mut first = None;
-        for _ in 0..ITEMS_AT_ONCE {
+        for _ in 0..most {
             match cursor.item() {
                 Some((key, item)) if key.objectid == ino => {
                     first = Some(key);
@@ -243,12 +248,20 @@ impl Filesystem {
     /// Deletes items of an inode that has no name and no user, in one handle: the end of its data, else the last of its
     /// items, among which may be all.
     pub(crate) fn delete_some(&self, id: InodeId) -> Result<Deleted> {
+        match self.delete_last(id, ITEMS_AT_ONCE) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => self.delete_last(id, ITEMS_WHEN_FULL),
+            done => done,
+        }
+    }
+
+    /// The same for at most so many items.
+    fn delete_last(&self, id: InodeId, most: usize) -> Result<Deleted> {
         let subvolume = self.subvolume(id.subvolume, Wait::Yes)?;
         self.table.forget_dead(id);
         let tree = &subvolume.tree;
         let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?.transpose()?;
         let item = item.filter(|item| item.nlink == 0);
-        let (Some(item), Some(last)) = (item, LastItems::find(tree, id.ino)?) else {
+        let (Some(item), Some(last)) = (item, LastItems::find(tree, id.ino, most)?) else {
             return Err(Error::new(
                 ErrorKind::Corrupt,
                 format!("inode {id}, which lost its last name: is not there"),
@@ -267,7 +280,7 @@ impl Filesystem {
             // for nobody.
             let mut item = inode.try_write()?.expect("nobody else has it");
             inode.set_gone(); // dropping the object must not ask for this once more
-            if let Some(generation) = data::drop_last(&self.engine, &inode, &mut item)? {
+            if let Some(generation) = data::drop_last(&self.engine, &inode, &mut item, most)? {
                 self.deferred.doomed.note_deleted(generation);
                 return Ok(Deleted::Partly { nbytes: item.nbytes });
             }

@@ -12,12 +12,20 @@ use creamery_sim::{Driver, MadeBy, Operation, ROOT, SimDevice, Taste, fresh_imag
 
 use crate::refill::{DUP, SINGLE, judge, refill};
 
-/// Fills the device with files of `size` until nothing more goes in, and says how many there are.
+/// As often as not at all.
+const NEVER: usize = usize::MAX;
+
+/// Fills the device with files of `size` until nothing more goes in, and says which there are.
 fn fill(driver: &mut Driver, size: usize, sync_every: usize) -> Result<Vec<Vec<u8>>> {
+    fill_with(driver, "name", size, sync_every)
+}
+
+/// The same with names that begin so.
+fn fill_with(driver: &mut Driver, prefix: &str, size: usize, sync_every: usize) -> Result<Vec<Vec<u8>>> {
     const FILES_MAX: usize = 200_000;
     let mut names = Vec::new();
     for number in 0..FILES_MAX {
-        let name = format!("name{number:06}").into_bytes();
+        let name = format!("{prefix}{number:06}").into_bytes();
         let make = Operation::Create { dir: ROOT, name: name.clone(), kind: FileType::File, mode: 0o644 };
         if let Some(error) = driver.try_apply(&make)? {
             ensure!(error.kind() == ErrorKind::NoSpace, "{error}");
@@ -59,6 +67,32 @@ fn fill_and_empty(made_by: MadeBy, size: usize, sync_every: usize) -> Result<()>
     judge(&device).context("what was filled again")
 }
 
+/// Makes a file in many pieces, fills the metadata with names, and removes the file: the room that it leaves is there.
+fn pieces_among_names(made_by: MadeBy, cut: bool) -> Result<()> {
+    const SIZE: usize = 2_000_000;
+    let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
+    let mut driver = Driver::open_fresh(&device)?;
+    let name = b"pieces".to_vec();
+    driver.apply(&Operation::Create { dir: ROOT, name: name.clone(), kind: FileType::File, mode: 0o644 })?;
+    let inode = driver.model().child(ROOT, &name).context("the file that was made")?;
+    for offset in (0..SIZE as u64).step_by(4096) {
+        driver.apply(&Operation::Write { inode, offset, len: 4096, seed: offset })?;
+    }
+    let large = fill_with(&mut driver, "large", 6_000_000, NEVER).context("filling with data")?;
+    fill_with(&mut driver, "small", 0, NEVER).context("filling with names")?;
+    driver.apply(&Operation::Sync)?;
+    if cut {
+        driver.apply(&Operation::Truncate { inode, size: 0 }).context("cutting the file")?;
+    } else {
+        driver.apply(&Operation::Unlink { dir: ROOT, name }).context("removing the file")?;
+    }
+    let last = driver.model().child(ROOT, &large[0]).context("a file that was made")?;
+    let again = Operation::Write { inode: last, offset: 0, len: SIZE / 2, seed: 1 };
+    driver.apply(&again).context("writing where the pieces were")?;
+    driver.restart(&device)?;
+    judge(&device)
+}
+
 fn told(result: Result<()>) {
     if let Err(error) = result {
         panic!("{error:#}");
@@ -93,6 +127,12 @@ fn what_was_removed_makes_room_at_once() {
     told(refill(SINGLE, 1_000_000, 1_000_000, |_| ()));
     told(refill(SINGLE, 400_000, 4096, |_| ()));
     told(refill(MIXED, 400_000, 4096, |_| ()));
+}
+
+#[test]
+fn a_file_in_pieces_leaves_a_device_that_is_full_of_names() {
+    told(pieces_among_names(SINGLE, false));
+    told(pieces_among_names(SINGLE, true));
 }
 
 #[test]

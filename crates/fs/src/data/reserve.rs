@@ -15,6 +15,8 @@ use super::drop_extents::DropPlan;
 /// Items dropped in one handle at most. More makes fewer handles of a long deletion; less lets a small filesystem,
 /// whose metadata is a few megabytes, still promise the space.
 pub(crate) const DROP_EDITS_MAX: usize = 16;
+/// The same where a full filesystem has no room for that: few enough for the room that only what frees space may take.
+pub(crate) const DROP_EDITS_WHEN_FULL: usize = 4;
 /// Hole items inserted in one handle at most.
 pub(crate) const HOLES_MAX: usize = 16;
 

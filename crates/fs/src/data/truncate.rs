@@ -61,15 +61,23 @@ fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Re
     let sector = u64::from(engine.sector_size());
     let keep = size.next_multiple_of(sector);
     let tail = tail_of(inode, size, sector)?;
+    let mut most = reserve::DROP_EDITS_MAX;
     loop {
-        let plan = back_plan(engine, inode, keep)?;
+        let plan = back_plan(engine, inode, keep, most)?;
         let done = plan.start == keep;
         let finish = done && tail == Tail::Nothing;
         if !plan.is_empty() || finish {
-            in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
+            let applied = in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
                 let size = if finish { size } else { item.size.min(plan.start) };
                 apply(handle, inode, item, &plan, size)
-            })?;
+            });
+            match applied {
+                Err(error) if error.kind() == ErrorKind::NoSpace && most > reserve::DROP_EDITS_WHEN_FULL => {
+                    most = reserve::DROP_EDITS_WHEN_FULL;
+                    continue;
+                }
+                other => other?,
+            }
         }
         if done {
             break;
@@ -114,9 +122,9 @@ fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
     })
 }
 
-fn back_plan(engine: &Engine, inode: &Inode, start: u64) -> Result<DropPlan> {
+fn back_plan(engine: &Engine, inode: &Inode, start: u64, most: usize) -> Result<DropPlan> {
     let sector = u64::from(engine.sector_size());
-    DropPlan::from_back(inode.tree(), inode.id.ino, start, reserve::DROP_EDITS_MAX, sector)
+    DropPlan::from_back(inode.tree(), inode.id.ino, start, most, sector)
 }
 
 fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPlan, size: u64) -> Result<()> {
@@ -127,10 +135,15 @@ fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPl
     store(handle, inode, item, next)
 }
 
-/// Drops the last of the data of an inode that is going away, as much as one handle drops. Returns the transaction that did;
+/// Drops the last `most` extents of an inode that is going away, in one handle. Returns the transaction that did;
 /// none when there was no data left. Whoever goes on, after a crash too, begins with this again (ORPHAN-2).
-pub(crate) fn drop_last(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<Option<Generation>> {
-    let plan = back_plan(engine, inode, 0)?;
+pub(crate) fn drop_last(
+    engine: &Engine,
+    inode: &Inode,
+    item: &mut InodeItem,
+    most: usize,
+) -> Result<Option<Generation>> {
+    let plan = back_plan(engine, inode, 0, most)?;
     if plan.is_empty() {
         return Ok(None);
     }

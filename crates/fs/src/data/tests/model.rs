@@ -6,7 +6,7 @@ use creamery_base::Wait;
 use creamery_txn::{DataExtent, Engine};
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run};
-use crate::data::{Want, drop_last, read, seek, truncate, write};
+use crate::data::{Want, drop_last, read, reserve, seek, truncate, write};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// What a file should be.
@@ -172,7 +172,7 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
     }
     let mut item = inode.item.write();
     if !keep {
-        while drop_last(fixture, &inode, &mut item).expect("room").is_some() {
+        while drop_last(fixture, &inode, &mut item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
             audit(fixture, &inode, &item);
         }
         assert_eq!(item.nbytes, 0);
