@@ -3,12 +3,15 @@
 #[path = "support/refill.rs"]
 mod refill;
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::ErrorKind;
+use creamery_device::BlockDevice;
 use creamery_fs::FileType;
 use creamery_sim::{Driver, MadeBy, Operation, ROOT, SimDevice, Taste, fresh_image, random_run_on};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
 
 use crate::refill::{DUP, SINGLE, judge, refill};
 
@@ -133,6 +136,35 @@ fn what_was_removed_makes_room_at_once() {
 fn a_file_in_pieces_leaves_a_device_that_is_full_of_names() {
     told(pieces_among_names(SINGLE, false));
     told(pieces_among_names(SINGLE, true));
+}
+
+/// Where data shares its block groups with metadata, it leaves some room: that is looked at and taken in one step, so that two
+/// do not take the last of it twice.
+#[test]
+fn threads_that_write_leave_metadata_its_room() {
+    const PIECE: u64 = 256 << 10;
+    const LEFT: usize = 2;
+    const THREADS: usize = 6;
+    const ROUNDS: usize = 1000;
+    let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&MIXED).expect("an image")));
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
+    let engine = Engine::open(volume, Options::default()).expect("it opens");
+    let mut taken: Vec<_> = std::iter::from_fn(|| engine.allocate_data(PIECE, PIECE).ok()).collect();
+    taken.truncate(taken.len() - LEFT);
+    for round in 0..ROUNDS {
+        let barrier = Barrier::new(THREADS);
+        let take = || {
+            barrier.wait();
+            let extent = engine.allocate_data(PIECE, PIECE);
+            barrier.wait(); // all have it at once
+            usize::from(extent.is_ok())
+        };
+        let got: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("it ends well")).sum()
+        });
+        assert!(got <= LEFT, "round {round}: {got} pieces were handed out of room for {LEFT}");
+    }
 }
 
 #[test]

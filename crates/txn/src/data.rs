@@ -80,16 +80,7 @@ impl Engine {
         assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));
         let mut committed = false;
         loop {
-            let found = {
-                let _running = self.join();
-                let most = self.data_headroom() / sector * sector;
-                if most < min.max(sector) {
-                    None
-                } else {
-                    self.space.allocate_data(len.min(most), min.max(sector))
-                }
-            };
-            if let Some((group, start, len)) = found {
+            if let Some((group, start, len)) = self.take_data(len, min.max(sector)) {
                 return Ok(DataExtent { group, start, len, completed: false });
             }
             if self.allocate_chunk(SpaceKind::Data)? {
@@ -100,6 +91,16 @@ impl Engine {
             }
             committed = true;
         }
+    }
+
+    /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`.
+    fn take_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+        let _running = self.join();
+        // How much there is for data is looked at and taken in one step: two would take the last of it twice.
+        let _alone = self.shares_groups().then(|| self.space.sharing.lock());
+        let sector = u64::from(self.sector_size());
+        let most = self.data_headroom() / sector * sector;
+        if most < min { None } else { self.space.allocate_data(len.min(most), min) }
     }
 
     /// Writes whole sectors to space that was handed out. Blocks until the device took them; durable with the

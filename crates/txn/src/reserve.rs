@@ -155,10 +155,15 @@ impl Engine {
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
+    /// Whether data and metadata share their block groups.
+    pub(crate) fn shares_groups(&self) -> bool {
+        self.incompat().contains(Incompat::MIXED_GROUPS)
+    }
+
     /// Bytes that data may take now. Where it shares block groups with metadata it has to leave the room that
     /// handles, the commit and the freeing of files need.
     pub(crate) fn data_headroom(&self) -> u64 {
-        if !self.incompat().contains(Incompat::MIXED_GROUPS) {
+        if !self.shares_groups() {
             return u64::MAX;
         }
         self.space.advances.call_in(&self.space.promised);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::sync::RwLock;
+use creamery_base::sync::{Mutex, RwLock};
 use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
 
@@ -54,6 +54,8 @@ pub(crate) struct Space {
     /// Metadata bytes promised to open handles, to what they put off, and to threads in advance.
     pub(crate) promised: Arc<CachePadded<AtomicU64>>,
     pub(crate) advances: Advances,
+    /// Held while data is taken out of groups that it shares with metadata.
+    pub(crate) sharing: Mutex<()>,
     bytes_used: CachePadded<AtomicU64>,
 }
 
@@ -63,6 +65,7 @@ impl Space {
             groups: RwLock::new(BTreeMap::new()),
             promised: Arc::default(),
             advances: Advances::default(),
+            sharing: Mutex::new(()),
             bytes_used: CachePadded::new(AtomicU64::new(bytes_used)),
         }
     }
