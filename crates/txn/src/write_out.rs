@@ -24,6 +24,7 @@
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
@@ -228,9 +229,11 @@ impl Engine {
             Ok(())
         };
         let helpers = self.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
-        std::thread::scope(|scope| {
-            // A helper that panics has aborted before it is gone; its panic ends here.
-            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(|| panics::catch(work))).collect();
+        thread::scope(|scope| {
+            // A helper that panics has aborted before it is gone; its panic ends here. Without a thread to be had it takes
+            // longer; that is no reason to lose a transaction.
+            let helper = |_| thread::Builder::new().spawn_scoped(scope, || panics::catch(work)).ok();
+            let helpers: Vec<_> = (0..helpers).filter_map(helper).collect();
             helpers.into_iter().fold(work(), |done: Result<()>, helper| {
                 done.and(helper.join().expect("panics are caught").unwrap_or(Ok(())))
             })
