@@ -34,4 +34,4 @@ pub use kernel_log::KernelLog;
 pub use loop_mount::{LoopDevice, LoopMount};
 pub use program::Program;
 pub use random::Random;
-pub use scratch::{Scratch, scratch_root};
+pub use scratch::{Scratch, scratch_root, unmount_below};

@@ -68,12 +68,17 @@ impl Scratch {
 
     /// Unmounts, by force, whatever is still mounted below; a hanging FUSE server is cut off by this.
     pub fn unmount_all(&self) {
-        let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return };
-        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-        for point in points.filter(|point| Path::new(point).starts_with(&self.path)) {
-            for flag in ["-f", "-l"] {
-                let _ = crate::Run::new("umount").arg(flag).arg(point).output();
-            }
+        unmount_below(&self.path);
+    }
+}
+
+/// Unmounts, by force and the innermost first, whatever is mounted at `dir` and below.
+pub fn unmount_below(dir: &Path) {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return };
+    let points = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));
+    for point in points.filter(|point| Path::new(point).starts_with(dir)) {
+        for flag in ["-f", "-l"] {
+            let _ = crate::Run::new("umount").arg(flag).arg(point).output();
         }
     }
 }

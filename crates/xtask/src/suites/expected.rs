@@ -7,6 +7,8 @@
 //! "rename::updates_link_parent" = "why"           # of those, or beside them, the ones that do not pass on ours
 //! [tried_again]
 //! "open::etxtbsy" = "why"                         # cases that the suite itself makes fail at times: once more, alone
+//! [granted]
+//! "common/rc" = ["_require_names_are_bytes"]      # functions of the suite that shall take our type for Btrfs
 //! ```
 //!
 //! A case that Linux passes and ours does not is a failure unless its reason stands there; a reason whose case passes
@@ -35,6 +37,8 @@ pub(crate) struct Expected {
     not_passed: BTreeMap<String, String>,
     /// Cases with a race of the suite's own.
     pub(crate) tried_again: BTreeSet<String>,
+    /// Functions, by file, that decide by the type's name.
+    pub(crate) granted: BTreeMap<String, Vec<String>>,
 }
 
 impl Expected {
@@ -50,10 +54,18 @@ impl Expected {
         let not_passed =
             table.get("not_passed").and_then(Value::as_table).context("no table \"not_passed\"")?;
         let tried_again = table.get("tried_again").and_then(Value::as_table).cloned().unwrap_or_default();
+        let granted = table.get("granted").and_then(Value::as_table).cloned().unwrap_or_default();
+        let list = |value: &Value| -> Result<Vec<String>> {
+            value.as_array().context("not a list")?.iter().map(text_of).collect()
+        };
         Ok(Self {
             kernel: kernel.iter().map(text_of).collect::<Result<_>>()?,
             not_passed: reasons(not_passed)?,
             tried_again: reasons(&tried_again)?.into_keys().collect(),
+            granted: granted
+                .iter()
+                .map(|(file, names)| Ok((file.clone(), list(names)?)))
+                .collect::<Result<_>>()?,
         })
     }
 
@@ -101,5 +113,12 @@ mod tests {
         assert!(hold(&[("a", not())]).unwrap_err().to_string().contains("a: fails"));
         assert!(hold(&[("b", Verdict::Passed)]).unwrap_err().to_string().contains("although"));
         assert!(Expected::parse("kernel = []\n[not_passed]\nb = \"\"\n").is_err());
+    }
+
+    #[test]
+    fn what_is_granted_is_read() {
+        let text = "kernel = []\n[not_passed]\n[granted]\n\"common/rc\" = [\"_a\", \"_b\"]\n";
+        assert_eq!(Expected::parse(text).unwrap().granted["common/rc"], ["_a", "_b"]);
+        assert!(Expected::parse("kernel = []\n[not_passed]\n[granted]\nx = [1]\n").is_err());
     }
 }

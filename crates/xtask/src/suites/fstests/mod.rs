@@ -5,6 +5,7 @@
 //! without a line there is a failure of the run, and so is a line whose test passes. `--kernel` runs the whole group on
 //! Linux' Btrfs and prints the list.
 
+mod granted;
 mod outcome;
 mod run;
 mod stage;
@@ -41,8 +42,8 @@ pub(crate) fn fstests(words: &[&str]) -> Result<()> {
         (true, Subject::Kernel) => quick(&wanted.checkout)?,
     };
     build_program()?;
-    let stage = Stage::new(&target().join(STAGE), wanted.subject)?;
-    let outcomes = run::run_tests(&wanted.checkout, &stage, &tests)?.outcomes;
+    let stage = Stage::new(&target().join(STAGE), &wanted.checkout, wanted.subject, &expected.granted)?;
+    let outcomes = run::run_tests(&stage, &tests)?.outcomes;
     println!("details of each test: {}", stage.results.display());
     tell(&outcomes);
     match wanted.subject {

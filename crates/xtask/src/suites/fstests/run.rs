@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -18,16 +17,16 @@ const SILENCE_MAX: Duration = Duration::from_secs(420);
 /// How long a signal may wait until it is seen.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Runs `tests` in the checkout, in the order given. A test that hangs is stopped, and the run goes on with those that are left.
-pub(crate) fn run_tests(checkout: &Path, stage: &Stage, tests: &[String]) -> Result<Reader> {
+/// Runs `tests` on the stage, in the order given. A test that hangs is stopped, and the run goes on with those that are left.
+pub(crate) fn run_tests(stage: &Stage, tests: &[String]) -> Result<Reader> {
     let mut reader = Reader::default();
     loop {
         let left = left_of(tests, &reader);
         if left.is_empty() {
             return Ok(reader);
         }
-        run_until_hang(checkout, stage, &left, &mut reader)?;
-        stage.unmount();
+        run_until_hang(stage, &left, &mut reader)?;
+        stage.clear();
         ensure!(
             left_of(tests, &reader).len() < left.len(),
             "fstests ran none of {}; what it said stands above",
@@ -41,8 +40,8 @@ fn left_of(tests: &[String], reader: &Reader) -> Vec<String> {
     tests.iter().filter(|test| !reader.outcomes.contains_key(*test)).cloned().collect()
 }
 
-fn run_until_hang(checkout: &Path, stage: &Stage, tests: &[String], reader: &mut Reader) -> Result<()> {
-    let mut child = start(checkout, stage, tests)?;
+fn run_until_hang(stage: &Stage, tests: &[String], reader: &mut Reader) -> Result<()> {
+    let mut child = start(stage, tests)?;
     let mut output = child.stdout.take().context("reading what check says")?;
     let (sender, receiver) = mpsc::channel();
     // It ends with the pipe: when check and all that it started are gone, or with this program.
@@ -93,11 +92,11 @@ fn run_until_hang(checkout: &Path, stage: &Stage, tests: &[String], reader: &mut
     Ok(())
 }
 
-fn start(checkout: &Path, stage: &Stage, tests: &[String]) -> Result<Child> {
+fn start(stage: &Stage, tests: &[String]) -> Result<Child> {
     let path = std::env::var("PATH").unwrap_or_default();
     Command::new("./check")
         .args(tests)
-        .current_dir(checkout)
+        .current_dir(&stage.checkout)
         .env("HOST_OPTIONS", &stage.settings)
         .env("PATH", format!("{}:/usr/sbin:/sbin:{path}", stage.helpers.display()))
         .stdin(Stdio::null())
@@ -105,12 +104,12 @@ fn start(checkout: &Path, stage: &Stage, tests: &[String]) -> Result<Child> {
         .stderr(Stdio::inherit())
         .process_group(0)
         .spawn()
-        .with_context(|| format!("starting {}/check", checkout.display()))
+        .with_context(|| format!("starting {}/check", stage.checkout.display()))
 }
 
 /// Ends `check` with the whole group of its processes; what hangs in the kernel lets go when its server is gone.
 fn stop(child: &mut Child, stage: &Stage) -> Result<()> {
-    stage.unmount();
+    stage.clear();
     let group = format!("-{}", child.id());
     Run::new("kill").args(["-KILL", "--", &group]).output()?;
     child.wait()?;

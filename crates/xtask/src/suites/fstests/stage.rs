@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use creamery_testkit::{LoopDevice, Program, Run};
+use creamery_testkit::{LoopDevice, Program, Run, unmount_below};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::granted::{Granted, link_granted};
 use crate::suites::mount_helpers::{KIND, MountHelpers};
 
 /// Bytes of each of the two images, sparse.
@@ -25,22 +26,25 @@ pub(crate) enum Subject {
 
 /// Everything that a run of fstests needs, taken away again when it is dropped.
 pub(crate) struct Stage {
+    /// The fstests to be run.
+    pub(crate) checkout: PathBuf,
     /// The file that HOST_OPTIONS names.
     pub(crate) settings: PathBuf,
     /// The folder of helpers that goes to the front of PATH.
     pub(crate) helpers: PathBuf,
     /// Where fstests leaves what it saw.
     pub(crate) results: PathBuf,
-    dirs: [PathBuf; 2],
+    /// The folder of all that.
+    root: PathBuf,
     /// Set by a signal that would end this program and leave the stage behind.
     interrupted: Arc<AtomicBool>,
     _mount_helpers: Option<MountHelpers>,
-    _devices: [LoopDevice; 2],
+    devices: [LoopDevice; 2],
 }
 
 impl Stage {
     /// Builds the stage below `root`, which is emptied first.
-    pub(crate) fn new(root: &Path, subject: Subject) -> Result<Self> {
+    pub(crate) fn new(root: &Path, checkout: &Path, subject: Subject, granted: &Granted) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
@@ -51,48 +55,33 @@ impl Stage {
         for name in ["bin", "test", "scratch", "results"] {
             std::fs::create_dir_all(root.join(name))?;
         }
+        let root = root.canonicalize()?;
         let helpers = root.join("bin");
-        let mount_helpers = match subject {
+        let (checkout, mount_helpers) = match subject {
             Subject::Creamery => {
                 write_helpers(&helpers)?;
-                Some(MountHelpers::link()?)
+                link_granted(checkout, &root.join("fstests"), granted)?;
+                (root.join("fstests"), Some(MountHelpers::link()?))
             }
-            Subject::Kernel => None,
+            Subject::Kernel => (checkout.to_owned(), None),
         };
         let devices = [device(&root.join("test.img"))?, device(&root.join("scratch.img"))?];
-        let [test, scratch] = [devices[0].path(), devices[1].path()];
-        let dirs = [root.join("test"), root.join("scratch")];
-        let (kind, options) = match subject {
-            Subject::Creamery => {
-                Run::new(helpers.join(format!("mkfs.{KIND}"))).arg("-f").arg(test).ok()?;
-                (KIND, "-o allow_other")
-            }
-            Subject::Kernel => {
-                Run::new("mkfs.btrfs").args(["-q", "-f"]).arg(test).ok()?;
-                ("btrfs", "")
-            }
+        let make = match subject {
+            Subject::Creamery => Run::new(helpers.join(format!("mkfs.{KIND}"))),
+            Subject::Kernel => Run::new("mkfs.btrfs").arg("-q"),
         };
+        make.arg("-f").arg(devices[0].path()).ok()?;
         let settings = root.join("settings");
-        let text = format!(
-            "export FSTYP={kind}\nexport TEST_DEV={}\nexport TEST_DIR={}\nexport SCRATCH_DEV={}\n\
-             export SCRATCH_MNT={}\nexport RESULT_BASE={}\nexport MKFS_OPTIONS=-f\n\
-             export MOUNT_OPTIONS=\"{options}\"\n\
-             export TEST_FS_MOUNT_OPTS=\"{options}\"\n",
-            test.display(),
-            dirs[0].display(),
-            scratch.display(),
-            dirs[1].display(),
-            root.join("results").display(),
-        );
-        std::fs::write(&settings, text)?;
+        std::fs::write(&settings, settings_text(&root, subject, &devices))?;
         Ok(Self {
+            checkout,
             settings,
             helpers,
             results: root.join("results"),
-            dirs,
+            root,
             interrupted,
             _mount_helpers: mount_helpers,
-            _devices: devices,
+            devices,
         })
     }
 
@@ -101,19 +90,53 @@ impl Stage {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Takes away what a test that was stopped left mounted.
-    pub(crate) fn unmount(&self) {
-        for dir in &self.dirs {
-            // Nothing mounted is the usual case.
-            let _ = Run::new("umount").args(["-q", "-l"]).arg(dir).output();
+    /// Takes away what a test that was stopped left mounted and attached.
+    pub(crate) fn clear(&self) {
+        unmount_below(&self.root);
+        for device in loop_devices_below(&self.root) {
+            if self.devices.iter().all(|ours| ours.path() != device) {
+                let _ = Run::new("losetup").arg("--detach").arg(device).output();
+            }
         }
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.unmount();
+        self.clear();
     }
+}
+
+/// The file that HOST_OPTIONS names, a piece of shell.
+fn settings_text(root: &Path, subject: Subject, devices: &[LoopDevice; 2]) -> String {
+    let (kind, options) = match subject {
+        Subject::Creamery => (KIND, "-o allow_other"),
+        Subject::Kernel => ("btrfs", ""),
+    };
+    let mut text = format!(
+        "export FSTYP={kind}\nexport TEST_DEV={test}\nexport SCRATCH_DEV={scratch}\n\
+         export TEST_DIR={root}/test\nexport SCRATCH_MNT={root}/scratch\nexport RESULT_BASE={root}/results\n\
+         export MKFS_OPTIONS=-f\nexport MOUNT_OPTIONS=\"{options}\"\nexport TEST_FS_MOUNT_OPTS=\"{options}\"\n",
+        test = devices[0].path().display(),
+        scratch = devices[1].path().display(),
+        root = root.display(),
+    );
+    if subject == Subject::Creamery {
+        // What makes a filesystem where the type is taken for Btrfs.
+        text += &format!("export MKFS_BTRFS_PROG={}/bin/mkfs.{KIND}\n", root.display());
+    }
+    text
+}
+
+/// Loop devices over files that lie below `root`.
+fn loop_devices_below(root: &Path) -> Vec<PathBuf> {
+    let Ok(devices) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+    let lies_below = |device: &Path| {
+        let file = std::fs::read_to_string(device.join("loop/backing_file"));
+        file.is_ok_and(|file| Path::new(file.trim_end()).starts_with(root))
+    };
+    let devices = devices.flatten().filter(|device| lies_below(&device.path()));
+    devices.map(|device| Path::new("/dev").join(device.file_name())).collect()
 }
 
 fn device(image: &Path) -> Result<LoopDevice> {
