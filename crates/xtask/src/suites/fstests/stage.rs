@@ -92,12 +92,14 @@ impl Stage {
 
     /// Takes away what a test that was stopped left mounted and attached.
     pub(crate) fn clear(&self) {
-        unmount_below(&self.root);
+        // First what lies inside: the path of an image on a mount that is gone says no more where it was. A device that is
+        // in use goes with its last user.
         for device in loop_devices_below(&self.root) {
             if self.devices.iter().all(|ours| ours.path() != device) {
                 let _ = Run::new("losetup").arg("--detach").arg(device).output();
             }
         }
+        unmount_below(&self.root);
     }
 }
 
@@ -128,12 +130,12 @@ fn settings_text(root: &Path, subject: Subject, devices: &[LoopDevice; 2]) -> St
     text
 }
 
-/// Loop devices over files that lie below `root`.
+/// Loop devices whose images lie below `root`.
 fn loop_devices_below(root: &Path) -> Vec<PathBuf> {
     let Ok(devices) = std::fs::read_dir("/sys/block") else { return Vec::new() };
     let lies_below = |device: &Path| {
-        let file = std::fs::read_to_string(device.join("loop/backing_file"));
-        file.is_ok_and(|file| Path::new(file.trim_end()).starts_with(root))
+        let image = std::fs::read_to_string(device.join("loop/backing_file"));
+        image.is_ok_and(|image| Path::new(image.trim_end()).starts_with(root))
     };
     let devices = devices.flatten().filter(|device| lies_below(&device.path()));
     devices.map(|device| Path::new("/dev").join(device.file_name())).collect()
