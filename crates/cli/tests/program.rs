@@ -297,3 +297,48 @@ fn what_is_interrupted_leaves_no_half_file() {
     assert_eq!(len, if done { 32 << 20 } else { 3 });
     assert_eq!(there(), before);
 }
+
+#[test]
+fn a_tree_with_hard_links_is_copied_over_itself() {
+    let dir = filled();
+    let source = dir.path().join("source");
+    std::fs::hard_link(source.join("folder/file"), source.join("other")).unwrap();
+    std::fs::hard_link(source.join("folder/file"), source.join("third")).unwrap();
+    let links = || {
+        let stat: Value = serde_json::from_str(&ok(
+            dir.path(),
+            "stat --json disk.img:/source/folder/file disk.img:/source/other disk.img:/source/third",
+        ))
+        .unwrap();
+        let rows = stat.as_array().unwrap();
+        rows.iter().for_each(|row| assert_eq!(row["inode"], rows[0]["inode"], "{stat}"));
+        rows[0]["links"].as_u64().unwrap()
+    };
+    for _ in 0..3 {
+        ok(dir.path(), "cp -a source disk.img:/");
+        assert_eq!(links(), 3);
+    }
+    // The first name is there as another one of the file already.
+    ok(dir.path(), "rm disk.img:/source/folder/file");
+    ok(dir.path(), "cp -a source disk.img:/");
+    assert_eq!(links(), 3);
+    for _ in 0..2 {
+        ok(dir.path(), "cp -a disk.img:/source out");
+        ok(dir.path(), "mkdir -p disk.img:/copies");
+        ok(dir.path(), "cp -a disk.img:/source disk.img:/copies");
+    }
+    ok(dir.path(), "check disk.img");
+}
+
+#[test]
+fn a_file_whose_size_the_host_does_not_tell_is_copied() {
+    let dir = filled();
+    let content = std::fs::read_to_string("/proc/version").unwrap();
+    assert_eq!(std::fs::metadata("/proc/version").unwrap().len(), 0);
+    for words in ["cp /proc/version disk.img:/", "cp -a /proc/version disk.img:/folder"] {
+        ok(dir.path(), words);
+    }
+    assert_eq!(ok(dir.path(), "cat disk.img:/version disk.img:/folder/version"), content.repeat(2));
+    ok(dir.path(), "mkfs -q -b 300M --rootdir /proc/sys/kernel/random random.img");
+    assert_eq!(ok(dir.path(), "cat random.img:/poolsize").trim(), "256");
+}

@@ -306,6 +306,17 @@ impl<'a> Filler<'a> {
         }
     }
 
+    /// Makes `name` another one of `original`, in place of what has the name, as [`Self::make`].
+    fn link(&self, original: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
+        match self.fs.link(original, dir, name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.fs.unlink(dir, name)?;
+                self.fs.link(original, dir, name).map(drop)
+            }
+            linked => linked.map(drop),
+        }
+    }
+
     /// Makes what is no directory; returns the bytes of its data.
     fn file(
         &mut self,
@@ -316,13 +327,13 @@ impl<'a> Filler<'a> {
     ) -> Result<u64> {
         let meta = match next_part(parts)? {
             Part::Meta(meta) => meta,
-            Part::Data { .. } | Part::End => unreachable!("a reader begins with what the file is"),
+            Part::Data { .. } | Part::End { .. } => unreachable!("a reader begins with what the file is"),
         };
         let key = (subvolume, meta.dev, meta.ino);
         let has_links = meta.nlink > 1 && self.rules.keep == Keep::Everything;
         if has_links && let Some(original) = self.take_link(key) {
             self.discard(parts)?;
-            self.fs.link(original, dir, name).map_err(writing(path))?;
+            self.link(original, dir, name).map_err(writing(path))?;
             return Ok(0);
         }
         if meta.kind == FileType::RegularFile {
@@ -371,7 +382,7 @@ impl<'a> Filler<'a> {
         let end = pieces.last().map_or(0, Piece::end);
         let stretches: Vec<(u64, &[u8])> =
             pieces.iter().map(|piece| (piece.offset, &piece.bytes[..])).collect();
-        let content = FileContent { size: if complete { meta.size } else { end }, stretches: &stretches };
+        let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches };
         let made = self.with_new(meta, NewKind::File, |new| self.make(dir, name, new, Some(&content)));
         // Free space in very many pieces: the rest is written as to any file.
         let made = made.and_then(|made| match made.size < content.size {
@@ -380,30 +391,33 @@ impl<'a> Filler<'a> {
         });
         self.shared.budget.give_back(bytes);
         let made = made.map_err(writing(path))?;
-        if complete && made.size == meta.size {
+        if complete == Some(made.size) {
             return Ok((made.id, bytes));
         }
-        let more = if complete { 0 } else { self.append(made.id, parts, path)? };
-        let set = SetAttributes { size: Some(meta.size), ..self.restore(meta) };
+        let (more, size) = match complete {
+            Some(size) => (0, size),
+            None => self.append(made.id, parts, path)?,
+        };
+        let set = SetAttributes { size: Some(size), ..self.restore(meta) };
         self.fs.set_attributes(made.id, &set).map_err(writing(path))?;
         Ok((made.id, bytes + more))
     }
 
-    /// Takes pieces of data until there are enough for one go, or no more (then true).
-    fn gather(&self, parts: &Receiver<Result<Part>>) -> Result<(Vec<Piece>, bool)> {
+    /// Takes pieces of data until there are enough for one go, or no more (then with the size of the file).
+    fn gather(&self, parts: &Receiver<Result<Part>>) -> Result<(Vec<Piece>, Option<u64>)> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut taken = 0;
         while taken < GATHER_MAX {
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
-                Part::End => return Ok((pieces, true)),
+                Part::End { size } => return Ok((pieces, Some(size))),
                 Part::Data { offset, bytes } => {
                     taken += bytes.len() as u64;
                     pieces.push(Piece { offset, bytes });
                 }
             }
         }
-        Ok((pieces, false))
+        Ok((pieces, None))
     }
 
     fn write_rest(&self, made: &Attributes, pieces: &[Piece]) -> Result<()> {
@@ -416,14 +430,14 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Writes what is still to come of a large file.
-    fn append(&self, id: InodeId, parts: &Receiver<Result<Part>>, path: &[u8]) -> Result<u64> {
+    /// Writes what is still to come of a large file; returns how much, and the size of the file.
+    fn append(&self, id: InodeId, parts: &Receiver<Result<Part>>, path: &[u8]) -> Result<(u64, u64)> {
         let file = self.fs.open_file(id).map_err(writing(path))?;
         let mut written = 0;
         loop {
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
-                Part::End => return Ok(written),
+                Part::End { size } => return Ok((written, size)),
                 Part::Data { offset, bytes } => {
                     let done = self.write_all(&file, offset, &bytes);
                     self.shared.budget.give_back(bytes.len() as u64);
@@ -450,7 +464,7 @@ impl<'a> Filler<'a> {
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
                 Part::Data { bytes, .. } => self.shared.budget.give_back(bytes.len() as u64),
-                Part::End => return Ok(()),
+                Part::End { .. } => return Ok(()),
             }
         }
     }

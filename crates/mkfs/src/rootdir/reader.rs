@@ -12,11 +12,15 @@ use rustix::fs::FileType;
 
 use super::budget::{Budget, Closed};
 use super::source::{
-    Handle, Meta, SourceDir, at_path, data_parts, from_stat, io_error, join, read_exactly, read_xattrs,
+    Handle, Meta, SourceDir, at_path, data_parts, from_stat, io_error, join, read_exactly, read_some,
+    read_xattrs,
 };
 
 /// Data comes in pieces of at most this many bytes, cut at multiples of it.
 pub(crate) const PIECE: u64 = 1 << 20;
+
+/// Data of a file that does not tell its size is read in pieces of at most this many bytes.
+const UNTOLD_PIECE: u64 = 64 << 10;
 
 /// One file to look at.
 pub(crate) struct Job {
@@ -36,8 +40,8 @@ pub(crate) enum Part {
     Meta(Box<Meta>),
     /// A piece of its data. The bytes are charged to the budget.
     Data { offset: u64, bytes: Vec<u8> },
-    /// That was all.
-    End,
+    /// That was all; a regular file has this size.
+    End { size: u64 },
 }
 
 /// A file with more than one name, within one subvolume.
@@ -116,7 +120,7 @@ fn read(job: &Job, shared: &Shared) -> Result<(), Stop> {
         meta.target = job.dir.read_link(&job.name)?;
     }
     send(job, Part::Meta(Box::new(meta)))?;
-    send(job, Part::End)
+    send(job, Part::End { size: 0 })
 }
 
 fn read_regular(job: &Job, shared: &Shared) -> Result<(), Stop> {
@@ -131,14 +135,41 @@ fn read_regular(job: &Job, shared: &Shared) -> Result<(), Stop> {
     }
     meta.xattrs = read_xattrs(&Handle::Open(file.as_fd()))?;
     let wanted = !shared.links || meta.nlink < 2 || is_first(job, shared, &meta);
-    let size = meta.size;
+    let mut size = meta.size;
     send(job, Part::Meta(Box::new(meta)))?;
     if wanted && size > 0 {
         for (start, end) in data_parts(file.as_fd(), size, shared.sector_size)? {
             send_data(job, shared, &file, start, end)?;
         }
+    } else if wanted {
+        size = send_untold(job, shared, &file)?;
     }
-    send(job, Part::End)
+    send(job, Part::End { size })
+}
+
+/// What is in a file that says it is empty: in /proc they all do. Returns how much there was.
+fn send_untold(job: &Job, shared: &Shared, file: &impl AsFd) -> Result<u64, Stop> {
+    let mut at = 0;
+    loop {
+        shared.budget.take(job.number, UNTOLD_PIECE)?;
+        let read = read_some(file.as_fd(), at, UNTOLD_PIECE as usize);
+        let len = read.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        shared.budget.give_back(UNTOLD_PIECE - len);
+        if len == 0 {
+            return read.map(|_| at).map_err(Stop::from);
+        }
+        send_piece(job, shared, at, read?)?;
+        at += len;
+    }
+}
+
+/// Hands over data that is charged to the budget.
+fn send_piece(job: &Job, shared: &Shared, offset: u64, bytes: Vec<u8>) -> Result<(), Stop> {
+    let len = bytes.len() as u64;
+    job.parts.send(Ok(Part::Data { offset, bytes })).map_err(|_| {
+        shared.budget.give_back(len);
+        Stop::Unwanted
+    })
 }
 
 /// Whether this name comes before all others of the file that a reader has looked at so far. The one that comes
@@ -164,16 +195,12 @@ fn send_data(job: &Job, shared: &Shared, file: &impl AsFd, start: u64, end: u64)
         let stop = end.min((at / PIECE + 1) * PIECE);
         let len = usize::try_from(stop - at).expect("a piece fits in memory");
         shared.budget.take(job.number, stop - at)?;
-        let piece = match read_exactly(file.as_fd(), at, len) {
-            Ok(bytes) => Part::Data { offset: at, bytes },
+        match read_exactly(file.as_fd(), at, len) {
+            Ok(bytes) => send_piece(job, shared, at, bytes)?,
             Err(error) => {
                 shared.budget.give_back(stop - at);
                 return Err(error.into());
             }
-        };
-        if job.parts.send(Ok(piece)).is_err() {
-            shared.budget.give_back(stop - at);
-            return Err(Stop::Unwanted);
         }
         at = stop;
     }

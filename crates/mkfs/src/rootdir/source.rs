@@ -263,6 +263,21 @@ pub(crate) fn data_parts(fd: BorrowedFd<'_>, size: u64, unit: u64) -> Result<Vec
     Ok(parts)
 }
 
+/// Reads at most `len` bytes at `offset` into a new buffer; none where the file ends.
+pub(crate) fn read_some(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    loop {
+        match rustix::io::pread(fd, &mut bytes[..], offset) {
+            Ok(count) => {
+                bytes.truncate(count);
+                return Ok(bytes);
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(io_error(errno)),
+        }
+    }
+}
+
 /// Reads exactly `len` bytes at `offset` into a new buffer.
 pub(crate) fn read_exactly(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len);
