@@ -216,13 +216,30 @@ pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
     if offset == item.size { check_not_immutable(item) } else { check_not_append_only(item) }
 }
 
+/// Those that an inode of this kind can be given; others are passed over in silence, as on Linux.
+const fn settable(kind: FileType) -> InodeFlags {
+    match kind {
+        FileType::Directory => SETTABLE,
+        FileType::File => SETTABLE.difference(InodeFlags::DIRSYNC),
+        _ => InodeFlags::NODUMP.union(InodeFlags::NOATIME),
+    }
+}
+
 /// Flags as they become when a caller asks for `wanted`.
 fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
-    let mut flags = (item.flags - SETTABLE) | (wanted & SETTABLE);
+    let mut flags = (item.flags - SETTABLE) | (wanted & settable(item.kind()));
     if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
         return Err(Error::invalid("the flags to compress and not to compress, both at once"));
     }
     let in_place = InodeFlags::NODATACOW;
+    let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
+    // As on Linux: a word on compression is never added to one on overwriting in place, nor the reverse.
+    if flags.contains(in_place | InodeFlags::COMPRESS)
+        || item.flags.contains(in_place) && flags.intersects(compression)
+        || flags.contains(in_place) && item.flags.intersects(compression)
+    {
+        return Err(Error::invalid("the flag to overwrite in place beside one on compression"));
+    }
     if item.kind() == FileType::File && flags.contains(in_place) != item.flags.contains(in_place) {
         // Data written so far has checksums, or has none: the flag cannot change under it.
         if item.size != 0 {
@@ -409,5 +426,31 @@ mod tests {
             Some(InodeFlags::PREALLOC | InodeFlags::NODUMP)
         );
         assert!(new_flags(&empty, InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS).is_err());
+    }
+
+    #[test]
+    fn what_is_overwritten_in_place_is_not_compressed() {
+        let dir = InodeItem { mode: 0o040_755, ..InodeItem::default() };
+        for item in [InodeItem { mode: 0o100_644, ..InodeItem::default() }, dir] {
+            assert!(new_flags(&item, InodeFlags::NODATACOW | InodeFlags::COMPRESS).is_err());
+            for compression in [InodeFlags::COMPRESS, InodeFlags::NOCOMPRESS] {
+                for (has, asked) in
+                    [(InodeFlags::NODATACOW, compression), (compression, InodeFlags::NODATACOW)]
+                {
+                    let item = InodeItem { flags: has, ..item };
+                    assert!(new_flags(&item, has | asked).is_err());
+                    assert!(new_flags(&item, InodeFlags::empty()).is_ok());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_inode_keeps_the_flags_that_its_kind_can_have() {
+        let asked = InodeFlags::DIRSYNC | InodeFlags::SYNC | InodeFlags::NODUMP | InodeFlags::NOATIME;
+        let of = |mode| new_flags(&InodeItem { mode, ..InodeItem::default() }, asked).ok();
+        assert_eq!(of(0o040_755), Some(asked));
+        assert_eq!(of(0o100_644), Some(asked - InodeFlags::DIRSYNC));
+        assert_eq!(of(0o010_644), Some(InodeFlags::NODUMP | InodeFlags::NOATIME));
     }
 }
