@@ -121,7 +121,10 @@ impl Options {
         let number = || {
             value.parse::<u64>().map_err(|_| Error::invalid(format!("mount option {word}: want a number")))
         };
-        let id = || number().and_then(|id| u32::try_from(id).map_err(|_| Error::invalid(word)));
+        // The last number stands for nobody, in Linux as in chown(2).
+        let nobody = || Error::invalid(format!("mount option {word}: no owner has this number"));
+        let id =
+            || number().and_then(|id| u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or_else(nobody));
         match name {
             "subvol" if !value.is_empty() => self.subvol = Some(value.to_owned()),
             "subvolid" => self.subvolid = Some(number()?),

@@ -73,9 +73,24 @@ fn table() -> Result<Vec<u8>> {
         .map_err(|error| Error::from(error).context("reading the mount table"))
 }
 
-/// The absolute path as the mount table has it. The directory itself is not looked at: its server may be dead.
+/// As many links after another as Linux follows.
+const LINKS_MAX: usize = 40;
+
+/// The absolute path as the mount table has it. The directory itself is not looked at, its server may be dead; a link to it is
+/// followed, and whether it is one its own folder tells.
 fn resolve(dir: &Path) -> PathBuf {
-    let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let named = resolve_folder(dir);
+    let mut place = named.clone();
+    for _ in 0..LINKS_MAX {
+        let Ok(to) = std::fs::read_link(&place) else { return place };
+        place = resolve_folder(&place.parent().unwrap_or(Path::new("/")).join(to));
+    }
+    named
+}
+
+/// The absolute path, with the links on the way to its last component followed.
+fn resolve_folder(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
         (Some(parent), Some(name)) => parent.join(name),
         _ => absolute,
@@ -142,6 +157,22 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_stands_for_the_directory_that_it_leads_to() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().canonicalize().expect("is there");
+        std::fs::create_dir(path.join("mnt")).expect("is made");
+        for (link, to) in [("near", "mnt"), ("far", "near")] {
+            std::os::unix::fs::symlink(to, path.join(link)).expect("is made");
+        }
+        std::os::unix::fs::symlink("round", path.join("round")).expect("is made");
+        for name in ["mnt", "near", "far", "near/", "./far/."] {
+            assert_eq!(resolve(&path.join(name)), path.join("mnt"), "{name}");
+        }
+        assert_eq!(resolve(&path.join("round")), path.join("round"));
+        assert_eq!(resolve(&path.join("none")), path.join("none"));
+    }
 
     #[test]
     fn the_last_row_of_a_place_counts_and_odd_names_are_read() {
