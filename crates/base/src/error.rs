@@ -144,6 +144,28 @@ impl Error {
         self.kind
     }
 
+    /// What the host's system said, where that is the cause: a disk of the host that is full is told apart from a full
+    /// filesystem, which has the same kind.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// use std::io;
+    /// let host = Error::from(io::Error::from(io::ErrorKind::StorageFull)).context("writing");
+    /// assert_eq!((host.kind(), host.host()), (ErrorKind::NoSpace, Some(io::ErrorKind::StorageFull)));
+    /// assert_eq!(Error::from(ErrorKind::NoSpace).host(), None);
+    /// ```
+    #[must_use]
+    pub fn host(&self) -> Option<std::io::ErrorKind> {
+        let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if let Some(io) = error.downcast_ref::<std::io::Error>() {
+                return Some(io.kind());
+            }
+            cause = error.source();
+        }
+        None
+    }
+
     /// Puts what was being done in front of the message.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {

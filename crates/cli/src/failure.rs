@@ -1,6 +1,7 @@
 //! One line for everything that goes wrong: `creamery: WHAT: WHERE: WHY; WHAT TO DO`.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind as Usage;
@@ -18,7 +19,9 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure of `command`, with the usual advice for its kind.
     pub(crate) fn new(command: &'static str, error: Error) -> Self {
-        let advice = usual_advice(command, error.kind()).map(str::to_owned);
+        let full = error.host() == Some(std::io::ErrorKind::StorageFull);
+        let advice = if full { Some(FULL_HOST) } else { usual_advice(command, error.kind()) };
+        let advice = advice.map(str::to_owned);
         Self { command, error, advice, status: 1 }
     }
 
@@ -57,32 +60,32 @@ impl Failure {
     }
 }
 
-fn is_broken_pipe(error: &Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<std::io::Error>()
-            && io.kind() == std::io::ErrorKind::BrokenPipe
-        {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+/// Whether who was to read the output went away.
+pub(crate) fn is_broken_pipe(error: &Error) -> bool {
+    error.host() == Some(std::io::ErrorKind::BrokenPipe)
+}
+
+/// Says a line on stderr. When that is full or gone, there is nobody else to tell; what is done and the exit status stay.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(anstream::stderr(), "{line}");
 }
 
 fn complain(line: &str) {
-    anstream::eprintln!("{} {}", "creamery:".red().bold(), on_one_line(line));
+    say(&format!("{} {}", "creamery:".red().bold(), on_one_line(line)));
 }
 
 /// Says on stderr what is no failure but worth knowing.
 pub(crate) fn warn(line: &str) {
-    anstream::eprintln!("{} {}", "creamery: warning:".yellow().bold(), on_one_line(line));
+    say(&format!("{} {}", "creamery: warning:".yellow().bold(), on_one_line(line)));
 }
 
 /// Errors escape what they tell of; arguments and paths of the host can be anything, too.
 fn on_one_line(line: &str) -> String {
     Escaped(line.replace('\n', " ").as_bytes()).to_string()
 }
+
+/// Nothing that is done to the image helps there.
+const FULL_HOST: &str = "make room on the host, where this is written";
 
 fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
     Some(match (command, kind) {

@@ -66,8 +66,13 @@ impl<'a> Images<'a> {
         move |error| Failure::new(command, in_image(&image, error))
     }
 
-    /// Makes everything durable.
-    pub(crate) fn close(self) -> Result<(), Failure> {
+    /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure.
+    pub(crate) fn finish(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        let closed = self.close();
+        outcome.and(closed)
+    }
+
+    fn close(self) -> Result<(), Failure> {
         for (path, purpose, fs) in self.open {
             if purpose == Purpose::Write {
                 fs.close().map_err(|error| Failure::new(self.command, error.context(path.display())))?;
@@ -85,7 +90,23 @@ fn in_image(image: &str, error: Error) -> Error {
     }
     if text.starts_with('/') {
         // The library put the path first; the colon between image and path has no space.
-        return Error::with_source(error.kind(), String::new(), format!("{image}:{text}"));
+        return Error::with_source(error.kind(), String::new(), InImage(image.to_owned(), error));
     }
     error.context(image)
+}
+
+/// What the library says of a path, with the image in front of it.
+#[derive(Debug)]
+struct InImage(String, Error);
+
+impl std::fmt::Display for InImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.0, self.1)
+    }
+}
+
+impl std::error::Error for InImage {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.1)
+    }
 }

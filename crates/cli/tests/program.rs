@@ -299,6 +299,20 @@ fn what_is_interrupted_leaves_no_half_file() {
 }
 
 #[test]
+fn what_came_before_a_failure_stays() {
+    let dir = filled();
+    for (words, part) in [
+        ("cp source/folder/file none disk.img:/", "none"),
+        ("mkdir disk.img:/first disk.img:/first disk.img:/second", "first"),
+        ("rm disk.img:/link disk.img:/none", "none"),
+    ] {
+        assert!(refused(dir.path(), words, 1).contains(part), "{words}");
+    }
+    assert_eq!(ok(dir.path(), "ls disk.img"), "file\nfirst\nfolder\n");
+    ok(dir.path(), "check disk.img");
+}
+
+#[test]
 fn a_tree_with_hard_links_is_copied_over_itself() {
     let dir = filled();
     let source = dir.path().join("source");
@@ -341,4 +355,85 @@ fn a_file_whose_size_the_host_does_not_tell_is_copied() {
     assert_eq!(ok(dir.path(), "cat disk.img:/version disk.img:/folder/version"), content.repeat(2));
     ok(dir.path(), "mkfs -q -b 300M --rootdir /proc/sys/kernel/random random.img");
     assert_eq!(ok(dir.path(), "cat random.img:/poolsize").trim(), "256");
+}
+
+/// Runs a script in which `$c` is the program; gives its exit status and what it said on stderr.
+fn script(dir: &Path, script: &str) -> (Option<i32>, String) {
+    let script = format!("c={}; {script}", env!("CARGO_BIN_EXE_creamery"));
+    let output = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn what_cannot_be_printed_is_told_and_copied_all_the_same() {
+    let dir = filled();
+    for words in ["cp -rv source disk.img:/again", "cp -rv disk.img:/folder out"] {
+        let (status, said) = script(dir.path(), &format!("$c {words} >/dev/full"));
+        assert_eq!((status, said.lines().count()), (Some(1), 1), "{words}: {said}");
+        assert!(said.contains("standard output") && !said.contains("larger image"), "{said}");
+    }
+    assert_eq!(ok(dir.path(), "cat disk.img:/again/folder/file"), "content");
+    assert_eq!(std::fs::read(dir.path().join("out/file")).unwrap(), b"content");
+    // A reader that has seen enough is no failure.
+    let (status, said) = script(dir.path(), "$c cp -rv source disk.img:/more | true");
+    assert_eq!((status, &said[..]), (Some(0), ""));
+    assert_eq!(ok(dir.path(), "cat disk.img:/more/folder/file"), "content");
+}
+
+#[test]
+fn a_full_standard_error_changes_no_exit_status() {
+    let dir = filled();
+    for (words, expected) in
+        [("ls disk.img:/none", 1), ("nonsense", 2), ("check -p disk.img", 0), ("check none", 8)]
+    {
+        assert_eq!(script(dir.path(), &format!("$c {words} 2>/dev/full")).0, Some(expected), "{words}");
+    }
+}
+
+#[test]
+fn a_verdict_that_cannot_be_printed_is_none() {
+    let dir = filled();
+    for words in ["check disk.img", "check --json disk.img"] {
+        let (status, said) = script(dir.path(), &format!("$c {words} >/dev/full"));
+        assert_eq!(status, Some(8), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_full_host_is_not_called_a_full_image() {
+    let dir = filled();
+    let (status, said) = script(dir.path(), "$c cat disk.img:/folder/file >/dev/full");
+    assert_eq!(status, Some(1));
+    assert!(said.contains("host") && !said.contains("larger image"), "{said}");
+}
+
+#[test]
+fn sizes_and_owners_that_cannot_be_are_named() {
+    let dir = filled();
+    let line = refused(dir.path(), "mkfs -b 8E new.img", 1);
+    assert!(line.contains("new.img") && line.contains("9223372036854775808"), "{line}");
+    for words in [
+        "mkfs --rootdir source --owner 4294967295:0 new.img",
+        "mkfs --rootdir source --owner 0:4294967295 new.img",
+    ] {
+        assert!(refused(dir.path(), words, 2).contains("4294967295"), "{words}");
+    }
+    for option in ["uid=4294967295", "gid=4294967295"] {
+        assert!(refused(dir.path(), &format!("mount -o {option} disk.img source"), 1).contains(option));
+    }
+}
+
+#[test]
+fn a_mount_that_fails_leaves_no_log() {
+    let dir = filled();
+    std::fs::create_dir(dir.path().join("mnt")).unwrap();
+    let script_of = |words: &str| format!("XDG_STATE_HOME=$PWD/state $c mount {words}");
+    for words in
+        ["-o subvol=none disk.img mnt", "-o subvolid=4711 disk.img mnt", "disk.img source/folder/file"]
+    {
+        let (status, said) = script(dir.path(), &script_of(words));
+        assert_eq!((status, said.lines().count()), (Some(1), 1), "{said}");
+        let logs = std::fs::read_dir(dir.path().join("state/creamery"));
+        assert_eq!(logs.map_or(0, Iterator::count), 0, "{words}");
+    }
 }

@@ -30,6 +30,8 @@ use crate::{Made, MkfsOptions, Progress, RootdirOptions, make_filesystem};
 /// Memory for clean and for dirty tree blocks while a filesystem is filled.
 const CLEAN_BYTES: u64 = 32 << 20;
 const DIRTY_BYTES: u64 = 64 << 20;
+/// Offsets are signed on the host.
+const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Permission bits of a new image, less those of the umask.
 const NEW_FILE_MODE: u32 = 0o666;
 /// How often the size of an image is guessed, each time twice the last guess.
@@ -194,7 +196,8 @@ fn build(
 fn no_space(options: &MkfsOptions) -> impl FnOnce(Error) -> Error + use<> {
     let total = options.total_bytes;
     move |error| match (error.kind(), total) {
-        (ErrorKind::NoSpace, Some(total)) => {
+        // A host that is full is no reason to ask for more.
+        (ErrorKind::NoSpace, Some(total)) if error.host().is_none() => {
             error.context(format!("the source does not fit into {total} bytes"))
         }
         _ => error,
@@ -240,7 +243,7 @@ impl Target {
     }
 
     fn open<'p>(&self, path: &'p Path, options: &MkfsOptions) -> Result<Opened<'p>> {
-        if let (Self::Absent, Some(len)) = (self, whole_sectors(options)?) {
+        if let (Self::Absent, Some(len)) = (self, whole_sectors(options).map_err(named(path))?) {
             let creating = |error: std::io::Error| Error::from(error).context(path.display());
             let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
             let name = name.ok_or_else(|| Error::from(ErrorKind::IsADirectory)).map_err(named(path))?;
@@ -264,7 +267,12 @@ impl Target {
 /// The size that was asked for, in whole sectors.
 fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
     let sector = u64::from(options.geometry()?.sector_size);
-    Ok(options.total_bytes.map(|total| total / sector * sector))
+    match options.total_bytes {
+        Some(total) if total > FILE_SIZE_MAX => {
+            Err(Error::invalid(format!("{total} bytes, and files and devices have at most {FILE_SIZE_MAX}")))
+        }
+        total => Ok(total.map(|total| total / sector * sector)),
+    }
 }
 
 /// Refuses a file with content that nobody knows: only one of zeros is there to become an image.

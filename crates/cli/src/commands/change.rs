@@ -9,6 +9,11 @@ use crate::place::Place;
 
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
     let mut images = Images::new("mkdir", &args.view);
+    let outcome = make_all(args, &mut images);
+    images.finish(outcome)
+}
+
+fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     let permissions = Permissions::from_mode(args.mode);
     for text in &args.places {
         let place = Place::parse(text);
@@ -24,11 +29,16 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
             fs.create_dir_mode(&place.path, permissions).map_err(&failed)?;
         }
     }
-    images.close()
+    Ok(())
 }
 
 pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
     let mut images = Images::new("rm", &args.view);
+    let outcome = remove_all(args, &mut images);
+    images.finish(outcome)
+}
+
+fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     for text in &args.places {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
@@ -43,5 +53,5 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
             outcome => outcome.map_err(&failed)?,
         }
     }
-    images.close()
+    Ok(())
 }

@@ -8,8 +8,11 @@ use clap::Args;
 use creamery::check::{CheckOptions, Progress, Report, check, exit_status};
 use indicatif::ProgressBar;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, is_broken_pipe, say};
 use crate::output::{Output, writing};
+
+/// Of fsck(8).
+const COULD_NOT_CHECK: u8 = 8;
 
 /// Verify a filesystem without writing to it.
 ///
@@ -65,7 +68,10 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         }
     };
     let print = if args.json { as_json } else { as_text };
-    print(&mut out, &report).map_err(writing).and_then(|()| out.finish()).map_err(told)?;
+    print(&mut out, &report)
+        .map_err(writing)
+        .and_then(|()| out.finish())
+        .map_err(|error| unread(error, status))?;
     if report.is_clean() {
         return Ok(());
     }
@@ -73,6 +79,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let what = format!("{}: {} errors", images.join(", "), report.counts.errors);
     let error = creamery::Error::new(creamery::ErrorKind::Corrupt, what);
     Err(Failure::new("check", error).advise("docs/findings.md says what the numbers mean").status(status))
+}
+
+/// A verdict that nobody can read, unless the reader has read enough (`| head`), is none.
+fn unread(error: creamery::Error, status: u8) -> Failure {
+    let status = if is_broken_pipe(&error) { status } else { COULD_NOT_CHECK };
+    Failure::new("check", error).status(status)
 }
 
 fn as_json(out: &mut Output, report: &Report) -> std::io::Result<()> {
@@ -109,7 +121,7 @@ struct Lines;
 
 impl Progress for Lines {
     fn phase(&self, name: &'static str) {
-        anstream::eprintln!("checking {name}");
+        say(&format!("checking {name}"));
     }
 }
 

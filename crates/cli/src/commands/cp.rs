@@ -1,19 +1,45 @@
 //! `creamery cp`.
 
+use std::io::Write;
+use std::sync::OnceLock;
+
 use creamery::{CopyOptions, Error, Escaped, Progress};
 
 use crate::args::CpArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
+use crate::output::writing;
 use crate::place::End;
 
 /// Prints names as they are copied: for people, so escaped in a pipe, too.
-struct Names(bool);
+#[derive(Default)]
+struct Names {
+    wanted: bool,
+    /// Why names are printed no more. What is copied does not depend on it.
+    failed: OnceLock<std::io::Error>,
+}
+
+impl Names {
+    /// Whether everybody could read them. A reader that went away (`| head`) has seen what it wanted.
+    fn finish(self) -> Result<(), Failure> {
+        match self.failed.into_inner() {
+            Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(Failure::new("cp", writing(error)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Progress for Names {
     fn entry(&self, path: &[u8], _bytes: u64) {
-        if self.0 {
-            anstream::println!("{}", Escaped(if path.is_empty() { b"." } else { path }));
+        if !self.wanted || self.failed.get().is_some() {
+            return;
+        }
+        let path = Escaped(if path.is_empty() { b"." } else { path });
+        if let Err(error) = writeln!(anstream::stdout(), "{path}") {
+            // Only the first one counts.
+            let _ = self.failed.set(error);
         }
     }
 }
@@ -28,8 +54,22 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
     let mut images = Images::new("cp", &args.view);
+    let names = Names { wanted: args.verbose, ..Names::default() };
+    let outcome = copy_all(&mut images, &from, &to, args, &names);
+    images.finish(outcome)?;
+    names.finish()
+}
+
+fn copy_all(
+    images: &mut Images<'_>,
+    from: &[End],
+    to: &End,
+    args: &CpArgs,
+    names: &Names,
+) -> Result<(), Failure> {
+    let told = |error| Failure::new("cp", error);
     // The one that is written is opened first, and as such, if it is among the sources too.
-    if let End::Image(place) = &to {
+    if let End::Image(place) = to {
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         let into = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
@@ -37,38 +77,43 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
             let error = Error::new(creamery::ErrorKind::NotADirectory, place.path.display().to_string());
             return Err(failed(error).advise("several sources need a directory to go to"));
         }
-    } else if let End::Host(path) = &to
+    } else if let End::Host(path) = to
         && from.len() > 1
         && !path.is_dir()
     {
         let error = Error::new(creamery::ErrorKind::NotADirectory, path.display().to_string());
         return Err(told(error).advise("several sources need a directory to go to"));
     }
-    for end in &from {
-        copy(&mut images, end, &to, args)?;
+    for end in from {
+        copy(images, end, to, args, names)?;
     }
-    images.close()
+    Ok(())
 }
 
-fn copy(images: &mut Images<'_>, from: &End, to: &End, args: &CpArgs) -> Result<(), Failure> {
+fn copy(
+    images: &mut Images<'_>,
+    from: &End,
+    to: &End,
+    args: &CpArgs,
+    progress: &Names,
+) -> Result<(), Failure> {
     let options = CopyOptions { recursive: args.recursive, archive: args.archive };
-    let progress = Names(args.verbose);
     match (from, to) {
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);
             let fs = images.get(&place.image);
-            fs.copy_in(source, &place.path, options, &progress).map_err(failed)
+            fs.copy_in(source, &place.path, options, progress).map_err(failed)
         }
         (End::Image(place), End::Host(target)) => {
             let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Read)?;
-            fs.copy_out(&place.path, target, options, &progress).map_err(failed)
+            fs.copy_out(&place.path, target, options, progress).map_err(failed)
         }
         (End::Image(source), End::Image(target)) => {
             let failed = images.failed(&source.image);
             images.open(&source.image, Purpose::Read)?;
             let (source_fs, target_fs) = (images.get(&source.image), images.get(&target.image));
-            source_fs.copy_between(&source.path, target_fs, &target.path, options, &progress).map_err(failed)
+            source_fs.copy_between(&source.path, target_fs, &target.path, options, progress).map_err(failed)
         }
         (End::Host(_), End::Host(_)) => unreachable!("refused before"),
     }

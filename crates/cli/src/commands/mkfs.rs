@@ -107,7 +107,12 @@ fn seed(uuid: Uuid) -> u64 {
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let wrong = || "want UID:GID, both numbers".to_owned();
     let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
-    Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
+    let number = |text: &str| match text.parse() {
+        // It stands for nobody, in Linux as in chown(2).
+        Ok(u32::MAX) => Err(format!("no owner has the number {}", u32::MAX)),
+        number => number.map_err(|_| wrong()),
+    };
+    Ok((number(uid)?, number(gid)?))
 }
 
 /// How far the copy is, on a terminal.

@@ -113,7 +113,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         (None, true) => None,
         (None, false) => Some("standard error of the server".to_owned()),
     };
-    let mounted = creamery_mount::mount(fs, &dir, &options)?;
+    let mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()))?;
     end_on_signals(mounted.unmounter(), &image)?;
     let of_abort = image.clone();
     mounted.tell_abort(move |why| say(&of_abort, why));
@@ -121,11 +121,18 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         announce(log.as_ref())?;
     }
     let outcome = mounted.serve();
-    if let (Ok(()), Some(log)) = (&outcome, log) {
-        // It has nothing to tell.
-        let _ = std::fs::remove_file(log.path);
+    if outcome.is_ok() {
+        forget(log.as_ref());
     }
     outcome.map_err(|error| about_end(&image, error))
+}
+
+/// Takes away a log that has nothing to tell.
+fn forget(log: Option<&Log>) {
+    if let Some(log) = log {
+        // One that stays harms nobody.
+        let _ = std::fs::remove_file(&log.path);
+    }
 }
 
 fn end_on_signals(unmounter: Unmounter, image: &Path) -> Result<(), Error> {
