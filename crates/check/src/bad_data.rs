@@ -1,8 +1,8 @@
 //! Data that is not what was written, until it is known whose it is: checksums are read before files are.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{ObjectId, TreeId};
 use creamery_format::{Key, KeyType};
 
@@ -22,7 +22,7 @@ type Owner = (TreeId, ObjectId, u64);
 /// Bad sectors by address, and a file for each.
 pub(crate) struct BadData {
     sectors: BTreeMap<u64, Vec<BadSector>>,
-    owners: Mutex<BTreeMap<u64, Owner>>,
+    owners: RankedMutex<BTreeMap<u64, Owner>, { rank::LEAF }>,
 }
 
 impl BadData {
@@ -31,7 +31,7 @@ impl BadData {
         for sector in found {
             sectors.entry(sector.logical).or_default().push(sector);
         }
-        Self { sectors, owners: Mutex::new(BTreeMap::new()) }
+        Self { sectors, owners: RankedMutex::new(BTreeMap::new()) }
     }
 
     /// A file has the data of `[start, end)`; `offset` says at which of its bytes an address lies.
@@ -48,7 +48,7 @@ impl BadData {
         }
         for logical in self.sectors.range(start..end).map(|(logical, _)| *logical) {
             let owner = (tree, ino, offset(logical));
-            let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut owners = self.owners.lock();
             // Of several files the first, whatever thread came first.
             owners.entry(logical).and_modify(|old| *old = owner.min(*old)).or_insert(owner);
         }
@@ -56,7 +56,7 @@ impl BadData {
 
     /// Reports everything, with the file where there is one.
     pub(crate) fn report(self, sink: &Sink) {
-        let owners = self.owners.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let owners = self.owners.into_inner();
         for (logical, sectors) in self.sectors {
             let owner = owners.get(&logical);
             let place = owner.map_or_else(Place::default, |(tree, ino, offset)| Place {

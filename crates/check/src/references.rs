@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Logical, TreeId};
 use creamery_format::ExtentRef;
 
@@ -82,7 +82,7 @@ pub(crate) struct References {
     sums: Vec<AtomicU64>,
     /// How many went into the sums, to judge how much a bucket has.
     total: AtomicU64,
-    listed: Option<Mutex<Listed>>,
+    listed: Option<RankedMutex<Listed, { rank::LEAF }>>,
 }
 
 impl References {
@@ -113,7 +113,7 @@ impl References {
     /// The extent at `bytenr` has an item.
     pub(crate) fn extent(&self, bytenr: u64) {
         if let Some(listed) = &self.listed {
-            let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut listed = listed.lock();
             let bucket = (hash::numbers(0, &[bytenr]) >> 8) as usize % BUCKETS;
             if listed.buckets.contains(&bucket) {
                 listed.extents.insert(bytenr);
@@ -143,7 +143,8 @@ impl References {
             counts: HashMap::new(),
             extents: HashSet::new(),
         };
-        let second = Self { sums: Vec::new(), total: AtomicU64::new(0), listed: Some(Mutex::new(listed)) };
+        let second =
+            Self { sums: Vec::new(), total: AtomicU64::new(0), listed: Some(RankedMutex::new(listed)) };
         Some((second, left_out))
     }
 
@@ -151,7 +152,7 @@ impl References {
     /// proves nothing and is passed over.
     pub(crate) fn report(self, sink: &Sink, complete: bool, extents_complete: bool) {
         let Some(listed) = self.listed else { return };
-        let listed = listed.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let listed = listed.into_inner();
         let differing: BTreeMap<_, _> =
             listed.counts.into_iter().filter(|(_, (recorded, found))| recorded != found).collect();
         for (reference, (recorded, found)) in differing {
@@ -171,8 +172,8 @@ impl References {
     }
 }
 
-fn note(listed: &Mutex<Listed>, reference: Reference, (recorded, found): (u64, u64)) {
-    let mut listed = listed.lock().unwrap_or_else(PoisonError::into_inner);
+fn note(listed: &RankedMutex<Listed, { rank::LEAF }>, reference: Reference, (recorded, found): (u64, u64)) {
+    let mut listed = listed.lock();
     if listed.buckets.contains(&reference.bucket()) {
         let counts = listed.counts.entry(reference).or_default();
         counts.0 = counts.0.saturating_add(recorded);

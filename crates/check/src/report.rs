@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Escaped, Logical, Result, TreeId};
 use creamery_format::{BlockSite, Key};
 use serde::Serialize;
@@ -217,14 +217,19 @@ pub fn exit_status(outcome: &Result<Report, Error>) -> u8 {
 /// Collects findings from several threads; keeps the first ones and counts the rest.
 pub(crate) struct Sink {
     limit: usize,
-    kept: Mutex<Vec<Finding>>,
+    kept: RankedMutex<Vec<Finding>, { rank::LEAF }>,
     errors: AtomicU64,
     warnings: AtomicU64,
 }
 
 impl Sink {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { limit, kept: Mutex::new(Vec::new()), errors: AtomicU64::new(0), warnings: AtomicU64::new(0) }
+        Self {
+            limit,
+            kept: RankedMutex::new(Vec::new()),
+            errors: AtomicU64::new(0),
+            warnings: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn add(&self, problem: Problem, place: Place, message: impl Into<String>) {
@@ -233,7 +238,7 @@ impl Sink {
             Severity::Warning => &self.warnings,
         }
         .fetch_add(1, Ordering::Relaxed);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         if kept.len() < self.limit {
             kept.push(Finding::new(problem, place, message));
         }
@@ -241,7 +246,7 @@ impl Sink {
 
     /// Everything, in an order that does not depend on the threads.
     pub(crate) fn into_report(self, counts: Counts) -> Report {
-        let mut findings = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut findings = self.kept.into_inner();
         findings.sort_by(|a, b| {
             let order = |it: &Finding| (it.number, it.place.tree, it.place.block, it.place.slot);
             order(a).cmp(&order(b)).then_with(|| a.message.cmp(&b.message))

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedRead, RankedRwLock, rank};
 use creamery_base::{Error, ErrorKind, Result};
-use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
 use rustix::fs::FallocateFlags;
 
 use crate::device::{check_range, write_zeros};
@@ -56,7 +57,7 @@ pub struct FileDevice {
 /// What the pool's threads need of the device.
 struct Shared {
     /// None once it was closed (DEV-4).
-    file: RwLock<Option<File>>,
+    file: RankedRwLock<Option<File>, { rank::DEVICE }>,
     path: PathBuf,
     kind: Kind,
     access: Access,
@@ -160,7 +161,7 @@ impl FileDevice {
             Kind::Block => (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev() }),
         };
         let shared = Shared {
-            file: RwLock::new(Some(file)),
+            file: RankedRwLock::new(Some(file)),
             path: path.to_owned(),
             kind,
             access,
@@ -183,6 +184,17 @@ fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
     }
 }
 
+/// The file of a device that was not closed.
+struct OpenedFile<'a>(RankedRead<'a, Option<File>>);
+
+impl Deref for OpenedFile<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        self.0.as_ref().expect("looked at when it was locked")
+    }
+}
+
 impl Shared {
     fn doing(&self, what: &str, offset: u64, len: usize) -> impl FnOnce(std::io::Error) -> Error {
         let context = format!("{what} {len} bytes at {offset} of {}", self.path.display());
@@ -190,9 +202,12 @@ impl Shared {
     }
 
     /// The file. Who has it holds off closing.
-    fn file(&self) -> Result<MappedRwLockReadGuard<'_, File>> {
-        RwLockReadGuard::try_map(self.file.read(), Option::as_ref)
-            .map_err(|_| Error::new(ErrorKind::Stale, format!("{} was closed", self.path.display())))
+    fn file(&self) -> Result<OpenedFile<'_>> {
+        let file = self.file.read();
+        if file.is_none() {
+            return Err(Error::new(ErrorKind::Stale, format!("{} was closed", self.path.display())));
+        }
+        Ok(OpenedFile(file))
     }
 
     fn close(&self) {

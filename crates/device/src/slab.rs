@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
+use creamery_base::lock::{RankedMutex, rank};
 
 use crate::piece::Piece;
 
@@ -47,10 +47,10 @@ static POOLS: [SharedPool; SIZES] = [
 
 /// One size's pool. Everybody asks how many pieces are free all the time, so that is told without the lock.
 struct SharedPool {
-    pool: Mutex<Pool>,
+    pool: RankedMutex<Pool, { rank::LEAF }>,
     free: AtomicUsize,
     /// Held by whoever prepares a slab: one at a time is enough.
-    preparing: Mutex<()>,
+    preparing: RankedMutex<(), { rank::POOL }>,
 }
 
 struct Slab {
@@ -118,7 +118,11 @@ pub(crate) fn give_back(piece: Piece, size: usize) {
 
 impl SharedPool {
     const fn new(size: usize) -> Self {
-        Self { pool: Mutex::new(Pool::new(size)), free: AtomicUsize::new(0), preparing: Mutex::new(()) }
+        Self {
+            pool: RankedMutex::new(Pool::new(size)),
+            free: AtomicUsize::new(0),
+            preparing: RankedMutex::new(()),
+        }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Pool) -> T) -> T {

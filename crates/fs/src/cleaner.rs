@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::gate::{self, Reason};
-use creamery_base::sync::{Mutex, MutexGuard};
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{ErrorKind, Generation, InodeId, Result};
 use creamery_txn::Reclaimer;
 
@@ -44,13 +44,16 @@ pub enum Cleaning {
     Idle,
 }
 
+/// The witness that nobody else cleans.
+type Turn<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
+
 type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Inodes whose last user is gone and that have no name: their items are waiting to be deleted.
 #[derive(Default)]
 pub(crate) struct Doomed {
     /// Each with the bytes that its items still hold.
-    inodes: Mutex<VecDeque<(InodeId, u64)>>,
+    inodes: RankedMutex<VecDeque<(InodeId, u64)>, { rank::LEAF }>,
     /// How many.
     count: AtomicU64,
     /// How many have left, from the beginning.
@@ -58,7 +61,7 @@ pub(crate) struct Doomed {
     /// The sum of their bytes, wrapping.
     bytes: AtomicU64,
     /// Whoever deletes has it (CLEAN-2).
-    turn: Mutex<()>,
+    turn: RankedMutex<(), { rank::CLEANER }>,
     /// The transaction in which something was deleted last.
     deleted_in: AtomicU64,
     waker: OnceLock<Waker>,
@@ -89,7 +92,7 @@ impl Doomed {
     }
 
     /// What is left of the one that waits longest, when its turn is over: `nbytes`, or nothing.
-    fn leave_first(&self, _turn: &MutexGuard<'_, ()>, nbytes: Option<u64>) {
+    fn leave_first(&self, _turn: &Turn<'_>, nbytes: Option<u64>) {
         let mut inodes = self.inodes.lock();
         let Some((_, before)) = inodes.front_mut() else { return };
         let went = before.wrapping_sub(nbytes.unwrap_or(0));
@@ -132,9 +135,8 @@ impl Filesystem {
         self.take_step(&self.cleaners_turn())
     }
 
-    fn cleaners_turn(&self) -> MutexGuard<'_, ()> {
-        let turn = &self.deferred.doomed.turn;
-        turn.try_lock().unwrap_or_else(|| gate::passing(Reason::Reservation, || turn.lock()))
+    fn cleaners_turn(&self) -> Turn<'_> {
+        self.deferred.doomed.turn.lock_for(Reason::Reservation)
     }
 
     /// Takes steps until nothing is left of what waited when it began, as an unmount does; whoever goes on unlinking does not
@@ -179,7 +181,7 @@ impl Filesystem {
         }
     }
 
-    fn take_step(&self, turn: &MutexGuard<'_, ()>) -> Result<Cleaning> {
+    fn take_step(&self, turn: &Turn<'_>) -> Result<Cleaning> {
         let doomed = &self.deferred.doomed;
         let Some(id) = doomed.first() else { return Ok(Cleaning::Idle) };
         self.engine.check_writable()?;

@@ -11,8 +11,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{ObjectId, Striped};
-use parking_lot::Mutex;
 
 /// Numbers of a run: its inodes fill more than a hundred leaves, so that threads seldom meet at the ends of their runs.
 const RUN_LEN: u64 = 8192;
@@ -21,7 +21,7 @@ const RUN_LEN: u64 = 8192;
 pub(crate) struct InoAllocator {
     /// Where the next run begins.
     next: AtomicU64,
-    runs: Striped<Mutex<Range<u64>>>,
+    runs: Striped<RankedMutex<Range<u64>, { rank::LEAF }>>,
 }
 
 impl InoAllocator {

@@ -27,7 +27,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
-use creamery_base::sync::Mutex;
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{CachePadded, IdHasher, InodeId};
 
 use smallvec::SmallVec;
@@ -47,7 +47,7 @@ const CLOCK_SLACK: usize = 64;
 
 /// The table.
 pub(crate) struct InodeTable {
-    shards: Vec<CachePadded<Mutex<Shard>>>,
+    shards: Vec<CachePadded<RankedMutex<Shard, { rank::TABLE }>>>,
     shard_capacity: usize,
 }
 
@@ -163,9 +163,9 @@ impl InodeTable {
     }
 
     /// `queue` is where an id waits that the shard has not.
-    fn put(&self, shard: &mut Shard, inode: Inode, queue: Queue) -> Arc<Inode> {
+    fn put(&self, shard: &mut Shard, mut inode: Inode, queue: Queue) -> Arc<Inode> {
         let id = inode.id;
-        let weak = inode.item.read().nlink == 0;
+        let weak = inode.own_item().nlink == 0;
         let inode = shard.place(inode);
         let object = if weak { Held::Weak(Arc::downgrade(&inode)) } else { Held::Strong(Arc::clone(&inode)) };
         match shard.map.entry(id) {

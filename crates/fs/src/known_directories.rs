@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{CachePadded, InodeId, Striped};
-use parking_lot::Mutex;
 
 /// Names kept by one thread.
 const NAMES_MAX: usize = 1024;
@@ -24,7 +24,7 @@ pub(crate) struct Epoch(u64);
 #[derive(Default)]
 pub(crate) struct KnownDirectories {
     epoch: CachePadded<AtomicU64>,
-    near: Striped<Mutex<Known>>,
+    near: Striped<RankedMutex<Known, { rank::LEAF }>>,
 }
 
 /// What one thread knows.

@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use creamery_base::gate::{self, Reason};
-use creamery_base::sync::{Mutex, MutexGuard, RwLock};
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Near, ObjectId, Result, Striped, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType, RawRootRef, RootFlags, RootRef};
 use creamery_tree::Tree;
@@ -44,7 +44,7 @@ pub(crate) struct Subvolume {
     pub(crate) deferred: Arc<Deferred>,
     numbers: InoAllocator,
     read_only: AtomicBool,
-    rename: Mutex<()>,
+    rename: RankedMutex<(), { rank::DIRECTORY_RENAME }>,
 }
 
 /// A reference to a subvolume. Every inode has one.
@@ -53,26 +53,21 @@ pub(crate) type SubvolumeRef = Near<Subvolume>;
 /// The subvolumes in use.
 pub(crate) struct Subvolumes {
     default: AtomicU64,
-    open: RwLock<BTreeMap<TreeId, Arc<Subvolume>>>,
+    open: RankedRwLock<BTreeMap<TreeId, Arc<Subvolume>>, { rank::TABLE }>,
     /// What each thread has looked up; subvolumes in use stay so.
-    near: Striped<RwLock<BTreeMap<TreeId, SubvolumeRef>>>,
-    loading: Mutex<()>,
-    changing: Mutex<()>,
-}
-
-/// Locks a mutex that is held for long: a wait for it is counted.
-fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.try_lock().unwrap_or_else(|| gate::passing(Reason::InodeLock, || mutex.lock()))
+    near: Striped<RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>>,
+    loading: RankedMutex<(), { rank::SUBVOLUME_LOAD }>,
+    changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
 }
 
 impl Subvolumes {
     pub(crate) fn new(default: TreeId) -> Self {
         Self {
             default: AtomicU64::new(default.get()),
-            open: RwLock::new(BTreeMap::new()),
+            open: RankedRwLock::new(BTreeMap::new()),
             near: Striped::default(),
-            loading: Mutex::new(()),
-            changing: Mutex::new(()),
+            loading: RankedMutex::new(()),
+            changing: RankedMutex::new(()),
         }
     }
 
@@ -87,8 +82,8 @@ impl Subvolumes {
 
     /// Held while a subvolume is made, from choosing its id until its root item is in the root tree, and while what is said
     /// about one changes, there and in memory.
-    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
-        lock(&self.changing)
+    pub(crate) fn changing(&self) -> RankedGuard<'_, (), { rank::SUBVOLUME_CHANGE }> {
+        self.changing.lock_for(Reason::InodeLock)
     }
 
     pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
@@ -104,7 +99,7 @@ impl Subvolume {
             deferred,
             numbers: InoAllocator::behind(last_ino),
             read_only: AtomicBool::new(read_only),
-            rename: Mutex::new(()),
+            rename: RankedMutex::new(()),
         }
     }
 
@@ -116,8 +111,8 @@ impl Subvolume {
     }
 
     /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.
-    pub(crate) fn hold_still(&self) -> MutexGuard<'_, ()> {
-        lock(&self.rename)
+    pub(crate) fn hold_still(&self) -> RankedGuard<'_, (), { rank::DIRECTORY_RENAME }> {
+        self.rename.lock_for(Reason::InodeLock)
     }
 
     /// A number for a new inode.
@@ -251,7 +246,7 @@ impl Filesystem {
         if !id.is_subvolume() {
             return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is no subvolume")));
         }
-        let loading = lock(&self.subvolumes.loading);
+        let loading = self.subvolumes.loading.lock_for(Reason::InodeLock);
         if let Some(subvolume) = self.subvolumes.get(id) {
             return Ok(subvolume);
         }

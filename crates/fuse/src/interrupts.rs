@@ -12,9 +12,9 @@
 //!   into `late` before it looks at the slots, the worker fills its slot before it looks at `late`.
 //! - INT-3: `late` is bounded in length and age; with nothing in it a request pays one load.
 
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use crate::protocol::UNIQUE_RESEND;
 
@@ -39,7 +39,7 @@ struct Slot {
 /// Interrupts of all workers of a session.
 pub(crate) struct Interrupts {
     slots: Vec<Slot>,
-    late: Mutex<VecDeque<Late>>,
+    late: RankedMutex<VecDeque<Late>, { rank::LEAF }>,
     late_len: AtomicUsize,
 }
 
@@ -60,13 +60,13 @@ impl Interrupts {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             slots: (0..workers).map(|_| Slot::default()).collect(),
-            late: Mutex::default(),
+            late: RankedMutex::default(),
             late_len: AtomicUsize::new(0),
         }
     }
 
-    fn late(&self) -> MutexGuard<'_, VecDeque<Late>> {
-        self.late.lock().expect("no code panics under this lock")
+    fn late(&self) -> RankedGuard<'_, VecDeque<Late>, { rank::LEAF }> {
+        self.late.lock()
     }
 
     /// `worker` starts request `unique`.

@@ -9,8 +9,9 @@
 //! - HELD-1: no superblock reaches the device before everything it leads to was flushed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{BlockDevice, Completion, DeviceId, Reply, Request};
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
@@ -18,8 +19,11 @@ use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 /// See the [module](self).
 pub(crate) struct HeldSuperblocks {
     inner: Arc<dyn BlockDevice>,
-    held: Mutex<BTreeMap<u64, Vec<u8>>>,
+    held: RankedMutex<Copies, { rank::LEAF }>,
 }
+
+/// Copies by their offset on the device.
+type Copies = BTreeMap<u64, Vec<u8>>;
 
 const LEN: u64 = SUPERBLOCK_LEN as u64;
 
@@ -30,12 +34,11 @@ fn touched(offset: u64, len: u64) -> impl Iterator<Item = u64> {
 
 impl HeldSuperblocks {
     pub(crate) const fn new(inner: Arc<dyn BlockDevice>) -> Self {
-        Self { inner, held: Mutex::new(BTreeMap::new()) }
+        Self { inner, held: RankedMutex::new(BTreeMap::new()) }
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<u8>>> {
-        // Whole copies go in at once: a panic elsewhere leaves none half written.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> RankedGuard<'_, Copies, { rank::LEAF }> {
+        self.held.lock()
     }
 
     /// Takes `data` if it is a superblock copy.

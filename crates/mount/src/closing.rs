@@ -18,9 +18,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
 use creamery_fuse::Errno;
-use parking_lot::Mutex;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub(crate) struct End {
 
 /// Those who wait for the end, at the server's side.
 #[derive(Default)]
-pub(crate) struct Watchers(Mutex<Vec<UnixStream>>);
+pub(crate) struct Watchers(RankedMutex<Vec<UnixStream>, { rank::LEAF }>);
 
 impl Watchers {
     /// Connects to the socket whose name `message` holds: its length in one byte, then the name.

@@ -28,11 +28,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{Errno, FileHandle, IoctlReply, IoctlRequest, RequestCounts, control, control_number};
-use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -101,12 +101,12 @@ pub(crate) struct Control {
     log: Option<String>,
     watchers: Arc<Watchers>,
     /// Texts that are being read, by the open directory.
-    texts: Mutex<HashMap<FileHandle, Vec<u8>>>,
+    texts: RankedMutex<HashMap<FileHandle, Vec<u8>>, { rank::LEAF }>,
 }
 
 impl Control {
     pub(crate) fn new(log: Option<String>) -> Self {
-        Self { begun: Instant::now(), log, watchers: Arc::default(), texts: Mutex::default() }
+        Self { begun: Instant::now(), log, watchers: Arc::default(), texts: RankedMutex::default() }
     }
 
     /// Who waits for the end of the mount.

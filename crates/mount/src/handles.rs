@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use creamery_base::InodeId;
+use creamery_base::lock::{RankedRwLock, rank};
 use creamery_fs::OpenFile;
 use creamery_fuse::{Errno, FileHandle, OpenRequest};
-use parking_lot::RwLock;
 
 use crate::flags;
 
@@ -30,7 +30,7 @@ struct Slots {
 /// The table of open files.
 #[derive(Default)]
 pub(crate) struct Handles {
-    slots: RwLock<Slots>,
+    slots: RankedRwLock<Slots, { rank::TABLE }>,
 }
 
 impl Handles {

@@ -29,10 +29,10 @@ use std::hash::BuildHasherDefault;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
 use creamery_base::{CachePadded, IdHasher, InodeId, ObjectId, TreeId};
 use creamery_fs::Inode;
 use creamery_fuse::{Errno, NodeId};
-use parking_lot::{Mutex, RwLock};
 
 /// Bits of a computed node id that hold the inode number.
 const INO_BITS: u32 = 48;
@@ -50,8 +50,8 @@ const NO_SUBVOLUME: TreeId = TreeId::new(0);
 pub(crate) struct Nodes {
     subvolume: TreeId,
     root: InodeId,
-    windows: RwLock<Windows>,
-    shards: Vec<CachePadded<Mutex<Shard>>>,
+    windows: RankedRwLock<Windows, { rank::TABLE }>,
+    shards: Vec<CachePadded<RankedMutex<Shard, { rank::TABLE }>>>,
 }
 
 /// A subvolume and the upper half of an inode number.
@@ -74,7 +74,7 @@ struct Shard {
 impl Nodes {
     pub(crate) fn new(root: InodeId) -> Self {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
-        Self { subvolume: root.subvolume, root, windows: RwLock::default(), shards }
+        Self { subvolume: root.subvolume, root, windows: RankedRwLock::default(), shards }
     }
 
     /// The number of an inode in this mount: its node id, but for the root, and its `st_ino`.
@@ -121,7 +121,7 @@ impl Nodes {
         }
     }
 
-    fn shard(&self, node: NodeId) -> &Mutex<Shard> {
+    fn shard(&self, node: NodeId) -> &RankedMutex<Shard, { rank::TABLE }> {
         // Neighbours in turn: a thread that makes inodes meets no shard twice in a row.
         &self.shards[node.get() as usize % SHARDS]
     }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, panics};
 use creamery_fs::Filesystem;
 use creamery_fuse::{Operations, Session, Unmount};
-use parking_lot::{Condvar, Mutex};
 
 use crate::adapter::Adapter;
 use crate::cleaner::Cleaner;
@@ -144,26 +144,22 @@ impl Unmounter {
 /// Commits every so often: sync(2) does not reach a FUSE filesystem.
 struct CommitTimer {
     thread: std::thread::JoinHandle<()>,
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    stop: Arc<(RankedMutex<bool, { rank::COMMIT_TIMER }>, RankedCondvar)>,
 }
 
 impl CommitTimer {
     fn start(fs: Arc<Filesystem>, interval: Duration) -> Self {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
+        let stop = Arc::new((RankedMutex::new(false), RankedCondvar::new()));
         let signal = Arc::clone(&stop);
         let run = move || {
             let (stopped, changed) = &*signal;
-            let mut stopped = stopped.lock();
-            while !*stopped {
-                if changed.wait_for(&mut stopped, interval).timed_out()
-                    && !*stopped
-                    && fs.engine().read_only().is_none()
-                {
-                    // One that fails has aborted, which is told where it happened.
-                    let commit = || panics::catch(|| fs.sync());
-                    if let Err(panic) = parking_lot::MutexGuard::unlocked(&mut stopped, commit) {
-                        fs.engine().abort_after_panic(&panic);
-                    }
+            while !*changed.wait_while_for(stopped.lock(), interval, |stopped| !*stopped) {
+                if fs.engine().read_only().is_some() {
+                    continue;
+                }
+                // One that fails has aborted, which is told where it happened.
+                if let Err(panic) = panics::catch(|| fs.sync()) {
+                    fs.engine().abort_after_panic(&panic);
                 }
             }
         };

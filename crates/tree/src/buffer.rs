@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Instant;
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{Held, Place, rank};
 use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
 use creamery_base::{ErrorKind, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
@@ -88,14 +89,27 @@ impl ExtentBuffer {
         self.state.fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
     }
 
-    /// Locks for reading. The guard takes the reference over.
+    /// Locks for reading, the only block that this thread has locked. The guard takes the reference over.
     /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
     pub fn read(self: Arc<Self>, wait: Wait) -> Result<ReadGuard> {
+        let alone = Place::of(rank::NODE);
+        self.read_as(if wait.allowed() { Held::wait(alone) } else { Held::tried(alone) }, wait)
+    }
+
+    /// Locks for writing, the only block that this thread has locked, waiting for everybody else. The guard takes the
+    /// reference over.
+    pub fn write(self: Arc<Self>) -> WriteGuard {
+        self.write_as(Held::wait(Place::of(rank::NODE)))
+    }
+
+    /// As [`read`](Self::read), among other blocks: `held` notes its place in their order (see `order`).
+    /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
+    pub(crate) fn read_as(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
         match OwnedRead::try_lock(self) {
-            Ok(guard) => Ok(ReadGuard { guard }),
+            Ok(guard) => Ok(ReadGuard { guard, _held: held }),
             Err(this) if wait.allowed() => {
                 let guard = gate::passing(Reason::NodeLock, || OwnedRead::lock(this));
-                Ok(ReadGuard { guard })
+                Ok(ReadGuard { guard, _held: held })
             }
             Err(_) => Err(ErrorKind::WouldBlock.into()),
         }
@@ -103,15 +117,15 @@ impl ExtentBuffer {
 
     /// Locks for writing if nobody else holds the lock. The guard takes the reference over.
     /// Errors: would block.
-    pub(crate) fn try_write(self: Arc<Self>) -> Result<WriteGuard> {
+    pub(crate) fn try_write(self: Arc<Self>, held: Held) -> Result<WriteGuard> {
         match OwnedWrite::try_lock(self) {
-            Ok(guard) => Ok(WriteGuard { since: guard.owner().watch.now(), guard }),
+            Ok(guard) => Ok(WriteGuard { since: guard.owner().watch.now(), guard, _held: held }),
             Err(_) => Err(ErrorKind::WouldBlock.into()),
         }
     }
 
-    /// Locks for writing, waiting for everybody else. The guard takes the reference over.
-    pub fn write(self: Arc<Self>) -> WriteGuard {
+    /// As [`write`](Self::write), among other blocks.
+    pub(crate) fn write_as(self: Arc<Self>, held: Held) -> WriteGuard {
         let guard = match OwnedWrite::try_lock(self) {
             Ok(guard) => guard,
             Err(this) => {
@@ -121,7 +135,7 @@ impl ExtentBuffer {
                 guard
             }
         };
-        WriteGuard { since: guard.owner().watch.now(), guard }
+        WriteGuard { since: guard.owner().watch.now(), guard, _held: held }
     }
 }
 
@@ -135,6 +149,7 @@ impl ExtentBuffer {
 #[must_use]
 pub struct ReadGuard {
     guard: OwnedRead<ExtentBuffer>,
+    _held: Held,
 }
 
 impl ReadGuard {
@@ -169,6 +184,7 @@ pub struct WriteGuard {
     guard: OwnedWrite<ExtentBuffer>,
     /// When it was locked, if lock times are being taken.
     since: Option<Instant>,
+    _held: Held,
 }
 
 impl WriteGuard {

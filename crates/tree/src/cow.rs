@@ -81,7 +81,7 @@ impl Tree {
         }
         let is_root = !path.holds(level + 1);
         let (copy, last_reference) = self.copy_block(host, old.block(), is_root)?;
-        let guard = copy.write();
+        let guard = copy.write_as(self.hold_new(old.block().level()));
         if is_root {
             self.set_root(Arc::clone(guard.buffer()));
         } else {
@@ -154,6 +154,6 @@ impl Tree {
         let logical = self.allocate(host, level, hint)?;
         let mut bytes = AlignedBuffer::zeroed(self.store.volume().node_size() as usize);
         format_block(&self.store, &mut bytes, self.id(), logical, host.generation(), level);
-        Ok(self.store.create(logical, level, bytes).write())
+        Ok(self.store.create(logical, level, bytes).write_as(self.hold_new(level)))
     }
 }

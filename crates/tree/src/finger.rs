@@ -20,7 +20,7 @@
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::Striped;
-use creamery_base::sync::Mutex;
+use creamery_base::lock::{Held, RankedMutex, rank};
 use creamery_format::Key;
 
 use crate::buffer::{ExtentBuffer, WriteGuard};
@@ -57,13 +57,13 @@ impl Finger {
     }
 
     /// Locks the leaf, if it still covers what it did.
-    pub(crate) fn lock(self) -> Option<WriteGuard> {
-        let leaf = self.leaf.write();
+    pub(crate) fn lock(self, held: Held) -> Option<WriteGuard> {
+        let leaf = self.leaf.write_as(held);
         (leaf.narrowed() == self.narrowed).then_some(leaf)
     }
 }
 
-type OfOneThread = Mutex<[Option<Finger>; FINGERS]>;
+type OfOneThread = RankedMutex<[Option<Finger>; FINGERS], { rank::FINGERS }>;
 
 /// The fingers of all threads on one tree. Trees that are only read have none.
 #[derive(Default)]

@@ -30,6 +30,7 @@ mod edit;
 mod finger;
 mod host;
 mod leaf_step;
+mod order;
 mod path;
 mod read;
 mod rebalance;

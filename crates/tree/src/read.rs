@@ -6,6 +6,7 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{BlockRef, Key};
 
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
+use crate::order::Side;
 use crate::path::{LEVELS, Path};
 use crate::tree::{RootPointer, Tree};
 
@@ -34,13 +35,14 @@ impl Tree {
                 next_leaf = Some(block.key(slot + 1));
             }
             let child = self.child_buffer(block, slot, wait)?;
+            let level = child.level();
             #[cfg(feature = "shuttle")]
             if self.is_uncoupled() {
                 drop(guard);
-                guard = child.read(wait)?;
+                guard = child.read_as(self.hold(level, Side::OnTheWay, wait), wait)?;
                 continue;
             }
-            let child = child.read(wait)?;
+            let child = child.read_as(self.hold(level, Side::OnTheWay, wait), wait)?;
             self.check_child(block, slot, child.block())?;
             guard = child;
         }
@@ -50,7 +52,9 @@ impl Tree {
     /// Read-locks the root and makes sure that it still is the root.
     fn read_root(&self, wait: Wait) -> Result<ReadGuard> {
         loop {
-            let guard = self.root_buffer().read(wait)?;
+            let root = self.root_buffer();
+            let held = self.hold(root.level(), Side::OnTheWay, wait);
+            let guard = root.read_as(held, wait)?;
             if self.is_root(guard.buffer()) {
                 return Ok(guard);
             }
@@ -92,7 +96,8 @@ impl Tree {
                 format!("corrupt node: tree={id} logical={at} slot={slot}, it points to {child} twice");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let guard = if wait.allowed() { buffer.write() } else { buffer.try_write()? };
+        let held = self.hold(buffer.level(), Side::Beside, wait);
+        let guard = if wait.allowed() { buffer.write_as(held) } else { buffer.try_write(held)? };
         self.check_child(parent, slot, guard.block())?;
         Ok(guard)
     }

@@ -43,6 +43,7 @@ use creamery_format::Key;
 
 use crate::finger::Finger;
 use crate::host::CowHost;
+use crate::order::Side;
 use crate::path::{Behind, LEVELS, NodeGuard, Path};
 use crate::read::child_slot;
 use crate::split::SPARE_POINTERS;
@@ -144,7 +145,7 @@ impl Tree {
     }
 
     fn find_by_finger(&self, host: &dyn CowHost, key: &Key, room: usize) -> Option<(Path, bool)> {
-        let leaf = self.fingers.on(key)?.lock()?;
+        let leaf = self.fingers.on(key)?.lock(self.hold(0, Side::OnTheWay, Wait::Yes))?;
         let block = leaf.block();
         let above_first = block.first_key().is_some_and(|first| first < *key);
         if !above_first
@@ -200,10 +201,11 @@ impl Tree {
             let slot = path.slots[level];
             let child = self.child_buffer(path.block(level), slot, Wait::Yes)?;
             level -= 1;
+            let held = self.hold(child.level(), Side::OnTheWay, Wait::Yes);
             let guard = if level <= write_level {
-                NodeGuard::Write(child.write())
+                NodeGuard::Write(child.write_as(held))
             } else {
-                NodeGuard::Read(child.read(Wait::Yes)?)
+                NodeGuard::Read(child.read_as(held, Wait::Yes)?)
             };
             self.check_child(path.block(level + 1), slot, guard.block())?;
             path.set(level, guard);
@@ -215,10 +217,11 @@ impl Tree {
         loop {
             let buffer = self.root_buffer();
             let level = usize::from(buffer.level());
+            let held = self.hold(buffer.level(), Side::OnTheWay, Wait::Yes);
             let guard = if level <= write_level {
-                NodeGuard::Write(buffer.write())
+                NodeGuard::Write(buffer.write_as(held))
             } else {
-                NodeGuard::Read(buffer.read(Wait::Yes).expect("waiting is allowed"))
+                NodeGuard::Read(buffer.read_as(held, Wait::Yes).expect("waiting is allowed"))
             };
             if self.is_root(guard.buffer()) {
                 path.set(level, guard);

@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use creamery_base::lock::{RankedRwLock, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Striped, TreeId, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key};
-use parking_lot::RwLock;
 
 use crate::buffer::ExtentBuffer;
 use crate::finger::Fingers;
 use crate::host::CowHost;
 use crate::leaf_step::LeafSteps;
+use crate::order::Side;
 use crate::store::BufferStore;
 
 /// Where a tree's root block is.
@@ -111,7 +112,7 @@ pub struct Tree {
     id: TreeId,
     pub(crate) store: Arc<BufferStore>,
     root: ArcSwap<ExtentBuffer>,
-    commit_root: RwLock<RootPointer>,
+    commit_root: RankedRwLock<RootPointer, { rank::LEAF }>,
     last_snapshot: AtomicU64,
     force_cow: AtomicU32,
     early_unlock: AtomicBool,
@@ -165,7 +166,7 @@ impl Tree {
             id,
             store,
             root: ArcSwap::new(root),
-            commit_root: RwLock::new(commit_root),
+            commit_root: RankedRwLock::new(commit_root),
             last_snapshot: AtomicU64::new(last_snapshot.get()),
             force_cow: AtomicU32::new(0),
             early_unlock: AtomicBool::new(true),
@@ -323,7 +324,9 @@ impl Tree {
 
     /// Where the root is now.
     pub fn root_pointer(&self) -> Result<RootPointer> {
-        let guard = self.root_buffer().read(Wait::Yes)?;
+        let root = self.root_buffer();
+        let held = self.hold(root.level(), Side::OnTheWay, Wait::Yes);
+        let guard = root.read_as(held, Wait::Yes)?;
         let block = guard.block();
         Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })
     }

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::Striped;
-use creamery_base::sync::Mutex;
+use creamery_base::lock::{RankedMutex, rank};
 
 /// An advance is for so many operations like the one that asked.
 pub(crate) const OPERATIONS: u64 = 8;
@@ -28,7 +28,7 @@ struct Advance {
 
 /// What all threads have.
 #[derive(Default)]
-pub(crate) struct Advances(Striped<Mutex<Advance>>);
+pub(crate) struct Advances(Striped<RankedMutex<Advance, { rank::LEAF }>>);
 
 impl Advances {
     /// Takes `need` bytes out of this thread's advance; false when it has less.

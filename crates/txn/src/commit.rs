@@ -92,7 +92,7 @@ impl Engine {
     fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
         let begun = self.env().monotonic();
         let _gate = gate::passing(Reason::Commit, || {
-            self.running.all().map(|running| running.write()).collect::<Vec<_>>()
+            self.running.all().zip(0..).map(|(running, part)| running.write_within(part)).collect::<Vec<_>>()
         });
         self.check_writable()?;
         if self.store().dirty_bytes() == 0 && self.refs.len() == 0 && !self.has_pending_chunks() {

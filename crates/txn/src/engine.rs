@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::sync::{Mutex, RwLock, RwLockReadGuard};
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, rank};
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, Striped, SystemEnv, Timespec, TreeId};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, Superblock};
@@ -95,7 +94,7 @@ pub struct Engine {
     volume: Arc<Volume>,
     store: Arc<BufferStore>,
     pub(crate) options: Options,
-    pub(crate) trees: RwLock<HashMap<TreeId, Arc<Tree>>>,
+    pub(crate) trees: RankedRwLock<HashMap<TreeId, Arc<Tree>>, { rank::TABLE }>,
     pub(crate) root_tree: Arc<Tree>,
     pub(crate) chunk_tree: Arc<Tree>,
     pub(crate) dev_tree: Arc<Tree>,
@@ -113,7 +112,7 @@ pub struct Engine {
     /// The next commit's superblock, but for what only the commit knows.
     pub(crate) superblock: RankedMutex<Superblock, { rank::LEAF }>,
     /// The transaction's gate: handles hold their thread's part shared, the commit's critical section all of it alone.
-    pub(crate) running: Striped<RwLock<()>>,
+    pub(crate) running: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
     pub(crate) committing: RankedMutex<(), { rank::COMMIT }>,
     pub(crate) write_out: WriteOut,
     generation: AtomicU64,
@@ -122,7 +121,7 @@ pub struct Engine {
     /// Why nothing may be written any more.
     pub(crate) aborted: OnceLock<Abort>,
     /// Who wants to know when that happens.
-    pub(crate) tell_abort: Mutex<Option<Tell>>,
+    pub(crate) tell_abort: RankedMutex<Option<Tell>, { rank::LEAF }>,
     /// Whether it was closed: nobody may begin anything any more.
     closed: AtomicBool,
 }
@@ -164,7 +163,7 @@ impl Engine {
             volume: parts.volume,
             store: parts.store,
             options,
-            trees: RwLock::new(trees),
+            trees: RankedRwLock::new(trees),
             root_tree,
             chunk_tree,
             dev_tree,
@@ -186,7 +185,7 @@ impl Engine {
             write_out: WriteOut::default(),
             read_only: parts.read_only,
             aborted: OnceLock::new(),
-            tell_abort: Mutex::new(None),
+            tell_abort: RankedMutex::new(None),
             closed: AtomicBool::new(false),
         }
     }
@@ -288,12 +287,8 @@ impl Engine {
     }
 
     /// Holds off the commit's critical section.
-    pub(crate) fn join(&self) -> RwLockReadGuard<'_, ()> {
-        let running = self.running.mine();
-        match running.try_read() {
-            Some(guard) => guard,
-            None => gate::passing(Reason::Commit, || running.read()),
-        }
+    pub(crate) fn join(&self) -> RankedRead<'_, ()> {
+        self.running.mine().read_for(Reason::Commit, 0)
     }
 
     /// Which sort of block group holds the blocks of a tree.

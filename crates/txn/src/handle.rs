@@ -6,7 +6,8 @@
 use std::cell::Cell;
 use std::panic::Location;
 
-use creamery_base::sync::{RwLockReadGuard, thread_local};
+use creamery_base::lock::RankedRead;
+use creamery_base::sync::thread_local;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
@@ -33,12 +34,20 @@ thread_local! {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// What a thread holds is the thread's:
+///
+/// ```compile_fail
+/// fn lend(handle: creamery_txn::Handle<'static>) {
+///     std::thread::spawn(move || handle.end());
+/// }
+/// ```
 #[must_use]
 pub struct Handle<'e> {
     engine: &'e Engine,
     generation: Generation,
     ended: bool,
-    _running: Option<RwLockReadGuard<'e, ()>>,
+    _running: Option<RankedRead<'e, ()>>,
     promise: Option<Promise<'e>>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::Result;
-use creamery_base::sync::RwLock;
+use creamery_base::lock::{RankedRwLock, rank};
 
 use crate::handle::Handle;
 
@@ -26,7 +26,7 @@ pub trait CommitParticipant: Send + Sync {
 }
 
 #[derive(Default)]
-pub(crate) struct Participants(RwLock<Vec<Arc<dyn CommitParticipant>>>);
+pub(crate) struct Participants(RankedRwLock<Vec<Arc<dyn CommitParticipant>>, { rank::LEAF }>);
 
 impl Participants {
     pub(crate) fn settle(&self, handle: &Handle<'_>) -> Result<()> {

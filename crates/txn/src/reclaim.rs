@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 
 use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
-use creamery_base::sync::RwLock;
+use creamery_base::lock::{RankedRwLock, rank};
 
 use crate::engine::Engine;
 
@@ -48,7 +48,7 @@ pub trait Reclaimer: Send + Sync {
 }
 
 #[derive(Default)]
-pub(crate) struct Reclaimers(RwLock<Vec<Weak<dyn Reclaimer>>>);
+pub(crate) struct Reclaimers(RankedRwLock<Vec<Weak<dyn Reclaimer>>, { rank::LEAF }>);
 
 #[cfg(feature = "faults")]
 impl Reclaimers {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::sync::{Mutex, RwLock};
+use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
 use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
 use creamery_format::BlockGroupFlags;
 
@@ -50,22 +50,22 @@ impl std::fmt::Display for SpaceKind {
 
 /// All block groups of a filesystem.
 pub(crate) struct Space {
-    groups: RwLock<BTreeMap<Logical, Arc<BlockGroup>>>,
+    groups: RankedRwLock<BTreeMap<Logical, Arc<BlockGroup>>, { rank::SPACE }>,
     /// Metadata bytes promised to open handles, to what they put off, and to threads in advance.
     pub(crate) promised: Arc<CachePadded<AtomicU64>>,
     pub(crate) advances: Advances,
     /// Held while data is taken out of groups that it shares with metadata.
-    pub(crate) sharing: Mutex<()>,
+    pub(crate) sharing: RankedMutex<(), { rank::SHARED_GROUPS }>,
     bytes_used: CachePadded<AtomicU64>,
 }
 
 impl Space {
     pub(crate) fn new(bytes_used: u64) -> Self {
         Self {
-            groups: RwLock::new(BTreeMap::new()),
+            groups: RankedRwLock::new(BTreeMap::new()),
             promised: Arc::default(),
             advances: Advances::default(),
-            sharing: Mutex::new(()),
+            sharing: RankedMutex::new(()),
             bytes_used: CachePadded::new(AtomicU64::new(bytes_used)),
         }
     }

@@ -28,7 +28,7 @@ use std::thread;
 use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::sync::{Condvar, Mutex};
+use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, panics};
 use creamery_format::{Superblock, seal};
 use creamery_tree::ExtentBuffer;
@@ -54,8 +54,8 @@ pub(crate) struct Closed {
 /// The transaction that is being written, if there is one.
 #[derive(Default)]
 pub(crate) struct WriteOut {
-    stage: Mutex<Stage>,
-    changed: Condvar,
+    stage: RankedMutex<Stage, { rank::WRITE_OUT }>,
+    changed: RankedCondvar,
 }
 
 #[derive(Default)]

@@ -97,10 +97,6 @@ pub struct OwnedRead<O: HasLock> {
     held: Held<O>,
 }
 
-// SAFETY: it is an `Arc` of the owner and a shared reference to the content; the raw lock may be unlocked by
-// another thread than the one that locked it (feature `send_guard`).
-unsafe impl<O: HasLock + Send + Sync> Send for OwnedRead<O> where O::Content: Sync {}
-
 impl<O: HasLock> OwnedRead<O> {
     /// Locks, waiting for a writer.
     pub fn lock(owner: Arc<O>) -> Self {
@@ -149,9 +145,6 @@ impl<O: HasLock> Drop for OwnedRead<O> {
 pub struct OwnedWrite<O: HasLock> {
     held: Held<O>,
 }
-
-// SAFETY: it is an `Arc` of the owner and an exclusive reference to the content; as above for the raw lock.
-unsafe impl<O: HasLock + Send + Sync> Send for OwnedWrite<O> where O::Content: Send {}
 
 impl<O: HasLock> OwnedWrite<O> {
     /// Locks, waiting for everybody else.

@@ -3,6 +3,7 @@
 pub(super) use parking_lot::RawRwLock;
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use std::thread_local;
+use std::time::Duration;
 
 /// A condition variable for a [`Mutex`]. Waiting takes the guard and gives it back.
 ///
@@ -29,6 +30,17 @@ impl Condvar {
         waits: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'m, T> {
         self.0.wait_while(&mut guard, waits);
+        guard
+    }
+
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most.
+    pub fn wait_while_for<'m, T>(
+        &self,
+        mut guard: MutexGuard<'m, T>,
+        timeout: Duration,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'m, T> {
+        let _ = self.0.wait_while_for(&mut guard, waits, timeout);
         guard
     }
 

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // the trait of raw locks is unsafe to implement
 
 use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
 
 use parking_lot::lock_api::{self, GuardSend};
 pub use shuttle::sync::MutexGuard;
@@ -35,6 +36,16 @@ impl Condvar {
             guard = self.0.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         guard
+    }
+
+    /// As [`wait_while`](Self::wait_while): under the scheduler no time passes.
+    pub fn wait_while_for<'m, T>(
+        &self,
+        guard: MutexGuard<'m, T>,
+        _timeout: Duration,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'m, T> {
+        self.wait_while(guard, waits)
     }
 
     /// Wakes all who wait.

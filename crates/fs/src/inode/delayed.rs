@@ -23,8 +23,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::gate::{self, Reason};
-use creamery_base::sync::{Mutex, MutexGuard};
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
 use creamery_tree::Tree;
@@ -47,7 +47,7 @@ const DIRECTORIES_MAX: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
 pub(crate) struct Deferred {
     pub(crate) doomed: Doomed,
     pub(crate) planted: Planted,
-    queue: Mutex<VecDeque<Arc<DelayedInode>>>,
+    queue: RankedMutex<VecDeque<Arc<DelayedInode>>, { rank::LEAF }>,
 }
 
 impl Deferred {
@@ -84,7 +84,7 @@ pub(crate) struct DelayedEntry {
 pub(crate) struct DelayedInode {
     id: InodeId,
     tree: Arc<Tree>,
-    items: Mutex<Items>,
+    items: RankedMutex<Items, { rank::DELAYED_ITEMS }>,
     /// Whether there are any; changes under the mutex.
     any: AtomicBool,
 }
@@ -106,7 +106,7 @@ fn bytes_in_leaf(entry: &DelayedEntry) -> usize {
 
 impl DelayedInode {
     pub(super) fn new(id: InodeId, tree: Arc<Tree>) -> Self {
-        Self { id, tree, items: Mutex::default(), any: AtomicBool::new(false) }
+        Self { id, tree, items: RankedMutex::default(), any: AtomicBool::new(false) }
     }
 
     /// Whether there are any.
@@ -114,11 +114,10 @@ impl DelayedInode {
         self.any.load(Ordering::Acquire)
     }
 
-    fn lock(&self, wait: Wait) -> Result<MutexGuard<'_, Items>> {
-        match self.items.try_lock() {
-            Some(items) => Ok(items),
-            None if wait.allowed() => Ok(gate::passing(Reason::InodeLock, || self.items.lock())),
-            None => Err(ErrorKind::WouldBlock.into()),
+    fn lock(&self, wait: Wait) -> Result<RankedGuard<'_, Items, { rank::DELAYED_ITEMS }>> {
+        match wait {
+            Wait::Yes => Ok(self.items.lock_for(Reason::InodeLock)),
+            Wait::No => self.items.try_lock().ok_or_else(|| ErrorKind::WouldBlock.into()),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The inode object: one per live inode, shared by everybody who names it.
 //!
-//! [`Inode::item`] is the in-memory copy of the inode item. At the end of every operation it equals the item in
+//! Its item is the in-memory copy of the inode item. At the end of every operation it equals the item in
 //! the tree: whoever changes it holds the write guard, changes the copy, and calls [`Inode::store`] with the
 //! handle of the same operation. So an inode object can be dropped from memory at any time without writing.
 //! Directories are the exception while entries come and go: [`Inode::store_later`] puts the writing off (see `delayed`),
@@ -11,21 +11,21 @@
 //! - INODE-2: while nobody holds the write guard, the copy equals the INODE_ITEM of the running transaction, or the
 //!   delayed item that will replace it.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
+//! - INODE-4: who waits for an item has none with the same or a greater id (LOCK-1). Trying is exempt.
 //!
 //! # Locking
-//! `Inode::item` first (several of them in ascending [`InodeId`], see `item_guard`), then ranges, then the transaction handle, then
+//! The item first (INODE-4: several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
 mod delayed;
 mod item;
-mod item_guard;
 mod range_lock;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use creamery_base::gate::{self, Reason};
-use creamery_base::sync::{Mutex, RwLock};
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
@@ -34,20 +34,36 @@ pub use creamery_format::{FileType, InodeFlags};
 pub(crate) use delayed::{Deferred, DelayedEntry};
 pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
-pub use item_guard::{ItemRead, ItemWrite};
 pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::acl::Acl;
 use crate::fault::Fault;
 use crate::subvolume::SubvolumeRef;
 use delayed::DelayedInode;
-use item_guard::Held;
+
+/// An inode item, locked for reading.
+///
+/// ```
+/// fn is_large(item: &creamery_fs::ItemRead<'_>) -> bool {
+///     item.size > 1 << 30
+/// }
+/// ```
+pub type ItemRead<'a> = RankedRead<'a, InodeItem>;
+
+/// An inode item, locked for changing.
+///
+/// ```
+/// fn cut(item: &mut creamery_fs::ItemWrite<'_>) {
+///     item.size = 0;
+/// }
+/// ```
+pub type ItemWrite<'a> = RankedWrite<'a, InodeItem>;
 
 /// One live inode.
 ///
 /// ```
 /// fn is_empty_file(inode: &creamery_fs::Inode) -> bool {
-///     inode.item.read().size == 0
+///     inode.read(creamery_base::Wait::Yes).is_ok_and(|item| item.size == 0)
 /// }
 /// ```
 pub struct Inode {
@@ -55,16 +71,16 @@ pub struct Inode {
     pub id: InodeId,
     pub(crate) subvolume: SubvolumeRef,
     /// The inode item; see the module's head for who may change it.
-    pub item: RwLock<InodeItem>,
+    item: RankedRwLock<InodeItem, { rank::INODE }>,
     /// Byte ranges that readers, writers and truncation hold.
     pub ranges: RangeLocks,
     /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised with the write guard
-    /// of [`Inode::item`] held, so relaxed loads and stores are enough.
+    /// of the item held, so relaxed loads and stores are enough.
     next_index: AtomicU64,
     /// Bits of [`state`].
     state: AtomicU8,
     /// A directory's default ACL, once looked up.
-    default_acl: Mutex<Option<Option<Arc<Acl>>>>,
+    default_acl: RankedMutex<Option<Option<Arc<Acl>>>, { rank::LEAF }>,
     /// What was put off, of a directory whose entries changed.
     delayed: OnceLock<Arc<DelayedInode>>,
 }
@@ -98,11 +114,11 @@ impl Inode {
         Self {
             id,
             subvolume,
-            item: RwLock::new(item),
+            item: RankedRwLock::new(item),
             ranges: RangeLocks::new(),
             next_index: AtomicU64::new(0),
             state: AtomicU8::new(0),
-            default_acl: Mutex::new(None),
+            default_acl: RankedMutex::new(None),
             delayed: OnceLock::new(),
         }
     }
@@ -115,29 +131,33 @@ impl Inode {
 
     /// The inode item for reading. [`ErrorKind::Stale`] when the inode was deleted meanwhile.
     pub fn read(&self, wait: Wait) -> Result<ItemRead<'_>> {
-        let held = if wait.allowed() { Held::wait(self.id) } else { Held::tried(self.id) };
-        let guard = match (self.item.try_read(), wait) {
-            (Some(guard), _) => guard,
-            (None, Wait::No) => return Err(ErrorKind::WouldBlock.into()),
-            (None, Wait::Yes) => gate::passing(Reason::InodeLock, || self.item.read()),
+        let item = match wait {
+            Wait::Yes => self.item.read_for(Reason::InodeLock, self.place()),
+            Wait::No => self.item.try_read_within(self.place()).ok_or(ErrorKind::WouldBlock)?,
         };
-        self.check_alive().map(|()| ItemRead::new(guard, held))
+        self.check_alive().map(|()| item)
     }
 
     /// The inode item for changing. A change waits anyway, so there is no `Wait` to pass.
     pub fn write(&self) -> Result<ItemWrite<'_>> {
-        let held = Held::wait(self.id);
-        let guard = match self.item.try_write() {
-            Some(guard) => guard,
-            None => gate::passing(Reason::InodeLock, || self.item.write()),
-        };
-        self.check_alive().map(|()| ItemWrite::new(guard, held))
+        let item = self.item.write_for(Reason::InodeLock, self.place());
+        self.check_alive().map(|()| item)
     }
 
     /// The inode item for changing, if nobody has it.
     pub(crate) fn try_write(&self) -> Result<Option<ItemWrite<'_>>> {
-        let Some(guard) = self.item.try_write() else { return Ok(None) };
-        self.check_alive().map(|()| Some(ItemWrite::new(guard, Held::tried(self.id))))
+        let Some(item) = self.item.try_write_within(self.place()) else { return Ok(None) };
+        self.check_alive().map(|()| Some(item))
+    }
+
+    /// The item of an object that nobody shares.
+    pub(crate) fn own_item(&mut self) -> &InodeItem {
+        self.item.get_mut()
+    }
+
+    /// Its place among inodes: subvolume, then number (INODE-4).
+    fn place(&self) -> u128 {
+        u128::from(self.id.subvolume.get()) << u64::BITS | u128::from(self.id.ino.get())
     }
 
     fn check_alive(&self) -> Result<()> {

@@ -19,8 +19,8 @@
 //! one of the same inode. Ranges are taken after the inode's item lock and before a transaction handle.
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result, Wait};
-use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
 /// The byte ranges of one inode that are in use.
@@ -37,8 +37,8 @@ use smallvec::SmallVec;
 /// ```
 #[derive(Default)]
 pub struct RangeLocks {
-    table: Mutex<Table>,
-    changed: Condvar,
+    table: RankedMutex<Table, { rank::LEAF }>,
+    changed: RankedCondvar,
 }
 
 #[derive(Default)]
@@ -91,6 +91,10 @@ impl RangeLocks {
 
     fn lock(&self, start: u64, end: u64, exclusive: bool, wait: Wait) -> Result<RangeGuard<'_>> {
         assert!(start <= end);
+        let held = match wait {
+            Wait::Yes => Held::wait(Place::of(rank::RANGE)),
+            Wait::No => Held::tried(Place::of(rank::RANGE)),
+        };
         let mut table = self.table.lock();
         let request = Request { ticket: table.next_ticket, start, end, exclusive };
         if table.must_wait(&request) {
@@ -99,16 +103,14 @@ impl RangeLocks {
             }
             table.next_ticket += 1;
             table.requests.push(request);
-            gate::passing(Reason::InodeLock, || {
-                while table.must_wait(&request) {
-                    self.changed.wait(&mut table);
-                }
-            });
+            drop(gate::passing(Reason::InodeLock, || {
+                self.changed.wait_while(table, |table| table.must_wait(&request))
+            }));
         } else {
             table.next_ticket += 1;
             table.requests.push(request);
         }
-        Ok(RangeGuard { locks: self, ticket: request.ticket })
+        Ok(RangeGuard { locks: self, ticket: request.ticket, _held: held })
     }
 }
 
@@ -125,6 +127,7 @@ impl RangeLocks {
 pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
     ticket: u64,
+    _held: Held,
 }
 
 impl Drop for RangeGuard<'_> {

@@ -71,7 +71,7 @@ fn locked(bench: &Bench) -> Result<()> {
         read(&fs, Wait::No)?;
         let inodes = [dir, file, link].map(|id| fs.inode(id, Wait::Yes));
         let inodes = inodes.into_iter().collect::<creamery_base::Result<Vec<_>>>()?;
-        let guards: Vec<_> = inodes.iter().map(|inode| inode.item.write()).collect();
+        let guards: Vec<_> = inodes.iter().map(|inode| inode.write().expect("it lives")).collect();
         let waits = waits_of_this_thread();
         let found = kind(read(&fs, Wait::No));
         // Naming an inode takes no lock of it.

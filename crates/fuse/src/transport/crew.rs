@@ -25,8 +25,9 @@
 //! left `reading` before it looks whether the watch sleeps; both sequentially consistent, so one of them sees the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 
 /// Time between two looks of the watch.
 const LOOK: Duration = Duration::from_micros(500);
@@ -45,8 +46,8 @@ pub(super) struct Crew {
     taken: AtomicU64,
     /// Whether the watch sleeps without a timer and is to be woken.
     asleep: AtomicBool,
-    parked: Mutex<Parked>,
-    changed: Condvar,
+    parked: RankedMutex<Parked, { rank::LEAF }>,
+    changed: RankedCondvar,
 }
 
 #[derive(Default)]
@@ -56,6 +57,8 @@ struct Parked {
     /// Says that the watch, asleep, is wanted.
     wanted: bool,
 }
+
+type Guard<'a> = RankedGuard<'a, Parked, { rank::LEAF }>;
 
 /// What a worker does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,14 +81,9 @@ impl Crew {
             reading: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
-            parked: Mutex::default(),
-            changed: Condvar::new(),
+            parked: RankedMutex::default(),
+            changed: RankedCondvar::new(),
         }
-    }
-
-    fn parked(&self) -> MutexGuard<'_, Parked> {
-        // Nothing panics under it.
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `read`, which may wait for a request and tells whether it got one.
@@ -95,7 +93,7 @@ impl Crew {
         self.taken.fetch_add(1, Ordering::Relaxed);
         self.reading.fetch_sub(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) {
-            self.parked().wanted = true;
+            self.parked.lock().wanted = true;
             self.changed.notify_all();
         }
         result
@@ -117,7 +115,7 @@ impl Crew {
 
     /// Off duty until needed.
     pub(super) fn park(&self, backlog: impl Fn() -> bool) -> Next {
-        let mut parked = self.parked();
+        let mut parked = self.parked.lock();
         loop {
             if parked.gone {
                 return Next::End;
@@ -131,19 +129,15 @@ impl Crew {
                 self.changed.notify_all(); // another one takes the watch
                 return next;
             }
-            parked = self.changed.wait(parked).unwrap_or_else(PoisonError::into_inner);
+            parked = self.changed.wait_while(parked, |parked| parked.watched && !parked.gone);
         }
     }
 
     /// The watch: returns when one more is needed, or the mount is gone.
-    fn watch<'a>(
-        &self,
-        mut parked: MutexGuard<'a, Parked>,
-        backlog: &dyn Fn() -> bool,
-    ) -> MutexGuard<'a, Parked> {
+    fn watch<'a>(&self, mut parked: Guard<'a>, backlog: &dyn Fn() -> bool) -> Guard<'a> {
         let (mut seen, mut idle, mut behind) = (self.taken.load(Ordering::Relaxed), 0, 0);
         while !parked.gone {
-            parked = self.changed.wait_timeout(parked, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            parked = self.changed.wait_while_for(parked, LOOK, |parked| !parked.gone);
             let taken = self.taken.load(Ordering::Relaxed);
             let (quiet, unread) = (taken == seen, self.reading.load(Ordering::SeqCst) == 0);
             seen = taken;
@@ -161,19 +155,19 @@ impl Crew {
     }
 
     /// Without a timer, until a request is taken (CREW-1).
-    fn sleep<'a>(&self, mut parked: MutexGuard<'a, Parked>) -> MutexGuard<'a, Parked> {
+    fn sleep<'a>(&self, mut parked: Guard<'a>) -> Guard<'a> {
         parked.wanted = false;
         self.asleep.store(true, Ordering::SeqCst);
-        while self.reading.load(Ordering::SeqCst) > 0 && !parked.wanted && !parked.gone {
-            parked = self.changed.wait(parked).unwrap_or_else(PoisonError::into_inner);
-        }
+        parked = self.changed.wait_while(parked, |parked| {
+            self.reading.load(Ordering::SeqCst) > 0 && !parked.wanted && !parked.gone
+        });
         self.asleep.store(false, Ordering::SeqCst);
         parked
     }
 
     /// The mount is gone: lets everybody go.
     pub(super) fn dismiss(&self) {
-        self.parked().gone = true;
+        self.parked.lock().gone = true;
         self.changed.notify_all();
     }
 }
@@ -181,7 +175,7 @@ impl Crew {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
+    use std::sync::{Condvar, Mutex, mpsc};
 
     /// Workers that take numbers from a channel as from the kernel, and run `work` on each.
     fn serve(workers: usize, requests: Vec<u32>, work: impl Fn(u32) + Sync) -> usize {

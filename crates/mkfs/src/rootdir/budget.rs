@@ -4,13 +4,13 @@
 //! - BUDGET-1: the entry that the writer waits for is never refused memory, so readers that hold all of it with
 //!   later entries cannot stop the row.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
 /// Hands out bytes to readers and takes them back from the writer.
 pub(crate) struct Budget {
     limit: u64,
-    state: Mutex<State>,
-    room: Condvar,
+    state: RankedMutex<State, { rank::LEAF }>,
+    room: RankedCondvar,
 }
 
 struct State {
@@ -27,22 +27,17 @@ pub(crate) struct Closed;
 impl Budget {
     pub(crate) const fn new(limit: u64) -> Self {
         let state = State { used: 0, current: 0, waiting: 0, closed: false };
-        Self { limit, state: Mutex::new(state), room: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain counters: a panic elsewhere leaves nothing half done in them.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { limit, state: RankedMutex::new(state), room: RankedCondvar::new() }
     }
 
     /// Takes `bytes` for entry number `entry`, waiting until there is room.
     pub(crate) fn take(&self, entry: u64, bytes: u64) -> Result<(), Closed> {
-        let mut state = self.lock();
-        while !state.closed && entry != state.current && state.used > 0 && state.used + bytes > self.limit {
-            state.waiting += 1;
-            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.waiting -= 1;
-        }
+        let mut state = self.state.lock();
+        state.waiting += 1;
+        state = self.room.wait_while(state, |state| {
+            !state.closed && entry != state.current && state.used > 0 && state.used + bytes > self.limit
+        });
+        state.waiting -= 1;
         if state.closed {
             return Err(Closed);
         }
@@ -52,7 +47,7 @@ impl Budget {
 
     /// The writer turns to `entry`.
     pub(crate) fn advance(&self, entry: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.current = entry;
         if state.waiting > 0 {
             self.room.notify_all();
@@ -61,7 +56,7 @@ impl Budget {
 
     /// The writer is done with `bytes`.
     pub(crate) fn give_back(&self, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         assert!(state.used >= bytes);
         state.used -= bytes;
         if state.waiting > 0 {
@@ -71,7 +66,7 @@ impl Budget {
 
     /// Ends all waiting, now and later.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        self.state.lock().closed = true;
         self.room.notify_all();
     }
 }

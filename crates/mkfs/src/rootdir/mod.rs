@@ -30,7 +30,6 @@ mod subvolume;
 mod walk;
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use creamery_base::{Error, ErrorKind, Result, Timespec, TreeId};
@@ -137,7 +136,7 @@ fn run(
     let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4));
     let (send_steps, steps) = sync_channel(FILES_AHEAD);
     let (send_jobs, jobs) = sync_channel(FILES_AHEAD);
-    let jobs = Mutex::new(jobs);
+    let jobs = reader::Jobs::new(jobs);
     std::thread::scope(|scope| {
         let (shared, jobs) = (&shared, &jobs);
         scope.spawn(move || feed(send_steps, send_jobs));

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::CString;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FileType;
 
@@ -55,17 +56,17 @@ pub(crate) struct Shared {
     /// Whether names of one file stay names of one file.
     pub(crate) links: bool,
     /// The lowest number that has looked at each file of several names: a later name needs no data.
-    pub(crate) first_seen: Mutex<HashMap<LinkKey, u64>>,
+    pub(crate) first_seen: RankedMutex<HashMap<LinkKey, u64>, { rank::LEAF }>,
 }
 
 impl Shared {
     pub(crate) fn new(budget: u64, sector_size: u64, links: bool) -> Self {
-        Self { budget: Budget::new(budget), sector_size, links, first_seen: Mutex::default() }
+        Self { budget: Budget::new(budget), sector_size, links, first_seen: RankedMutex::default() }
     }
 
     /// All names of this file have been seen.
     pub(crate) fn forget(&self, key: LinkKey) {
-        self.first_seen.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        self.first_seen.lock().remove(&key);
     }
 }
 
@@ -87,10 +88,13 @@ impl From<Closed> for Stop {
     }
 }
 
+/// What is left to do, for several readers.
+pub(crate) type Jobs = RankedMutex<Receiver<Job>, { rank::JOBS }>;
+
 /// Works on jobs until there are no more.
-pub(crate) fn run(jobs: &Mutex<Receiver<Job>>, shared: &Shared) {
+pub(crate) fn run(jobs: &Jobs, shared: &Shared) {
     loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let job = jobs.lock().recv();
         let Ok(job) = job else { return };
         match read(&job, shared) {
             Ok(()) | Err(Stop::Unwanted) => {}
@@ -175,7 +179,7 @@ fn send_piece(job: &Job, shared: &Shared, offset: u64, bytes: Vec<u8>) -> Result
 /// Whether this name comes before all others of the file that a reader has looked at so far. The one that comes
 /// first of all always gets yes; a later one may get it as well, which costs a needless read.
 fn is_first(job: &Job, shared: &Shared, meta: &Meta) -> bool {
-    let mut seen = shared.first_seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut seen = shared.first_seen.lock();
     match seen.entry((job.subvolume, meta.dev, meta.ino)) {
         Entry::Occupied(entry) if *entry.get() < job.number => false,
         Entry::Occupied(mut entry) => {

@@ -1,7 +1,10 @@
 //! Looking at every block of a tree: what must be true of a B-tree at any time, and that it holds what a model says.
 
+use std::sync::Arc;
+
 use creamery_base::{TreeId, Wait};
 use creamery_format::{BlockRef, Expected, Key};
+use creamery_tree::ExtentBuffer;
 
 use crate::world::{NODE, World};
 
@@ -10,8 +13,8 @@ impl World {
     pub(crate) fn verify<'m>(&self, model: impl IntoIterator<Item = (Key, &'m [u8])>) {
         assert!(!self.store.is_poisoned());
         let mut walk = Walk { world: self, model: model.into_iter(), blocks: 0 };
-        let guard = self.tree.root_buffer().read(Wait::Yes).expect("the root");
-        walk.block(guard.block(), true, None);
+        let root = copied(self.tree.root_buffer());
+        walk.block(BlockRef::new(&root), true, None);
         if let Some((key, _)) = walk.model.next() {
             panic!("{key} and perhaps others are missing");
         }
@@ -19,6 +22,11 @@ impl World {
         assert_eq!(self.tree.blocks(), blocks, "blocks in the tree's count");
         assert_eq!(self.host.blocks_in_use(), blocks, "blocks in use");
     }
+}
+
+/// The block's bytes: a walk holds one lock at a time.
+fn copied(buffer: Arc<ExtentBuffer>) -> Vec<u8> {
+    buffer.read(Wait::Yes).expect("waiting is allowed").bytes().to_vec()
 }
 
 struct Walk<'w, M> {
@@ -59,9 +67,8 @@ impl<'m, M: Iterator<Item = (Key, &'m [u8])>> Walk<'_, M> {
                 fsid: self.world.volume.metadata_uuid(),
                 checksum: self.world.volume.checksum_type(),
             };
-            let guard =
-                self.world.store.get(&want, Wait::Yes).expect("a child").read(Wait::Yes).expect("waits");
-            let child = guard.block();
+            let bytes = copied(self.world.store.get(&want, Wait::Yes).expect("a child"));
+            let child = BlockRef::new(&bytes);
             let (found, key) = (child.first_key(), block.key(slot));
             assert_eq!(found, Some(key), "block {at} slot {slot}: key of the pointer to {logical}");
             assert_eq!(

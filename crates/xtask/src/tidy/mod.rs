@@ -1,7 +1,8 @@
-//! Rules that a compiler does not know: arrows between crates, sizes, words, links, and tables that must be true.
+//! Rules that a compiler does not know: arrows between crates, sizes, words, ranks of locks, links, and tables that must be true.
 
 mod arrows;
 mod documents;
+mod locks;
 mod sizes;
 mod words;
 
@@ -13,6 +14,7 @@ pub(crate) fn tidy() -> Result<()> {
     arrows::check(&mut complaints)?;
     sizes::check(&mut complaints)?;
     words::check(&mut complaints)?;
+    locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
     if complaints.is_empty() {
         println!("tidy");

@@ -39,7 +39,7 @@ fn a_new_file_has_the_items_that_its_content_needs() {
         let Some(engine) = fixture(kind) else { return };
         for (index, (size, stretches, with, without)) in rows.iter().enumerate() {
             let inode = new_file(&engine, 300 + index as u64, InodeFlags::empty());
-            let mut item = inode.item.write();
+            let mut item = inode.write().expect("it lives");
             let content =
                 Content::write(&engine, inode.tree(), item.flags, *size, stretches).expect("content");
             let next = InodeItem { nlink: 1, ..item.clone() };
@@ -74,7 +74,7 @@ fn a_new_file_has_the_items_that_its_content_needs() {
 fn small_appends_grow_an_inline_file_into_a_regular_one() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     let inode = new_file(&engine, 400, InodeFlags::empty());
-    let mut item = inode.item.write();
+    let mut item = inode.write().expect("it lives");
     let all = bytes(6000, 3);
     let mut seen = Vec::new();
     for part in all.chunks(500) {

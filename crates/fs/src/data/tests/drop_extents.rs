@@ -16,7 +16,7 @@ use crate::inode::{Inode, InodeFlags, InodeItem};
 /// capital letter one that is preallocated.
 fn sketch(engine: &creamery_txn::Engine, ino: u64, text: &str) -> Inode {
     let inode = new_file(engine, ino, InodeFlags::empty());
-    let mut item = inode.item.write();
+    let mut item = inode.write().expect("it lives");
     let chars: Vec<char> = text.chars().collect();
     let mut at = 0;
     while at < chars.len() {
@@ -75,7 +75,7 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     for (index, (file, range, want)) in rows.iter().enumerate() {
         let inode = sketch(&engine, 300 + index as u64, file);
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         let range = (range.0 * SECTOR, range.1 * SECTOR);
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         assert_eq!(plan.stop, range.1);
@@ -107,7 +107,7 @@ fn a_plan_stops_at_its_bound_and_says_where() {
 fn a_split_extent_is_freed_with_its_last_part() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     let inode = sketch(&engine, 400, "aaaaaa");
-    let mut item = inode.item.write();
+    let mut item = inode.write().expect("it lives");
     let mut log = String::new();
     for (start, end) in [(2, 3), (0, 1), (3, 6), (1, 2)] {
         let range = (start * SECTOR, end * SECTOR);

@@ -153,10 +153,10 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
     let scale = [3000, 20_000, 400_000][len(seed % 3)];
     let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
     let mut inode = fixture.named(name);
-    inode.item.write().flags |= flags;
+    inode.write().expect("it lives").flags |= flags;
     for _ in 0..4 {
         let held = fragment(fixture, pieces);
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         for _ in 0..15 {
             change(fixture, &inode, &mut item, &mut model, scale, &mut random);
             model.compare(fixture, &inode, &item, &mut random);
@@ -168,9 +168,9 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
         drop((item, held));
         fixture.reopen();
         inode = fixture.named(name);
-        model.compare(fixture, &inode, &inode.item.read(), &mut random);
+        model.compare(fixture, &inode, &inode.read(Wait::Yes).expect("it lives"), &mut random);
     }
-    let mut item = inode.item.write();
+    let mut item = inode.write().expect("it lives");
     if !keep {
         while drop_last(fixture, &inode, &mut item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
             audit(fixture, &inode, &item);
@@ -284,7 +284,7 @@ fn files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays() {
             println!("{name}");
             let mut random = Random(number);
             let inode = fixture.named(name);
-            let mut item = inode.item.write();
+            let mut item = inode.write().expect("it lives");
             model.compare(&fixture, &inode, &item, &mut random);
             for _ in 0..25 {
                 change(&fixture, &inode, &mut item, model, 300_000, &mut random);

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use creamery_base::sync::Mutex;
 use creamery_base::{InodeId, ObjectId, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
-use parking_lot::Mutex;
 
 use crate::data::file_extent::FileExtent;
 use crate::data::map::Items;

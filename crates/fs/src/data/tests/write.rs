@@ -12,7 +12,7 @@ fn a_write_over_many_items_takes_several_handles_and_leaves_one_item() {
     for kind in [Kind::DEFAULT, Kind::OLD] {
         let Some(fixture) = fixture(kind) else { return };
         let inode = fixture.named("f0");
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         let sector = [1; 4096];
         for index in 0..100 {
             write(&fixture, &inode, &mut item, index * SECTOR, &sector).expect("room");
@@ -36,7 +36,7 @@ fn an_extent_is_at_most_128_mib() {
     for kind in [Kind::DEFAULT, Kind("--csum sha256 --nodesize 4096")] {
         let Some(fixture) = fixture(kind) else { return };
         let inode = fixture.named("f0");
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         let data = vec![3; 150 << 20];
         assert_eq!(write(&fixture, &inode, &mut item, 0, &data).expect("room"), data.len());
         assert_eq!(item.nbytes, 150 << 20);
@@ -56,7 +56,7 @@ fn a_full_filesystem_takes_what_fits_and_can_be_emptied() {
     for kind in [Kind("--nodesize 16384"), Kind("--mixed --nodesize 4096")] {
         let Some(mut fixture) = fixture(kind) else { return };
         let inode = fixture.named("f0");
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         let data = vec![5; 24 << 20];
         let error = loop {
             let at = item.size;
@@ -79,7 +79,7 @@ fn a_full_filesystem_takes_what_fits_and_can_be_emptied() {
         fixture.reopen();
         fixture.judge(|_| ());
         let inode = fixture.named("f0");
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         assert_eq!(write(&fixture, &inode, &mut item, 0, &data).expect("room again"), data.len());
     }
 }
@@ -88,7 +88,8 @@ fn a_full_filesystem_takes_what_fits_and_can_be_emptied() {
 fn without_waiting_holes_and_inline_data_are_read_and_other_data_is_not() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (small, big) = (fixture.named("f0"), fixture.named("f1"));
-    let (mut small_item, mut big_item) = (small.item.write(), big.item.write());
+    // The bigger one has the smaller number.
+    let (mut big_item, mut small_item) = (big.write().expect("it lives"), small.write().expect("it lives"));
     write(&fixture, &small, &mut small_item, 0, b"hello").expect("room");
     write(&fixture, &big, &mut big_item, 1 << 20, b"hello").expect("room");
     let waits = gate::waits_of_this_thread();
@@ -106,7 +107,7 @@ fn a_file_can_have_the_largest_size_and_not_more() {
     for kind in [Kind::DEFAULT, Kind::OLD] {
         let Some(fixture) = fixture(kind) else { return };
         let inode = new_file(&fixture, 400, InodeFlags::empty());
-        let mut item = inode.item.write();
+        let mut item = inode.write().expect("it lives");
         truncate(&fixture, &inode, &mut item, FILE_SIZE_MAX).expect("room");
         write(&fixture, &inode, &mut item, FILE_SIZE_MAX - 3, b"end").expect("room");
         audit(&fixture, &inode, &item);

@@ -1,0 +1,53 @@
+//! A condition variable for mutexes with a rank.
+
+use std::time::Duration;
+
+use super::RankedGuard;
+use crate::sync::Condvar;
+
+/// A condition variable for a [`RankedMutex`](super::RankedMutex). Waiting takes the guard and gives it back; the place stays
+/// held meanwhile, since the thread comes back to it.
+///
+/// ```
+/// use creamery_base::lock::{rank, RankedCondvar, RankedMutex};
+/// let ready: RankedMutex<bool, { rank::LEAF }> = RankedMutex::new(true);
+/// let changed = RankedCondvar::new();
+/// let guard = changed.wait_while(ready.lock(), |ready| !*ready);
+/// assert!(*guard);
+/// ```
+#[derive(Default, Debug)]
+pub struct RankedCondvar(Condvar);
+
+impl RankedCondvar {
+    /// One that nobody waits for.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Condvar::new())
+    }
+
+    /// Lets the lock go and waits until `waits` says no.
+    pub fn wait_while<'m, T, const RANK: u8>(
+        &self,
+        guard: RankedGuard<'m, T, RANK>,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> RankedGuard<'m, T, RANK> {
+        let RankedGuard { guard, held } = guard;
+        RankedGuard { guard: self.0.wait_while(guard, waits), held }
+    }
+
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most.
+    pub fn wait_while_for<'m, T, const RANK: u8>(
+        &self,
+        guard: RankedGuard<'m, T, RANK>,
+        timeout: Duration,
+        waits: impl FnMut(&mut T) -> bool,
+    ) -> RankedGuard<'m, T, RANK> {
+        let RankedGuard { guard, held } = guard;
+        RankedGuard { guard: self.0.wait_while_for(guard, timeout, waits), held }
+    }
+
+    /// Wakes all who wait.
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}

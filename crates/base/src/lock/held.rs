@@ -1,0 +1,149 @@
+//! What a thread holds, noted in debug builds and checked before it waits for more.
+
+use core::marker::PhantomData;
+
+/// A lock's place in the order of all locks.
+///
+/// ```
+/// use creamery_base::lock::{Place, rank};
+/// assert!(Place::of(rank::INODE) < Place::within(rank::INODE, 257));
+/// assert!(Place::within(rank::INODE, u128::MAX) < Place::of(rank::LEAF));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    rank: u8,
+    within: u128,
+}
+
+impl Place {
+    /// The only lock of a rank, or one of several of which a thread has one at most.
+    #[must_use]
+    pub const fn of(rank: u8) -> Self {
+        Self { rank, within: 0 }
+    }
+
+    /// One of several of a rank that are taken together, in the order of `within`.
+    #[must_use]
+    pub const fn within(rank: u8, within: u128) -> Self {
+        Self { rank, within }
+    }
+}
+
+/// The note that this thread holds a lock: for guards of locks that are not one of this module's. It stays with the thread,
+/// and costs nothing in release builds.
+///
+/// ```
+/// use creamery_base::lock::{Held, Place, rank};
+/// let outer = Held::wait(Place::of(rank::INODE));
+/// let inner = Held::wait(Place::of(rank::LEAF));
+/// drop((outer, inner));
+/// ```
+///
+/// ```compile_fail
+/// use creamery_base::lock::{Held, Place, rank};
+/// let held = Held::wait(Place::of(rank::INODE));
+/// std::thread::spawn(move || drop(held));
+/// ```
+#[must_use]
+pub struct Held {
+    #[cfg(debug_assertions)]
+    place: Place,
+    thread: PhantomData<*const ()>,
+}
+
+#[cfg(debug_assertions)]
+mod noted {
+    use std::cell::RefCell;
+
+    use super::{Held, PhantomData, Place};
+
+    #[cfg(feature = "shuttle")]
+    use crate::sync::shuttle::thread_local;
+
+    thread_local! {
+        static HELD: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+    }
+
+    impl Held {
+        /// Before waiting for the lock at `place`. Our own bug when this thread holds one of the same or a later place.
+        pub fn wait(place: Place) -> Self {
+            HELD.with(|held| {
+                if let Some(last) = held.borrow().iter().max() {
+                    assert!(place > *last, "LOCK-1: waits for the lock at {place:?} with {last:?} held");
+                }
+            });
+            Self::tried(place)
+        }
+
+        /// For a lock at `place` that was got by trying, or that nobody else knows yet.
+        pub fn tried(place: Place) -> Self {
+            HELD.with(|held| held.borrow_mut().push(place));
+            Self { place, thread: PhantomData }
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            HELD.with(|held| {
+                let mut held = held.borrow_mut();
+                let at = held.iter().rposition(|place| *place == self.place);
+                held.swap_remove(at.expect("what is held is in the list"));
+            });
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+impl Held {
+    /// Notes nothing.
+    pub const fn wait(_: Place) -> Self {
+        Self { thread: PhantomData }
+    }
+
+    /// Notes nothing.
+    pub const fn tried(_: Place) -> Self {
+        Self { thread: PhantomData }
+    }
+}
+
+#[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
+mod tests {
+    use super::{Held, Place};
+    use crate::lock::rank;
+
+    fn inode(ino: u128) -> Place {
+        Place::within(rank::INODE, ino)
+    }
+
+    #[test]
+    fn locks_of_a_rank_are_waited_for_in_their_order() {
+        let first = Held::wait(inode(300));
+        let second = Held::wait(inode(301));
+        let tried = Held::tried(inode(257));
+        drop((second, first));
+        drop(Held::wait(inode(258)));
+        drop(tried);
+        drop(Held::wait(inode(256)));
+    }
+
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn waiting_for_an_earlier_place_is_a_bug() {
+        let _later = Held::wait(inode(301));
+        let _earlier = Held::wait(inode(300));
+    }
+
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn waiting_for_the_same_place_twice_is_a_bug() {
+        let _once = Held::tried(inode(300));
+        let _twice = Held::wait(inode(300));
+    }
+
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn what_was_got_by_trying_counts() {
+        let _inner = Held::tried(Place::of(rank::LEAF));
+        let _outer = Held::wait(inode(300));
+    }
+}

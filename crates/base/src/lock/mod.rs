@@ -1,0 +1,22 @@
+//! Locks that know their place: one list for the whole program, outer first ([`rank`]), and an order within a rank where
+//! several of a kind are held together. Waiting for a lock while one of the same or a later place is held panics in debug
+//! builds, so an inversion is found by the first test that walks over it, not by the first deadlock.
+//!
+//! Every lock of the engine, the mount and the tools has a rank; `cargo xtask tidy` counts those that have none. What a thread
+//! holds is the thread's: no guard can be sent to another one.
+//!
+//! # Invariants
+//! - LOCK-1: who waits for a lock holds none of the same or a later place. Trying is exempt, since it cannot wait, but what
+//!   was got by trying is held like the rest.
+//! - LOCK-2: from [`rank::SHORT`] on, nothing waits for a device, a commit or another thread's work.
+
+mod condvar;
+mod held;
+mod mutex;
+pub mod rank;
+mod rw_lock;
+
+pub use condvar::RankedCondvar;
+pub use held::{Held, Place};
+pub use mutex::{RankedGuard, RankedMutex};
+pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};

@@ -1,0 +1,106 @@
+//! A mutex with a rank.
+
+use core::ops::{Deref, DerefMut};
+
+use super::{Held, Place};
+use crate::gate::{self, Reason};
+use crate::sync::{Mutex, MutexGuard};
+
+/// A mutex with a rank from [`rank`](super::rank).
+///
+/// ```
+/// use creamery_base::lock::{rank, RankedMutex};
+/// let counter: RankedMutex<u64, { rank::LEAF }> = RankedMutex::new(1);
+/// *counter.lock() += 1;
+/// assert_eq!(*counter.lock(), 2);
+/// ```
+#[derive(Debug, Default)]
+pub struct RankedMutex<T, const RANK: u8> {
+    inner: Mutex<T>,
+}
+
+impl<T, const RANK: u8> RankedMutex<T, RANK> {
+    /// A new, unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Self { inner: Mutex::new(value) }
+    }
+
+    /// Locks, waiting for the holder (LOCK-1).
+    pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
+        let held = Held::wait(Place::of(RANK));
+        RankedGuard { guard: self.inner.lock(), held }
+    }
+
+    /// As [`lock`](Self::lock); a wait that happens is counted as one for `reason`.
+    pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
+        let held = Held::wait(Place::of(RANK));
+        let guard = self.inner.try_lock().unwrap_or_else(|| gate::passing(reason, || self.inner.lock()));
+        RankedGuard { guard, held }
+    }
+
+    /// Locks if nobody holds it.
+    pub fn try_lock(&self) -> Option<RankedGuard<'_, T, RANK>> {
+        let guard = self.inner.try_lock()?;
+        Some(RankedGuard { guard, held: Held::tried(Place::of(RANK)) })
+    }
+
+    /// The value, when nobody else can hold the lock.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+/// The witness that a [`RankedMutex`] is locked.
+///
+/// ```
+/// use creamery_base::lock::{rank, RankedGuard, RankedMutex};
+/// fn add(total: &mut RankedGuard<'_, u64, { rank::LEAF }>) { **total += 1; }
+/// let total = RankedMutex::new(0);
+/// add(&mut total.lock());
+/// ```
+#[must_use]
+pub struct RankedGuard<'a, T, const RANK: u8> {
+    pub(super) guard: MutexGuard<'a, T>,
+    pub(super) held: Held,
+}
+
+impl<T, const RANK: u8> Deref for RankedGuard<'_, T, RANK> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T, const RANK: u8> DerefMut for RankedGuard<'_, T, RANK> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+#[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
+mod tests {
+    use super::RankedMutex;
+    use crate::lock::rank;
+
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn an_inversion_is_a_bug() {
+        let outer: RankedMutex<(), { rank::INODE }> = RankedMutex::new(());
+        let inner: RankedMutex<(), { rank::LEAF }> = RankedMutex::new(());
+        let _inner = inner.lock();
+        let _outer = outer.lock();
+    }
+
+    #[test]
+    fn a_guard_that_is_gone_is_held_no_more() {
+        let outer: RankedMutex<(), { rank::INODE }> = RankedMutex::new(());
+        let inner: RankedMutex<(), { rank::LEAF }> = RankedMutex::new(());
+        drop(inner.lock());
+        let first = outer.lock();
+        let second = inner.lock();
+        assert!(outer.try_lock().is_none());
+        drop((first, second));
+        drop(outer.lock());
+    }
+}

@@ -1,0 +1,55 @@
+//! The list of ranks, outer to inner. A thread takes locks in this order and skips what it does not need.
+
+/// When the commit timer ends.
+pub const COMMIT_TIMER: u8 = 2;
+/// The next job of several threads that import a folder; held while waiting for it.
+pub const JOBS: u8 = 4;
+/// Opening a subvolume that nobody has open.
+pub const SUBVOLUME_LOAD: u8 = 12;
+/// Moving a directory within a subvolume.
+pub const DIRECTORY_RENAME: u8 = 14;
+/// Inode items; within: subvolume, then number.
+pub const INODE: u8 = 20;
+/// A range of bytes of a file.
+pub const RANGE: u8 = 24;
+/// Making a subvolume, and changing what is said about one.
+pub const SUBVOLUME_CHANGE: u8 = 25;
+/// One cleaner at a time; whoever begins a handle may have to clean first.
+pub const CLEANER: u8 = 26;
+/// One commit at a time.
+pub const COMMIT: u8 = 30;
+/// Whether a commit is written out, and waiting for that.
+pub const WRITE_OUT: u8 = 32;
+/// The running transaction's gate: handles hold a part of it; within: the part.
+pub const TRANSACTION: u8 = 34;
+/// A directory's delayed items; held while they are written to a tree.
+pub const DELAYED_ITEMS: u8 = 36;
+/// Allocating a chunk.
+pub const CHUNK_ALLOCATION: u8 = 38;
+/// Tree blocks; within: class of the tree, then level from the root down, then side.
+pub const NODE: u8 = 40;
+/// Rewriting a bad copy: held across that I/O, and under node locks.
+pub const REPAIR: u8 = 50;
+/// A device's file or memory, held for a request.
+pub const DEVICE: u8 = 54;
+
+/// Short locks start here (LOCK-2).
+pub const SHORT: u8 = 60;
+/// Tables above the inodes: subvolumes, inodes, cleaner's and delayed items' queues, the mount's nodes and handles.
+pub const TABLE: u8 = 62;
+/// Taking data out of block groups that metadata shares.
+pub const SHARED_GROUPS: u8 = 63;
+/// The list of block groups.
+pub const SPACE: u8 = 64;
+/// One block group's free space.
+pub const BLOCK_GROUP: u8 = 66;
+/// A shard of the delayed refs.
+pub const DELAYED_REFS: u8 = 68;
+/// A shard of the buffer index.
+pub const BUFFER_SHARD: u8 = 70;
+/// A thread's fingers on leaves.
+pub const FINGERS: u8 = 72;
+/// Touching memory for the first time.
+pub const POOL: u8 = 80;
+/// Innermost: may be taken under everything, and nothing under it.
+pub const LEAF: u8 = 90;
