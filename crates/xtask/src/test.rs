@@ -118,7 +118,10 @@ impl Counts {
             "successes:" => self.part = Part::Successes,
             "failures:" => self.part = Part::Failures,
             _ if line.starts_with("test result: ") => self.part = Part::Results,
-            _ if self.part == Part::Failures && !line.trim().is_empty() && self.failures.len() < FAILURE_LINES => {
+            _ if self.part == Part::Failures
+                && !line.trim().is_empty()
+                && self.failures.len() < FAILURE_LINES =>
+            {
                 self.failures.push(line.to_owned());
             }
             _ => {}

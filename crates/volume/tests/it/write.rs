@@ -7,7 +7,7 @@ use creamery_device::{BlockDevice, MemoryDevice};
 use creamery_format::{BlockGroupFlags, BlockMut, Expected, Key, NewBlock, seal};
 use creamery_volume::{Mode, Volume};
 
-use crate::faulty::{Event, Faulty};
+use crate::faulty::{self, Event, Faulty};
 use crate::images::*;
 
 const NODE: u64 = 16384;
@@ -15,7 +15,7 @@ const NODE: u64 = 16384;
 /// A DUP image behind a device that takes notes.
 fn dup() -> Option<(Arc<MemoryDevice>, Arc<Faulty>, Volume)> {
     let device = btrfs(&["-m", "dup", "-d", "dup"])?;
-    let faulty = Faulty::new(&device);
+    let faulty = faulty::on(&device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadWrite).unwrap();
     push_all_chunks(&volume);
     Some((device, faulty, volume))
@@ -168,7 +168,7 @@ fn discarding_reaches_all_copies() {
 #[test]
 fn a_volume_open_for_reading_refuses_every_change() {
     let Some(device) = btrfs(&["-m", "dup", "-d", "dup"]) else { return };
-    let faulty = Faulty::new(&device);
+    let faulty = faulty::on(&device);
     let volume = Volume::open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>], Mode::ReadOnly).unwrap();
     push_all_chunks(&volume);
     let (at, _) = free_metadata(&volume);
