@@ -196,7 +196,10 @@ fn one_hash(bench: &Bench) -> Result<()> {
         ensure!(fs.lookup(top, name, Wait::Yes).is_ok() == there, "name {at}");
     }
     ensure!(fs.stat(file, Wait::Yes)?.nlink == 86);
-    fs.with_kernel("ro", |dir| Ok(ensure!(std::fs::metadata(dir.join(path(12)?))?.nlink() == 86)))?;
+    fs.with_kernel("ro", |dir| {
+        ensure!(std::fs::metadata(dir.join(path(12)?))?.nlink() == 86);
+        Ok(())
+    })?;
     names.iter().for_each(|name| drop(fs.unlink(top, name)));
     fs.sync()?;
     ensure!(shared(&fs)?.is_empty() && fs.stat(file, Wait::Yes)?.nlink == 80);
