@@ -43,7 +43,6 @@ const SAFE: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::HAS_IOCTL_DIR)
     .union(InitFlags::DO_READDIRPLUS)
     .union(InitFlags::READDIRPLUS_AUTO)
-    .union(InitFlags::ASYNC_DIO)
     .union(InitFlags::NO_OPEN_SUPPORT)
     .union(InitFlags::NO_OPENDIR_SUPPORT)
     .union(InitFlags::PARALLEL_DIROPS)

@@ -8,6 +8,7 @@ mod bad_input;
 mod check;
 mod commands;
 mod devices;
+mod direct;
 mod dup;
 mod fragmented;
 mod freed;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         posix::cases(),
         mappings::cases(),
         devices::cases(),
+        direct::cases(),
         dup::cases(),
         reproducible::cases(),
         options::cases(),
