@@ -1,11 +1,13 @@
 //! The images that a command works on, each opened once.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{Error, Filesystem, Image, TreeId};
+use creamery::{Error, Escaped, Filesystem, Image, TreeId};
 
 use crate::args::ViewArgs;
 use crate::failure::{Failure, warn};
+use crate::place::Place;
 
 /// Whether images are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +66,17 @@ impl<'a> Images<'a> {
     pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
         let (command, image) = (self.command, image.display().to_string());
         move |error| Failure::new(command, in_image(&image, error))
+    }
+
+    /// The same where the host's paths may be told of too: a path that does not begin with that of `place` is one.
+    pub(crate) fn failed_from(&self, place: &Place) -> impl Fn(Error) -> Failure + use<> {
+        let (command, image) = (self.command, place.image.display().to_string());
+        let path = Escaped(place.path.as_os_str().as_bytes()).to_string();
+        move |error| {
+            let text = error.to_string();
+            let on_host = text.starts_with('/') && !text.starts_with(&path);
+            Failure::new(command, if on_host { error } else { in_image(&image, error) })
+        }
     }
 
     /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure.

@@ -437,3 +437,14 @@ fn a_mount_that_fails_leaves_no_log() {
         assert_eq!(logs.map_or(0, Iterator::count), 0, "{words}");
     }
 }
+
+#[test]
+fn a_path_of_the_host_is_not_told_as_one_of_the_image() {
+    let dir = filled();
+    for target in ["/dev/null", "/none/there"] {
+        let line = refused(dir.path(), &format!("cp disk.img:/folder/file {target}"), 1);
+        assert!(line.contains(target.trim_end_matches("/there")) && !line.contains("disk.img:"), "{line}");
+    }
+    let line = refused(dir.path(), "cp disk.img:/folder/none /dev/null", 1);
+    assert!(line.contains("disk.img:/folder/none"), "{line}");
+}

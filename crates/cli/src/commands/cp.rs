@@ -105,7 +105,7 @@ fn copy(
             fs.copy_in(source, &place.path, options, progress).map_err(failed)
         }
         (End::Image(place), End::Host(target)) => {
-            let failed = images.failed(&place.image);
+            let failed = images.failed_from(place);
             let fs = images.open(&place.image, Purpose::Read)?;
             fs.copy_out(&place.path, target, options, progress).map_err(failed)
         }
