@@ -78,7 +78,8 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`], with who it is, when somebody else has it; [`ErrorKind::InvalidInput`] for what is
-    /// neither a regular file nor a block device; and the host's errors.
+    /// neither a regular file nor a block device; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
+    /// which the kernel lets a writer open all the same; and the host's errors.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         let path = path.as_ref();
         let opening =
@@ -100,6 +101,12 @@ impl FileDevice {
             return Err(Error::new(
                 ErrorKind::Busy,
                 format!("{} was replaced while opening it", path.display()),
+            ));
+        }
+        if kind == Kind::Block && access == Access::ReadWrite && in_use::takes_no_writes(metadata.rdev()) {
+            return Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("{} is a device that takes no writes", path.display()),
             ));
         }
         in_use::claim(&file, path, access)?;

@@ -214,6 +214,11 @@ fn sys_of(rdev: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", libc::major(rdev), libc::minor(rdev)))
 }
 
+/// Whether a block device is write-protected.
+pub(crate) fn takes_no_writes(rdev: u64) -> bool {
+    fs::read_to_string(sys_of(rdev).join("ro")).is_ok_and(|word| word.trim() == "1")
+}
+
 fn kernel_user_of_block(rdev: u64) -> Option<User> {
     let name = block_name(rdev);
     // A mounted partition keeps its whole disk busy as well.

@@ -100,7 +100,11 @@ struct Loop(PathBuf);
 
 impl Loop {
     fn attach(file: &Path) -> Option<Self> {
-        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output();
+        Self::attach_as(file, &[])
+    }
+
+    fn attach_as(file: &Path, options: &[&str]) -> Option<Self> {
+        let output = Command::new("losetup").args(options).args(["-f", "--show"]).arg(file).output();
         match output {
             Ok(output) if output.status.success() => {
                 Some(Self(PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())))
@@ -182,6 +186,16 @@ fn a_loop_device_is_a_device_like_any_other() {
     let mut bytes = [0; 7];
     second.read_at(65536, &mut bytes).unwrap();
     assert_eq!(&bytes, b"through");
+}
+
+#[test]
+fn a_device_that_takes_no_writes_is_refused_to_writers() {
+    let (_dir, path) = scratch();
+    let Some(device) = Loop::attach_as(&path, &["--read-only"]) else { return };
+    let refused = FileDevice::open(&device.0, Access::ReadWrite).err().expect("it takes no writes");
+    assert_eq!(refused.kind(), ErrorKind::ReadOnly);
+    assert!(refused.to_string().contains(device.0.to_str().unwrap()), "{refused}");
+    assert_eq!(FileDevice::open(&device.0, Access::ReadOnly).unwrap().len(), 128 << 20);
 }
 
 #[test]
