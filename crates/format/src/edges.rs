@@ -10,6 +10,7 @@ use crate::items::extent::{RawExtentDataRef, RawExtentItem, RawInlineRef, RawSha
 use crate::items::file_extent::RawFileExtent;
 use crate::items::free_space::RawFreeSpaceInfo;
 use crate::items::inode::{RawInodeExtref, RawInodeItem, RawInodeRef};
+use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
 use crate::items::root::{RawRootItem, RawRootRef};
 use crate::key::KeyType;
 
@@ -148,6 +149,9 @@ pub fn fields_of(kind: KeyType) -> Vec<&'static [Field]> {
         KeyType::DEV_EXTENT => vec![RawDevExtent::FIELDS],
         KeyType::DEV_ITEM => vec![RawDevItem::FIELDS],
         KeyType::CHUNK_ITEM => vec![RawChunk::FIELDS, RawStripe::FIELDS, RawStripe::FIELDS],
+        KeyType::QGROUP_STATUS => vec![RawQgroupStatus::FIELDS],
+        KeyType::QGROUP_INFO => vec![RawQgroupInfo::FIELDS],
+        KeyType::QGROUP_LIMIT => vec![RawQgroupLimit::FIELDS],
         KeyType::DEV_REPLACE => vec![RawDevReplace::FIELDS],
         KeyType::PERSISTENT_ITEM => vec![RawDevStats::FIELDS],
         _ => Vec::new(),

@@ -10,6 +10,7 @@ mod block_mut;
 mod check;
 mod corrupt;
 pub mod dump;
+mod edge_cases;
 mod edges;
 mod features;
 mod items;
@@ -27,6 +28,7 @@ pub use block::{
 pub use block_mut::{BlockMut, Keep, NewBlock};
 pub use check::check_item;
 pub use corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
+pub use edge_cases::{Edge, edges_of};
 pub use edges::{Field, edge_values, fields_of};
 pub use features::{CompatRo, Incompat, SuperFlags};
 pub use items::chunk::{BlockGroupFlags, Chunk, RawBlockGroupItem, RawChunk, RawStripe, STRIPE_LEN};

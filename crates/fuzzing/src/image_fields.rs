@@ -56,7 +56,7 @@ pub(crate) struct Damage {
     pub(crate) superblock: Vec<u8>,
 }
 
-pub(crate) fn long(bytes: &[u8], at: usize) -> u64 {
+fn long(bytes: &[u8], at: usize) -> u64 {
     let mut long = [0; 8];
     let len = bytes.len().saturating_sub(at).min(8);
     long[..len].copy_from_slice(&bytes[at..at + len]);
