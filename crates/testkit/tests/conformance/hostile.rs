@@ -30,6 +30,9 @@ const COUNT: usize = 96;
 const LEVEL: usize = 100;
 const HEADER_LEN: usize = 101;
 const ITEM_LEN: usize = 25;
+/// In an item's head: the last part of its key.
+const KEY_OFFSET: usize = 9;
+const DIR_ITEM: u8 = 84;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("hostile/readers-of-damaged-images", &MOUNTED, readers)]
@@ -113,7 +116,8 @@ impl Victim {
         copies.into_iter().try_for_each(|at| self.write(at, &bytes))
     }
 
-    /// Gives what is called `old` in items of these types another name of as many bytes; tells how many there were.
+    /// Gives what is called `old` in items of these types another name of as many bytes; tells how many there were. An entry that is
+    /// found by the hash of its name gets the new one's: where the directory has other entries, out of order perhaps.
     pub(crate) fn rename(&mut self, kinds: &[u8], old: &[u8], new: &[u8]) -> Result<usize> {
         ensure!(old.len() == new.len(), "items do not grow");
         let mut changed = 0;
@@ -121,10 +125,14 @@ impl Victim {
             let mut bytes = vec![0; NODE];
             self.file.read_exact_at(&mut bytes, copies[0])?;
             let before = changed;
-            for Item { kind, data } in items(&bytes) {
+            for Item { kind, head, data } in items(&bytes) {
                 // Their names are what such items end with.
                 if kinds.contains(&kind) && bytes[data.clone()].ends_with(old) {
                     bytes[data.end - new.len()..data.end].copy_from_slice(new);
+                    if kind == DIR_ITEM {
+                        let hash = u64::from(tree::name_hash(new));
+                        bytes[head + KEY_OFFSET..head + KEY_OFFSET + 8].copy_from_slice(&hash.to_le_bytes());
+                    }
                     changed += 1;
                 }
             }
@@ -172,6 +180,7 @@ impl Victim {
 /// An item of a leaf: its type, and where its data lies.
 struct Item {
     kind: u8,
+    head: usize,
     data: std::ops::Range<usize>,
 }
 
@@ -182,7 +191,7 @@ fn items(bytes: &[u8]) -> Vec<Item> {
     let item = |slot| {
         let head = HEADER_LEN + slot * ITEM_LEN;
         let start = HEADER_LEN + field(head + 17);
-        Item { kind: bytes[head + 8], data: start..start + field(head + 21) }
+        Item { kind: bytes[head + 8], head, data: start..start + field(head + 21) }
     };
     (0..count).map(item).collect()
 }

@@ -14,7 +14,11 @@ use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_from};
 const SECRET: &[u8] = b"nobody touches this";
 /// Types of items with names.
 const INODE_REF: u8 = 12;
+const DIR_ITEM: u8 = 84;
 const DIR_INDEX: u8 = 96;
+
+/// All that say what something is called: they agree.
+const ALL: [u8; 3] = [INODE_REF, DIR_ITEM, DIR_INDEX];
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -24,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An image with files in `/d`, each called like `filler`, and a secret on the host.
+/// An image with a file in `/d` that is called `filler`, and a secret on the host.
 struct Trap {
     image: PathBuf,
     out: PathBuf,
@@ -36,7 +40,7 @@ impl Trap {
         let source = bench.scratch.dir("source")?;
         std::fs::create_dir(source.join("d"))?;
         std::fs::write(source.join("d").join(os(filler)), b"from the image")?;
-        std::fs::write(source.join("d/harmless"), b"harmless")?;
+        std::fs::write(source.join("harmless"), b"harmless")?;
         let image = bench.scratch.file("evil.img");
         mkfs_from(bench.creamery(), &["-b", "256M", "--nodesize", "16k"], &source, &image)?;
         std::fs::remove_dir_all(&source)?;
@@ -95,7 +99,7 @@ fn names(bench: &Bench) -> Result<()> {
     let absolute = bench.scratch.path().join("victim/key").into_os_string().into_encoded_bytes();
     let names: [&[u8]; 6] = [b"../../victim/key", &absolute, b"a/../../../victim/key", b"key\0", b"..", b"."];
     for name in names {
-        for kinds in [&[DIR_INDEX][..], &[INODE_REF], &[DIR_INDEX, INODE_REF]] {
+        for kinds in [&[DIR_INDEX][..], &[INODE_REF], &[DIR_INDEX, INODE_REF], &ALL] {
             let shown = || format!("'{}' in items of types {kinds:?}", name.escape_ascii());
             let trap = Trap::new(bench, &filler(name))?;
             let mut victim = Victim::new(trap.image.clone())?;
