@@ -236,7 +236,8 @@ impl<'a> ExtentSequence<'a> {
             (None, None) => u8::MAX,
         };
         let full_backref = flags.contains(ExtentFlags::FULL_BACKREF);
-        let block = TreeBlock { full_backref, level, refs: 0, owner: 0 };
+        let generation = item.head.generation.get();
+        let block = TreeBlock { full_backref, level, generation, refs: 0, owner: 0 };
         self.found.tree_blocks.blocks.insert(bytenr, block);
     }
 

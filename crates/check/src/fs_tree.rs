@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use creamery_base::{Logical, ObjectId};
+use creamery_codec::{UnpackError, unpack_lzo, unpack_zlib, unpack_zstd};
 use creamery_format::{
     Compression, DirEntries, Expected, ExtentRef, FileExtent, InodeExtrefs, InodeRefs, Key, KeyType,
-    RawFileExtent, RawInodeItem,
+    RawFileExtent, RawFileExtentHead, RawInodeItem,
 };
 use zerocopy::FromBytes;
 
@@ -97,6 +98,10 @@ fn item(
         }
         KeyType::INODE_REF => {
             for name in InodeRefs::new(data).flatten() {
+                if key.offset == ino && name.index != 0 {
+                    let message = format!("a root directory's own name with index {}, want 0", name.index);
+                    context.sink.add(Problem::RefWithoutEntry, leaf.place(slot), message);
+                }
                 add_name(group, links, key.offset, name.index, name.name);
             }
         }
@@ -157,13 +162,22 @@ fn add_name(group: &mut Group, links: &mut Links, parent: u64, index: u64, name:
 }
 
 fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) -> Option<Piece> {
+    let judge_generation = |generation: u64| {
+        if generation == 0 || generation > context.rules.generation {
+            let message = format!("found {generation}, want 1 to {}", context.rules.generation);
+            context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
+        }
+    };
     let (extent, written) = match FileExtent::parse(leaf.block.data(slot)).ok()? {
         FileExtent::Inline(head, data) => {
+            judge_generation(head.generation.get());
             let bytes = head.ram_bytes.get();
             let sector = context.rules.sector_size;
             if bytes > sector.max(4096) || data.is_empty() && bytes > 0 {
                 let message = format!("{bytes} bytes in {}", data.len());
                 context.sink.add(Problem::FileInline, leaf.place(slot), message);
+            } else if let Err(error) = unpack(head, data, sector) {
+                context.sink.add(Problem::FileInline, leaf.place(slot), error.to_string());
             }
             let end = key.offset.checked_add(bytes)?.checked_next_multiple_of(sector)?;
             return Some(Piece { start: key.offset, end, bytes, ..Piece::default() });
@@ -178,10 +192,11 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
         return Some(piece);
     }
     piece.bytes = bytes;
-    let generation = extent.generation.get();
-    if generation == 0 || generation > context.rules.generation {
-        let message = format!("found {generation}, want 1 to {}", context.rules.generation);
-        context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
+    judge_generation(extent.generation.get());
+    let (shown, held) = (extent.offset.get().saturating_add(bytes), extent.ram_bytes.get());
+    if shown > held {
+        let message = format!("ends at {shown} of {held} bytes in memory");
+        context.sink.add(Problem::BlockItem, leaf.place(slot), message);
     }
     if leaf.first {
         find_data(context.references, leaf, slot);
@@ -200,6 +215,18 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
         piece.packed_without_sums = piece.without_sums.filter(|_| is_compressed(extent));
     }
     Some(piece)
+}
+
+/// Unpacks inline data, of which a sector at most is shown.
+fn unpack(head: &RawFileExtentHead, data: &[u8], sector: u64) -> Result<usize, UnpackError> {
+    let bounded = |len| usize::try_from(len).expect("at most a sector");
+    let mut out = vec![0; bounded(head.ram_bytes.get())];
+    match Compression::from_disk(head.compression) {
+        Some(Compression::Zlib) => unpack_zlib(data, &mut out),
+        Some(Compression::Lzo) => unpack_lzo(data, bounded(sector), &mut out),
+        Some(Compression::Zstd) => unpack_zstd(data, &mut out),
+        Some(Compression::None) | None => Ok(data.len()),
+    }
 }
 
 fn is_compressed(extent: &RawFileExtent) -> bool {

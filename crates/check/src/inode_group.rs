@@ -308,6 +308,9 @@ impl Group {
 
     fn judge_file(&self, inode: &InodeFacts, rules: &GroupRules, say: &dyn Fn(Problem, String)) {
         let extents = &self.extents;
+        if i64::try_from(inode.size).is_err() {
+            say(Problem::BlockItem, format!("size {}, want at most {}", inode.size, i64::MAX));
+        }
         // While a file without links is cut away, its number of bytes stays what it was.
         if inode.links > 0 && inode.nbytes != extents.bytes {
             say(Problem::InodeBytes, format!("found {}, want {}", inode.nbytes, extents.bytes));

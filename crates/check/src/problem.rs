@@ -91,6 +91,8 @@ problems! {
     SystemChunkExtra = 110 Error "the superblock's array has a chunk that the chunk tree lacks or describes otherwise";
     SuperblockFirstDamaged = 111 Error "the first superblock is damaged";
     SuperblockStripeSize = 112 Error "the superblock's stripe size is not the sector size";
+    SuperblockFlags = 113 Error "the superblock has flags that mean nothing";
+    SuperblockCacheGeneration = 114 Warning "the superblock is older than the space caches that it tells of";
 
     BlockUnreadable = 201 Error "a tree block cannot be read";
     BlockChecksum = 202 Error "a tree block has the wrong checksum";
@@ -142,6 +144,7 @@ problems! {
     ReferenceHash = 414 Error "a reference's key is not its hash";
     ReferencesUnexplained = 415 Error "more references disagree than could be listed";
     ReferenceOrder = 416 Error "references in an extent item are out of order";
+    ExtentOlder = 417 Error "an extent item is older than its tree block";
 
     FreeSpaceInfoMissing = 501 Error "a block group has no free space info";
     FreeSpaceInfoWrong = 502 Error "free space info has another length than its block group";
@@ -207,6 +210,7 @@ problems! {
     QuotaUncounted = 904 Warning "too much is shared by too many for quota groups to be counted";
     QuotaGroupMissing = 905 Error "a quota group that is part of another one does not exist";
     QuotaRelationHalf = 906 Warning "that a quota group is part of another one is said by one of them only";
+    QuotaStatusMissing = 907 Warning "there are quota groups and no status of quotas";
 }
 
 impl fmt::Display for Problem {

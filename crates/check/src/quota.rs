@@ -24,6 +24,9 @@ use crate::report::{Place, Sink};
 use crate::sets::Sets;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, TreeBlocks, Walker};
 
+/// Of the status.
+const VERSION: u64 = 1;
+const FLAG_ON: u64 = 1;
 const FLAG_RESCAN: u64 = 2;
 const FLAG_INCONSISTENT: u64 = 4;
 const FLAG_SIMPLE: u64 = 8;
@@ -41,6 +44,8 @@ struct Used {
 #[derive(Default)]
 pub(crate) struct QuotaTree {
     flags: Option<u64>,
+    /// The transaction that its numbers are of.
+    generation: u64,
     /// The first generation that counts with simple quotas.
     since: u64,
     groups: BTreeMap<u64, Used>,
@@ -56,9 +61,11 @@ impl Sequence<Vec<u8>> for QuotaTree {
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
             match key.kind {
-                KeyType::QGROUP_STATUS => {
+                // Linux finds it by its key, which is all zeros but for the type.
+                KeyType::QGROUP_STATUS if (key.objectid.get(), key.offset) == (0, 0) => {
                     let Ok((status, more)) = RawQgroupStatus::ref_from_prefix(data) else { continue };
-                    self.flags = Some(status.flags.get());
+                    self.flags = (status.version.get() == VERSION).then_some(status.flags.get());
+                    self.generation = status.generation.get();
                     self.since = more.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 }
                 KeyType::QGROUP_INFO => {
@@ -85,6 +92,20 @@ impl QuotaTree {
     pub(crate) fn simple_since(&self) -> Option<u64> {
         let simple = self.flags.is_some_and(|flags| flags & FLAG_SIMPLE != 0);
         simple.then_some(self.since)
+    }
+
+    /// Judges a tree of which all was read, as of the transaction `newest`.
+    pub(crate) fn judge_status(&self, newest: u64, sink: &Sink) {
+        let place = Place::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
+        let Some(flags) = self.flags else {
+            return sink.add(Problem::QuotaStatusMissing, place, "");
+        };
+        // Linux then takes them for inconsistent. Simple quotas have another generation there.
+        let counts = flags & (FLAG_ON | FLAG_SIMPLE | FLAG_INCONSISTENT) == FLAG_ON;
+        if counts && self.generation != newest {
+            let message = format!("status of transaction {}, want {newest}", self.generation);
+            sink.add(Problem::QuotaInconsistent, place, message);
+        }
     }
 
     /// Whether the numbers are meant to be right or, at least, to be looked at.

@@ -6,6 +6,7 @@ use creamery_base::{ObjectId, Result, TreeId, Uuid};
 use creamery_format::{
     BlockRef, DirEntries, Expected, Key, KeyType, RawRootItem, RootRef, uuid_key, uuid_subvolumes,
 };
+use zerocopy::FromBytes;
 
 use crate::problem::Problem;
 use crate::reader::Reader;
@@ -20,6 +21,8 @@ type NameOfRoot = (u64, u64, Vec<u8>);
 #[derive(Default)]
 pub(crate) struct Roots {
     pub(crate) items: Vec<(Key, RawRootItem)>,
+    /// The latest transaction that a root item tells of beside the root's own.
+    told: Vec<(Key, u64)>,
     refs: BTreeMap<(u64, u64), NameOfRoot>,
     backrefs: BTreeMap<(u64, u64), NameOfRoot>,
     /// Deleted subvolumes that the next mount goes on dropping.
@@ -38,6 +41,9 @@ impl Sequence<Vec<u8>> for Roots {
                 KeyType::ROOT_ITEM => {
                     if let Ok(item) = RawRootItem::from_item(data) {
                         self.items.push((key, item));
+                    }
+                    if let Ok(raw) = RawRootItem::ref_from_bytes(data) {
+                        self.told.push((key, raw.generation_v2.get().max(raw.last_snapshot.get())));
                     }
                 }
                 KeyType::ROOT_REF | KeyType::ROOT_BACKREF => {
@@ -91,6 +97,19 @@ impl Roots {
                 let message = format!("found {}, want at most {newest}", item.root_generation());
                 reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
             }
+        }
+        for (key, _) in &self.items {
+            let tree = TreeId::from(key.objectid);
+            if key.offset != 0 && !tree.is_subvolume() && tree != TreeId::TREE_RELOC {
+                let message = format!("its key has the offset {}, want 0", key.offset);
+                reader.sink.add(Problem::TreeMissing, Place::key(TreeId::ROOT, *key), message);
+            }
+        }
+        // Linux does not read such a leaf.
+        let most = newest.get().saturating_add(1);
+        for (key, found) in self.told.iter().filter(|(_, found)| *found > most) {
+            let message = format!("found {found} as its second or that of a snapshot, want at most {most}");
+            reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
         }
         for tree in required.iter().filter(|tree| complete && self.find(**tree).is_none()) {
             let key = Key::new(tree.objectid(), KeyType::ROOT_ITEM, 0);

@@ -89,6 +89,9 @@ impl Check<'_> {
         let mut quota_complete = false;
         if let Some(root) = roots.find(TreeId::QUOTA) {
             quota_complete = walker.walk(&root, &bytes_of, &mut quota)?;
+            if quota_complete {
+                quota.judge_status(self.reader.generation.get(), self.reader.sink);
+            }
         }
         let logs = self.logs(&mut walker)?;
         let log_blocks = logs.blocks;

@@ -1,7 +1,7 @@
 //! The superblock copies on every device, against the one that was used.
 
 use creamery_base::DevId;
-use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, SuperblockError};
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, SuperFlags, Superblock, SuperblockError};
 use creamery_volume::Volume;
 
 use crate::problem::Problem;
@@ -14,6 +14,16 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     if found != want {
         let message = format!("found {found}, want {want}");
         sink.add(Problem::SuperblockStripeSize, Place::default(), message);
+    }
+    let flags = superblock.raw().flags.get();
+    let unknown = flags & !SuperFlags::KNOWN.bits();
+    if unknown != 0 {
+        sink.add(Problem::SuperblockFlags, Place::default(), format!("0x{unknown:x} of 0x{flags:x}"));
+    }
+    let (found, most) = (superblock.raw().cache_generation.get(), superblock.generation().get());
+    if found > most && found != u64::MAX {
+        let message = format!("found {found}, want at most {most}");
+        sink.add(Problem::SuperblockCacheGeneration, Place::default(), message);
     }
 }
 

@@ -61,6 +61,7 @@ impl Root {
 pub(crate) struct TreeBlock {
     pub(crate) full_backref: bool,
     pub(crate) level: u8,
+    pub(crate) generation: u64,
     pub(crate) refs: u32,
     /// The tree of its only reference by tree; 0 when there is none, or when [`TreeBlocks::owners`] has several.
     pub(crate) owner: u64,
@@ -391,14 +392,18 @@ impl<'a> Walker<'a> {
             let message = format!("extent item of level {}, want {}", extent.level, meta.level);
             self.reader.sink.add(Problem::ExtentLevel, place.clone(), message);
         }
+        if extent.generation < meta.generation.get() {
+            let message = format!("found {}, want {}", extent.generation, meta.generation);
+            self.reader.sink.add(Problem::ExtentOlder, place.clone(), message);
+        }
         // A copy that relocation made is referred to by its address, and old backrefs are not of this format.
         let relocated = meta.flags & HEADER_FLAG_RELOC != 0;
         let revision = meta.flags >> REVISION_SHIFT;
         if (relocated && !extent.full_backref) || revision != MIXED_BACKREF_REV {
             let message = format!("found 0x{:x}, full backrefs: {}", meta.flags, extent.full_backref);
-            self.reader.sink.add(Problem::BlockFlags, place, message);
+            self.reader.sink.add(Problem::BlockFlags, place.clone(), message);
         }
-        if extent.full_backref || meta.owner == TreeId::TREE_RELOC {
+        if meta.owner == TreeId::TREE_RELOC {
             return;
         }
         let owner = meta.owner.get();
@@ -406,7 +411,12 @@ impl<'a> Walker<'a> {
             Some(owners) => (owners.contains(&owner), owners.len()),
             None => (extent.owner == owner, usize::from(extent.owner != 0)),
         };
-        if listed {
+        if listed || extent.full_backref {
+            // Full backrefs come when the owner lets go of a block that others share.
+            if listed && extent.full_backref {
+                let message = format!("full backrefs, and tree {} refers to the block", meta.owner);
+                self.reader.sink.add(Problem::BlockFlags, place, message);
+            }
             return;
         }
         // Relocation may have given the parent in the owner's tree full backrefs; then the parent refers to the block.

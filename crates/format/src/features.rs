@@ -107,6 +107,11 @@ bitflags! {
     }
 }
 
+impl SuperFlags {
+    /// The bits that mean something, among them what Linux notes of an error.
+    pub const KNOWN: Self = Self::from_bits_retain(0x1df << 32 | 0b111);
+}
+
 impl Incompat {
     /// The bits whose structures this crate knows.
     pub const SUPPORTED: Self = Self::from_bits_retain(0xfff).union(Self::SIMPLE_QUOTA);

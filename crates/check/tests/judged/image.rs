@@ -64,6 +64,10 @@ impl Image {
         Ok(image)
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn check(&self) -> Result<Report> {
         Ok(checked(&self.path, true)?)
     }
@@ -149,11 +153,17 @@ impl Image {
     /// Writes a block to all its places, as it is.
     pub(crate) fn write(&self, logical: Logical, bytes: &[u8]) -> Result<()> {
         let file = File::options().write(true).open(&self.path)?;
-        for mirror in self.volume.map(logical, bytes.len() as u64)?.mirrors() {
+        self.places(logical, bytes.len())?.into_iter().try_for_each(|at| Ok(file.write_all_at(bytes, at)?))
+    }
+
+    /// Where on the device the copies of so many bytes lie.
+    pub(crate) fn places(&self, logical: Logical, len: usize) -> Result<Vec<u64>> {
+        let mut places = Vec::new();
+        for mirror in self.volume.map(logical, len as u64)?.mirrors() {
             let [piece] = &mirror[..] else { bail!("a striped image") };
-            file.write_all_at(bytes, piece.at.offset)?;
+            places.push(piece.at.offset);
         }
-        Ok(())
+        Ok(places)
     }
 
     /// Changes a block and seals it again.

@@ -13,6 +13,9 @@ pub(super) fn extent_item(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     if is_tree == flags.contains(ExtentFlags::DATA) {
         return Err(CorruptKind::Unknown { what: "kind of extent", found: flags.bits() });
     }
+    if !is_tree && flags.contains(ExtentFlags::FULL_BACKREF) {
+        return Err(CorruptKind::Unknown { what: "references of data", found: flags.bits() });
+    }
     if key.kind == KeyType::METADATA_ITEM {
         aligned("address", key.objectid.get())?;
         level(key.offset)?;

@@ -1,5 +1,6 @@
 //! Items of subvolumes: inodes, names, attributes, pieces of files.
 
+use creamery_base::{ObjectId, TreeId};
 use zerocopy::FromBytes;
 
 use super::{aligned, size};
@@ -9,10 +10,19 @@ use crate::items::file_extent::{Compression, FileExtent, RawFileExtent, RawFileE
 use crate::items::inode::{InodeExtrefs, InodeRefs, NAME_LEN_MAX, RawInodeItem};
 use crate::key::{Key, KeyType};
 
+/// The lower half of an inode's flags.
+const FLAGS_KNOWN: u64 = 0x8000_0fff;
 /// Type and permission bits, all of them.
 const MODE_MAX: u32 = 0o177_777;
 
-pub(super) fn inode(data: &[u8]) -> Result<(), CorruptKind> {
+pub(super) fn inode(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
+    if key.offset != 0 {
+        return Err(CorruptKind::Mismatch {
+            what: "offset in the key of an inode",
+            found: key.offset,
+            want: 0,
+        });
+    }
     let Ok(inode) = RawInodeItem::ref_from_bytes(data) else {
         return Err(CorruptKind::ItemSize {
             kind: KeyType::INODE_ITEM,
@@ -20,6 +30,11 @@ pub(super) fn inode(data: &[u8]) -> Result<(), CorruptKind> {
             want: RawInodeItem::LEN,
         });
     };
+    // Readers pass over flags that they do not know in the upper half, and only there.
+    let unknown = inode.flags.get() & u64::from(u32::MAX) & !FLAGS_KNOWN;
+    if unknown != 0 {
+        return Err(CorruptKind::Unknown { what: "flags of an inode", found: unknown });
+    }
     let mode = inode.mode.get();
     if mode > MODE_MAX {
         return Err(CorruptKind::Unknown { what: "bits of mode", found: mode.into() });
@@ -123,10 +138,10 @@ fn dir_entry(key: &Key, entry: &DirEntryRef<'_>) -> Result<(), CorruptKind> {
             let found = entry.data.len() as u64;
             return Err(CorruptKind::Mismatch { what: "directory entry has a value", found, want: 0 });
         }
-        if !matches!(entry.location.kind, KeyType::INODE_ITEM | KeyType::ROOT_ITEM) {
-            let found = entry.location.kind.get().into();
-            return Err(CorruptKind::Unknown { what: "key type of a directory entry", found });
-        }
+        entry_location(&entry.location)?;
+    } else if entry.location != Key::MIN {
+        let found = entry.location.objectid.get();
+        return Err(CorruptKind::Mismatch { what: "attribute that names an inode", found, want: 0 });
     }
     if key.kind != KeyType::DIR_INDEX {
         let hash = u64::from(creamery_codec::name_hash(entry.name));
@@ -136,6 +151,27 @@ fn dir_entry(key: &Key, entry: &DirEntryRef<'_>) -> Result<(), CorruptKind> {
         }
     }
     Ok(())
+}
+
+/// What an entry of a directory leads to: an inode, or a subvolume by its number.
+fn entry_location(to: &Key) -> Result<(), CorruptKind> {
+    let (found, min, max) = (to.objectid, ObjectId::FIRST_FREE, ObjectId::LAST_FREE);
+    let top = to.kind == KeyType::ROOT_ITEM && found == TreeId::FS.objectid();
+    match to.kind {
+        KeyType::INODE_ITEM | KeyType::ROOT_ITEM if !top && !(min..=max).contains(&found) => {
+            let (what, found) = ("number that a directory entry names", found.get());
+            Err(CorruptKind::Range { what, found, min: min.get(), max: max.get() })
+        }
+        KeyType::INODE_ITEM if to.offset != 0 => {
+            let what = "offset in the key that a directory entry names";
+            Err(CorruptKind::Mismatch { what, found: to.offset, want: 0 })
+        }
+        KeyType::INODE_ITEM | KeyType::ROOT_ITEM => Ok(()),
+        other => {
+            let found = other.get().into();
+            Err(CorruptKind::Unknown { what: "key type of a directory entry", found })
+        }
+    }
 }
 
 pub(super) fn file_extent(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {

@@ -7,6 +7,7 @@
 mod extents;
 mod files;
 
+use creamery_base::{ObjectId, TreeId};
 use zerocopy::FromBytes;
 
 use crate::block::{BlockRef, LEVEL_MAX};
@@ -15,7 +16,7 @@ use crate::items::chunk::{Chunk, RawBlockGroupItem};
 use crate::items::device::{RawDevExtent, RawDevItem, RawDevReplace};
 use crate::items::free_space::{FREE_SPACE_BITMAP_SIZE, RawFreeSpaceHeader, RawFreeSpaceInfo};
 use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
-use crate::items::root::{RawRootItem, RootRef};
+use crate::items::root::{RawRootItem, RootFlags, RootRef};
 use crate::items::state::RawBalanceItem;
 use crate::key::{Key, KeyType};
 
@@ -33,7 +34,7 @@ pub(crate) const FREE_SPACE_OBJECTID: u64 = 11_u64.wrapping_neg();
 pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
     let (key, data) = (leaf.key(slot), leaf.data(slot));
     match key.kind {
-        KeyType::INODE_ITEM => files::inode(data),
+        KeyType::INODE_ITEM => files::inode(&key, data),
         KeyType::INODE_REF => files::inode_refs(&key, data),
         KeyType::INODE_EXTREF => files::inode_extrefs(data),
         KeyType::XATTR_ITEM | KeyType::DIR_ITEM | KeyType::DIR_INDEX => files::dir_entries(&key, data),
@@ -148,10 +149,18 @@ fn csum(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
 fn root(data: &[u8]) -> Result<(), CorruptKind> {
     let root = RawRootItem::from_item(data)?;
     aligned("root address", root.bytenr.get())?;
+    let unknown = root.flags.get() & !(RootFlags::RDONLY | RootFlags::DEAD).bits();
+    if unknown != 0 {
+        return Err(CorruptKind::Unknown { what: "flags of a root", found: unknown });
+    }
     for (what, level) in [("root level", root.level), ("drop level", root.drop_level)] {
         if level > LEVEL_MAX {
             return Err(CorruptKind::Range { what, found: level.into(), min: 0, max: LEVEL_MAX.into() });
         }
+    }
+    // A subvolume that is being deleted: where that is at lies in a node.
+    if root.drop_progress.objectid.get() != 0 && root.drop_level == 0 {
+        return Err(CorruptKind::Range { what: "drop level", found: 0, min: 1, max: LEVEL_MAX.into() });
     }
     Ok(())
 }
@@ -161,6 +170,10 @@ fn block_group(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     range(key)?;
     let group = RawBlockGroupItem::read_from_bytes(data).expect("the size was checked");
     group.flags().check()?;
+    let (found, want) = (group.chunk_objectid.get(), ObjectId::FIRST_CHUNK_TREE.get());
+    if found != want {
+        return Err(CorruptKind::Mismatch { what: "owner of a block group's chunk", found, want });
+    }
     let found = group.used.get();
     if found > key.offset {
         return Err(CorruptKind::Range { what: "used bytes", found, min: 0, max: key.offset });
@@ -185,6 +198,14 @@ fn dev_item(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
 fn dev_extent(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     size(key, data, RawDevExtent::LEN)?;
     let extent = RawDevExtent::read_from_bytes(data).expect("the size was checked");
+    for (what, found, want) in [
+        ("tree of a device extent's chunk", extent.chunk_tree.get(), TreeId::CHUNK.get()),
+        ("owner of a device extent's chunk", extent.chunk_objectid.get(), ObjectId::FIRST_CHUNK_TREE.get()),
+    ] {
+        if found != want {
+            return Err(CorruptKind::Mismatch { what, found, want });
+        }
+    }
     aligned("device offset", key.offset)?;
     aligned("chunk address", extent.chunk_offset.get())?;
     let len = extent.length.get();

@@ -55,14 +55,21 @@ fn every_fixed_size_is_checked() {
 fn inodes_have_a_type_and_directories_one_link() {
     let mut inode = RawInodeItem { mode: U32::new(0o040_755), nlink: U32::new(1), ..Default::default() };
     assert_eq!(check(256, KeyType::INODE_ITEM, 0, inode.as_bytes()), Ok(()));
+    refused("offset in the key", check(256, KeyType::INODE_ITEM, 1, inode.as_bytes()));
     inode.nlink = U32::new(2);
     refused("links of a directory", check(256, KeyType::INODE_ITEM, 0, inode.as_bytes()));
+    inode.nlink = U32::new(1);
+    inode.flags = U64::new(1 << 12 | 1 << 33 | 1);
+    refused("flags of an inode, found 4096", check(256, KeyType::INODE_ITEM, 0, inode.as_bytes()));
+    inode.flags = U64::new(1 << 33 | 1 << 31 | 0xfff);
+    assert_eq!(check(256, KeyType::INODE_ITEM, 0, inode.as_bytes()), Ok(()));
     inode.mode = U32::new(0o755);
     refused("unknown file type", check(256, KeyType::INODE_ITEM, 0, inode.as_bytes()));
 }
 
 fn dir_item(name: &[u8], kind: u8, data: &[u8]) -> Vec<u8> {
-    let location = Key::new(ObjectId::new(257), KeyType::INODE_ITEM, 0).into();
+    let inode = Key::new(ObjectId::new(257), KeyType::INODE_ITEM, 0);
+    let location = if kind == 8 { Key::MIN } else { inode }.into();
     let (name_len, data_len) = (U16::new(name.len() as u16), U16::new(data.len() as u16));
     let head = RawDirItem { location, name_len, data_len, kind, ..Default::default() };
     [head.as_bytes(), name, data].concat()
@@ -202,6 +209,16 @@ fn ranges_do_not_wrap() {
     refused("length", check(4096, KeyType::FREE_SPACE_EXTENT, 0, &[]));
     refused("block group type", check(256, KeyType::CHUNK_ITEM, 0, &[0; 48]));
     refused("address", check(ObjectId::EXTENT_CSUM.get(), KeyType::EXTENT_CSUM, top, &[0; 64]));
-    let group = RawBlockGroupItem { used: U64::new(8192), flags: U64::new(1), ..Default::default() };
+    let group = RawBlockGroupItem { used: 8192.into(), flags: 1.into(), chunk_objectid: 256.into() };
     refused("used bytes", check(4096, KeyType::BLOCK_GROUP_ITEM, 4096, group.as_bytes()));
+}
+
+#[test]
+fn what_linux_reads_no_leaf_with_is_refused() {
+    let group = RawBlockGroupItem { used: 0.into(), flags: 1.into(), chunk_objectid: 257.into() };
+    refused("owner of a block group's chunk", check(4096, KeyType::BLOCK_GROUP_ITEM, 4096, group.as_bytes()));
+    let mut root = RawRootItem { flags: (1 << 48 | 1).into(), ..Default::default() };
+    assert_eq!(check(257, KeyType::ROOT_ITEM, 0, root.as_bytes()), Ok(()));
+    root.flags = 2.into();
+    refused("flags of a root", check(257, KeyType::ROOT_ITEM, 0, root.as_bytes()));
 }

@@ -169,6 +169,20 @@ pub(super) const ROWS: &[Row] = &[
         true,
     ),
     row(
+        "extent item older than its block",
+        Any(|image| {
+            edit_extent(image, image.blocks(TreeId::FS)?[0], |b, s| set(b, s, 8, &1_u64.to_le_bytes()))
+        }),
+        &[ExtentOlder],
+        false,
+    ),
+    row(
+        "full backrefs of a block that its owner refers to",
+        Any(|image| edit_extent(image, image.blocks(TreeId::CSUM)?[0], |b, s| set(b, s, 17, &[1]))),
+        &[BlockFlags],
+        true,
+    ),
+    row(
         "free space lost",
         Last(TreeId::FREE_SPACE, KeyType::FREE_SPACE_EXTENT, any, remove),
         &[FreeSpaceMissing, FreeSpaceCount],

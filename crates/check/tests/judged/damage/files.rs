@@ -163,6 +163,36 @@ pub(super) const ROWS: &[Row] = &[
         &[InodeFlags],
         true,
     ),
+    row(
+        "index of a root directory's own name",
+        One(FS, KeyType::INODE_REF, |it| it.key.objectid.get() == it.key.offset, |b, s| set(b, s, 0, &[3])),
+        &[RefWithoutEntry],
+        true,
+    ),
+    row(
+        "file extent longer than in memory",
+        One(FS, KeyType::EXTENT_DATA, on_disk, |b, s| set(b, s, 8, &[0; 8])),
+        &[BlockItem],
+        true,
+    ),
+    row(
+        "larger than any file",
+        One(FS, KeyType::INODE_ITEM, is_file, |b, s| set(b, s, 16, &[0xff; 8])),
+        &[BlockItem],
+        false,
+    ),
+    row(
+        "offset in an inode's key",
+        One(FS, KeyType::INODE_ITEM, is_file, |b, s| rekey(b, s, |k| Key { offset: 1, ..k })),
+        &[BlockItem],
+        false,
+    ),
+    row(
+        "inline data that does not unpack",
+        One(FS, KeyType::EXTENT_DATA, |it| it.data[20] == 0, |b, s| set(b, s, 16, &[3])),
+        &[FileInline],
+        false,
+    ),
     row("compressed data without checksums", Any(compress_unsummed), &[ChecksumCompressed], true),
     row("name twice", Any(name_twice), &[EntryTwice], false),
     row(

@@ -1,0 +1,101 @@
+//! Which values a field may have: the filesystem is then another one, or says something else to people, and is whole.
+
+use creamery_format::{Edge, InodeFlags};
+
+/// Whether the value is one that the field may have; `newest` is the last transaction.
+type May = fn(edge: &Edge, newest: u64) -> bool;
+
+/// Whether nothing is wrong with the number at its edge.
+pub(super) fn is_free(edge: &Edge, newest: u64) -> bool {
+    let field = edge.field.split('+').next().unwrap_or_default();
+    let known = |(part, fields, may): &(&str, &[&str], May)| {
+        *part == edge.part && fields.contains(&field) && may(edge, newest)
+    };
+    // In the key of a subvolume: when it was made, if it is a snapshot.
+    let of_subvolume = edge.place.contains("(FS_TREE ROOT_ITEM") || !edge.place.contains("_TREE ROOT_ITEM");
+    let of_subvolume = of_subvolume && edge.place.contains(" ROOT_ITEM ");
+    let snapshot = of_subvolume && (&*edge.part, field) == ("key", "offset");
+    nobody_looks(edge) || snapshot || FREE.iter().any(known)
+}
+
+const FREE: &[(&str, &[&str], May)] = &[
+    ("superblock", &["flags"], |edge, _| edge.value & !(3 << 32 | 7) == 0),
+    ("superblock", &["log_root_transid", "log_root_level", "root_dir_objectid", "compat_flags"], any),
+    // What is for features that the filesystem does not have, or an old form of what is elsewhere.
+    ("superblock", &["cache_generation", "uuid_tree_generation", "metadata_uuid", "nr_global_roots"], any),
+    // Readers pass over what they do not know, and without its flags over the free space tree.
+    ("superblock", &["compat_ro_flags"], any),
+    ("superblock", &["dev_item"], |edge, _| (24..66).contains(&offset(edge))),
+    ("header", &["flags"], |edge, _| edge.value | 1 == edge.now | 1),
+    ("INODE_ITEM", &["uid", "gid", "rdev", "block_group", "sequence", "reserved"], any),
+    ("INODE_ITEM", &["atime", "ctime", "mtime", "otime"], any),
+    ("INODE_ITEM", &["generation", "transid"], past),
+    ("INODE_ITEM", &["mode"], |edge, _| edge.value & !0o7777 == edge.now & !0o7777),
+    ("INODE_ITEM", &["size"], |edge, _| i64::try_from(edge.value).is_ok()),
+    // Of a directory.
+    ("INODE_ITEM", &["nbytes"], |edge, _| edge.place.contains("(256 ")),
+    // The upper half has flags that are for readers to pass over.
+    ("INODE_ITEM", &["flags"], |edge, _| {
+        InodeFlags::from_bits_retain(edge.value & 0xffff_ffff).iter_names().count() as u32
+            == (edge.value & 0xffff_ffff).count_ones()
+    }),
+    ("DIR_ITEM", &["transid"], any),
+    ("DIR_INDEX", &["transid"], any),
+    // Of the key of an inode, the last part. The type comes before it.
+    ("DIR_ITEM", &["location"], |edge, _| offset(edge) == 16 || offset(edge) == 8 && edge.value & 0xff == 1),
+    ("DIR_INDEX", &["location"], |edge, _| offset(edge) == 16 || offset(edge) == 8 && edge.value & 0xff == 1),
+    ("XATTR_ITEM", &["transid", "location"], any),
+    ("EXTENT_DATA", &["generation"], past),
+    ("EXTENT_DATA", &["ram_bytes"], any),
+    ("EXTENT_ITEM", &["generation"], past),
+    ("METADATA_ITEM", &["generation"], past),
+    // But for the kind of extent, and whether its references name blocks.
+    ("EXTENT_ITEM", &["flags"], |edge, _| edge.value & 0x103 == edge.now & 0x103),
+    ("METADATA_ITEM", &["flags"], |edge, _| edge.value & 0x103 == edge.now & 0x103),
+    ("ROOT_ITEM", &["inode", "byte_limit", "bytes_used", "reserved", "root_dirid"], any),
+    ("ROOT_ITEM", &["otime", "ctime", "stime", "rtime"], any),
+    ("ROOT_ITEM", &["ctransid", "otransid", "stransid", "rtransid"], any),
+    ("ROOT_ITEM", &["uuid", "parent_uuid", "received_uuid"], any),
+    ("ROOT_ITEM", &["last_snapshot", "generation_v2"], past),
+    ("ROOT_ITEM", &["drop_progress", "drop_level"], any),
+    ("ROOT_ITEM", &["refs"], |edge, _| edge.value > 0),
+    ("ROOT_ITEM", &["flags"], |edge, _| edge.value <= 1),
+    ("FREE_SPACE_INFO", &["flags"], |edge, _| edge.value & 1 == edge.now & 1),
+    ("DEV_EXTENT", &["chunk_tree", "chunk_objectid", "chunk_tree_uuid"], any),
+    ("CHUNK_ITEM", &["owner", "io_align", "io_width", "sub_stripes"], any),
+    ("DEV_ITEM", &["kind", "generation", "start_offset", "dev_group", "seek_speed", "bandwidth"], any),
+    ("DEV_ITEM", &["io_align", "io_width", "sector_size"], any),
+    ("PERSISTENT_ITEM", &["write_errs", "read_errs", "flush_errs", "corruption_errs", "generation"], any),
+    ("QGROUP_STATUS", &["version", "generation", "flags", "rescan"], any),
+    ("QGROUP_INFO", &["generation", "referenced_compressed", "exclusive_compressed"], any),
+    ("QGROUP_LIMIT", &["flags", "max_referenced", "max_exclusive", "rsv_referenced", "rsv_exclusive"], any),
+];
+
+fn any(_: &Edge, _: u64) -> bool {
+    true
+}
+
+fn past(edge: &Edge, newest: u64) -> bool {
+    edge.value <= newest + 1
+}
+
+/// Of a field that is several numbers: where in it the number begins.
+fn offset(edge: &Edge) -> usize {
+    edge.field.split_once('+').and_then(|(_, at)| at.parse().ok()).unwrap_or(0)
+}
+
+/// What lies in items that nobody looks at, or that are nobody's.
+fn nobody_looks(edge: &Edge) -> bool {
+    let places = [
+        // The directory that the root tree has for one entry: all but that entry.
+        "(ROOT_TREE_DIR INODE_",
+        "(FS_TREE INODE_REF 6)",
+        // Counters of a device and limits of a group, which then are another's.
+        "PERSISTENT_ITEM",
+        "QGROUP_LIMIT",
+        // What mkfs.btrfs leaves below the first block group.
+        "(1048576 FREE_SPACE_",
+        "(5242880 FREE_SPACE_",
+    ];
+    places.iter().any(|place| edge.place.contains(place))
+}
