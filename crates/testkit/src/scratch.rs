@@ -77,8 +77,9 @@ pub fn unmount_below(dir: &Path) {
     let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return };
     let points = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1));
     for point in points.filter(|point| Path::new(point).starts_with(dir)) {
+        // Without a type's own helper, which would wait for the server instead of cutting it off.
         for flag in ["-f", "-l"] {
-            let _ = crate::Run::new("umount").arg(flag).arg(point).output();
+            let _ = crate::Run::new("umount").args(["-i", flag]).arg(point).output();
         }
     }
 }

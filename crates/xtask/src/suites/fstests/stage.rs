@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use creamery_testkit::{LoopDevice, Program, Run, unmount_below};
@@ -15,6 +16,8 @@ use crate::suites::mount_helpers::{KIND, MountHelpers};
 
 /// Bytes of each of the two images, sparse.
 const DEVICE_LEN: u64 = 10 << 30;
+/// How long a server has to write what it holds before it is cut off.
+const UNMOUNT_MAX: Duration = Duration::from_secs(60);
 
 /// Whose filesystem is tested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,6 +101,10 @@ impl Stage {
             if self.devices.iter().all(|ours| ours.path() != device) {
                 let _ = Run::new("losetup").arg("--detach").arg(device).output();
             }
+        }
+        for dir in ["test", "scratch"] {
+            // With a server that answers, and nobody inside, this returns when the image is closed.
+            let _ = Run::new("umount").arg("-q").arg(self.root.join(dir)).limit(UNMOUNT_MAX).output();
         }
         unmount_below(&self.root);
     }
