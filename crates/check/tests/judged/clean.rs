@@ -17,6 +17,7 @@ const SHAPES: &[(&str, Shape)] = &[
     ("blake2-64k", Shape::new(&["--csum", "blake2", "-n", "65536"], "")),
     ("mixed", Shape::new(&["--mixed", "-n", "4096"], "")),
     ("dup-data", Shape::new(&["-d", "dup", "-m", "dup"], "")),
+    ("dup-data-single-metadata", Shape::new(&["-d", "dup", "-m", "single"], "")),
     ("holes-described", Shape::new(&["-O", "^no-holes"], "")),
     ("fat-metadata-items", Shape::new(&["-O", "^skinny-metadata"], "")),
     ("no-free-space", Shape::new(&["-R", "^free-space-tree"], "nospace_cache")),
