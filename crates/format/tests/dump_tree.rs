@@ -31,19 +31,19 @@ const CHANGES: &str = r#"
     yes | head -c 300000 > zstd; yes | head -c 3000 > lzo
     btrfs -q filesystem defragment -czstd zstd; btrfs -q filesystem defragment -clzo lzo
     for i in $(seq 1 150); do dd if=/dev/urandom of=f$i bs=1k count=8 status=none; done
-    for i in $(seq 1 20); do ln inline "$(printf 'hl-%0250d' $i)"; done; sync
+    for i in $(seq 1 20); do ln inline "$(printf 'hl-%0250d' $i)"; done; sync -f .
     btrfs -q subvolume create sub; cp --reflink=always regular sub/regular
-    for i in $(seq 1 60); do dd if=/dev/urandom of=sub/f$i bs=1k count=8 status=none; done; sync
-    for i in $(seq 1 120); do cp --reflink=always regular sub/ref$i; done; sync
+    for i in $(seq 1 60); do dd if=/dev/urandom of=sub/f$i bs=1k count=8 status=none; done; sync -f .
+    for i in $(seq 1 120); do cp --reflink=always regular sub/ref$i; done; sync -f .
     btrfs -q subvolume snapshot sub snap1; btrfs -q subvolume snapshot -r sub snap2
-    btrfs -q subvolume snapshot snap1 snap3; sync
-    for i in $(seq 1 3 60); do echo more >> snap1/f$i; rm snap3/f$i; touch sub/f$i; done; touch sub/*; sync
+    btrfs -q subvolume snapshot snap1 snap3; sync -f .
+    for i in $(seq 1 3 60); do echo more >> snap1/f$i; rm snap3/f$i; touch sub/f$i; done; touch sub/*; sync -f .
     btrfs -q subvolume delete snap1
     btrfs -q subvolume set-default "$(btrfs inspect-internal rootid sub)" .
 "#;
 
 const QUOTAS: &str = "btrfs quota enable .; btrfs quota rescan -W . >/dev/null; btrfs qgroup create 1/100 .
-    btrfs qgroup assign --no-rescan 0/5 1/100 . >/dev/null; btrfs qgroup limit 10M 0/5 .; sync";
+    btrfs qgroup assign --no-rescan 0/5 1/100 . >/dev/null; btrfs qgroup limit 10M 0/5 .; sync -f .";
 
 /// Kinds of items that a filesystem with [`CHANGES`] has, whatever its options.
 const OF_LINUX: &[KeyType] = &[
@@ -168,7 +168,7 @@ fn a_filesystem_with_a_log_and_orphans_prints_equally() {
     scratch.with_mount(
         "image",
         "commit=300",
-        "for i in $(seq 1 50); do echo $i > f$i; done; exec 5> orphan; echo x >&5; rm orphan; sync
+        "for i in $(seq 1 50); do echo $i > f$i; done; exec 5> orphan; echo x >&5; rm orphan; sync -f .
          mkdir dir; echo y > dir/new; mv f1 dir/f1; dd if=/dev/zero of=f2 bs=5k count=1 conv=fsync status=none
          sync dir/new; cp ../image ../copy",
     );
@@ -189,8 +189,8 @@ fn relocated_and_shared_blocks_pass_and_print_equally() {
         "noatime",
         "btrfs -q subvolume create sub
          for i in $(seq 1 400); do dd if=/dev/urandom of=sub/f$i bs=1k count=5 status=none; done
-         btrfs -q subvolume snapshot sub snap; sync; for i in $(seq 1 7 400); do echo x >> snap/f$i; done; sync
-         btrfs -q balance start --full-balance . >/dev/null; sync",
+         btrfs -q subvolume snapshot sub snap; sync -f .; for i in $(seq 1 7 400); do echo x >> snap/f$i; done; sync -f .
+         btrfs -q balance start --full-balance . >/dev/null; sync -f .",
     );
     compare(&scratch.open("image"));
 }

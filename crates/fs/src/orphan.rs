@@ -219,8 +219,7 @@ impl Filesystem {
     /// Inodes without a name that are there when `subvolume` is opened, with the bytes of their data: nobody can have one of them open. Other orphan items
     /// are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to do, or an
     /// inode that is gone.
-    pub(crate) fn find_orphans(&self, id: TreeId, subvolume: &SubvolumeRef) -> Result<Vec<(InodeId, u64)>> {
-        let tree = &subvolume.tree;
+    pub(crate) fn find_orphans(&self, id: TreeId, tree: &Tree) -> Result<Vec<(InodeId, u64)>> {
         let (mut from, mut dead) = (0, Vec::new());
         loop {
             let batch = orphans_from(tree, from)?;
@@ -230,9 +229,11 @@ impl Filesystem {
                 let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode)?.transpose()?;
                 match item.filter(|item| item.nlink == 0) {
                     Some(item) => dead.push((InodeId::new(id, ino), item.nbytes)),
-                    None => self
-                        .remove_orphan_item(ino, tree)
-                        .map_err(|error| error.context(format!("removing orphan item {ino}")))?,
+                    None => match self.remove_orphan_item(ino, tree) {
+                        // It harms nobody; one day there will be room.
+                        Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                        done => done.map_err(|error| error.context(format!("removing orphan item {ino}")))?,
+                    },
                 }
             }
         }

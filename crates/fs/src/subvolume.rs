@@ -86,8 +86,10 @@ impl Subvolumes {
         self.changing.lock_for(Reason::InodeLock)
     }
 
-    pub(crate) fn put(&self, id: TreeId, subvolume: Arc<Subvolume>) {
-        self.open.write().insert(id, subvolume);
+    /// Puts a subvolume in use, unless it is already: who made it and who asked for it by its number may meet here. The one
+    /// that is in use then.
+    pub(crate) fn put(&self, id: TreeId, subvolume: Subvolume) -> SubvolumeRef {
+        SubvolumeRef::new(Arc::clone(self.open.write().entry(id).or_insert_with(|| Arc::new(subvolume))))
     }
 }
 
@@ -258,16 +260,15 @@ impl Filesystem {
         let tree = self.engine.tree(id)?;
         let last_ino = highest_objectid(&tree)?;
         let read_only = flags.contains(RootFlags::RDONLY);
-        let subvolume = Arc::new(Subvolume::new(tree, Arc::clone(&self.deferred), last_ino, read_only));
-        let reference = SubvolumeRef::new(Arc::clone(&subvolume));
         let orphans = match self.engine.read_only() {
-            None => self.find_orphans(id, &reference)?,
+            None => self.find_orphans(id, &tree)?,
             Some(_) => Vec::new(),
         };
-        self.subvolumes.put(id, subvolume);
+        let subvolume = Subvolume::new(tree, Arc::clone(&self.deferred), last_ino, read_only);
+        let subvolume = self.subvolumes.put(id, subvolume);
         orphans.into_iter().for_each(|(orphan, nbytes)| self.deferred.doomed.push(orphan, nbytes));
         drop(loading);
-        Ok(reference)
+        Ok(subvolume)
     }
 
     /// The inode that an entry `name` of `dir` stands for.

@@ -62,9 +62,8 @@ impl Filesystem {
         *dir_item = changed;
         dir.set_next_index(index + 1);
         let root = InodeId::new(id, ObjectId::FIRST_FREE);
-        let subvolume = Arc::new(Subvolume::new(tree, Arc::clone(&self.deferred), root.ino, false));
-        self.subvolumes.put(id, Arc::clone(&subvolume));
-        draft.publish(self, root, SubvolumeRef::new(subvolume));
+        let subvolume = Subvolume::new(tree, Arc::clone(&self.deferred), root.ino, false);
+        draft.publish(self, root, self.subvolumes.put(id, subvolume));
         Ok(root)
     }
 

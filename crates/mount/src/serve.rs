@@ -95,21 +95,20 @@ impl Mounted {
             cleaner.stop();
         }
         timer.stop();
-        let settled = settle(&fs);
-        let closed = fs.engine().volume().close();
-        let durable = settled.and(closed);
-        drop(fs); // the image with it, if nobody else has it (CLOSING-1)
+        let durable = shut_down(&fs);
+        drop(fs);
         // What became of the transport is no loss, and must not hide one.
         watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });
         durable.and(served)
     }
 }
 
-/// The last commit. A panic in it is told as any that aborts.
-fn settle(fs: &Filesystem) -> Result<()> {
-    panics::catch(|| fs.settle()).unwrap_or_else(|panic| {
+/// The last commit, and the end of the image's use, whoever else has the filesystem (CLOSING-1). A panic is told as any that
+/// aborts.
+fn shut_down(fs: &Filesystem) -> Result<()> {
+    panics::catch(|| fs.shut_down()).unwrap_or_else(|panic| {
         fs.engine().abort_after_panic(&panic);
-        fs.engine().check_writable()
+        fs.engine().check_writable().and(fs.engine().volume().close())
     })
 }
 

@@ -148,10 +148,11 @@ impl Handle<'_> {
         item.otime.sec = otime.sec.into();
         item.otime.nsec = otime.nsec.into();
         item.ctime = item.otime;
+        engine.options.apply_to(&tree);
+        // Before anybody can find its item: opened by that, it would be there twice.
+        engine.trees.write().insert(id, Arc::clone(&tree));
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
         engine.root_tree.insert(self, &key, item.as_bytes())?;
-        engine.options.apply_to(&tree);
-        engine.trees.write().insert(id, Arc::clone(&tree));
         Ok(tree)
     }
 

@@ -92,7 +92,7 @@ fn run(mkfs_options: &str) {
          for i in $(seq 300); do cp --reflink=always big clone$i; done
          btrfs -q subvolume snapshot {at}/a {at}/b; btrfs -q subvolume snapshot -r {at}/a {at}/c
          for i in $(seq 1 3 1500); do echo more >> {at}/b/f$i; done
-         sync; btrfs -q subvolume snapshot {at}/b {at}/d; echo x > {at}/d/new"
+         sync -f .; btrfs -q subvolume snapshot {at}/b {at}/d; echo x > {at}/d/new"
     ));
     mount.unmount().expect("unmounts");
     btrfs_check(&image).expect("what the kernel made is whole");

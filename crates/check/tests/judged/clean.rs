@@ -56,7 +56,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let mounted = LoopMount::mount(&path, &bench.scratch.file("again"), "")?;
         // Every other sector of a stretch is freed, which the kernel lists as a bitmap.
         let script =
-            "for i in $(seq 1 1500); do head -c 4096 /dev/urandom > x$i; done; sync; rm x*[13579]; sync";
+            "for i in $(seq 1 1500); do head -c 4096 /dev/urandom > x$i; done; sync -f .; rm x*[13579]; sync -f .";
         Run::new("bash").args(["-c", script]).within(mounted.dir()).ok()?;
         mounted.unmount()?;
         btrfs_check(&path)?;

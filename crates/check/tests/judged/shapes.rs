@@ -16,7 +16,7 @@ mkdir d e
 for i in $(seq 1 400); do echo "content $i" > d/file-with-a-name-$i; done
 for i in $(seq 1 150); do ln d/file-with-a-name-1 e/a-hard-link-with-a-rather-long-name-to-fill-$i; done
 head -c 3000000 /dev/urandom > big
-sync
+sync -f .
 for i in $(seq 1 120); do head -c 4096 /dev/urandom | dd of=frag bs=4k seek=$((i*2)) conv=notrunc status=none; done
 cp --reflink=always big clone
 head -c 12288 /dev/urandom | dd of=clone bs=4k seek=100 conv=notrunc status=none
@@ -36,7 +36,7 @@ touch d/tamblxmc d/pjrhmdny
 rm snap3/clone; rm -f snap1/e/*-2*; fallocate -p -o 40960 -l 81920 big
 btrfs -q subvolume delete -c snap2 >/dev/null
 head -c 65536 /dev/urandom > pair; cp --reflink=always pair twin
-sync
+sync -f .
 "#;
 
 /// What an image is made with.
@@ -61,7 +61,7 @@ impl Shape {
     /// As a power cut leaves it: a file and a directory that somebody has open are removed, and another file is synced
     /// after the last commit.
     pub(crate) const fn running() -> Self {
-        let more = "mkdir gone; head -c 100000 /dev/urandom > held; exec 3< gone 4< held; rmdir gone; rm held; sync
+        let more = "mkdir gone; head -c 100000 /dev/urandom > held; exec 3< gone 4< held; rmdir gone; rm held; sync -f .
             head -c 50000 /dev/urandom > synced; sync synced; cp --sparse=always \"$IMAGE\" \"$IMAGE.running\"";
         Self { more, running: true, ..Self::new(&[], "") }
     }
@@ -71,14 +71,18 @@ impl Shape {
         let more =
             "btrfs qgroup create 1/0 . && btrfs qgroup assign --no-rescan 0/256 1/0 . 2>/dev/null || true
             btrfs qgroup assign --no-rescan 0/257 1/0 . 2>/dev/null || true
-            btrfs quota rescan -w . >/dev/null 2>&1 || true; sync; echo x > late; sync";
+            btrfs quota rescan -w . >/dev/null 2>&1 || true; sync -f .; echo x > late; sync -f .";
         Self { more, ..Self::new(mkfs, "") }
     }
 
     /// With the old free space cache; Linux writes none for block groups below 100 MiB.
     pub(crate) const fn old_cache() -> Self {
         let shape = Self::new(&["-O", "^free-space-tree"], "space_cache=v1");
-        Self { more: "head -c 2000000 /dev/urandom > late; sync; rm late; sync", len: 12 << 30, ..shape }
+        Self {
+            more: "head -c 2000000 /dev/urandom > late; sync -f .; rm late; sync -f .",
+            len: 12 << 30,
+            ..shape
+        }
     }
 }
 

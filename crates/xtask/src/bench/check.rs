@@ -29,7 +29,7 @@ head -c 16777216 /dev/urandom > tree/base
 for i in $(seq 1 512); do
     head -c 4096 /dev/urandom | dd of=tree/base bs=4096 seek=$((i*8)) conv=notrunc status=none
 done
-sync
+sync -f .
 for i in $(seq 1 200); do cp --reflink=always tree/base tree/clone-$i; done
 for i in $(seq 1 40); do
     btrfs -q subvolume snapshot tree snapshot-$i
@@ -38,7 +38,7 @@ for i in $(seq 1 40); do
     mv tree/clone-$((i+100)) tree/moved-$i
     chmod -R g+w snapshot-$i/dir-$((i%6+1))
 done
-sync
+sync -f .
 "#;
 
 /// One pair of bars.
@@ -94,7 +94,7 @@ fn images(scratch: &Scratch, options: &Options) -> Result<Vec<(&'static str, Pat
     let source = scratch.dir("source")?;
     let made = tree::generate(&source, options.files, options.bytes, SEED)?;
     println!("tree: {} files, {} folders, {} bytes", made.files, made.dirs, made.bytes);
-    let plain = "set -e; cp -a -- \"$1/.\" .; sync";
+    let plain = "set -e; cp -a -- \"$1/.\" .; sync -f .";
     let mut images = Vec::new();
     for (name, file, script) in
         [("a tree of files", "plain.img", plain), ("40 snapshots and 200 reflinks", "shared.img", SHARED)]

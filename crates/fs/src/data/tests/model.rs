@@ -244,11 +244,11 @@ fn make_with_kernel(fixture: &mut Fixture) -> bool {
         std::os::unix::fs::FileExt::write_all_at(&file, &text[..70_000], 50_000).expect("room");
         std::fs::write(root.join("punched"), &text).expect("room");
         run("fallocate", &["-p", "-o", "40960", "-l", "81920", &path("punched")]);
-        run("sync", &[]);
+        run("sync", &["-f", &path("")]);
         std::fs::write(root.join("nocow"), b"").expect("room");
         run("chattr", &["+C", &path("nocow")]);
         std::fs::write(root.join("nocow"), &text).expect("room");
-        run("sync", &[]);
+        run("sync", &["-f", &path("")]);
         run("cp", &["--reflink=always", &path("punched"), &path("clone")]);
         run("btrfs", &["subvolume", "snapshot", &path(""), &path("snapshot")]);
     })
