@@ -23,7 +23,6 @@ use crate::inode::{FileType, Inode, InodeItem};
 use crate::inode_ref::{self, Link};
 use crate::keys;
 use crate::name::Name;
-use crate::subvolume::SubvolumeRef;
 
 /// Items of an inode that are deleted in one handle at most.
 const ITEMS_AT_ONCE: usize = 16;

@@ -16,7 +16,7 @@ use crate::keys;
 use crate::name::Name;
 use crate::new_inode::{Draft, NewInode, NewKind};
 use crate::operation::{finish, or_end};
-use crate::subvolume::{Subvolume, SubvolumeRef, highest_objectid};
+use crate::subvolume::{Subvolume, highest_objectid};
 
 impl Filesystem {
     /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
