@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{RankedRead, RankedRwLock, rank};
+use creamery_base::lock::{ProcessRead, ProcessRwLock, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
 
@@ -57,7 +57,7 @@ pub struct FileDevice {
 /// What the pool's threads need of the device.
 struct Shared {
     /// None once it was closed (DEV-4).
-    file: RankedRwLock<Option<File>, { rank::DEVICE }>,
+    file: ProcessRwLock<Option<File>, { rank::DEVICE }>,
     path: PathBuf,
     kind: Kind,
     access: Access,
@@ -168,7 +168,7 @@ impl FileDevice {
             Kind::Block => (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev() }),
         };
         let shared = Shared {
-            file: RankedRwLock::new(Some(file)),
+            file: ProcessRwLock::new(Some(file)),
             path: path.to_owned(),
             kind,
             access,
@@ -192,7 +192,7 @@ fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
 }
 
 /// The file of a device that was not closed.
-struct OpenedFile<'a>(RankedRead<'a, Option<File>>);
+struct OpenedFile<'a>(ProcessRead<'a, Option<File>>);
 
 impl Deref for OpenedFile<'_> {
     type Target = File;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{RankedRwLock, rank};
+use creamery_base::lock::{ProcessRwLock, rank};
 
 use crate::device::check_range;
 use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
@@ -24,7 +24,7 @@ static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 /// ```
 pub struct MemoryDevice {
     number: u64,
-    state: RankedRwLock<State, { rank::DEVICE }>,
+    state: ProcessRwLock<State, { rank::DEVICE }>,
 }
 
 struct State {
@@ -39,7 +39,7 @@ impl MemoryDevice {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
-            state: RankedRwLock::new(State { len, pages: BTreeMap::new() }),
+            state: ProcessRwLock::new(State { len, pages: BTreeMap::new() }),
         }
     }
 

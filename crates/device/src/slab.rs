@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::lock::{ProcessMutex, rank};
 
 use crate::piece::Piece;
 
@@ -47,10 +47,10 @@ static POOLS: [SharedPool; SIZES] = [
 
 /// One size's pool. Everybody asks how many pieces are free all the time, so that is told without the lock.
 struct SharedPool {
-    pool: RankedMutex<Pool, { rank::LEAF }>,
+    pool: ProcessMutex<Pool, { rank::LEAF }>,
     free: AtomicUsize,
     /// Held by whoever prepares a slab: one at a time is enough.
-    preparing: RankedMutex<(), { rank::POOL }>,
+    preparing: ProcessMutex<(), { rank::POOL }>,
 }
 
 struct Slab {
@@ -119,9 +119,9 @@ pub(crate) fn give_back(piece: Piece, size: usize) {
 impl SharedPool {
     const fn new(size: usize) -> Self {
         Self {
-            pool: RankedMutex::new(Pool::new(size)),
+            pool: ProcessMutex::new(Pool::new(size)),
             free: AtomicUsize::new(0),
-            preparing: RankedMutex::new(()),
+            preparing: ProcessMutex::new(()),
         }
     }
 

@@ -66,7 +66,7 @@ fn nothing_half_edited_is_committed() {
 
 #[test]
 fn nothing_is_committed_after_a_handle_died() {
-    died(false, "a transaction handle was dropped unfinished");
+    died(false, "a thread panicked: dies with half an item written");
 }
 
 fn died(handle_survives: bool, reason: &str) {

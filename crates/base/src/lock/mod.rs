@@ -13,10 +13,12 @@
 mod condvar;
 mod held;
 mod mutex;
+mod process;
 pub mod rank;
 mod rw_lock;
 
 pub use condvar::RankedCondvar;
 pub use held::{Held, Place};
 pub use mutex::{RankedGuard, RankedMutex};
+pub use process::{ProcessGuard, ProcessMutex, ProcessRead, ProcessRwLock};
 pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};
