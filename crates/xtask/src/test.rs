@@ -66,6 +66,13 @@ fn run_counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
     Ok(child.wait()?.success())
 }
 
+/// A line of a backtrace: how a test came to fail is above, in its place.
+fn is_stack_frame(line: &str) -> bool {
+    let line = line.trim_start();
+    let numbered = line.split_once(": ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
+    numbered || line.starts_with("at ")
+}
+
 #[derive(Default)]
 struct Counts {
     passed: u64,
@@ -120,6 +127,7 @@ impl Counts {
             _ if line.starts_with("test result: ") => self.part = Part::Results,
             _ if self.part == Part::Failures
                 && !line.trim().is_empty()
+                && !is_stack_frame(line)
                 && self.failures.len() < FAILURE_LINES =>
             {
                 self.failures.push(line.to_owned());
@@ -155,6 +163,8 @@ mod tests {
             "",
             "---- ill stdout ----",
             "left: 1, right: 2",
+            "  10: core::panicking::panic_fmt",
+            "             at ./tests/it.rs:12:3",
             "failures:",
             "    ill",
             "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.10s",
