@@ -412,8 +412,8 @@ impl<'a> Walker<'a> {
             None => (extent.owner == owner, usize::from(extent.owner != 0)),
         };
         if listed || extent.full_backref {
-            // Full backrefs come when the owner lets go of a block that others share.
-            if listed && extent.full_backref {
+            // Full backrefs come when a block is shared, and stay when relocation leaves it to its owner.
+            if listed && extent.full_backref && !meta.owner.is_shareable() {
                 let message = format!("full backrefs, and tree {} refers to the block", meta.owner);
                 self.reader.sink.add(Problem::BlockFlags, place, message);
             }

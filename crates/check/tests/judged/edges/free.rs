@@ -15,8 +15,14 @@ pub(super) fn is_free(edge: &Edge, newest: u64) -> bool {
     let of_subvolume = edge.place.contains("(FS_TREE ROOT_ITEM") || !edge.place.contains("_TREE ROOT_ITEM");
     let of_subvolume = of_subvolume && edge.place.contains(" ROOT_ITEM ");
     let snapshot = of_subvolume && (&*edge.part, field) == ("key", "offset");
-    nobody_looks(edge) || snapshot || FREE.iter().any(known)
+    // The entry that names the default subvolume may name another one.
+    let default = edge.place.contains("(ROOT_TREE_DIR DIR_ITEM") && edge.field.starts_with("location");
+    let default = default && offset(edge) == 0 && SUBVOLUMES.contains(&edge.value);
+    nobody_looks(edge) || snapshot || default || FREE.iter().any(known)
 }
+
+/// Those of the image that has its fields changed, as it is made.
+const SUBVOLUMES: [u64; 5] = [5, 256, 257, 258, 260];
 
 const FREE: &[(&str, &[&str], May)] = &[
     ("superblock", &["flags"], |edge, _| edge.value & !(3 << 32 | 7) == 0),
