@@ -192,7 +192,7 @@ fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
 }
 
 /// The file of a device that was not closed.
-struct OpenedFile<'a>(ProcessRead<'a, Option<File>>);
+struct OpenedFile<'a>(ProcessRead<'a, Option<File>, { rank::DEVICE }>);
 
 impl Deref for OpenedFile<'_> {
     type Target = File;

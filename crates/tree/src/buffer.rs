@@ -93,7 +93,7 @@ impl ExtentBuffer {
     /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
     pub fn read(self: Arc<Self>, wait: Wait) -> Result<ReadGuard> {
         let alone = Place::of(rank::NODE);
-        self.read_as(if wait.allowed() { Held::wait(alone) } else { Held::tried(alone) }, wait)
+        self.read_as(Held::before(alone, wait), wait)
     }
 
     /// Locks for writing, the only block that this thread has locked, waiting for everybody else. The guard takes the

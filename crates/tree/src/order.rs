@@ -34,10 +34,7 @@ fn place(tree: TreeId, level: u8, side: Side) -> Place {
 impl Tree {
     /// Before locking a block of this tree at `level`.
     pub(crate) fn hold(&self, level: u8, side: Side, wait: Wait) -> Held {
-        match wait {
-            Wait::Yes => Held::wait(place(self.id(), level, side)),
-            Wait::No => Held::tried(place(self.id(), level, side)),
-        }
+        Held::before(place(self.id(), level, side), wait)
     }
 
     /// For a block that was just made.

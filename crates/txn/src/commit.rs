@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::gate::{self, Reason};
+use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
 use creamery_format::{RawDevItem, RawRootBackup, Superblock};
@@ -46,7 +46,7 @@ impl Engine {
         if self.is_opened_for_reading() {
             return Ok(());
         }
-        let committing = gate::passing(Reason::Commit, || self.committing.lock());
+        let committing = self.committing.lock_for(Reason::Commit);
         self.check_writable()?;
         self.close(&committing).and_then(|()| self.end_write_out()).map_err(|error| self.named(error))
     }
@@ -66,7 +66,7 @@ impl Engine {
         let committing = match self.committing.try_lock() {
             Some(committing) => committing,
             None if !used_up() => return Ok(()),
-            None => gate::passing(Reason::Commit, || self.committing.lock()),
+            None => self.committing.lock_for(Reason::Commit),
         };
         // Who waited for another commit may have nothing left to do.
         if self.is_commit_due(due_at) && (self.write_out.is_over() || used_up()) {
@@ -91,9 +91,8 @@ impl Engine {
     /// The critical section. None when there was nothing to commit.
     fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
         let begun = self.env().monotonic();
-        let _gate = gate::passing(Reason::Commit, || {
-            self.running.all().zip(0..).map(|(running, part)| running.write_within(part)).collect::<Vec<_>>()
-        });
+        let parts = self.running.all().zip(0..);
+        let _gate: Vec<_> = parts.map(|(running, part)| running.write_for(Reason::Commit, part)).collect();
         self.check_writable()?;
         if self.store().dirty_bytes() == 0 && self.refs.len() == 0 && !self.has_pending_chunks() {
             return Ok(None);

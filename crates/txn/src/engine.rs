@@ -287,7 +287,7 @@ impl Engine {
     }
 
     /// Holds off the commit's critical section.
-    pub(crate) fn join(&self) -> RankedRead<'_, ()> {
+    pub(crate) fn join(&self) -> RankedRead<'_, (), { rank::TRANSACTION }> {
         self.running.mine().read_for(Reason::Commit, 0)
     }
 

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::panic::Location;
 
-use creamery_base::lock::RankedRead;
+use creamery_base::lock::{RankedRead, rank};
 use creamery_base::sync::thread_local;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
@@ -47,7 +47,7 @@ pub struct Handle<'e> {
     engine: &'e Engine,
     generation: Generation,
     ended: bool,
-    _running: Option<RankedRead<'e, ()>>,
+    _running: Option<RankedRead<'e, (), { rank::TRANSACTION }>>,
     promise: Option<Promise<'e>>,
 }
 

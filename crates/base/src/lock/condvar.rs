@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::RankedGuard;
+use super::{Ranked, RankedGuard};
 use crate::sync::Condvar;
 
 /// A condition variable for a [`RankedMutex`](super::RankedMutex). Waiting takes the guard and gives it back; the place stays
@@ -31,8 +31,8 @@ impl RankedCondvar {
         guard: RankedGuard<'m, T, RANK>,
         waits: impl FnMut(&mut T) -> bool,
     ) -> RankedGuard<'m, T, RANK> {
-        let RankedGuard { guard, held } = guard;
-        RankedGuard { guard: self.0.wait_while(guard, waits), held }
+        let Ranked { guard, held } = guard;
+        Ranked { guard: self.0.wait_while(guard, waits), held }
     }
 
     /// As [`wait_while`](Self::wait_while), for `timeout` at most.
@@ -42,8 +42,8 @@ impl RankedCondvar {
         timeout: Duration,
         waits: impl FnMut(&mut T) -> bool,
     ) -> RankedGuard<'m, T, RANK> {
-        let RankedGuard { guard, held } = guard;
-        RankedGuard { guard: self.0.wait_while_for(guard, timeout, waits), held }
+        let Ranked { guard, held } = guard;
+        Ranked { guard: self.0.wait_while_for(guard, timeout, waits), held }
     }
 
     /// Wakes all who wait.

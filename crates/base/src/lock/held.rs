@@ -2,6 +2,8 @@
 
 use core::marker::PhantomData;
 
+use crate::gate::Wait;
+
 /// A lock's place in the order of all locks.
 ///
 /// ```
@@ -46,8 +48,9 @@ impl Place {
 /// ```
 #[must_use]
 pub struct Held {
+    /// None for what is not noted.
     #[cfg(debug_assertions)]
-    place: Place,
+    place: Option<Place>,
     thread: PhantomData<*const ()>,
 }
 
@@ -78,15 +81,21 @@ mod noted {
         /// For a lock at `place` that was got by trying, or that nobody else knows yet.
         pub fn tried(place: Place) -> Self {
             HELD.with(|held| held.borrow_mut().push(place));
-            Self { place, thread: PhantomData }
+            Self { place: Some(place), thread: PhantomData }
+        }
+
+        /// For what outlives a run of a test's scheduler, which has no threads before and after.
+        pub(in super::super) const fn nothing() -> Self {
+            Self { place: None, thread: PhantomData }
         }
     }
 
     impl Drop for Held {
         fn drop(&mut self) {
+            let Some(noted) = self.place else { return };
             HELD.with(|held| {
                 let mut held = held.borrow_mut();
-                let at = held.iter().rposition(|place| *place == self.place);
+                let at = held.iter().rposition(|place| *place == noted);
                 held.swap_remove(at.expect("what is held is in the list"));
             });
         }
@@ -103,6 +112,20 @@ impl Held {
     /// Notes nothing.
     pub const fn tried(_: Place) -> Self {
         Self { thread: PhantomData }
+    }
+
+    pub(super) const fn nothing() -> Self {
+        Self { thread: PhantomData }
+    }
+}
+
+impl Held {
+    /// Before locking at `place`, by waiting or by trying.
+    pub fn before(place: Place, wait: Wait) -> Self {
+        match wait {
+            Wait::Yes => Self::wait(place),
+            Wait::No => Self::tried(place),
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 //! - LOCK-2: from [`rank::SHORT`] on, nothing waits for a device, a commit or another thread's work.
 
 mod condvar;
+mod guard;
 mod held;
 mod mutex;
 mod process;
@@ -18,7 +19,8 @@ pub mod rank;
 mod rw_lock;
 
 pub use condvar::RankedCondvar;
+pub use guard::Ranked;
 pub use held::{Held, Place};
 pub use mutex::{RankedGuard, RankedMutex};
-pub use process::{ProcessGuard, ProcessMutex, ProcessRead, ProcessRwLock};
+pub use process::{ProcessMutex, ProcessRead, ProcessRwLock};
 pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};

@@ -1,8 +1,6 @@
 //! A mutex with a rank.
 
-use core::ops::{Deref, DerefMut};
-
-use super::{Held, Place};
+use super::{Held, Place, Ranked};
 use crate::gate::{self, Reason};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -28,20 +26,20 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     /// Locks, waiting for the holder (LOCK-1).
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        RankedGuard { guard: self.inner.lock(), held }
+        Ranked { guard: self.inner.lock(), held }
     }
 
     /// As [`lock`](Self::lock); a wait that happens is counted as one for `reason`.
     pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
         let guard = self.inner.try_lock().unwrap_or_else(|| gate::passing(reason, || self.inner.lock()));
-        RankedGuard { guard, held }
+        Ranked { guard, held }
     }
 
     /// Locks if nobody holds it.
     pub fn try_lock(&self) -> Option<RankedGuard<'_, T, RANK>> {
         let guard = self.inner.try_lock()?;
-        Some(RankedGuard { guard, held: Held::tried(Place::of(RANK)) })
+        Some(Ranked { guard, held: Held::tried(Place::of(RANK)) })
     }
 
     /// The value, when nobody else can hold the lock.
@@ -58,25 +56,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
 /// let total = RankedMutex::new(0);
 /// add(&mut total.lock());
 /// ```
-#[must_use]
-pub struct RankedGuard<'a, T, const RANK: u8> {
-    pub(super) guard: MutexGuard<'a, T>,
-    pub(super) held: Held,
-}
-
-impl<T, const RANK: u8> Deref for RankedGuard<'_, T, RANK> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T, const RANK: u8> DerefMut for RankedGuard<'_, T, RANK> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.guard
-    }
-}
+pub type RankedGuard<'a, T, const RANK: u8> = Ranked<MutexGuard<'a, T>, RANK>;
 
 #[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
 mod tests {

@@ -4,27 +4,13 @@
 //! the same, so nothing may be done under them for which the scheduler could turn to another thread. Outside of such tests
 //! they are like the others.
 
-use core::ops::{Deref, DerefMut};
-
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-#[cfg(not(feature = "shuttle"))]
-use super::Held;
-use super::Place;
+use super::{Held, Place, Ranked};
+use crate::gate::Wait;
 
-/// Nothing is noted: of the scheduler's threads there is none before and after its run.
-#[cfg(feature = "shuttle")]
-struct Held;
-
-#[cfg(feature = "shuttle")]
-impl Held {
-    const fn wait(_: Place) -> Self {
-        Self
-    }
-
-    const fn tried(_: Place) -> Self {
-        Self
-    }
+fn before(rank: u8, wait: Wait) -> Held {
+    if cfg!(feature = "shuttle") { Held::nothing() } else { Held::before(Place::of(rank), wait) }
 }
 
 /// As [`RankedMutex`](super::RankedMutex), for a `static`.
@@ -47,15 +33,15 @@ impl<T, const RANK: u8> ProcessMutex<T, RANK> {
     }
 
     /// Locks, waiting for the holder (LOCK-1).
-    pub fn lock(&self) -> ProcessGuard<MutexGuard<'_, T>> {
-        let held = Held::wait(Place::of(RANK));
-        ProcessGuard { guard: self.inner.lock(), _held: held }
+    pub fn lock(&self) -> Ranked<MutexGuard<'_, T>, RANK> {
+        let held = before(RANK, Wait::Yes);
+        Ranked { guard: self.inner.lock(), held }
     }
 
     /// Locks if nobody holds it.
-    pub fn try_lock(&self) -> Option<ProcessGuard<MutexGuard<'_, T>>> {
+    pub fn try_lock(&self) -> Option<Ranked<MutexGuard<'_, T>, RANK>> {
         let guard = self.inner.try_lock()?;
-        Some(ProcessGuard { guard, _held: Held::tried(Place::of(RANK)) })
+        Some(Ranked { guard, held: before(RANK, Wait::No) })
     }
 }
 
@@ -79,50 +65,22 @@ impl<T, const RANK: u8> ProcessRwLock<T, RANK> {
     }
 
     /// Locks for reading, waiting for a writer (LOCK-1).
-    pub fn read(&self) -> ProcessGuard<RwLockReadGuard<'_, T>> {
-        let held = Held::wait(Place::of(RANK));
-        ProcessGuard { guard: self.inner.read(), _held: held }
+    pub fn read(&self) -> Ranked<RwLockReadGuard<'_, T>, RANK> {
+        let held = before(RANK, Wait::Yes);
+        Ranked { guard: self.inner.read(), held }
     }
 
     /// Locks for writing, waiting for everybody else (LOCK-1).
-    pub fn write(&self) -> ProcessGuard<RwLockWriteGuard<'_, T>> {
-        let held = Held::wait(Place::of(RANK));
-        ProcessGuard { guard: self.inner.write(), _held: held }
+    pub fn write(&self) -> Ranked<RwLockWriteGuard<'_, T>, RANK> {
+        let held = before(RANK, Wait::Yes);
+        Ranked { guard: self.inner.write(), held }
     }
-}
-
-/// The witness that one of them is locked.
-///
-/// ```
-/// use creamery_base::lock::{rank, ProcessMutex};
-/// let opened: ProcessMutex<u64, { rank::LEAF }> = ProcessMutex::new(0);
-/// let mut guard = opened.lock();
-/// *guard += 1;
-/// ```
-#[must_use]
-pub struct ProcessGuard<G> {
-    guard: G,
-    _held: Held,
 }
 
 /// The witness that a [`ProcessRwLock`] is locked for reading.
 ///
 /// ```
-/// use creamery_base::lock::ProcessRead;
-/// fn first(bytes: &ProcessRead<'_, Vec<u8>>) -> Option<u8> { bytes.first().copied() }
+/// use creamery_base::lock::{rank, ProcessRead};
+/// fn first(bytes: &ProcessRead<'_, Vec<u8>, { rank::DEVICE }>) -> Option<u8> { bytes.first().copied() }
 /// ```
-pub type ProcessRead<'a, T> = ProcessGuard<RwLockReadGuard<'a, T>>;
-
-impl<G: Deref> Deref for ProcessGuard<G> {
-    type Target = G::Target;
-
-    fn deref(&self) -> &G::Target {
-        &self.guard
-    }
-}
-
-impl<G: DerefMut> DerefMut for ProcessGuard<G> {
-    fn deref_mut(&mut self) -> &mut G::Target {
-        &mut self.guard
-    }
-}
+pub type ProcessRead<'a, T, const RANK: u8> = Ranked<RwLockReadGuard<'a, T>, RANK>;

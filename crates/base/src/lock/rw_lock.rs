@@ -1,8 +1,6 @@
 //! A reader-writer lock with a rank.
 
-use core::ops::{Deref, DerefMut};
-
-use super::{Held, Place};
+use super::{Held, Place, Ranked};
 use crate::gate::{self, Reason};
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -27,51 +25,41 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     }
 
     /// Locks for reading, waiting for a writer (LOCK-1).
-    pub fn read(&self) -> RankedRead<'_, T> {
-        self.read_within(0)
+    pub fn read(&self) -> RankedRead<'_, T, RANK> {
+        Ranked { held: Held::wait(Place::of(RANK)), guard: self.inner.read() }
     }
 
     /// Locks for writing, waiting for everybody else (LOCK-1).
-    pub fn write(&self) -> RankedWrite<'_, T> {
-        self.write_within(0)
+    pub fn write(&self) -> RankedWrite<'_, T, RANK> {
+        Ranked { held: Held::wait(Place::of(RANK)), guard: self.inner.write() }
     }
 
-    /// As [`read`](Self::read), of one of several of this rank that are taken in the order of `within`.
-    pub fn read_within(&self, within: u128) -> RankedRead<'_, T> {
-        let held = Held::wait(Place::within(RANK, within));
-        RankedRead { guard: self.inner.read(), _held: held }
-    }
-
-    /// As [`read_within`](Self::read_within); a wait that happens is counted as one for `reason`.
-    pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T> {
+    /// As [`read`](Self::read), of one of several of this rank that are taken in the order of `within`. A wait that happens is
+    /// counted as one for `reason`.
+    pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
         let guard = self.inner.try_read().unwrap_or_else(|| gate::passing(reason, || self.inner.read()));
-        RankedRead { guard, _held: held }
+        Ranked { guard, held }
     }
 
-    /// As [`write`](Self::write), of one of several of this rank that are taken in the order of `within`.
-    pub fn write_within(&self, within: u128) -> RankedWrite<'_, T> {
-        let held = Held::wait(Place::within(RANK, within));
-        RankedWrite { guard: self.inner.write(), _held: held }
-    }
-
-    /// As [`write_within`](Self::write_within); a wait that happens is counted as one for `reason`.
-    pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T> {
+    /// As [`write`](Self::write), of one of several of this rank that are taken in the order of `within`. A wait that happens
+    /// is counted as one for `reason`.
+    pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
         let guard = self.inner.try_write().unwrap_or_else(|| gate::passing(reason, || self.inner.write()));
-        RankedWrite { guard, _held: held }
+        Ranked { guard, held }
     }
 
-    /// Locks for reading if that needs no waiting; `within` as in [`read_within`](Self::read_within).
-    pub fn try_read_within(&self, within: u128) -> Option<RankedRead<'_, T>> {
+    /// Locks for reading if that needs no waiting; `within` as in [`read_for`](Self::read_for).
+    pub fn try_read_within(&self, within: u128) -> Option<RankedRead<'_, T, RANK>> {
         let guard = self.inner.try_read()?;
-        Some(RankedRead { guard, _held: Held::tried(Place::within(RANK, within)) })
+        Some(Ranked { guard, held: Held::tried(Place::within(RANK, within)) })
     }
 
-    /// Locks for writing if nobody holds it; `within` as in [`write_within`](Self::write_within).
-    pub fn try_write_within(&self, within: u128) -> Option<RankedWrite<'_, T>> {
+    /// Locks for writing if nobody holds it; `within` as in [`write_for`](Self::write_for).
+    pub fn try_write_within(&self, within: u128) -> Option<RankedWrite<'_, T, RANK>> {
         let guard = self.inner.try_write()?;
-        Some(RankedWrite { guard, _held: Held::tried(Place::within(RANK, within)) })
+        Some(Ranked { guard, held: Held::tried(Place::within(RANK, within)) })
     }
 
     /// The value, without locking: the caller has the lock for himself.
@@ -83,52 +71,23 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
 /// The witness that a [`RankedRwLock`] is locked for reading.
 ///
 /// ```
-/// use creamery_base::lock::RankedRead;
-/// fn first(names: &RankedRead<'_, Vec<String>>) -> Option<String> { names.first().cloned() }
+/// use creamery_base::lock::{rank, RankedRead};
+/// fn first(names: &RankedRead<'_, Vec<String>, { rank::LEAF }>) -> Option<String> { names.first().cloned() }
 /// ```
-#[must_use]
-pub struct RankedRead<'a, T> {
-    guard: RwLockReadGuard<'a, T>,
-    _held: Held,
-}
+pub type RankedRead<'a, T, const RANK: u8> = Ranked<RwLockReadGuard<'a, T>, RANK>;
 
 /// The witness that a [`RankedRwLock`] is locked for writing.
 ///
 /// ```
-/// use creamery_base::lock::RankedWrite;
-/// fn add(names: &mut RankedWrite<'_, Vec<String>>) { names.push("cream".to_owned()); }
+/// use creamery_base::lock::{rank, RankedWrite};
+/// fn add(names: &mut RankedWrite<'_, Vec<String>, { rank::LEAF }>) { names.push("cream".to_owned()); }
 /// ```
-#[must_use]
-pub struct RankedWrite<'a, T> {
-    guard: RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
-
-impl<T> Deref for RankedRead<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> Deref for RankedWrite<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> DerefMut for RankedWrite<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.guard
-    }
-}
+pub type RankedWrite<'a, T, const RANK: u8> = Ranked<RwLockWriteGuard<'a, T>, RANK>;
 
 #[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
 mod tests {
     use super::RankedRwLock;
+    use crate::gate::Reason;
     use crate::lock::rank;
 
     #[test]
@@ -142,7 +101,7 @@ mod tests {
     #[test]
     fn trying_needs_no_order() {
         let lock: RankedRwLock<u32, { rank::INODE }> = RankedRwLock::new(7);
-        let first = lock.read_within(2);
+        let first = lock.read_for(Reason::InodeLock, 2);
         let second = lock.try_read_within(1).expect("readers share");
         assert!(lock.try_write_within(0).is_none());
         assert_eq!((*first, *second), (7, 7));

@@ -48,7 +48,7 @@ use delayed::DelayedInode;
 ///     item.size > 1 << 30
 /// }
 /// ```
-pub type ItemRead<'a> = RankedRead<'a, InodeItem>;
+pub type ItemRead<'a> = RankedRead<'a, InodeItem, { rank::INODE }>;
 
 /// An inode item, locked for changing.
 ///
@@ -57,7 +57,7 @@ pub type ItemRead<'a> = RankedRead<'a, InodeItem>;
 ///     item.size = 0;
 /// }
 /// ```
-pub type ItemWrite<'a> = RankedWrite<'a, InodeItem>;
+pub type ItemWrite<'a> = RankedWrite<'a, InodeItem, { rank::INODE }>;
 
 /// One live inode.
 ///

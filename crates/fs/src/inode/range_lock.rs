@@ -91,10 +91,7 @@ impl RangeLocks {
 
     fn lock(&self, start: u64, end: u64, exclusive: bool, wait: Wait) -> Result<RangeGuard<'_>> {
         assert!(start <= end);
-        let held = match wait {
-            Wait::Yes => Held::wait(Place::of(rank::RANGE)),
-            Wait::No => Held::tried(Place::of(rank::RANGE)),
-        };
+        let held = Held::before(Place::of(rank::RANGE), wait);
         let mut table = self.table.lock();
         let request = Request { ticket: table.next_ticket, start, end, exclusive };
         if table.must_wait(&request) {
