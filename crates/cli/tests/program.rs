@@ -257,7 +257,8 @@ fn interrupted<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> bool {
             return status.success();
         }
         if writes().is_some() {
-            Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+            // A shell has it, where no package brings the program.
+            Command::new("sh").args(["-c", "kill -INT $0", &child.id().to_string()]).status().unwrap();
             return child.wait().unwrap().success();
         }
     }

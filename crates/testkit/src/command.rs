@@ -21,6 +21,14 @@ const LIMIT_DEFAULT: Duration = Duration::from_secs(180);
 const BUSY_LIMIT: Duration = Duration::from_secs(5);
 const SHOWN_BYTES_MAX: usize = 4_000;
 
+/// Sends the signal `name` ("KILL") to a process. By a shell, which has it where no package brings the program.
+///
+/// # Errors
+/// There is no such process, or it is somebody else's.
+pub fn signal(name: &str, process: u32) -> Result<()> {
+    Run::new("sh").args(["-c", "kill -$0 $1", name, &process.to_string()]).ok().map(drop)
+}
+
 /// A command to be run to its end.
 ///
 /// ```

@@ -27,7 +27,7 @@ pub mod tree;
 pub mod walk;
 
 pub use clone::{clone_range, sync_filesystem};
-pub use command::{Finished, Run, retry_while_busy};
+pub use command::{Finished, Run, retry_while_busy, signal};
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
 pub use kernel_log::KernelLog;

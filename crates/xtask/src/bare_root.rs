@@ -77,7 +77,7 @@ fn clone_into(place: &Path) -> Result<()> {
 
 /// `line` with `place` as the root folder, an empty environment, and the host's devices, kernel and toolchain.
 fn inside(place: &Path, line: &str) -> Result<Command> {
-    let script = "set -e; place=$1; \
+    let script = "set -e; place=$1; mount --bind $place $place; \
          for dir in proc sys dev; do mount --rbind /$dir $place/$dir; done; \
          for dir in opt/rust etc/ssl/certs; do mkdir -p $place/$dir; done; \
          mount --bind $2 $place/opt/rust; mount --bind /etc/ssl/certs $place/etc/ssl/certs; \

@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 16] = [
+const TOOLS: [(&str, &str); 17] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -31,6 +31,7 @@ const TOOLS: [(&str, &str); 16] = [
     ("setpriv", "util-linux"),
     ("cmp", "diffutils"),
     ("modprobe", "kmod"),
+    ("python3", "python3-minimal"),
 ];
 const ENTRY: &str = "/etc/apt/sources.list.d/creamery-backports";
 

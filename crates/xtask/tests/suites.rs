@@ -78,7 +78,7 @@ fn end(runner: &mut Child, signal: &str, ready: &Path, place: &Path) -> Result<(
     );
     // As a process does that no signal ends.
     let held = File::open(place.join("target/fstests/test"))?;
-    Run::new("kill").args([format!("-{signal}"), runner.id().to_string()]).ok()?;
+    creamery_testkit::signal(signal, runner.id())?;
     wait_until("the runner to end", || Ok(runner.try_wait()?.is_some()))?;
     ensure!(!runner.wait()?.success(), "a run that a signal ended counts as a success");
     left_behind(place)?;

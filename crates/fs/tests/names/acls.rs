@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{NewInode, NewKind, SetAttributes, XattrMode};
-use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
+use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root, Tool};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{LoopMount, btrfs_check};
@@ -18,7 +18,7 @@ const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
 
 pub(crate) fn cases() -> Vec<Case> {
-    let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
+    let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root, Tool("python3")];
     vec![
         Case::new("acls/lists_and_modes_are_what_the_kernel_makes_of_them", kernel, beside_the_kernel),
         Case::new("acls/what_is_no_list_is_refused", &[BtrfsProgs], refusals),

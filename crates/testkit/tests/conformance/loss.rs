@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Run, btrfs_check};
+use creamery_testkit::{Finished, FuseMount, Run, btrfs_check, signal};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
@@ -146,7 +146,7 @@ fn mounted(bench: &Bench) -> Result<(PathBuf, FuseMount)> {
 fn server_killed(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     std::fs::create_dir(mount.dir().join("dir"))?;
-    Run::new("kill").args(["-9", &daemon(&image)?.to_string()]).ok()?;
+    signal("KILL", daemon(&image)?)?;
     // The kernel sees it when the last of the server's threads is gone.
     while std::fs::metadata(mount.dir()).is_ok() {}
     let said = bench.creamery().run(["umount"]).arg(mount.dir()).output()?;
@@ -209,7 +209,7 @@ fn terminated_with_writers(bench: &Bench) -> Result<()> {
             std::thread::yield_now();
         }
         let server = daemon(&image)?;
-        Run::new("kill").args(["-TERM", &server.to_string()]).ok()?;
+        signal("TERM", server)?;
         let gone = Run::new("tail").arg(format!("--pid={server}")).args(["-f", "/dev/null"]);
         let ended = gone.limit(Duration::from_secs(30)).output();
         stop.store(true, Ordering::Relaxed);

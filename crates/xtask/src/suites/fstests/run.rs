@@ -111,7 +111,7 @@ fn start(stage: &Stage, tests: &[String]) -> Result<Child> {
 fn stop(child: &mut Child, stage: &Stage) -> Result<()> {
     stage.clear();
     let group = format!("-{}", child.id());
-    Run::new("kill").args(["-KILL", "--", &group]).output()?;
+    Run::new("sh").args(["-c", "kill -KILL -- $0", &group]).output()?;
     child.wait()?;
     Ok(())
 }
