@@ -294,6 +294,8 @@ pub struct LockStatistics {
 pub struct Aborted {
     /// The transaction that is lost.
     pub transaction: u64,
+    /// The phase of the commit on its way; `running` when there was none.
+    pub phase: String,
     /// Where in the program.
     pub place: String,
     /// Why.
@@ -302,8 +304,13 @@ pub struct Aborted {
 
 impl From<&Abort> for Aborted {
     fn from(abort: &Abort) -> Self {
-        let Abort { transaction, place, reason } = abort;
-        Self { transaction: transaction.get(), place: place.clone(), reason: reason.clone() }
+        let Abort { transaction, phase, place, reason } = abort;
+        Self {
+            transaction: transaction.get(),
+            phase: phase.to_string(),
+            place: place.clone(),
+            reason: reason.clone(),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Changing items: insert, update, replace, grow, rekey, cut. Each change is made under one lock of the item's leaf, so that
-//! a reader sees the state before or the one behind.
+//! Changing items: insert, update, replace, grow, rekey. Each change is made under one lock of the item's leaf, so that a
+//! reader sees the state before or the one behind.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::{ITEM_LEN, Keep, Key};
@@ -125,51 +125,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// Takes the middle out of an item: its first `front` bytes stay where they are, its last `back` ones stand under `new`
-    /// then, behind it. Without a front, the item itself gets that key. Nobody ever sees one part without the other.
-    /// False when there is no such item.
-    /// Errors: the new key passes a neighbour, which is damage; range (the item fills its leaf); no space, device errors,
-    /// damage.
-    pub fn cut_item(
-        &self,
-        host: &dyn CowHost,
-        key: &Key,
-        front: usize,
-        new: &Key,
-        back: usize,
-    ) -> Result<bool> {
-        let intent = if front == 0 { Intent::Rekey } else { Intent::Overwrite };
-        let (mut path, found) = self.find(host, key, intent)?;
-        if !found {
-            return Ok(false);
-        }
-        check_place(&path, key, new)?;
-        let (block, slot) = (path.block(0), path.slots[0]);
-        let len = block.item_size(slot);
-        assert!(back > 0, "without a back, the item is truncated");
-        check_length(&path, key, front + back)?;
-        if front == 0 {
-            path.block_mut(0).shrink_item(slot, back, Keep::Back);
-            self.set_key(&mut path, key, new);
-            return Ok(true);
-        }
-        if block.free_space() + len < front + back + ITEM_LEN {
-            drop(path);
-            let (roomier, still) = self.find(host, key, Intent::Extend(ITEM_LEN))?;
-            assert!(still, "item {key} went away under its owner's lock");
-            path = roomier;
-        }
-        let slot = path.slots[0];
-        let behind = path.block(0).data(slot)[len - back..].to_vec();
-        let mut leaf = path.block_mut(0);
-        leaf.shrink_item(slot, front, Keep::Front);
-        leaf.insert_items(slot + 1, &[(*new, back)]);
-        leaf.data_mut(slot + 1).copy_from_slice(&behind);
-        Ok(true)
-    }
-
     /// Gives the item at the path's slot another key in the same place.
-    fn set_key(&self, path: &mut Path, key: &Key, new: &Key) {
+    pub(crate) fn set_key(&self, path: &mut Path, key: &Key, new: &Key) {
         let slot = path.slots[0];
         path.block_mut(0).set_item_key(slot, new);
         if slot == 0 {
@@ -205,21 +162,9 @@ impl Tree {
     }
 }
 
-/// Whether the item at the path's slot has the `wanted` bytes that its owner saw. It has not where a damaged tree has two
-/// items with one key.
-pub(crate) fn check_length(path: &Path, key: &Key, wanted: usize) -> Result<()> {
-    let (block, slot) = (path.block(0), path.slots[0]);
-    let (at, found) = (block.logical(), block.item_size(slot));
-    if wanted <= found {
-        return Ok(());
-    }
-    let message = format!("block {at}, slot {slot}: item {key}, found {found} bytes, want {wanted} at least");
-    Err(Error::new(ErrorKind::Corrupt, message))
-}
-
 /// Whether the item at the path's slot keeps its place under the key `new`. Callers shorten a range from its front or take
 /// its middle out: the new key passes a neighbour only if ranges overlap on disk.
-fn check_place(path: &Path, key: &Key, new: &Key) -> Result<()> {
+pub(crate) fn check_place(path: &Path, key: &Key, new: &Key) -> Result<()> {
     let (block, slot) = (path.block(0), path.slots[0]);
     let before = slot.checked_sub(1).map(|slot| block.key(slot)).filter(|before| before >= new);
     let behind = Some(slot + 1).filter(|&slot| slot < block.count()).map(|slot| block.key(slot));

@@ -1,10 +1,9 @@
 //! Removing items, and merging the leaves that this leaves thin.
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_format::{ITEM_LEN, Keep, Key};
+use creamery_format::{ITEM_LEN, Key};
 
 use crate::buffer::WriteGuard;
-use crate::edit::check_length;
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
@@ -33,18 +32,6 @@ impl Tree {
         let (mut path, found) = self.find(host, key, Intent::Delete)?;
         if found {
             self.remove_items(host, &mut path, 1)?;
-        }
-        Ok(found)
-    }
-
-    /// Cuts an item's data down to its first `len` bytes; false when there is no such item.
-    /// Errors: no space, device errors, damage.
-    pub fn truncate_item(&self, host: &dyn CowHost, key: &Key, len: usize) -> Result<bool> {
-        let (mut path, found) = self.find(host, key, Intent::Overwrite)?;
-        if found {
-            check_length(&path, key, len)?;
-            let slot = path.slots[0];
-            path.block_mut(0).shrink_item(slot, len, Keep::Front);
         }
         Ok(found)
     }
@@ -88,7 +75,7 @@ impl Tree {
     }
 
     /// Removes `items` items at the path's slot; keeps the tree's invariants. What can fail comes first.
-    fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize) -> Result<()> {
+    pub(crate) fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize) -> Result<()> {
         let slot = path.slots[0];
         if !path.holds(1) {
             path.block_mut(0).remove_items(slot, items); // the root may be any size

@@ -12,6 +12,7 @@ use std::panic::Location;
 
 use creamery_base::{Error, ErrorKind, Generation, Result, panics};
 
+use crate::commit::CommitPhase;
 use crate::engine::Engine;
 
 /// Why nothing can be written any more.
@@ -19,7 +20,7 @@ use crate::engine::Engine;
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine) {
 /// if let Some(abort) = engine.aborted() {
-///     println!("{abort}"); // transaction 9 aborted at FILE:LINE:COLUMN: writing 16384 bytes at ...
+///     println!("{abort}"); // transaction 9 aborted at FILE:LINE:COLUMN, phase write-out: writing 16384 bytes at ...
 /// }
 /// # }
 /// ```
@@ -27,6 +28,8 @@ use crate::engine::Engine;
 pub struct Abort {
     /// The running transaction, the first that is not durable or the one after it.
     pub transaction: Generation,
+    /// What the commit on its way was at; `running` when there was none.
+    pub phase: CommitPhase,
     /// File, line and column.
     pub place: String,
     /// What went wrong.
@@ -35,7 +38,8 @@ pub struct Abort {
 
 impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transaction {} aborted at {}: {}", self.transaction, self.place, self.reason)
+        let Self { transaction, phase, place, reason } = self;
+        write!(f, "transaction {transaction} aborted at {place}, phase {phase}: {reason}")
     }
 }
 
@@ -70,7 +74,10 @@ impl Engine {
     }
 
     fn abort_at(&self, place: String, reason: String) {
-        let first = self.aborted.set(Abort { transaction: self.generation(), place, reason });
+        let first = {
+            let (transaction, phase) = (self.generation(), self.pipeline.phase());
+            self.aborted.set(Abort { transaction, phase, place, reason })
+        };
         if first.is_ok() {
             self.tell();
         }
@@ -90,8 +97,8 @@ impl Engine {
         match self.aborted() {
             // It says so already.
             _ if error.kind() == ErrorKind::ReadOnly => error,
-            Some(Abort { transaction, place, .. }) => {
-                error.context(format_args!("transaction {transaction} aborted at {place}"))
+            Some(Abort { transaction, phase, place, .. }) => {
+                error.context(format_args!("transaction {transaction} aborted at {place}, phase {phase}"))
             }
             None => error,
         }

@@ -167,7 +167,7 @@ impl Engine {
         let chunk_key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, start);
         self.chunk_tree.insert(handle, &chunk_key, &chunk.to_item())?;
         if chunk.flags.contains(BlockGroupFlags::SYSTEM)
-            && !self.superblock.lock().push_sys_chunk(&chunk_key, &chunk.to_item())
+            && !self.superblock.push_system_chunk(&chunk_key, &chunk.to_item())
         {
             let message = format!("no room for chunk {start} in the superblock's system chunk array");
             return Err(Error::new(ErrorKind::NoSpace, message));
@@ -186,7 +186,7 @@ impl Engine {
         let group = self.space.group_at(chunk.start).expect("a pending chunk has its group");
         let used = group.state.lock().recorded_used;
         self.group_tree().insert(handle, &group_key(&group), group_item(&group, used).as_bytes())?;
-        if let Some(free) = self.group_free_space(&group) {
+        if let Some(free) = self.free_space_tree.of_group(&group) {
             free.create(handle)?;
         }
         Ok(())
@@ -223,7 +223,7 @@ impl Engine {
 
     /// What the chunk tree says of the device that the superblock is on.
     pub(crate) fn recorded_device(&self) -> Result<RawDevItem> {
-        let dev = self.superblock.lock().dev_item().dev_id();
+        let dev = self.superblock.device();
         let key = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, dev.get());
         let item = self.chunk_tree.get(&key, Wait::Yes, |data| RawDevItem::read_from_bytes(data).ok())?;
         item.flatten()
@@ -269,7 +269,7 @@ impl Engine {
         group.state.lock().removed = true;
         let chunk = self.volume().chunk_at(group.start).expect("a group has its chunk");
         self.group_tree().remove(handle, &group_key(group))?;
-        if let Some(free) = self.group_free_space(group) {
+        if let Some(free) = self.free_space_tree.of_group(group) {
             free.delete(handle)?;
         }
         let chunk_key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, group.start.get());
@@ -332,7 +332,7 @@ impl Engine {
 
     /// The tree that block group items live in.
     pub(crate) fn group_tree(&self) -> &Tree {
-        self.block_group_tree.as_deref().unwrap_or(&self.extent_tree)
+        self.block_group_tree.as_deref().unwrap_or(self.extent_tree.tree())
     }
 
     /// Reads the block group of every chunk, and its free space where that is needed.
@@ -362,7 +362,7 @@ impl Engine {
             let reserved = reserved_ranges(&chunk);
             let sector = self.sector_size();
             let group = BlockGroup::new(chunk.start, chunk.len, flags, sector, used, reserved);
-            if let Some(tree) = self.free_space_tree.as_deref().filter(|_| with_free_space) {
+            if let Some(tree) = self.free_space_tree.tree().filter(|_| with_free_space) {
                 let listed = GroupFreeSpace::new(tree, chunk.start, chunk.len, sector);
                 listed.each_extent(&mut |start, len| {
                     let free = group.give_back(&mut group.state.lock(), start, len);

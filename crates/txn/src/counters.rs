@@ -96,7 +96,7 @@ impl Engine {
             commit_micros: self.counters.commit_micros.snapshot(),
             gate_closed_micros: self.counters.gate_closed_micros.snapshot(),
             promised_bytes: self.space.promised_to_handles(),
-            delayed_refs: self.refs.len() as u64,
+            delayed_refs: self.extent_tree.refs().len() as u64,
             store: self.store().counters(),
         }
     }
@@ -111,9 +111,7 @@ impl Engine {
     /// What each open tree did so far, in order of their ids.
     #[must_use]
     pub fn tree_counters(&self) -> Vec<(TreeId, TreeCounters)> {
-        let mut all: Vec<_> = self.trees.read().iter().map(|(id, tree)| (*id, tree.counters())).collect();
-        all.sort_unstable_by_key(|(id, _)| *id);
-        all
+        self.root_tree.all().iter().map(|tree| (tree.id(), tree.counters())).collect()
     }
 
     /// How the space is used now. What is pending stands in a field of its own, as far as it is known before the commit.
@@ -133,7 +131,7 @@ impl Engine {
             unallocated: self.unallocated(),
             data_total,
             data_used,
-            data_pending: self.refs.data_bytes(),
+            data_pending: self.extent_tree.refs().data_bytes(),
             metadata_total,
             metadata_used,
             metadata_copies,

@@ -11,15 +11,18 @@
 //! - CSUM-2: an item that holds a checksum which is still needed keeps its key, or gets one that is not behind that
 //!   sector: a reader who let go of one leaf finds the next item by its key.
 //!
-//! # Locking
-//! Who inserts holds a handle, who removes is the commit, which closes the gate before: they never meet.
+//! - CSUM-3: one thread at a time removes (`RefRunner`), beside those who insert. A run of checksums that is cut may be
+//!   appended to meanwhile, so each of the two says as what it saw the item, and looks again when it is not that any more.
 
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_codec::ChecksumType;
 use creamery_format::{ITEM_LEN, Key, KeyType};
-use creamery_tree::{CowHost, Cursor, Tree};
+use creamery_tree::{CowHost, Cursor, SeenItem, Tree};
+
+/// How often in a row an item may be another one than the one that was just seen.
+const MISSES_MAX: u32 = 64;
 
 /// Checksums of a range, some of which may be missing.
 pub(crate) struct Csums {
@@ -53,8 +56,7 @@ pub(crate) struct CsumTree {
 /// What lies where in an item, in bytes of data that it stands for.
 #[derive(Clone, Copy)]
 struct Item {
-    key: Key,
-    len: usize,
+    seen: SeenItem,
     end: u64,
 }
 
@@ -62,10 +64,10 @@ fn key(at: Logical) -> Key {
     Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get())
 }
 
-/// An item that was walked to and is not found by its key lies in a leaf that its parent is wrong about.
-fn in_place(key: &Key, found: bool) -> Result<()> {
-    let out = || Error::new(ErrorKind::Corrupt, format!("checksum item {key} is out of place"));
-    if found { Ok(()) } else { Err(out()) }
+/// An item that is walked to and again and again not found by its key lies in a leaf that its parent is wrong about, or
+/// beside another one with its key.
+fn out_of_place(key: &Key) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("checksum item {key} is out of place"))
 }
 
 impl CsumTree {
@@ -105,7 +107,7 @@ impl CsumTree {
     fn item(&self, cursor: &Cursor<'_>, at: &Key) -> Option<Item> {
         let (key, data) = cursor.item().filter(|(key, _)| key.kind == KeyType::EXTENT_CSUM && key <= at)?;
         let end = key.offset.saturating_add(self.covered(data.len()));
-        Some(Item { key, len: data.len(), end })
+        Some(Item { seen: SeenItem { key, len: data.len() }, end })
     }
 
     /// Inserts the checksums of the sectors from `start` on. The range has none yet: freed extents lose theirs
@@ -113,15 +115,15 @@ impl CsumTree {
     pub(crate) fn insert(&self, host: &dyn CowHost, start: Logical, csums: &[u8]) -> Result<()> {
         let most = self.most();
         let (mut at, mut rest) = (start, csums);
-        let before = self.item(&self.tree.cursor_at_or_before(&key(at), Wait::Yes)?, &key(at));
-        if let Some(Item { key: before, len, end }) = before
-            && end == at.get()
-            && len < most
-        {
-            let taken = rest.len().min(most - len);
-            if self.tree.extend(host, &before, &rest[..taken])? {
+        for _ in 0..MISSES_MAX {
+            let before = self.item(&self.tree.cursor_at_or_before(&key(at), Wait::Yes)?, &key(at));
+            let fits = |item: &Item| item.end == at.get() && item.seen.len < most;
+            let Some(Item { seen, .. }) = before.filter(fits) else { break };
+            let taken = rest.len().min(most - seen.len);
+            if self.tree.extend_item(host, &seen, &rest[..taken])? {
                 at = at + self.covered(taken);
                 rest = &rest[taken..];
+                break;
             }
         }
         while !rest.is_empty() {
@@ -133,22 +135,27 @@ impl CsumTree {
         Ok(())
     }
 
-    /// Removes the checksums of a range; items that reach beyond it are cut.
+    /// Removes the checksums of a range; items that reach beyond it are cut (CSUM-3).
     pub(crate) fn remove(&self, host: &dyn CowHost, start: Logical, len: u64) -> Result<()> {
         let (start, end) = (start.get(), start.get() + len);
+        let mut misses = 0;
         while let Some(item) = self.last_before(end)?.filter(|item| item.end > start) {
+            let seen = &item.seen;
             let bytes_before = |at: u64| {
-                let sectors = usize::try_from((at - item.key.offset) / self.sector).expect("inside an item");
+                let sectors = usize::try_from((at - seen.key.offset) / self.sector).expect("inside an item");
                 sectors * self.checksum.size()
             };
-            let front = if item.key.offset < start { bytes_before(start) } else { 0 };
-            let back = if item.end > end { item.len - bytes_before(end) } else { 0 };
-            let found = match (front, back) {
-                (0, 0) => self.tree.remove(host, &item.key)?,
-                (_, 0) => self.tree.truncate_item(host, &item.key, front)?,
-                _ => self.cut(host, &item.key, front, &key(Logical::new(end)), back)?,
+            let front = if seen.key.offset < start { bytes_before(start) } else { 0 };
+            let back = if item.end > end { seen.len - bytes_before(end) } else { 0 };
+            let done = match (front, back) {
+                (0, 0) => self.tree.remove_item(host, seen)?,
+                (_, 0) => self.tree.truncate_item(host, seen, front)?,
+                _ => self.cut(host, seen, front, &key(Logical::new(end)), back)?,
             };
-            in_place(&item.key, found)?;
+            misses = if done { 0 } else { misses + 1 };
+            if misses > MISSES_MAX {
+                return Err(out_of_place(&seen.key));
+            }
         }
         Ok(())
     }
@@ -162,7 +169,7 @@ impl CsumTree {
         if item.end > end {
             cursor.advance()?;
             if let Some((behind, _)) = cursor.item().filter(|(behind, _)| behind.offset < item.end) {
-                let message = format!("checksum items {} and {behind} overlap", item.key);
+                let message = format!("checksum items {} and {behind} overlap", item.seen.key);
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
         }
@@ -170,12 +177,12 @@ impl CsumTree {
     }
 
     /// Takes the middle out of an item (CSUM-1).
-    fn cut(&self, host: &dyn CowHost, item: &Key, front: usize, new: &Key, back: usize) -> Result<bool> {
+    fn cut(&self, host: &dyn CowHost, item: &SeenItem, front: usize, new: &Key, back: usize) -> Result<bool> {
         #[cfg(feature = "faults")]
         if self.in_two_steps.load(std::sync::atomic::Ordering::Relaxed) {
-            let Some(data) = self.tree.get(item, Wait::Yes, <[u8]>::to_vec)? else { return Ok(false) };
+            let Some(data) = self.tree.get(&item.key, Wait::Yes, <[u8]>::to_vec)? else { return Ok(false) };
             match front {
-                0 => self.tree.remove(host, item)?,
+                0 => self.tree.remove_item(host, item)?,
                 _ => self.tree.truncate_item(host, item, front)?,
             };
             std::thread::yield_now(); // where threads run side by side, they are let in

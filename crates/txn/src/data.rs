@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
+use creamery_volume::Written;
 
 use crate::block_group::BlockGroup;
 use crate::engine::Engine;
@@ -104,9 +105,9 @@ impl Engine {
     }
 
     /// Writes whole sectors to space that was handed out. Blocks until the device took them; durable with the
-    /// next commit.
+    /// commit of the transaction that is told ([`Handle::complete_data`](crate::Handle::complete_data)).
     /// Errors: device errors.
-    pub fn write_data(&self, extent: &DataExtent, data: &[u8]) -> Result<()> {
+    pub fn write_data(&self, extent: &DataExtent, data: &[u8]) -> Result<Written> {
         assert!(data.len() as u64 <= extent.len, "writing past the space that was handed out");
         self.volume().write_data(extent.start, data)
     }

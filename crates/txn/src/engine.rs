@@ -1,28 +1,28 @@
 //! One open filesystem below the level of files: its trees, its space, its running transaction.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
-use creamery_base::gate::Reason;
-use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, rank};
-use creamery_base::{Env, Error, ErrorKind, Generation, Result, Striped, SystemEnv, Timespec, TreeId};
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId};
 use creamery_codec::ChecksumType;
-use creamery_format::{Incompat, Superblock};
+use creamery_format::Incompat;
 use creamery_tree::{BufferStore, Tree};
 use creamery_volume::Volume;
-use hashbrown::HashMap;
 
 use crate::abort::{Abort, Tell};
 use crate::chunks::ChunkMutex;
-use crate::commit_root::CommitRoots;
+use crate::commit::{CommitPipeline, NextSuperblock};
 use crate::counters::Counters;
 use crate::csum_tree::CsumTree;
-use crate::delayed_refs::DelayedRefs;
-use crate::participant::Participants;
+use crate::extent_tree::ExtentTree;
+use crate::free_space_tree::FreeSpaceTree;
 use crate::reclaim::Reclaimers;
+use crate::roots::{RootTree, Switches};
+use crate::run_refs::{Ports, RefRunner};
 use crate::space::{Space, SpaceKind};
-use crate::write_out::WriteOut;
+use crate::transaction::{Joined, Transaction};
 
 /// How an engine runs.
 ///
@@ -38,7 +38,7 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Dirty tree blocks to have at most, those that a commit is writing out among them; a commit is due at three quarters.
     pub dirty_bytes: u64,
-    /// Queued reference changes at which a commit is due.
+    /// Extents with queued changes of references at which a commit is due. From a quarter of it on, who works runs some of them.
     pub delayed_refs_max: usize,
     /// Threads that write a commit that was asked for, those left out that come by; one alone writes the blocks in an order that
     /// does not change from run to run.
@@ -72,14 +72,6 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    /// Sets the switches of a tree that was just opened.
-    pub(crate) fn apply_to(&self, tree: &Tree) {
-        tree.set_early_unlock(self.early_unlock);
-        tree.set_fingers(self.fingers);
-    }
-}
-
 /// An open filesystem's transactions and trees. Files and directories are the business of the layer above.
 ///
 /// ```no_run
@@ -94,28 +86,21 @@ pub struct Engine {
     volume: Arc<Volume>,
     store: Arc<BufferStore>,
     pub(crate) options: Options,
-    pub(crate) trees: RankedRwLock<HashMap<TreeId, Arc<Tree>>, { rank::TABLE }>,
-    pub(crate) root_tree: Arc<Tree>,
+    pub(crate) root_tree: RootTree,
     pub(crate) chunk_tree: Arc<Tree>,
     pub(crate) dev_tree: Arc<Tree>,
-    pub(crate) extent_tree: Arc<Tree>,
+    pub(crate) extent_tree: ExtentTree,
     pub(crate) csum_tree: CsumTree,
-    pub(crate) free_space_tree: Option<Arc<Tree>>,
+    pub(crate) free_space_tree: FreeSpaceTree,
     pub(crate) block_group_tree: Option<Arc<Tree>>,
     pub(crate) space: Space,
     pub(crate) chunks: ChunkMutex,
-    pub(crate) refs: DelayedRefs,
-    pub(crate) commit_roots: CommitRoots,
-    pub(crate) participants: Participants,
+    pub(crate) runner: RefRunner,
     pub(crate) reclaimers: Reclaimers,
     pub(crate) counters: Counters,
-    /// The next commit's superblock, but for what only the commit knows.
-    pub(crate) superblock: RankedMutex<Superblock, { rank::LEAF }>,
-    /// The transaction's gate: handles hold their thread's part shared, the commit's critical section all of it alone.
-    pub(crate) running: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
-    pub(crate) committing: RankedMutex<(), { rank::COMMIT }>,
-    pub(crate) write_out: WriteOut,
-    generation: AtomicU64,
+    pub(crate) superblock: NextSuperblock,
+    pub(crate) transaction: Transaction,
+    pub(crate) pipeline: CommitPipeline,
     /// Why nothing may be written, known from the start.
     read_only: Option<String>,
     /// Why nothing may be written any more.
@@ -144,45 +129,35 @@ pub(crate) struct Parts {
 impl Engine {
     pub(crate) fn from_parts(parts: Parts, options: Options) -> Self {
         let superblock = parts.volume.superblock();
-        let mut trees = HashMap::new();
         parts.store.set_lock_timing(options.lock_times);
-        let mut keep = |tree: Tree| {
-            options.apply_to(&tree);
-            let tree = Arc::new(tree);
-            trees.insert(tree.id(), Arc::clone(&tree));
-            tree
-        };
-        let root_tree = keep(parts.root_tree);
+        let switches = Switches { early_unlock: options.early_unlock, fingers: options.fingers };
+        let root_tree = RootTree::new(parts.root_tree, switches);
+        let keep = |tree: Tree| root_tree.keep(tree);
         let chunk_tree = keep(parts.chunk_tree);
         let dev_tree = keep(parts.dev_tree);
         let extent_tree = keep(parts.extent_tree);
         let csum_tree = keep(parts.csum_tree);
-        let free_space_tree = parts.free_space_tree.map(&mut keep);
-        let block_group_tree = parts.block_group_tree.map(&mut keep);
+        let free_space_tree = parts.free_space_tree.map(keep);
+        let block_group_tree = parts.block_group_tree.map(keep);
         Self {
             volume: parts.volume,
             store: parts.store,
             options,
-            trees: RankedRwLock::new(trees),
-            root_tree,
             chunk_tree,
             dev_tree,
-            extent_tree,
+            extent_tree: ExtentTree::new(extent_tree, superblock.node_size()),
             csum_tree: CsumTree::new(csum_tree, superblock.checksum_type(), superblock.sector_size()),
-            free_space_tree,
+            free_space_tree: FreeSpaceTree::new(free_space_tree, superblock.sector_size()),
             block_group_tree,
+            root_tree,
             space: Space::new(superblock.bytes_used()),
             chunks: parts.chunks,
-            refs: DelayedRefs::new(),
-            commit_roots: CommitRoots::new(superblock.generation()),
-            participants: Participants::default(),
+            runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
             counters: Counters::default(),
-            generation: AtomicU64::new(superblock.generation().next().get()),
-            superblock: RankedMutex::new(superblock),
-            running: Striped::default(),
-            committing: RankedMutex::new(()),
-            write_out: WriteOut::default(),
+            transaction: Transaction::after(superblock.generation()),
+            pipeline: CommitPipeline::new(superblock.generation()),
+            superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,
             aborted: OnceLock::new(),
             tell_abort: RankedMutex::new(None),
@@ -233,17 +208,13 @@ impl Engine {
     /// Features needed to open this filesystem.
     #[must_use]
     pub fn incompat(&self) -> Incompat {
-        self.superblock.lock().incompat()
+        self.superblock.incompat()
     }
 
     /// Generation of the running transaction.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        Generation::new(self.generation.load(Ordering::Acquire))
-    }
-
-    pub(crate) fn begin_next_generation(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.transaction.generation()
     }
 
     /// Why the filesystem cannot be written; none when it can.
@@ -287,8 +258,14 @@ impl Engine {
     }
 
     /// Holds off the commit's critical section.
-    pub(crate) fn join(&self) -> RankedRead<'_, (), { rank::TRANSACTION }> {
-        self.running.mine().read_for(Reason::Commit, 0)
+    pub(crate) fn join(&self) -> Joined<'_> {
+        self.transaction.join()
+    }
+
+    /// What delayed refs are run against.
+    pub(crate) fn ports<'e>(&'e self, record_chunks: &'e dyn Fn() -> Result<bool>) -> Ports<'e> {
+        let Self { extent_tree, csum_tree, free_space_tree, space, .. } = self;
+        Ports { extent_tree, csum_tree, free_space_tree, space, record_chunks }
     }
 
     /// Which sort of block group holds the blocks of a tree.
@@ -298,8 +275,8 @@ impl Engine {
 
     /// Blocks of the trees that every commit may have to update.
     pub(crate) fn commit_tree_blocks(&self) -> u64 {
-        let optional = [&self.free_space_tree, &self.block_group_tree];
-        let always = [&self.extent_tree, self.csum_tree.tree(), &self.root_tree, &self.dev_tree];
+        let optional = [self.free_space_tree.tree(), self.block_group_tree.as_ref()];
+        let always = [self.extent_tree.tree(), self.csum_tree.tree(), self.root_tree.tree(), &self.dev_tree];
         always.into_iter().chain(optional.into_iter().flatten()).map(|tree| tree.blocks() + 2).sum()
     }
 }

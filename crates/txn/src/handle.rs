@@ -6,17 +6,17 @@
 use std::cell::Cell;
 use std::panic::Location;
 
-use creamery_base::lock::{RankedRead, rank};
 use creamery_base::sync::thread_local;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
+use creamery_volume::Written;
 
 use crate::data::DataExtent;
-use crate::delayed_refs::{Backref, ExtentKind};
 use crate::engine::Engine;
-use crate::extent_item::file_extent_address;
+use crate::extent_tree::{Backref, ExtentKind, file_extent_address};
 use crate::reserve::{KeptPromise, Promise, Units};
+use crate::transaction::Joined;
 
 thread_local! {
     static HELD: Cell<bool> = const { Cell::new(false) };
@@ -47,7 +47,7 @@ pub struct Handle<'e> {
     engine: &'e Engine,
     generation: Generation,
     ended: bool,
-    _running: Option<RankedRead<'e, (), { rank::TRANSACTION }>>,
+    _running: Option<Joined<'e>>,
     promise: Option<Promise<'e>>,
 }
 
@@ -72,6 +72,17 @@ impl Engine {
             _running: Some(running),
             promise: Some(promise),
         })
+    }
+
+    /// A handle for a step of running refs. It was promised nothing: what the step takes is part of what all promises leave
+    /// for the commit (RESERVE-1).
+    pub(crate) fn handle_for_refs(&self) -> Result<Handle<'_>> {
+        assert!(!HELD.with(Cell::get), "a thread holds at most one handle");
+        let running = self.join();
+        self.check_writable()?;
+        HELD.with(|held| held.set(true));
+        let generation = self.generation();
+        Ok(Handle { engine: self, generation, ended: false, _running: Some(running), promise: None })
     }
 
     /// The committer's own handle: the transaction is already closed to others.
@@ -113,13 +124,14 @@ impl Handle<'_> {
         error
     }
 
-    /// Completes data written to `extent`: queues its extent with one reference by `owner`'s file extent item
+    /// Completes data that was `written` to `extent`: queues its extent with one reference by `owner`'s file extent item
     /// whose key offset less its offset into the extent is `offset`, and records its checksums (one after
     /// another, one per sector; none for NODATASUM).
     /// Errors: those of inserting checksums; the caller aborts then.
     pub fn complete_data(
         &self,
         extent: DataExtent,
+        written: Written,
         owner: InodeId,
         offset: u64,
         csums: Option<&[u8]>,
@@ -128,7 +140,13 @@ impl Handle<'_> {
         if let Some(csums) = csums {
             self.engine.csum_tree.insert(self, start, csums)?;
         }
-        self.engine.refs.insert(start, len, ExtentKind::Data, Backref::of_file(owner, offset))?;
+        self.engine.extent_tree.refs().insert(
+            start,
+            len,
+            ExtentKind::Data,
+            Backref::of_file(owner, offset),
+        )?;
+        self.engine.transaction.wrote(written);
         extent.completed();
         Ok(())
     }
@@ -136,24 +154,34 @@ impl Handle<'_> {
     /// Queues one more reference to a data extent; `offset` as in [`Handle::complete_data`].
     /// Errors: damage.
     pub fn add_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
-        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), 1)
+        self.engine.extent_tree.refs().change(
+            start,
+            len,
+            ExtentKind::Data,
+            Backref::of_file(owner, offset),
+            1,
+        )
     }
 
     /// Queues giving up one reference to a data extent.
     /// Errors: damage.
     pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
-        self.engine.refs.change(start, len, ExtentKind::Data, Backref::of_file(owner, offset), -1)
+        self.engine.extent_tree.refs().change(
+            start,
+            len,
+            ExtentKind::Data,
+            Backref::of_file(owner, offset),
+            -1,
+        )
     }
 
     /// Sets bits of the superblock's incompat features, with this transaction.
     pub fn add_incompat(&self, features: Incompat) {
-        let mut superblock = self.engine.superblock.lock();
-        let flags = &mut superblock.raw_mut().incompat_flags;
-        *flags = (flags.get() | features.bits()).into();
+        self.engine.superblock.add_incompat(features);
     }
 
     fn change_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool, by: i64) -> Result<()> {
-        let refs = &self.engine.refs;
+        let refs = self.engine.extent_tree.refs();
         let parent = block.logical();
         if !block.is_leaf() {
             let level = block.level() - 1;
@@ -195,7 +223,7 @@ impl CowHost for Handle<'_> {
             Error::new(ErrorKind::NoSpace, format!("allocating a {kind} block for tree {tree} level {level}"))
         })?;
         let backref = Backref::TreeBlock { root: tree };
-        self.engine.refs.insert(at, len, ExtentKind::TreeBlock { level }, backref)?;
+        self.engine.extent_tree.refs().insert(at, len, ExtentKind::TreeBlock { level }, backref)?;
         Ok(at)
     }
 
@@ -203,15 +231,15 @@ impl CowHost for Handle<'_> {
         let len = u64::from(self.engine.node_size());
         let backref = Backref::TreeBlock { root: block.tree };
         let unwritten = block.generation == self.generation && block.last_reference;
-        if unwritten && self.engine.refs.cancel(block.logical, backref) {
+        if unwritten && self.engine.extent_tree.refs().cancel(block.logical, backref) {
             return self.engine.space.give_back(block.logical, len);
         }
         let kind = ExtentKind::TreeBlock { level: block.level };
-        self.engine.refs.change(block.logical, len, kind, backref, -1)
+        self.engine.extent_tree.refs().change(block.logical, len, kind, backref, -1)
     }
 
     fn references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
-        self.engine.block_references(at, level)
+        self.engine.extent_tree.block_references(at, level)
     }
 
     fn add_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {
@@ -223,7 +251,7 @@ impl CowHost for Handle<'_> {
     }
 
     fn set_full_backref(&self, at: Logical, level: u8) -> Result<()> {
-        self.engine.refs.set_full_backref(at, u64::from(self.engine.node_size()), level);
+        self.engine.extent_tree.refs().set_full_backref(at, u64::from(self.engine.node_size()), level);
         Ok(())
     }
 }

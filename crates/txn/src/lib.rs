@@ -10,12 +10,13 @@
 //! | `reclaim` | who finds no room has others do what frees space |
 //! | `advance` | each thread is promised more than it asks for, where there is plenty |
 //! | `handle` | the right to change trees; the trees' host for copy on write |
-//! | `delayed_refs` | reference changes queue until the commit |
-//! | `extent_tree`, `extent_item` | who refers to which extent |
+//! | `extent_tree` | who refers to which extent, and changes of that which wait |
+//! | `run_refs` | putting them into the tree, in steps beside those who work |
 //! | `free_space`, `free_space_tree` | free space in memory and on disk |
 //! | `block_group`, `space`, `chunks`, `device_space` | where space comes from |
 //! | `data`, `csum_tree` | data extents and their checksums |
-//! | `commit`, `write_out`, `commit_root` | closing a transaction, the way to durability, and what old roots still need |
+//! | `transaction` | the generation and the gate |
+//! | `commit` | closing a transaction, the way to durability, and what old roots still need |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `open` | the root tree; opening |
 //!
@@ -28,14 +29,11 @@ mod advance;
 mod block_group;
 mod chunks;
 mod commit;
-mod commit_root;
 mod counters;
 mod csum_tree;
 mod data;
-mod delayed_refs;
 mod device_space;
 mod engine;
-mod extent_item;
 mod extent_tree;
 #[cfg(feature = "faults")]
 mod fault;
@@ -43,20 +41,19 @@ mod free_space;
 mod free_space_tree;
 mod handle;
 mod open;
-mod participant;
 mod reclaim;
 mod reserve;
 mod roots;
+mod run_refs;
 mod space;
-mod write_out;
+mod transaction;
 
 pub use abort::Abort;
-pub use commit_root::CommitRootGuard;
+pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use counters::{EngineCounters, SpaceReport};
 pub use data::{DataCsums, DataExtent};
 pub use engine::{Engine, Options};
 pub use handle::Handle;
-pub use participant::CommitParticipant;
 pub use reclaim::Reclaimer;
 pub use reserve::{KeptPromise, Units};
 pub use space::SpaceKind;

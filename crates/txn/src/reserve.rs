@@ -146,7 +146,8 @@ impl Engine {
     /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
     pub(crate) fn commit_need(&self, more: u64) -> u64 {
         let node = u64::from(self.node_size());
-        let heads = self.refs.len() as u64 + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
+        let heads =
+            self.extent_tree.refs().len() as u64 + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
         let trees = self.commit_tree_blocks();
         let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
         // Each copy is a change of the extent tree, too. Leaves that were full split at their first insertion.

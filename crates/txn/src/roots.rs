@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use creamery_base::lock::{RankedRwLock, rank};
 use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
 use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
 use creamery_tree::{BufferStore, CowHost, RootPointer, Tree};
+use hashbrown::HashMap;
 use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
 
 use crate::engine::Engine;
@@ -53,62 +55,135 @@ pub(crate) fn open_by_item(store: &Arc<BufferStore>, id: TreeId, item: &RawRootI
     Ok(tree)
 }
 
-impl Engine {
-    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
+/// The root tree, and all trees that are open.
+pub(crate) struct RootTree {
+    tree: Arc<Tree>,
+    open: RankedRwLock<HashMap<TreeId, Arc<Tree>>, { rank::TABLE }>,
+    switches: Switches,
+}
+
+/// How trees that are opened run.
+#[derive(Clone, Copy)]
+pub(crate) struct Switches {
+    pub(crate) early_unlock: bool,
+    pub(crate) fingers: bool,
+}
+
+impl RootTree {
+    pub(crate) fn new(tree: Tree, switches: Switches) -> Self {
+        switches.apply_to(&tree);
+        let tree = Arc::new(tree);
+        let open = RankedRwLock::new(HashMap::from([(tree.id(), Arc::clone(&tree))]));
+        Self { tree, open, switches }
+    }
+
+    /// The root tree itself.
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// Keeps a tree open that was opened otherwise, or made.
+    pub(crate) fn keep(&self, tree: Tree) -> Arc<Tree> {
+        self.switches.apply_to(&tree);
+        let tree = Arc::new(tree);
+        let before = self.open.write().insert(tree.id(), Arc::clone(&tree));
+        assert!(before.is_none(), "a tree is open once");
+        tree
+    }
+
+    /// The tree `id`, opened when it is not yet.
     /// Errors: not found; device errors; damage.
-    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
-        if let Some(tree) = self.trees.read().get(&id) {
+    pub(crate) fn get(&self, id: TreeId) -> Result<Arc<Tree>> {
+        if let Some(tree) = self.open.read().get(&id) {
             return Ok(Arc::clone(tree));
         }
-        let Some((_, item)) = find_root_item(&self.root_tree, id)? else {
-            return Err(Error::new(ErrorKind::NotFound, format!("tree {id}")));
-        };
-        let opened = self.open_tree(id, &item);
-        let mut trees = self.trees.write();
+        let (_, item) = self.item(id)?;
+        let opened = open_by_item(self.tree.store(), id, &item);
+        let mut open = self.open.write();
         // Whoever opened it meanwhile may have changed it and committed: then the item that was read above says where the
         // root was.
-        if let Some(tree) = trees.get(&id) {
+        if let Some(tree) = open.get(&id) {
             return Ok(Arc::clone(tree));
         }
-        let tree = Arc::new(opened?);
-        trees.insert(id, Arc::clone(&tree));
+        let tree = opened?;
+        self.switches.apply_to(&tree);
+        let tree = Arc::new(tree);
+        open.insert(id, Arc::clone(&tree));
         Ok(tree)
     }
 
-    pub(crate) fn open_tree(&self, id: TreeId, item: &RawRootItem) -> Result<Tree> {
-        let tree = open_by_item(self.store(), id, item)?;
-        self.options.apply_to(&tree);
-        Ok(tree)
+    /// All that are open, in order of their ids.
+    pub(crate) fn all(&self) -> Vec<Arc<Tree>> {
+        let mut all: Vec<_> = self.open.read().values().cloned().collect();
+        all.sort_unstable_by_key(|tree| tree.id());
+        all
     }
 
-    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
+    /// A tree's root item and its key.
     /// Errors: not found; device errors; damage.
-    pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
-        match find_root_item(&self.root_tree, id)? {
-            Some((_, item)) => Ok(item),
-            None => Err(Error::new(ErrorKind::NotFound, format!("root item of tree {id}"))),
-        }
+    fn item(&self, id: TreeId) -> Result<(Key, RawRootItem)> {
+        let found = find_root_item(&self.tree, id)?;
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("root item of tree {id}")))
     }
 
-    /// Writes the present root of `tree` into its root item, when it differs. True when it did.
-    pub(crate) fn record_root(&self, host: &dyn CowHost, tree: &Tree) -> Result<bool> {
+    /// Writes the present roots of all trees into their root items, where they differ. True when any did.
+    pub(crate) fn record_roots(&self, host: &dyn CowHost, now: Timespec) -> Result<bool> {
+        let mut any = false;
+        for tree in self.all().iter().filter(|tree| ![TreeId::ROOT, TreeId::CHUNK].contains(&tree.id())) {
+            if tree.root_pointer()? != tree.commit_root() {
+                any |= self.record_root(host, tree, now)?;
+            }
+        }
+        Ok(any)
+    }
+
+    fn record_root(&self, host: &dyn CowHost, tree: &Tree, now: Timespec) -> Result<bool> {
         let root = tree.root_pointer()?;
-        let Some((key, mut item)) = find_root_item(&self.root_tree, tree.id())? else {
+        let Some((key, mut item)) = find_root_item(&self.tree, tree.id())? else {
             return Err(Error::new(ErrorKind::Corrupt, format!("tree {} has no root item", tree.id())));
         };
         if root_pointer(&item) == root {
             return Ok(false);
         }
         item.set_root(root.logical, root.level, root.generation);
-        item.bytes_used = U64::new(tree.blocks().saturating_mul(self.node_size().into()));
+        let node_size = u64::from(self.tree.store().volume().node_size());
+        item.bytes_used = U64::new(tree.blocks().saturating_mul(node_size));
         if tree.id().is_subvolume() {
-            let now = self.now();
-            item.ctransid = self.generation().get().into();
+            item.ctransid = host.generation().get().into();
             item.ctime.sec = now.sec.into();
             item.ctime.nsec = now.nsec.into();
         }
-        self.root_tree.upsert(host, &key, item.as_bytes())?;
+        self.tree.upsert(host, &key, item.as_bytes())?;
         Ok(true)
+    }
+
+    /// What the trees are now is what the commit that is being closed will have.
+    pub(crate) fn switch_commit_roots(&self) -> Result<()> {
+        self.all().iter().try_for_each(|tree| {
+            tree.switch_commit_root(tree.root_pointer()?);
+            Ok(())
+        })
+    }
+}
+
+impl Switches {
+    fn apply_to(self, tree: &Tree) {
+        tree.set_early_unlock(self.early_unlock);
+        tree.set_fingers(self.fingers);
+    }
+}
+
+impl Engine {
+    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
+    /// Errors: not found; device errors; damage.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        self.root_tree.get(id)
+    }
+
+    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
+    /// Errors: not found; device errors; damage.
+    pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
+        self.root_tree.item(id).map(|(_, item)| item)
     }
 }
 
@@ -124,7 +199,7 @@ impl Handle<'_> {
         root_dir: &RawInodeItem,
     ) -> Result<Arc<Tree>> {
         let engine = self.engine();
-        let tree = Arc::new(Tree::create(Arc::clone(engine.store()), id, self)?);
+        let tree = Tree::create(Arc::clone(engine.store()), id, self)?;
         let ino = ObjectId::FIRST_FREE;
         tree.insert(self, &Key::new(ino, KeyType::INODE_ITEM, 0), root_dir.as_bytes())?;
         let parent_ref = [&0_u64.to_le_bytes()[..], &2_u16.to_le_bytes(), b".."].concat();
@@ -148,11 +223,10 @@ impl Handle<'_> {
         item.otime.sec = otime.sec.into();
         item.otime.nsec = otime.nsec.into();
         item.ctime = item.otime;
-        engine.options.apply_to(&tree);
         // Before anybody can find its item: opened by that, it would be there twice.
-        engine.trees.write().insert(id, Arc::clone(&tree));
+        let tree = engine.root_tree.keep(tree);
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
-        engine.root_tree.insert(self, &key, item.as_bytes())?;
+        engine.root_tree.tree().insert(self, &key, item.as_bytes())?;
         Ok(tree)
     }
 
@@ -160,12 +234,10 @@ impl Handle<'_> {
     /// Errors: not found; no space; device errors; damage.
     pub fn update_root_item(&self, id: TreeId, edit: impl FnOnce(&mut RawRootItem)) -> Result<()> {
         let engine = self.engine();
-        let Some((key, mut item)) = find_root_item(&engine.root_tree, id)? else {
-            return Err(Error::new(ErrorKind::NotFound, format!("root item of tree {id}")));
-        };
+        let (key, mut item) = engine.root_tree.item(id)?;
         let root = root_pointer(&item);
         edit(&mut item);
         assert_eq!(root_pointer(&item), root, "only the commit moves a root");
-        engine.root_tree.upsert(self, &key, item.as_bytes())
+        engine.root_tree.tree().upsert(self, &key, item.as_bytes())
     }
 }

@@ -140,11 +140,12 @@ impl Volume {
         Ok(failed.into_iter().map(failure).collect())
     }
 
-    /// Writes `data`, whole sectors, from `at` on to all copies. The next [`flush`](Self::flush) makes it durable.
+    /// Writes `data`, whole sectors, from `at` on to all copies. A [`flush`](Self::flush) makes it durable, which wants the
+    /// token.
     ///
     /// # Errors
     /// When no copy could be written whole.
-    pub fn write_data(&self, at: Logical, data: &[u8]) -> Result<()> {
+    pub fn write_data(&self, at: Logical, data: &[u8]) -> Result<Written> {
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
         assert!(at.is_aligned(sector), "data lies on sector boundaries");
@@ -164,7 +165,7 @@ impl Volume {
         }
         match last_error {
             Some(error) if reached == 0 => Err(error.context(format!("writing data at logical {at}"))),
-            _ => Ok(()),
+            _ => Ok(self.nothing_written()),
         }
     }
 

@@ -22,12 +22,18 @@ pub const COMMIT: u8 = 30;
 pub const WRITE_OUT: u8 = 32;
 /// The running transaction's gate: handles hold a part of it; within: the part.
 pub const TRANSACTION: u8 = 34;
+/// Putting queued references into the extent tree, one thread at a time; held for a step, by who holds the gate.
+pub const RUN_REFS: u8 = 35;
 /// A directory's delayed items; held while they are written to a tree.
 pub const DELAYED_ITEMS: u8 = 36;
 /// Allocating a chunk.
 pub const CHUNK_ALLOCATION: u8 = 38;
-/// Tree blocks; within: class of the tree, then level from the root down, then side.
+/// Tree blocks of all trees but the extent tree; within: level from the root down, then side.
 pub const NODE: u8 = 40;
+/// An extent whose queued references are being put into the extent tree.
+pub const REF_HEAD: u8 = 42;
+/// Blocks of the extent tree; within: as for other trees.
+pub const EXTENT_NODE: u8 = 44;
 /// Rewriting a bad copy: held across that I/O, and under node locks.
 pub const REPAIR: u8 = 50;
 /// A device's file or memory, held for a request.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use creamery::{Distribution, ErrorKind, NamedTree, TreeStatistics};
+use creamery::{Aborted, Distribution, ErrorKind, NamedTree, TreeStatistics};
 use creamery_mount::{MountStatistics, Requests};
 
 use crate::failure::Failure;
@@ -85,7 +85,8 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
             out,
             "\nABORTED: nothing can be written any more, and what came after the last commit is lost"
         )?;
-        writeln!(out, "  transaction {}, at {}: {}", aborted.transaction, aborted.place, aborted.reason)?;
+        let Aborted { transaction, phase, place, reason } = aborted;
+        writeln!(out, "  transaction {transaction}, at {place}, phase {phase}: {reason}")?;
     }
     if let Some(log) = &done.log {
         writeln!(out, "log: {log}")?;

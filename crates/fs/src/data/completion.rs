@@ -27,6 +27,7 @@
 use creamery_base::{InodeId, Logical, Result};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_txn::{DataExtent, Engine, Handle, Units};
+use creamery_volume::Written;
 
 use super::drop_extents::DropPlan;
 use super::file_extent::{self, EXTENT_LEN_MAX, Extent};
@@ -41,6 +42,8 @@ pub(crate) struct OrderedExtent {
     start: u64,
     space: DataExtent,
     written: u64,
+    /// What the commit flushes before anybody sees it.
+    proof: Option<Written>,
     /// None in a NODATASUM file.
     csums: Option<Vec<u8>>,
     checksum: ChecksumType,
@@ -66,7 +69,7 @@ impl OrderedExtent {
         let space = engine.allocate_data(len.min(EXTENT_LEN_MAX), sector)?;
         assert!(space.len() <= len);
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        Ok(Self { start, space, written: 0, csums, checksum: engine.checksum_type(), sector })
+        Ok(Self { start, space, written: 0, proof: None, csums, checksum: engine.checksum_type(), sector })
     }
 
     /// Where in the file it begins.
@@ -88,7 +91,11 @@ impl OrderedExtent {
             let sector = usize::try_from(self.sector).expect("a sector fits in memory");
             checksum_blocks(self.checksum, data, sector, csums);
         }
-        engine.volume().write_data(self.space.start() + self.written, data)?;
+        let written = engine.volume().write_data(self.space.start() + self.written, data)?;
+        self.proof = Some(match self.proof.take() {
+            Some(before) => before.and(written),
+            None => written,
+        });
         self.written += len;
         Ok(())
     }
@@ -108,7 +115,8 @@ impl OrderedExtent {
     pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<Logical> {
         assert_eq!(self.written, self.space.len(), "a file shows only what was written");
         let at = self.space.start();
-        handle.complete_data(self.space, owner, self.start, self.csums.as_deref())?;
+        let written = self.proof.expect("an extent is not empty");
+        handle.complete_data(self.space, written, owner, self.start, self.csums.as_deref())?;
         Ok(at)
     }
 

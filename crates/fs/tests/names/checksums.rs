@@ -10,6 +10,7 @@ use creamery_format::{FileExtent, Key, KeyType};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{LoopMount, Run};
+use creamery_tree::SeenItem;
 use creamery_txn::Units;
 
 use crate::support::{Fixture, kind, make_image};
@@ -68,7 +69,8 @@ fn missing(bench: &Bench) -> Result<()> {
     let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
     let handle = fs.engine().start(Units::items(1))?;
     let keep = LEN / 4096 / 2 * 4;
-    ensure!(fs.engine().tree(TreeId::CSUM)?.truncate_item(&handle, &key, keep)?);
+    let seen = SeenItem { key, len: LEN / 4096 * 4 };
+    ensure!(fs.engine().tree(TreeId::CSUM)?.truncate_item(&handle, &seen, keep)?);
     handle.end();
     fs.reopen()?;
     let half = LEN as u64 / 2;
@@ -112,7 +114,7 @@ fn zeroed(bench: &Bench) -> Result<()> {
         let file = fs.find(fs.top(), "file")?;
         ensure!(read(&fs, file, 0)?.starts_with(b"some text"));
         let (at, len) = first_extent(&fs, file)?;
-        fs.engine().volume().write_data(at, &vec![0; usize::try_from(len)?])?;
+        let _written = fs.engine().volume().write_data(at, &vec![0; usize::try_from(len)?])?;
         let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
         let handle = fs.engine().start(Units::items(1))?;
         let sum = creamery_codec::checksum(fs.engine().checksum_type(), &[0; 4096]);

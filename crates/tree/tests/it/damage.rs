@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Uuid, Wait};
 use creamery_format::{BlockMut, BlockRef, Expected, HEADER_FLAG_WRITTEN, Key, LEVEL_MAX, node_ptr_max};
-use creamery_tree::{BufferStore, CowHost, ExtentBuffer, RootPointer, Tree};
+use creamery_tree::{BufferStore, CowHost, ExtentBuffer, RootPointer, SeenItem, Tree};
 
 use crate::world::{Host, NODE, World, key};
 
@@ -49,6 +49,11 @@ fn child(world: &World, slot: usize) -> (Key, Arc<ExtentBuffer>) {
     (block.key(slot), world.store.get(&want, Wait::Yes).expect("the child"))
 }
 
+/// The item at `key` before anybody changed it.
+fn seen(key: &Key) -> SeenItem {
+    SeenItem { key: *key, len: DATA.len() }
+}
+
 type Operation = fn(&Tree, &Host, &Key) -> Result<()>;
 
 /// Everything that can be asked of the item at a key.
@@ -66,14 +71,14 @@ const OPERATIONS: [(&str, Operation); 14] = [
     ("rekey", |tree, host, key| {
         tree.rekey(host, key, &Key { offset: key.offset + 1, ..*key }, |_| ()).map(drop)
     }),
-    ("truncate", |tree, host, key| tree.truncate_item(host, key, 3).map(drop)),
+    ("truncate", |tree, host, key| tree.truncate_item(host, &seen(key), 3).map(drop)),
     ("cut", |tree, host, key| {
         let new = Key { offset: key.offset + 1, ..*key };
-        tree.cut_item(host, key, 3, &new, 3).map(drop)
+        tree.cut_item(host, &seen(key), 3, &new, 3).map(drop)
     }),
     ("cut_front", |tree, host, key| {
         let new = Key { offset: key.offset + 1, ..*key };
-        tree.cut_item(host, key, 0, &new, 3).map(drop)
+        tree.cut_item(host, &seen(key), 0, &new, 3).map(drop)
     }),
     ("remove", |tree, host, key| tree.remove(host, key).map(drop)),
     ("remove_range", |tree, host, key| tree.remove_range(host, key, key, &mut |_, _| Ok(())).map(drop)),

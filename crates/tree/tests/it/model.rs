@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use creamery_base::ErrorKind;
 use creamery_format::{ITEM_LEN, Key};
+use creamery_tree::SeenItem;
 
 use crate::world::{Rng, World, key};
 
@@ -175,7 +176,10 @@ impl Changes {
     fn truncate(&mut self, world: &World, number: u64, key: &Key) {
         let Some((_, known)) = self.items.get_mut(&number) else { return };
         let len = known.len() / 2;
-        assert!(world.tree.truncate_item(&world.host, key, len).expect("room"));
+        let seen = |len| SeenItem { key: *key, len };
+        let longer = seen(known.len() + 1);
+        assert!(!world.tree.truncate_item(&world.host, &longer, len).expect("room"), "it was never so long");
+        assert!(world.tree.truncate_item(&world.host, &seen(known.len()), len).expect("room"));
         known.truncate(len);
     }
 
@@ -189,7 +193,8 @@ impl Changes {
         let back = known.len() - self.rng.below(known.len() as u64) as usize;
         let front = if behind { self.rng.below((known.len() - back + 1) as u64) as usize } else { 0 };
         let new = key_of(if front == 0 { number } else { next }, low);
-        let done = world.tree.cut_item(&world.host, key, front, &new, back);
+        let seen = SeenItem { key: *key, len: known.len() };
+        let done = world.tree.cut_item(&world.host, &seen, front, &new, back);
         if front > 0 && front + back + ITEM_LEN > LARGEST {
             assert_eq!(done.expect_err("too large for one leaf").kind(), ErrorKind::Range);
             return;

@@ -9,7 +9,7 @@ use creamery_base::{ErrorKind, InodeId, Logical, ObjectId, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, Completion, DeviceId, FileDevice, MemoryDevice, Reply, Request};
 use creamery_testkit::{Judge, Judges, Scratch};
 use creamery_txn::{DataCsums, DataExtent, Engine, Options, Units};
-use creamery_volume::{Mode, Volume};
+use creamery_volume::{Mode, Volume, Written};
 
 pub(crate) const SECTOR: usize = 4096;
 const OWNER: InodeId = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
@@ -114,10 +114,10 @@ impl World {
         Self { engine: Engine::open(volume, options).expect("writable"), device }
     }
 
-    fn allocate(&self) -> DataExtent {
+    fn allocate(&self) -> (DataExtent, Written) {
         let extent = self.engine.allocate_data(SECTOR as u64, SECTOR as u64).expect("space");
-        self.engine.write_data(&extent, &content(extent.start())).expect("memory takes it");
-        extent
+        let written = self.engine.write_data(&extent, &content(extent.start())).expect("memory takes it");
+        (extent, written)
     }
 
     /// So many extents, committed. They lie side by side where that much is free.
@@ -125,10 +125,10 @@ impl World {
         let kind = self.engine.checksum_type();
         let all: Vec<Logical> = (0..sectors)
             .map(|_| {
-                let extent = self.allocate();
+                let (extent, written) = self.allocate();
                 let at = extent.start();
                 let csum = creamery_codec::checksum(kind, &content(at));
-                self.complete(extent, Some(csum.as_bytes(kind)));
+                self.complete(extent, written, Some(csum.as_bytes(kind)));
                 at
             })
             .collect();
@@ -136,19 +136,19 @@ impl World {
         all
     }
 
-    fn complete(&self, extent: DataExtent, csums: Option<&[u8]>) {
+    fn complete(&self, extent: DataExtent, written: Written, csums: Option<&[u8]>) {
         let at = extent.start().get();
         let handle = self.engine.start(Units::items(2)).expect("room");
-        handle.complete_data(extent, OWNER, at, csums).expect("room");
+        handle.complete_data(extent, written, OWNER, at, csums).expect("room");
         handle.end();
     }
 
     /// An extent without a checksum.
     #[allow(dead_code)] // not in every test
     pub(crate) fn without_csum(&self) -> Logical {
-        let extent = self.allocate();
+        let (extent, written) = self.allocate();
         let at = extent.start();
-        self.complete(extent, None);
+        self.complete(extent, written, None);
         at
     }
 

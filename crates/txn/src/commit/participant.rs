@@ -38,6 +38,6 @@ impl Participants {
 impl crate::Engine {
     /// Lets `participant` take part in every commit from now on.
     pub fn register(&self, participant: Arc<dyn CommitParticipant>) {
-        self.participants.0.write().push(participant);
+        self.pipeline.participants.0.write().push(participant);
     }
 }

@@ -6,68 +6,11 @@
 
 use std::cmp::Reverse;
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, Result, TreeId};
-use creamery_format::{
-    ExtentFlags, ExtentItem as ItemView, ExtentRef, FILE_EXTENT_INLINE, Key, RawExtentItem, RawFileExtent,
-};
-use zerocopy::{FromBytes, IntoBytes};
+use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
+use creamery_format::{ExtentFlags, ExtentItem as ItemView, ExtentRef, Key, RawExtentItem};
+use zerocopy::IntoBytes;
 
-use crate::delayed_refs::Backref;
-
-/// Where a regular or preallocated file extent item's data lies: address, bytes on disk, offset into the extent.
-/// None for inline data and holes.
-pub(crate) fn file_extent_address(data: &[u8]) -> Option<(Logical, u64, u64)> {
-    let (extent, _) = RawFileExtent::ref_from_prefix(data).ok()?;
-    if extent.kind == FILE_EXTENT_INLINE || extent.disk_bytenr.get() == 0 {
-        return None;
-    }
-    Some((Logical::new(extent.disk_bytenr.get()), extent.disk_num_bytes.get(), extent.offset.get()))
-}
-
-impl Backref {
-    /// The reference as the format has it, counted `count` times.
-    pub(crate) fn counted(self, count: u32) -> ExtentRef {
-        match self {
-            Self::TreeBlock { root } => ExtentRef::TreeBlock { root },
-            Self::SharedBlock { parent } => ExtentRef::SharedBlock { parent },
-            Self::ExtentData { root, ino, offset } => {
-                ExtentRef::ExtentData { root, objectid: ino.get(), offset, count }
-            }
-            Self::SharedData { parent } => ExtentRef::SharedData { parent, count },
-        }
-    }
-
-    /// Who refers, and how often; none for the owner of simple quotas, who is no reference.
-    pub(crate) fn from_format(found: ExtentRef) -> Option<(Self, u32)> {
-        let backref = match found {
-            ExtentRef::TreeBlock { root } => Self::TreeBlock { root },
-            ExtentRef::SharedBlock { parent } => Self::SharedBlock { parent },
-            ExtentRef::ExtentData { root, objectid, offset, .. } => {
-                Self::ExtentData { root, ino: ObjectId::new(objectid), offset }
-            }
-            ExtentRef::SharedData { parent, .. } => Self::SharedData { parent },
-            ExtentRef::Owner { .. } => return None,
-        };
-        Some((backref, found.count()))
-    }
-
-    /// The key of the reference when it has an item of its own and nothing collides.
-    pub(crate) fn key(self, extent: ObjectId) -> Key {
-        let form = self.counted(1);
-        Key::new(extent, form.kind(), form.key_offset())
-    }
-
-    /// The data of that item.
-    pub(crate) fn keyed_data(self, count: u32) -> Vec<u8> {
-        let mut data = Vec::new();
-        self.counted(count).write_keyed(&mut data);
-        data
-    }
-
-    fn inline_len(self) -> usize {
-        ExtentRef::inline_len(self.counted(1).kind()).expect("every reference has an inline form")
-    }
-}
+use super::backref::Backref;
 
 /// An extent item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +86,7 @@ impl ExtentItem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use creamery_base::{Logical, ObjectId};
     use creamery_format::KeyType;
 
     fn data_ref(offset: u64) -> Backref {

@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Generation, Logical};
-
-use crate::engine::Engine;
+use creamery_volume::Committed;
 
 type Extents = Vec<(Logical, u64)>;
 
@@ -65,7 +64,8 @@ impl CommitRoots {
         Self { state: Arc::new(RankedMutex::new(state)) }
     }
 
-    fn guard(&self) -> CommitRootGuard {
+    /// A guard at the last commit.
+    pub(crate) fn guard(&self) -> CommitRootGuard {
         let mut state = self.state.lock();
         let generation = state.last;
         *state.readers.entry(generation).or_insert(0) += 1;
@@ -73,7 +73,11 @@ impl CommitRoots {
     }
 
     /// Transaction `generation` is durable and freed these extents.
-    pub(crate) fn publish(&self, generation: Generation, freed: Extents) {
+    pub(crate) fn publish(&self, generation: Generation, freed: Extents, _proof: &Committed) {
+        self.advance(generation, freed);
+    }
+
+    fn advance(&self, generation: Generation, freed: Extents) {
         let mut state = self.state.lock();
         state.last = generation;
         state.pinned.push_back((generation, freed));
@@ -93,13 +97,6 @@ impl CommitRoots {
     }
 }
 
-impl Engine {
-    /// A guard for reading the trees as the last commit left them.
-    pub fn commit_root_guard(&self) -> CommitRootGuard {
-        self.commit_roots.guard()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +106,7 @@ mod tests {
         let roots = CommitRoots::new(Generation::new(10));
         let old_reader = roots.guard();
         let extent = (Logical::new(1 << 20), 16384);
-        roots.publish(Generation::new(11), vec![extent]);
+        roots.advance(Generation::new(11), vec![extent]);
         let new_reader = roots.guard();
         assert_eq!(new_reader.generation(), Generation::new(11));
         assert!(roots.take_releasable().is_empty());

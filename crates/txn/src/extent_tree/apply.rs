@@ -1,13 +1,13 @@
-//! The extent tree: running delayed refs against it, and asking it who refers to a block.
+//! Putting the changes of a head into the extent tree.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::{ExtentFlags, ExtentRef, Key, KeyType};
-use creamery_tree::BlockReferences;
+use creamery_tree::CowHost;
 
-use crate::delayed_refs::{Backref, ExtentKind, RefHead};
-use crate::engine::Engine;
-use crate::extent_item::ExtentItem;
-use crate::handle::Handle;
+use super::ExtentTree;
+use super::backref::{Backref, ExtentKind};
+use super::item::ExtentItem;
+use super::ref_head::RefHead;
 
 /// How far behind its hash the item of a data reference may stand; a bound for hostile images.
 const HASH_REACH: u64 = 1 << 16;
@@ -18,6 +18,11 @@ fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
         ExtentKind::TreeBlock { level } => Key::new(objectid, KeyType::METADATA_ITEM, u64::from(level)),
         ExtentKind::Data => Key::new(objectid, KeyType::EXTENT_ITEM, len),
     }
+}
+
+/// The keys that an extent's item may have: tree blocks of old filesystems have EXTENT_ITEMs.
+pub(super) fn item_keys(at: Logical, kind: ExtentKind, len: u64) -> [Key; 2] {
+    [item_key(at, kind, len), item_key(at, ExtentKind::Data, len)]
 }
 
 /// What running one head did to its extent.
@@ -33,42 +38,25 @@ pub(crate) enum Outcome {
     NeverThere,
 }
 
-impl Engine {
+impl ExtentTree {
     /// The most bytes that an extent item may have: a sixteenth of a leaf, as Linux has it.
     fn extent_item_max(&self) -> usize {
-        let leaf = self.extent_tree.max_item_size() + creamery_format::ITEM_LEN;
+        let leaf = self.tree.max_item_size() + creamery_format::ITEM_LEN;
         (leaf >> 4) - creamery_format::ITEM_LEN
     }
 
-    /// Reads an extent's item and the key under which it stands: tree blocks of old filesystems have
-    /// EXTENT_ITEMs.
+    /// Reads an extent's item and the key under which it stands.
     fn find_extent(&self, at: Logical, kind: ExtentKind, len: u64) -> Result<Option<(Key, ExtentItem)>> {
-        let keys = [item_key(at, kind, len), item_key(at, ExtentKind::Data, len)];
-        for key in keys {
-            if let Some(item) = self.extent_tree.get(&key, Wait::Yes, |data| ExtentItem::parse(&key, data))? {
+        for key in item_keys(at, kind, len) {
+            if let Some(item) = self.tree.get(&key, Wait::Yes, |data| ExtentItem::parse(&key, data))? {
                 return Ok(Some((key, item?)));
             }
         }
         Ok(None)
     }
 
-    /// References of a tree block as they will be when everything queued has run.
-    pub(crate) fn block_references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
-        let kind = ExtentKind::TreeBlock { level };
-        let found = self.find_extent(at, kind, u64::from(self.node_size()))?;
-        let head = self.refs.get(at);
-        let (count, flags) = found.map_or((0, ExtentFlags::empty()), |(_, item)| (item.refs, item.flags));
-        let queued = head.as_ref().map_or(0, RefHead::sum);
-        let count = count.checked_add_signed(queued).filter(|&count| count > 0).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("tree block {at} is in use and has no reference"))
-        })?;
-        let full_backref =
-            flags.contains(ExtentFlags::FULL_BACKREF) || head.is_some_and(|head| head.full_backref);
-        Ok(BlockReferences { count, full_backref })
-    }
-
     /// Applies one head to the extent tree.
-    pub(crate) fn run_head(&self, handle: &Handle<'_>, at: Logical, head: &RefHead) -> Result<Outcome> {
+    pub(super) fn apply(&self, host: &dyn CowHost, at: Logical, head: &RefHead) -> Result<Outcome> {
         if head.must_insert {
             if head.sum() == 0 {
                 return Ok(Outcome::NeverThere);
@@ -77,9 +65,9 @@ impl Engine {
                 ExtentKind::TreeBlock { .. } => ExtentFlags::TREE_BLOCK,
                 ExtentKind::Data => ExtentFlags::DATA,
             };
-            let item = ExtentItem::new(handle.generation(), flags);
+            let item = ExtentItem::new(host.generation(), flags);
             let key = item_key(at, head.kind, head.len);
-            self.change_extent(handle, &key, item, head, true)?;
+            self.change_extent(host, &key, item, head, true)?;
             return Ok(Outcome::Inserted);
         }
         let Some((key, item)) = self.find_extent(at, head.kind, head.len)? else {
@@ -87,12 +75,12 @@ impl Engine {
                 format!("extent {at} of {} bytes has queued references and no extent item", head.len);
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
-        self.change_extent(handle, &key, item, head, false)
+        self.change_extent(host, &key, item, head, false)
     }
 
     fn change_extent(
         &self,
-        handle: &Handle<'_>,
+        host: &dyn CowHost,
         key: &Key,
         mut item: ExtentItem,
         head: &RefHead,
@@ -103,20 +91,20 @@ impl Engine {
         }
         let keyed_before = item.refs - item.inline_count().min(item.refs);
         for &(backref, change) in &head.changes {
-            self.change_backref(handle, key, &mut item, backref, change, keyed_before > 0)?;
+            self.change_backref(host, key, &mut item, backref, change, keyed_before > 0)?;
         }
         item.refs = item.refs.checked_add_signed(head.sum()).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("extent item {key} counts fewer references than exist"))
         })?;
         if item.refs == 0 {
-            self.extent_tree.remove(handle, key)?;
+            self.tree.remove(host, key)?;
             return Ok(Outcome::Freed);
         }
         let bytes = item.to_bytes();
         if new {
-            self.extent_tree.insert(handle, key, &bytes)?;
+            self.tree.insert(host, key, &bytes)?;
         } else {
-            self.extent_tree.upsert(handle, key, &bytes)?;
+            self.tree.upsert(host, key, &bytes)?;
         }
         Ok(Outcome::Changed)
     }
@@ -124,7 +112,7 @@ impl Engine {
     /// Changes one reference, wherever it stands.
     fn change_backref(
         &self,
-        handle: &Handle<'_>,
+        host: &dyn CowHost,
         key: &Key,
         item: &mut ExtentItem,
         backref: Backref,
@@ -150,13 +138,13 @@ impl Engine {
         if has_keyed {
             let keyed = self.keyed_items(key.objectid, backref, change)?;
             if !keyed.is_empty() {
-                return self.change_keyed(handle, backref, &keyed, change)?.ok_or_else(missing);
+                return self.change_keyed(host, backref, &keyed, change)?.ok_or_else(missing);
             }
         }
         let count = u32::try_from(change).map_err(|_| missing())?;
         if count > 0 && !item.insert_inline(backref, count, self.extent_item_max()) {
             let keyed = self.free_keyed(key.objectid, backref)?;
-            self.extent_tree.insert(handle, &keyed, &backref.keyed_data(count))?;
+            self.tree.insert(host, &keyed, &backref.keyed_data(count))?;
         }
         Ok(())
     }
@@ -175,7 +163,7 @@ impl Engine {
             _ => first.offset,
         };
         let (mut found, mut counted) = (Vec::new(), 0_i64);
-        let mut cursor = self.extent_tree.cursor(&first, Wait::Yes)?;
+        let mut cursor = self.tree.cursor(&first, Wait::Yes)?;
         while let Some((key, data)) = cursor.item() {
             if key.objectid != extent || key.kind != first.kind || key.offset > last {
                 break;
@@ -199,7 +187,7 @@ impl Engine {
     /// Changes the count of a reference that has these items; none when they count too few.
     fn change_keyed(
         &self,
-        handle: &Handle<'_>,
+        host: &dyn CowHost,
         backref: Backref,
         items: &[(Key, u32)],
         mut change: i64,
@@ -208,8 +196,8 @@ impl Engine {
             let left = i64::from(*count).saturating_add(change);
             change = left.min(0);
             match u32::try_from(left.max(0)) {
-                Ok(0) => drop(self.extent_tree.remove(handle, key)?),
-                Ok(left) => self.extent_tree.upsert(handle, key, &backref.keyed_data(left))?,
+                Ok(0) => drop(self.tree.remove(host, key)?),
+                Ok(left) => self.tree.upsert(host, key, &backref.keyed_data(left))?,
                 Err(_) => return Ok(None),
             }
         }
@@ -222,7 +210,7 @@ impl Engine {
         let tries = if matches!(backref, Backref::ExtentData { .. }) { HASH_REACH } else { 1 };
         for offset in (first.offset..=u64::MAX).take(usize::try_from(tries).expect("a small number")) {
             let key = Key { offset, ..first };
-            if self.extent_tree.get(&key, Wait::Yes, |_| ())?.is_none() {
+            if self.tree.get(&key, Wait::Yes, |_| ())?.is_none() {
                 return Ok(key);
             }
         }

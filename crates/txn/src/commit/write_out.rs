@@ -34,6 +34,7 @@ use creamery_format::{Superblock, seal};
 use creamery_tree::ExtentBuffer;
 use creamery_volume::Written;
 
+use super::CommitPhase;
 use crate::engine::Engine;
 
 /// Blocks written in one batch: neighbours go to the device together, and who only came by is not kept for long.
@@ -47,6 +48,8 @@ pub(crate) struct Closed {
     pub(crate) superblock: Superblock,
     pub(crate) block_count: usize,
     pub(crate) pinned: Vec<(Logical, u64)>,
+    /// Data that it shows.
+    pub(crate) written: Written,
     /// When the commit began, by the engine's monotonic clock.
     pub(crate) begun: Duration,
 }
@@ -124,7 +127,8 @@ impl Stage {
 }
 
 impl WriteOut {
-    fn begin(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>], nothing: Written) {
+    fn begin(&self, mut closed: Closed, blocks: &[Arc<ExtentBuffer>], nothing: Written) {
+        let written = std::mem::replace(&mut closed.written, nothing);
         let mut batches: VecDeque<Blocks> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
         if batches.is_empty() {
             batches.push_back(Vec::new()); // whoever gives this one back writes the superblock
@@ -132,7 +136,7 @@ impl WriteOut {
         let mut stage = self.stage.lock();
         assert!(matches!(*stage, Stage::Nothing), "one transaction is written at a time (WRITEOUT-1)");
         let left = batches.len();
-        *stage = Stage::Writing(Writing { batches, left, written: nothing, closed, spare: Vec::new() });
+        *stage = Stage::Writing(Writing { batches, left, written, closed, spare: Vec::new() });
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -207,14 +211,15 @@ impl<'w> Batch<'w> {
 
 impl Engine {
     /// Begins to write out a transaction that was closed; the one before is over.
-    pub(crate) fn begin_write_out(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>]) {
-        self.write_out.begin(closed, blocks, self.volume().nothing_written());
+    pub(super) fn begin_write_out(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>]) {
+        self.pipeline.phase.enter(CommitPhase::WriteOut);
+        self.pipeline.write_out.begin(closed, blocks, self.volume().nothing_written());
     }
 
     /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
     /// there, and there is other work to do.
     /// Errors: those of the devices.
-    pub(crate) fn share_write_out(&self) -> Result<()> {
+    pub(super) fn share_write_out(&self) -> Result<()> {
         if self.store().writing_bytes() > 0 {
             self.write_a_batch(true)?;
         }
@@ -223,12 +228,12 @@ impl Engine {
 
     /// Writes what is left of the transaction that is being written out, with helpers, and waits until it is durable.
     /// Errors: those of the devices; that others failed.
-    pub(crate) fn end_write_out(&self) -> Result<()> {
+    pub(super) fn end_write_out(&self) -> Result<()> {
         let work = || {
             while self.write_a_batch(false)? {}
             Ok(())
         };
-        let helpers = self.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
+        let helpers = self.pipeline.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
         thread::scope(|scope| {
             // A helper that panics has aborted before it is gone; its panic ends here. Without a thread to be had it takes
             // longer; that is no reason to lose a transaction.
@@ -238,7 +243,7 @@ impl Engine {
                 done.and(helper.join().expect("panics are caught").unwrap_or(Ok(())))
             })
         })?;
-        if self.write_out.wait() {
+        if self.pipeline.write_out.wait() {
             return Ok(());
         }
         self.check_writable()?;
@@ -248,14 +253,14 @@ impl Engine {
     /// False when there is no batch to take.
     fn write_a_batch(&self, alone: bool) -> Result<bool> {
         panics::note_places();
-        let Some(mut batch) = self.write_out.take(alone) else { return Ok(false) };
+        let Some(mut batch) = self.pipeline.write_out.take(alone) else { return Ok(false) };
         let _aborts = AbortsWhenItPanics(self); // dropped before the batch
         // Aborted before the share is dropped: whoever waits for it asks why.
         let written = self.or_abort(self.write_batch(&mut batch))?;
         if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
             self.or_abort(self.make_durable(closed, written))?;
             share.done = true;
-            self.write_out.end(Stage::Nothing);
+            self.pipeline.write_out.end(Stage::Nothing);
         }
         Ok(true)
     }
@@ -279,18 +284,25 @@ impl Engine {
     }
 
     fn make_durable(&self, mut closed: Closed, written: Written) -> Result<()> {
+        let phase = &self.pipeline.phase;
+        phase.enter(CommitPhase::Flush);
         let durable = self.volume().flush(written)?;
+        phase.enter(CommitPhase::Publish);
         let published = self.volume().publish(&mut closed.superblock, durable)?;
-        let _committed = self.volume().finish(published)?;
-        self.commit_roots.publish(closed.generation, closed.pinned);
+        phase.enter(CommitPhase::Finish);
+        let committed = self.volume().finish(published)?;
+        phase.enter(CommitPhase::Release);
+        self.pipeline.roots.publish(closed.generation, closed.pinned, &committed);
         self.release_unpinned()?;
         self.release_device_extents();
+        phase.enter(CommitPhase::Running);
+        self.pipeline.turns.durable(closed.generation);
         self.counters.committed(closed.block_count, self.env().monotonic().saturating_sub(closed.begun));
         Ok(())
     }
 
     /// Gives back pinned space that no durable superblock and no reader of an old root needs.
     fn release_unpinned(&self) -> Result<()> {
-        self.commit_roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
+        self.pipeline.roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
     }
 }

@@ -1,0 +1,111 @@
+//! The next commit's superblock: what operations say about it meanwhile, and what only the commit knows.
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{DevId, Generation};
+use creamery_format::{Incompat, Key, RawDevItem, RawRootBackup, Superblock};
+use creamery_tree::RootPointer;
+
+/// Owner of the next superblock. Whatever is to stand there is told here.
+pub(crate) struct NextSuperblock(RankedMutex<Superblock, { rank::LEAF }>);
+
+/// What a commit knows about the transaction that it closes.
+pub(crate) struct Facts {
+    pub(crate) generation: Generation,
+    pub(crate) root: RootPointer,
+    pub(crate) chunk_root: RootPointer,
+    pub(crate) extent_root: RootPointer,
+    pub(crate) dev_root: RootPointer,
+    pub(crate) csum_root: RootPointer,
+    /// Of the first subvolume.
+    pub(crate) fs_root: RootPointer,
+    /// What the chunk tree says of the device that the superblock is on.
+    pub(crate) device: RawDevItem,
+    pub(crate) device_count: u64,
+    /// Bytes in extents.
+    pub(crate) bytes_used: u64,
+}
+
+impl NextSuperblock {
+    pub(crate) fn new(last: Superblock) -> Self {
+        Self(RankedMutex::new(last))
+    }
+
+    /// Features needed to open the filesystem.
+    pub(crate) fn incompat(&self) -> Incompat {
+        self.0.lock().incompat()
+    }
+
+    /// Adds features.
+    pub(crate) fn add_incompat(&self, features: Incompat) {
+        let mut superblock = self.0.lock();
+        let flags = &mut superblock.raw_mut().incompat_flags;
+        *flags = (flags.get() | features.bits()).into();
+    }
+
+    /// Adds a system chunk's item; false when there is no room for it.
+    #[must_use]
+    pub(crate) fn push_system_chunk(&self, key: &Key, item: &[u8]) -> bool {
+        self.0.lock().push_sys_chunk(key, item)
+    }
+
+    /// The device that it is on.
+    pub(crate) fn device(&self) -> DevId {
+        self.0.lock().dev_item().dev_id()
+    }
+
+    /// What is to be written for a transaction that was closed. It is the one before of the next.
+    pub(crate) fn close(&self, facts: &Facts) -> Superblock {
+        let mut superblock = self.0.lock();
+        let raw = superblock.raw_mut();
+        assert!(
+            facts.generation.get() > raw.generation.get(),
+            "a commit's generation is newer than the last one's"
+        );
+        if raw.uuid_tree_generation == raw.generation {
+            raw.uuid_tree_generation = facts.generation.get().into(); // the UUID tree stays complete
+        }
+        raw.generation = facts.generation.get().into();
+        raw.num_devices = facts.device_count.into();
+        raw.dev_item = RawDevItem { generation: 0.into(), ..facts.device };
+        raw.root = facts.root.logical.get().into();
+        raw.root_level = facts.root.level;
+        raw.chunk_root = facts.chunk_root.logical.get().into();
+        raw.chunk_root_level = facts.chunk_root.level;
+        raw.chunk_root_generation = facts.chunk_root.generation.get().into();
+        raw.bytes_used = facts.bytes_used.into();
+        raw.cache_generation = 0.into();
+        let newest = (0..4).max_by_key(|&slot| raw.super_roots[slot].tree_root_gen.get()).unwrap_or(3);
+        raw.super_roots[(newest + 1) % 4] = backup(facts, raw.total_bytes.get());
+        superblock.clone()
+    }
+}
+
+/// The backup of the roots, one of the last four.
+fn backup(facts: &Facts, total_bytes: u64) -> RawRootBackup {
+    let Facts { root, chunk_root, extent_root, dev_root, csum_root, fs_root, .. } = facts;
+    RawRootBackup {
+        tree_root: root.logical.get().into(),
+        tree_root_gen: root.generation.get().into(),
+        tree_root_level: root.level,
+        chunk_root: chunk_root.logical.get().into(),
+        chunk_root_gen: chunk_root.generation.get().into(),
+        chunk_root_level: chunk_root.level,
+        extent_root: extent_root.logical.get().into(),
+        extent_root_gen: extent_root.generation.get().into(),
+        extent_root_level: extent_root.level,
+        fs_root: fs_root.logical.get().into(),
+        fs_root_gen: fs_root.generation.get().into(),
+        fs_root_level: fs_root.level,
+        dev_root: dev_root.logical.get().into(),
+        dev_root_gen: dev_root.generation.get().into(),
+        dev_root_level: dev_root.level,
+        csum_root: csum_root.logical.get().into(),
+        csum_root_gen: csum_root.generation.get().into(),
+        csum_root_level: csum_root.level,
+        total_bytes: total_bytes.into(),
+        bytes_used: facts.bytes_used.into(),
+        num_devices: facts.device_count.into(),
+        unused_64: [0.into(); 4],
+        unused_8: [0; 10],
+    }
+}

@@ -1,0 +1,81 @@
+//! The critical section: with the gate closed, everything that was put off is done, until nothing changes any more.
+
+use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
+use creamery_format::Superblock;
+
+use super::CommitPhase;
+use super::next_superblock::Facts;
+use super::write_out::{Blocks, Closed};
+use crate::engine::Engine;
+use crate::handle::Handle;
+
+/// More passes than trees can ripple into each other.
+const PASSES_MAX: usize = 64;
+
+impl Engine {
+    /// The critical section. None when there was nothing to commit.
+    pub(super) fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
+        let begun = self.env().monotonic();
+        let phase = &self.pipeline.phase;
+        phase.enter(CommitPhase::CloseGate);
+        let gate = self.transaction.close();
+        self.check_writable()?;
+        if self.has_nothing_to_commit() {
+            return self.flush_written(gate.take_written()).map(|()| None);
+        }
+        phase.enter(CommitPhase::Settle);
+        let handle = self.committing_handle();
+        let settled = self.pipeline.participants.settle(&handle).and_then(|()| self.settle(&handle));
+        handle.end();
+        settled?;
+        self.check_writable()?;
+        phase.enter(CommitPhase::Take);
+        let generation = self.generation();
+        let superblock = self.next_superblock(generation)?;
+        self.root_tree.switch_commit_roots()?;
+        let blocks = self.store().take_dirty();
+        let pinned = self.runner.turn().take_freed();
+        let written = gate.take_written().unwrap_or_else(|| self.volume().nothing_written());
+        assert!(self.extent_tree.refs().len() == 0, "no delayed ref is left (COMMIT-1)");
+        assert!(!self.has_pending_chunks(), "no chunk is left (COMMIT-1)");
+        gate.begin_next();
+        self.counters.gate_closed(self.env().monotonic().saturating_sub(begun));
+        let block_count = blocks.len();
+        Ok(Some((Closed { generation, superblock, block_count, pinned, written, begun }, blocks)))
+    }
+
+    fn has_nothing_to_commit(&self) -> bool {
+        self.store().dirty_bytes() == 0 && self.extent_tree.refs().len() == 0 && !self.has_pending_chunks()
+    }
+
+    /// Does everything that is queued until nothing is (COMMIT-1).
+    fn settle(&self, handle: &Handle<'_>) -> Result<()> {
+        self.remove_idle_groups(handle)?;
+        let record_chunks = || self.record_chunks(handle);
+        for _ in 0..PASSES_MAX {
+            let mut changed = self.record_chunks(handle)?;
+            changed |= self.runner.turn().round(self.ports(&record_chunks), handle)?;
+            changed |= self.record_groups(handle)?;
+            changed |= self.root_tree.record_roots(handle, self.now())?;
+            if !changed {
+                return Ok(());
+            }
+        }
+        Err(Error::new(ErrorKind::Aborted, format!("a commit did not come to rest in {PASSES_MAX} passes")))
+    }
+
+    fn next_superblock(&self, generation: Generation) -> Result<Superblock> {
+        Ok(self.superblock.close(&Facts {
+            generation,
+            root: self.root_tree.tree().root_pointer()?,
+            chunk_root: self.chunk_tree.root_pointer()?,
+            extent_root: self.extent_tree.tree().root_pointer()?,
+            dev_root: self.dev_tree.root_pointer()?,
+            csum_root: self.csum_tree.tree().root_pointer()?,
+            fs_root: self.tree(TreeId::FS)?.root_pointer()?,
+            device: self.recorded_device()?,
+            device_count: self.device_count(),
+            bytes_used: self.space.bytes_used(),
+        }))
+    }
+}

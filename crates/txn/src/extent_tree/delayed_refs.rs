@@ -1,0 +1,386 @@
+//! Delayed references: changes of reference counts, queued until they are run against the extent tree.
+//!
+//! Every extent with a change has one *head*: whether its extent item is still to be inserted, and by how much
+//! each reference changes. Changes of the same reference merge in the head, so that an extent that is allocated
+//! and freed within one transaction mostly never reaches the extent tree.
+//!
+//! # Where a reference is
+//! A reference is in the extent tree or in a head. Running a head moves it, and takes longer than a short lock may be held.
+//! So a head is *locked* while it runs: who runs it has taken its changes out ([`DelayedRefs::lock`]), and puts them into
+//! the tree. Who asks how often an extent is referred to looks at the head with the extent's leaf held, and finds it
+//! locked while neither place has the truth. It may not wait with the leaf held, which the runner wants: it lets go of the
+//! leaf, waits ([`DelayedRefs::wait`]), and looks again. What is queued meanwhile is a change from what the tree will
+//! say then.
+//!
+//! # Invariants
+//! - REF-1: a head whose extent is to be inserted never has a negative sum.
+//! - REF-2: a head is run by one thread at a time; a reference is seen in the tree, in the head, or the head is locked.
+//! - REF-3: a locked head is given back, run or not.
+//!
+//! # Locking
+//! Heads live in shards by address; all access is under the shard's short lock. A locked head has a place among the long
+//! ones (`REF_HEAD`): before the extent tree's blocks, and behind those of file trees, with which it is waited for.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::{CachePadded, Logical, Result};
+
+use super::backref::{Backref, ExtentKind};
+use super::ref_head::{RefHead, was_free};
+
+const SHARDS: usize = 32;
+
+/// A head, and whether somebody runs what was queued before.
+struct Entry {
+    head: RefHead,
+    locked: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: RankedMutex<BTreeMap<Logical, Entry>, { rank::DELAYED_REFS }>,
+    unlocked: RankedCondvar,
+}
+
+/// All heads of the running transaction.
+pub(crate) struct DelayedRefs {
+    shards: Vec<CachePadded<Shard>>,
+    heads: CachePadded<AtomicUsize>,
+    /// The sum of [`RefHead::data_bytes`] of all heads, those that run included, wrapping.
+    data_bytes: CachePadded<AtomicI64>,
+}
+
+/// What is known of an extent's head.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Queued {
+    /// There is none: the tree says all.
+    Nothing,
+    /// So much is to change.
+    Changes(RefHead),
+    /// It is being run: what is in the tree is unknown.
+    Locked,
+}
+
+/// A head that is being run (REF-2). Given back by [`LockedHead::ran`]; dropped before, its changes are queued again.
+#[must_use]
+pub(crate) struct LockedHead<'r> {
+    refs: &'r DelayedRefs,
+    at: Logical,
+    head: RefHead,
+    ran: bool,
+    _held: Held,
+}
+
+impl LockedHead<'_> {
+    pub(crate) fn head(&self) -> &RefHead {
+        &self.head
+    }
+
+    /// Unlocks it: all that it stood for is in the tree.
+    pub(crate) fn ran(mut self) {
+        self.ran = true;
+    }
+}
+
+impl Drop for LockedHead<'_> {
+    fn drop(&mut self) {
+        let shard = self.refs.shard(self.at);
+        let mut entries = shard.entries.lock();
+        let entry = entries.get_mut(&self.at).expect("a locked head stays (REF-3)");
+        assert!(entry.locked, "a head that runs is locked (REF-2)");
+        entry.locked = false;
+        if self.ran {
+            self.refs.count_data(-self.head.data_bytes());
+            if entry.head.is_void() {
+                entries.remove(&self.at);
+                self.refs.heads.fetch_sub(1, Ordering::Relaxed);
+            }
+        } else {
+            // Nobody goes on from here: the transaction is aborted. Who looks until then finds what was queued.
+            entry.head.must_insert |= self.head.must_insert;
+            entry.head.full_backref |= self.head.full_backref;
+            entry.head.changes.extend(self.head.changes.drain(..));
+        }
+        drop(entries);
+        shard.unlocked.notify_all();
+    }
+}
+
+impl DelayedRefs {
+    pub(crate) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
+        Self { shards, heads: CachePadded::default(), data_bytes: CachePadded::default() }
+    }
+
+    fn shard(&self, at: Logical) -> &Shard {
+        let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59;
+        &self.shards[usize::try_from(mixed).expect("five bits")]
+    }
+
+    /// Lets `edit` change the head of an extent, which there may have been none of.
+    fn edit<R>(&self, at: Logical, len: u64, kind: ExtentKind, edit: impl FnOnce(&mut RefHead) -> R) -> R {
+        let mut entries = self.shard(at).entries.lock();
+        let entry = entries.entry(at).or_insert_with(|| {
+            self.heads.fetch_add(1, Ordering::Relaxed);
+            Entry { head: RefHead::new(kind, len), locked: false }
+        });
+        let before = entry.head.data_bytes();
+        let edited = edit(&mut entry.head);
+        self.count_data(entry.head.data_bytes().wrapping_sub(before));
+        edited
+    }
+
+    fn count_data(&self, by: i64) {
+        if by != 0 {
+            self.data_bytes.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// Queues the first reference of an extent that was just allocated.
+    ///
+    /// # Errors
+    /// Damage: somebody had a reference to it while it was free.
+    pub(crate) fn insert(&self, at: Logical, len: u64, kind: ExtentKind, backref: Backref) -> Result<()> {
+        let head = RefHead::first(kind, len, backref);
+        let mut entries = self.shard(at).entries.lock();
+        if entries.contains_key(&at) {
+            return Err(was_free(at, "has references that changed"));
+        }
+        self.count_data(head.data_bytes());
+        self.heads.fetch_add(1, Ordering::Relaxed);
+        entries.insert(at, Entry { head, locked: false });
+        Ok(())
+    }
+
+    /// Queues one change of one reference.
+    ///
+    /// # Errors
+    /// Damage: an extent of this transaction loses a reference that nobody got.
+    pub(crate) fn change(
+        &self,
+        at: Logical,
+        len: u64,
+        kind: ExtentKind,
+        backref: Backref,
+        by: i64,
+    ) -> Result<()> {
+        self.edit(at, len, kind, |head| head.change(at, backref, by))
+    }
+
+    /// Queues setting FULL_BACKREF.
+    pub(crate) fn set_full_backref(&self, at: Logical, len: u64, level: u8) {
+        self.edit(at, len, ExtentKind::TreeBlock { level }, |head| head.full_backref = true);
+    }
+
+    /// Drops the only reference of an extent allocated in this transaction and forgets the head; false, and
+    /// nothing done, when the head is not of that sort, or runs.
+    pub(crate) fn cancel(&self, at: Logical, backref: Backref) -> bool {
+        let mut entries = self.shard(at).entries.lock();
+        let cancels = entries.get(&at).is_some_and(|entry| !entry.locked && entry.head.is_sole(backref));
+        if cancels && let Some(entry) = entries.remove(&at) {
+            self.count_data(-entry.head.data_bytes());
+            self.heads.fetch_sub(1, Ordering::Relaxed);
+        }
+        cancels
+    }
+
+    /// What is queued for an extent now. Read the extent's item before, and hold its leaf still (see the head of this file).
+    pub(crate) fn queued(&self, at: Logical) -> Queued {
+        match self.shard(at).entries.lock().get(&at) {
+            None => Queued::Nothing,
+            Some(entry) if entry.locked => Queued::Locked,
+            Some(entry) => Queued::Changes(entry.head.clone()),
+        }
+    }
+
+    /// Waits until nobody runs the head of an extent. Without a block of the extent tree.
+    pub(crate) fn wait(&self, at: Logical) {
+        let _held = Held::wait(Place::of(rank::REF_HEAD));
+        let shard = self.shard(at);
+        let locked =
+            |entries: &mut BTreeMap<Logical, Entry>| entries.get(&at).is_some_and(|entry| entry.locked);
+        let mut entries = shard.entries.lock();
+        if locked(&mut entries) {
+            let _entries = gate::passing(Reason::Commit, || shard.unlocked.wait_while(entries, locked));
+        }
+    }
+
+    /// Locks a head and takes what is queued; none when there is no head any more. What nothing came of is forgotten.
+    pub(crate) fn lock(&self, at: Logical) -> Option<LockedHead<'_>> {
+        let mut entries = self.shard(at).entries.lock();
+        let entry = entries.get_mut(&at)?;
+        assert!(!entry.locked, "one thread at a time runs a head (REF-2)");
+        if entry.head.is_void() {
+            entries.remove(&at);
+            self.heads.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        entry.locked = true;
+        let later = RefHead::new(entry.head.kind, entry.head.len);
+        let head = std::mem::replace(&mut entry.head, later);
+        let held = Held::tried(Place::of(rank::REF_HEAD));
+        Some(LockedHead { refs: self, at, head, ran: false, _held: held })
+    }
+
+    /// How many heads there are.
+    pub(crate) fn len(&self) -> usize {
+        self.heads.load(Ordering::Relaxed)
+    }
+
+    /// By how much the bytes in data extents will change when all heads have run. An extent that was there and that somebody
+    /// else refers to counts as freed until then: who that is, only the extent tree knows.
+    pub(crate) fn data_bytes(&self) -> i64 {
+        self.data_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The extents that have heads now, in descending order.
+    pub(crate) fn extents(&self) -> Vec<Logical> {
+        let mut all: Vec<Logical> = Vec::with_capacity(self.len());
+        for shard in &self.shards {
+            all.extend(shard.entries.lock().keys().copied());
+        }
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{ObjectId, TreeId};
+
+    use super::*;
+
+    const AT: Logical = Logical::new(1 << 20);
+    const BLOCK: ExtentKind = ExtentKind::TreeBlock { level: 0 };
+
+    #[test]
+    fn opposite_changes_of_one_reference_leave_nothing() {
+        let refs = DelayedRefs::new();
+        let backref = Backref::TreeBlock { root: TreeId::FS };
+        refs.change(AT, 16384, BLOCK, backref, 1).expect("no damage");
+        refs.change(AT, 16384, BLOCK, backref, -1).expect("no damage");
+        assert!(refs.lock(AT).is_none(), "nothing is left to run");
+        assert_eq!(refs.len(), 0);
+    }
+
+    #[test]
+    fn only_a_sole_new_reference_cancels() {
+        let refs = DelayedRefs::new();
+        let (ours, other) = (Backref::TreeBlock { root: TreeId::FS }, Backref::SharedBlock { parent: AT });
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        refs.change(AT, 16384, BLOCK, other, 1).expect("no damage");
+        assert!(!refs.cancel(AT, ours));
+        refs.change(AT, 16384, BLOCK, other, -1).expect("no damage");
+        assert!(refs.cancel(AT, ours));
+        assert_eq!(refs.len(), 0);
+    }
+
+    #[test]
+    fn what_data_takes_is_known_before_heads_run() {
+        const LEN: i64 = 1 << 20;
+        let refs = DelayedRefs::new();
+        let len = LEN.unsigned_abs();
+        let owner = Backref::ExtentData { root: TreeId::FS, ino: ObjectId::FIRST_FREE, offset: 0 };
+        let (new, old) = (AT, Logical::new(1 << 30));
+        refs.insert(new, len, ExtentKind::Data, owner).expect("no damage");
+        assert_eq!(refs.data_bytes(), LEN);
+        refs.change(old, len, ExtentKind::Data, owner, -1).expect("no damage");
+        assert_eq!(refs.data_bytes(), 0);
+        refs.change(new, len, ExtentKind::Data, owner, -1).expect("no damage");
+        assert_eq!(refs.data_bytes(), -LEN, "what comes and goes takes nothing");
+        refs.change(old, len, ExtentKind::Data, owner, 1).expect("no damage");
+        assert_eq!(refs.data_bytes(), 0);
+        refs.insert(Logical::new(1 << 31), 16384, BLOCK, Backref::TreeBlock { root: TreeId::FS })
+            .expect("no damage");
+        refs.change(new, len, ExtentKind::Data, owner, 2).expect("no damage");
+        assert_eq!(refs.data_bytes(), LEN);
+        for at in refs.extents() {
+            let Some(locked) = refs.lock(at) else { continue }; // what came and went
+            let before = refs.data_bytes();
+            let stood_for = locked.head().data_bytes();
+            locked.ran();
+            assert_eq!(refs.data_bytes(), before - stood_for, "it counts until it has run");
+        }
+        assert_eq!((refs.data_bytes(), refs.len()), (0, 0));
+    }
+
+    #[test]
+    fn extents_come_in_order_of_address() {
+        let refs = DelayedRefs::new();
+        for at in [7_u64, 3, 9, 1] {
+            refs.insert(Logical::new(at << 14), 1 << 14, BLOCK, Backref::TreeBlock { root: TreeId::FS })
+                .expect("no damage");
+        }
+        let order: Vec<u64> = refs.extents().iter().map(|at| at.get() >> 14).collect();
+        assert_eq!(order, [9, 7, 3, 1]);
+    }
+
+    #[test]
+    fn what_comes_while_a_head_runs_is_a_change_from_what_it_leaves() {
+        let refs = DelayedRefs::new();
+        let (ours, other) = (Backref::TreeBlock { root: TreeId::FS }, Backref::SharedBlock { parent: AT });
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        let locked = refs.lock(AT).expect("a head");
+        assert_eq!(refs.queued(AT), Queued::Locked);
+        assert!(!refs.cancel(AT, ours), "it is on its way into the tree");
+        refs.change(AT, 16384, BLOCK, ours, -1).expect("it is in the tree by then");
+        refs.change(AT, 16384, BLOCK, other, 1).expect("no damage");
+        assert_eq!(locked.head().sum(), 1);
+        locked.ran();
+        let Queued::Changes(later) = refs.queued(AT) else { panic!("a head is left") };
+        assert!(!later.must_insert && later.changes.len() == 2);
+        assert_eq!(refs.len(), 1);
+    }
+
+    #[test]
+    fn a_head_that_was_not_run_is_queued_again() {
+        let refs = DelayedRefs::new();
+        let ours = Backref::TreeBlock { root: TreeId::FS };
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        drop(refs.lock(AT));
+        assert!(refs.cancel(AT, ours));
+        assert_eq!(refs.len(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "REF-2")]
+    fn two_do_not_run_one_head() {
+        let refs = DelayedRefs::new();
+        refs.insert(AT, 16384, BLOCK, Backref::TreeBlock { root: TreeId::FS }).expect("no damage");
+        let _first = refs.lock(AT);
+        let _second = refs.lock(AT);
+    }
+
+    #[test]
+    fn who_waits_for_a_head_goes_on_when_it_has_run() {
+        let refs = DelayedRefs::new();
+        refs.insert(AT, 16384, BLOCK, Backref::TreeBlock { root: TreeId::FS }).expect("no damage");
+        let locked = refs.lock(AT).expect("a head");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                refs.wait(AT);
+                refs.queued(AT)
+            });
+            std::thread::yield_now();
+            locked.ran();
+            assert_eq!(waits.join().expect("it goes on"), Queued::Nothing);
+        });
+        refs.wait(AT);
+    }
+
+    #[test]
+    fn references_to_space_that_was_free_are_damage() {
+        let (ours, theirs) =
+            (Backref::TreeBlock { root: TreeId::FS }, Backref::TreeBlock { root: TreeId::CSUM });
+        let refs = DelayedRefs::new();
+        refs.insert(AT, 16384, BLOCK, ours).expect("no damage");
+        refs.change(AT, 16384, BLOCK, ours, -1).expect("no damage");
+        assert!(refs.change(AT, 16384, BLOCK, theirs, -1).is_err(), "nobody gave it that reference");
+        let refs = DelayedRefs::new();
+        refs.change(AT, 16384, BLOCK, theirs, -1).expect("it may be in the tree");
+        assert!(refs.insert(AT, 16384, BLOCK, ours).is_err(), "it cannot be new");
+    }
+}

@@ -1,0 +1,83 @@
+//! The queued changes of the references of one extent.
+
+use creamery_base::{Error, ErrorKind, Logical, Result};
+use smallvec::SmallVec;
+
+use super::backref::{Backref, ExtentKind};
+
+/// What is queued for one extent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RefHead {
+    pub(crate) kind: ExtentKind,
+    pub(crate) len: u64,
+    /// The extent was allocated in this transaction: its item does not exist yet.
+    pub(crate) must_insert: bool,
+    /// FULL_BACKREF is to be set.
+    pub(crate) full_backref: bool,
+    pub(crate) changes: SmallVec<[(Backref, i64); 2]>,
+}
+
+impl RefHead {
+    /// Nothing, yet, of an extent that is there.
+    pub(crate) fn new(kind: ExtentKind, len: u64) -> Self {
+        Self { kind, len, must_insert: false, full_backref: false, changes: SmallVec::new() }
+    }
+
+    /// The first reference of an extent that was just allocated.
+    pub(crate) fn first(kind: ExtentKind, len: u64, backref: Backref) -> Self {
+        let changes = SmallVec::from_slice(&[(backref, 1)]);
+        Self { must_insert: true, changes, ..Self::new(kind, len) }
+    }
+
+    /// The change of the reference count.
+    pub(crate) fn sum(&self) -> i64 {
+        self.changes.iter().map(|(_, change)| change).sum()
+    }
+
+    /// Whether running it changes nothing.
+    pub(crate) fn is_void(&self) -> bool {
+        !self.must_insert && !self.full_backref && self.changes.is_empty()
+    }
+
+    /// Whether `backref`, of an extent that is not in the tree yet, is all there is.
+    pub(crate) fn is_sole(&self, backref: Backref) -> bool {
+        self.must_insert && self.changes.as_slice() == [(backref, 1)].as_slice()
+    }
+
+    /// By how much the bytes in data extents change when the head runs, if nobody else refers to an extent that was
+    /// there before.
+    pub(crate) fn data_bytes(&self) -> i64 {
+        if self.kind != ExtentKind::Data {
+            return 0;
+        }
+        let len = i64::try_from(self.len).unwrap_or(i64::MAX);
+        match (self.must_insert, self.sum().signum()) {
+            (true, 1) => len,
+            (false, -1) => -len,
+            _ => 0,
+        }
+    }
+
+    /// Queues one change of one reference of the extent at `at`.
+    pub(crate) fn change(&mut self, at: Logical, backref: Backref, by: i64) -> Result<()> {
+        match self.changes.iter().position(|(known, _)| *known == backref) {
+            Some(at) => {
+                self.changes[at].1 += by;
+                if self.changes[at].1 == 0 {
+                    self.changes.swap_remove(at);
+                }
+            }
+            None => self.changes.push((backref, by)),
+        }
+        // REF-1. Only somebody else's pointer to space that was free can break it.
+        if self.must_insert && self.sum() < 0 {
+            return Err(was_free(at, "lost more references than it got"));
+        }
+        Ok(())
+    }
+}
+
+/// Damage: an extent that was handed out as free was not.
+pub(crate) fn was_free(at: Logical, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("extent {at}, which was free, {what}"))
+}

@@ -1,0 +1,169 @@
+//! Running delayed refs: in rounds, each of which takes the extents in the order of their addresses, and in steps, beside those
+//! who work.
+//!
+//! A commit can end only when no head is left, and with its gate closed nobody else can do anything. So most heads run before:
+//!
+//! - who begins an operation while a great many wait takes one step first, if nobody else is at it;
+//! - so does he when a commit has fallen due, until few enough are left for the gate;
+//! - who asks for a commit takes all steps that are left, beside those who go on working.
+//!
+//! What they queue meanwhile, and what is changed only with the gate closed (roots, block groups), is left for the
+//! commit's last rounds. Waiting pays, too: what is allocated and freed again before its head has run never comes into the
+//! tree. So nobody runs heads early for nothing.
+//!
+//! A step has a part of the gate, like a handle, but was promised nothing: what running a head takes is part of what every
+//! promise leaves for the commit (RESERVE-1), and whether it is taken now or then is the same.
+//!
+//! # Invariants
+//! - RUN-1: one thread at a time runs heads: it alone changes the extent tree (beside the commit's critical section, which
+//!   nobody is beside) and the free space tree, and counts what is used.
+//! - RUN-2: the items of a chunk are there before the free space tree is told what became of its space. An extent's chunk was
+//!   made before its head; it is recorded after the head has run, so no chunk is missed.
+//! - RUN-3: a step ends with the free space tree up to date for all heads that it ran. So between two steps, and whenever the
+//!   gate is closed, the two trees agree.
+
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_tree::CowHost;
+
+use crate::csum_tree::CsumTree;
+use crate::extent_tree::{ExtentKind, ExtentTree, Outcome, Ran};
+use crate::free_space_tree::{FreeSpaceTree, SpacePlan};
+use crate::space::Space;
+
+/// Heads that one step runs: some hundred microseconds.
+pub(crate) const STEP: usize = 64;
+
+type Extents = Vec<(Logical, u64)>;
+
+/// Runs delayed refs.
+#[derive(Default)]
+pub(crate) struct RefRunner {
+    round: RankedMutex<Round, { rank::RUN_REFS }>,
+}
+
+/// What a runner has before it and behind it.
+#[derive(Default)]
+pub(crate) struct Round {
+    /// Extents whose heads this round is to run, descending.
+    left: Vec<Logical>,
+    /// Extents that lost their last reference in this transaction.
+    freed: Extents,
+}
+
+/// What heads are run against.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports<'e> {
+    pub(crate) extent_tree: &'e ExtentTree,
+    pub(crate) csum_tree: &'e CsumTree,
+    pub(crate) free_space_tree: &'e FreeSpaceTree,
+    pub(crate) space: &'e Space,
+    /// Records the chunks that were made since the last time (RUN-2).
+    pub(crate) record_chunks: &'e dyn Fn() -> Result<bool>,
+}
+
+/// The right to run heads (RUN-1).
+pub(crate) type Turn<'r> = RankedGuard<'r, Round, { rank::RUN_REFS }>;
+
+impl RefRunner {
+    /// Waits for whoever runs heads. With a part of the gate, or all of it.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        self.round.lock()
+    }
+
+    /// The right to run heads, if nobody has it.
+    pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
+        self.round.try_lock()
+    }
+}
+
+impl Round {
+    /// Runs the next heads; behind the last one of a round another begins.
+    ///
+    /// # Errors
+    /// No space, device errors; damage. The caller aborts.
+    pub(crate) fn step(&mut self, ports: Ports<'_>, host: &dyn CowHost) -> Result<()> {
+        if self.left.is_empty() {
+            self.left = ports.extent_tree.refs().extents();
+        }
+        let mut plan = SpacePlan::default();
+        let mut ran = 0;
+        while ran < STEP
+            && let Some(at) = self.left.pop()
+        {
+            // It may have been cancelled since the round began.
+            if let Some(head) = ports.extent_tree.run(host, at)? {
+                self.account(ports, host, at, head, &mut plan)?;
+                ran += 1;
+            }
+        }
+        (ports.record_chunks)()?;
+        apply(ports, host, plan)
+    }
+
+    /// Runs all heads that there are now. False when there were none.
+    ///
+    /// # Errors
+    /// As [`Round::step`].
+    pub(crate) fn round(&mut self, ports: Ports<'_>, host: &dyn CowHost) -> Result<bool> {
+        self.left = ports.extent_tree.refs().extents();
+        let any = !self.left.is_empty();
+        while !self.left.is_empty() {
+            self.step(ports, host)?;
+        }
+        Ok(any)
+    }
+
+    /// The extents that the transaction freed.
+    pub(crate) fn take_freed(&mut self) -> Extents {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// What became of an extent's space.
+    fn account(
+        &mut self,
+        ports: Ports<'_>,
+        host: &dyn CowHost,
+        at: Logical,
+        head: Ran,
+        plan: &mut SpacePlan,
+    ) -> Result<()> {
+        let Ran { kind, len, outcome } = head;
+        match outcome {
+            Outcome::Changed => return Ok(()),
+            Outcome::Inserted => {
+                ports.space.count_used(at, len, true)?;
+                plan.push(at, len, false);
+                return Ok(());
+            }
+            Outcome::Freed => {
+                ports.space.count_used(at, len, false)?;
+                plan.push(at, len, true);
+            }
+            Outcome::NeverThere => {}
+        }
+        if kind == ExtentKind::Data {
+            ports.csum_tree.remove(host, at, len)?;
+        }
+        ports.space.pin(at, len)?;
+        self.freed.push((at, len));
+        Ok(())
+    }
+}
+
+/// Brings the free space tree up to date (RUN-3).
+fn apply(ports: Ports<'_>, host: &dyn CowHost, plan: SpacePlan) -> Result<()> {
+    let group_at = |at: Logical| {
+        let group = ports.space.group_at(at);
+        let group = group
+            .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("extent {at} lies in no block group")))?;
+        let end = group.end();
+        Ok((group, end))
+    };
+    for (group, runs) in plan.by_group(group_at)? {
+        if let Some(free) = ports.free_space_tree.of_group(&group) {
+            free.apply(host, &runs)?;
+        }
+    }
+    Ok(())
+}

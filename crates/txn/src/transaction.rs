@@ -1,0 +1,81 @@
+//! The running transaction: its generation, its gate, and what its commit has to flush.
+//!
+//! # Invariants
+//! - GATE-1: a handle has a part of the gate, its thread's, shared; the commit's critical section has all parts alone.
+//! - GATE-2: generations follow each other with the gate closed, so a handle sees one only.
+//! - GATE-3: data that a transaction's metadata shows was written before, and is flushed by its commit: its token goes
+//!   from the completed extent by way of the transaction to the flush.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
+use creamery_base::{Generation, Striped};
+use creamery_volume::Written;
+
+/// The running transaction.
+pub(crate) struct Transaction {
+    generation: AtomicU64,
+    gate: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
+    written: RankedMutex<Option<Written>, { rank::LEAF }>,
+}
+
+/// A part of the gate: the transaction does not end before it is given back (GATE-1).
+pub(crate) type Joined<'t> = RankedRead<'t, (), { rank::TRANSACTION }>;
+
+/// The closed gate: nobody has a handle.
+#[must_use]
+pub(crate) struct ClosedGate<'t> {
+    transaction: &'t Transaction,
+    _parts: Vec<RankedWrite<'t, (), { rank::TRANSACTION }>>,
+}
+
+impl Transaction {
+    /// The one after `last`.
+    pub(crate) fn after(last: Generation) -> Self {
+        Self {
+            generation: AtomicU64::new(last.next().get()),
+            gate: Striped::default(),
+            written: RankedMutex::new(None),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> Generation {
+        Generation::new(self.generation.load(Ordering::Acquire))
+    }
+
+    /// Holds off the commit's critical section; waits while there is one.
+    pub(crate) fn join(&self) -> Joined<'_> {
+        self.gate.mine().read_for(Reason::Commit, 0)
+    }
+
+    /// Waits until everybody has ended, and lets nobody begin.
+    pub(crate) fn close(&self) -> ClosedGate<'_> {
+        let parts = self.gate.all().zip(0..);
+        let parts = parts.map(|(gate, part)| gate.write_for(Reason::Commit, part)).collect();
+        ClosedGate { transaction: self, _parts: parts }
+    }
+
+    /// Data was written that this transaction's metadata shows (GATE-3).
+    pub(crate) fn wrote(&self, written: Written) {
+        let mut all = self.written.lock();
+        *all = Some(match all.take() {
+            Some(before) => before.and(written),
+            None => written,
+        });
+    }
+}
+
+impl ClosedGate<'_> {
+    /// What is to be flushed, if anything was written.
+    pub(crate) fn take_written(&self) -> Option<Written> {
+        self.transaction.written.lock().take()
+    }
+
+    /// Ends the transaction: whoever joins from now on is part of the next one (GATE-2).
+    pub(crate) fn begin_next(self) {
+        let left = self.transaction.written.lock().is_some();
+        assert!(!left, "what was written goes with its own transaction (GATE-3)");
+        self.transaction.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
