@@ -4,29 +4,29 @@
 //! came is listed in `docs/tidy-ratchet.toml` with its size: it may shrink, and must not grow. Nothing may have more than
 //! 1,000 lines. The code is formatted by rustfmt, so a function ends at the closing brace in the column where it began.
 
-use std::collections::BTreeMap;
+use anyhow::Result;
 
-use anyhow::{Context, Result};
-use toml::{Table, Value};
-
-use crate::workspace::{files, read, root};
+use super::ratchet::{self, Debts};
+use crate::workspace::{files, read};
 
 const FILE_SOFT: usize = 600;
 const FILE_HARD: usize = 1_000;
 const FUNCTION_SOFT: usize = 70;
-const RATCHET: &str = "docs/tidy-ratchet.toml";
+const FILES: &str = "files";
+const FUNCTIONS: &str = "functions";
 
 #[derive(Default)]
-struct Debts {
+struct Sizes {
     /// Lines of each file that has too many.
-    files: BTreeMap<String, usize>,
+    files: Debts,
     /// Lines of the longest function of each file that has one too long, by `file::function`.
-    functions: BTreeMap<String, usize>,
+    functions: Debts,
 }
 
 /// Complains about what is over the mark and not in the ratchet, or has grown since.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
-    let (found, allowed) = (debts()?, ratchet()?);
+    let found = sizes()?;
+    let allowed = Sizes { files: ratchet::section(FILES)?, functions: ratchet::section(FUNCTIONS)? };
     for (path, lines) in &found.files {
         let limit = allowed.files.get(path).copied().unwrap_or(FILE_SOFT).min(FILE_HARD);
         if *lines > limit {
@@ -39,45 +39,19 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
             complaints.push(format!("{place}: {lines} lines, at most {limit}"));
         }
     }
-    for place in allowed.files.keys().filter(|place| !found.files.contains_key(*place)) {
-        complaints.push(format!("{RATCHET}: {place} is paid off, take the line out"));
-    }
-    for place in allowed.functions.keys().filter(|place| !found.functions.contains_key(*place)) {
-        complaints.push(format!("{RATCHET}: {place} is paid off, take the line out"));
-    }
+    complaints.extend(ratchet::paid_off(&allowed.files, |place| found.files.contains_key(place)));
+    complaints.extend(ratchet::paid_off(&allowed.functions, |place| found.functions.contains_key(place)));
     Ok(())
 }
 
-/// Writes today's debts as tomorrow's limits.
-pub(super) fn write_ratchet() -> Result<()> {
-    let found = debts()?;
-    let mut text = String::from(
-        "# What is longer than the house likes: may shrink, must not grow. cargo xtask tidy --ratchet writes it.\n",
-    );
-    for (name, debts) in [("files", &found.files), ("functions", &found.functions)] {
-        text += &format!("\n[{name}]\n");
-        for (place, lines) in debts {
-            text += &format!("\"{place}\" = {lines}\n");
-        }
-    }
-    std::fs::write(root().join(RATCHET), text).with_context(|| format!("writing {RATCHET}"))?;
-    println!("{} files and {} functions over the mark", found.files.len(), found.functions.len());
-    Ok(())
+/// What is over the mark, by sections of the ratchet.
+pub(super) fn sections() -> Result<[(&'static str, Debts); 2]> {
+    let Sizes { files, functions } = sizes()?;
+    Ok([(FILES, files), (FUNCTIONS, functions)])
 }
 
-fn ratchet() -> Result<Debts> {
-    let table: Table = read(RATCHET)?.parse().with_context(|| format!("reading {RATCHET}"))?;
-    let section = |name: &str| -> BTreeMap<String, usize> {
-        let entries = table.get(name).and_then(Value::as_table).into_iter().flatten();
-        entries
-            .filter_map(|(place, lines)| Some((place.clone(), usize::try_from(lines.as_integer()?).ok()?)))
-            .collect()
-    };
-    Ok(Debts { files: section("files"), functions: section("functions") })
-}
-
-fn debts() -> Result<Debts> {
-    let mut debts = Debts::default();
+fn sizes() -> Result<Sizes> {
+    let mut debts = Sizes::default();
     for path in files("crates", &[".rs"])? {
         let (text, shown) = (read(&path)?, path.display().to_string());
         let lines = lines_without_tests(&text);
