@@ -6,6 +6,7 @@ use creamery_txn::Units;
 use crate::acl::{self, Acl};
 use crate::data;
 use crate::filesystem::Filesystem;
+use crate::inode::permission::{check_not_append_only, check_not_immutable};
 use crate::inode::{FILE_SIZE_MAX, FileType, Inode, InodeFlags, InodeItem};
 use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
@@ -192,29 +193,6 @@ const SETTABLE: InodeFlags = InodeFlags::NODATACOW
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::DIRSYNC);
-
-/// Refuses a change of an inode that is marked as unchangeable.
-pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
-    if item.flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::READONLY)) {
-        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked immutable"));
-    }
-    Ok(())
-}
-
-/// Refuses a change other than appending of an inode that is marked as unchangeable or append-only.
-pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
-    check_not_immutable(item)?;
-    if item.flags.contains(InodeFlags::APPEND) {
-        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked append-only"));
-    }
-    Ok(())
-}
-
-/// Refuses data at `offset` in an inode that is marked as unchangeable, and in one that is marked append-only wherever the
-/// file does not end.
-pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
-    if offset == item.size { check_not_immutable(item) } else { check_not_append_only(item) }
-}
 
 /// Those that an inode of this kind can be given; others are passed over in silence, as on Linux.
 const fn settable(kind: FileType) -> InodeFlags {

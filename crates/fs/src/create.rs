@@ -9,11 +9,12 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 
-use crate::attributes::{Attributes, check_not_immutable};
+use crate::attributes::Attributes;
 use crate::data::FileContent;
 use crate::dir_item::Head;
 use crate::directory::{self, Target};
 use crate::filesystem::Filesystem;
+use crate::inode::permission::check_not_immutable;
 use crate::inode::{Inode, InodeItem};
 use crate::name::Name;
 use crate::new_inode::{Draft, NewInode, NewKind};

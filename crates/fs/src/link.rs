@@ -4,13 +4,14 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::LINK_MAX;
 use creamery_txn::Units;
 
-use crate::attributes::{Attributes, check_not_append_only};
+use crate::attributes::Attributes;
 use crate::create::check_may_add;
 use crate::dir_item::Head;
 use crate::directory::{self, Target};
 use crate::filesystem::Filesystem;
 use crate::guards::Guards;
 use crate::inode::InodeItem;
+use crate::inode::permission::check_not_append_only;
 use crate::inode_ref;
 use crate::keys;
 use crate::name::Name;

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::attributes::{Attributes, check_appends, check_not_append_only, check_not_immutable};
+use crate::attributes::Attributes;
 use crate::data;
 use crate::fault::Fault;
 use crate::filesystem::Filesystem;
 use crate::inode::FILE_SIZE_MAX;
+use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
 use crate::inode::{FileType, Inode, InodeItem};
 
 /// What a file is opened for.

@@ -1,7 +1,7 @@
 //! The end of an operation: ending its handle, or aborting the transaction where it failed.
 
 use creamery_base::Result;
-use creamery_txn::Handle;
+use creamery_txn::{Engine, Handle, Units};
 
 /// Ends `handle` after its first change was made: a failure from there on cannot be taken back, so it aborts.
 #[track_caller]
@@ -27,4 +27,16 @@ pub(crate) fn or_end<'e, T>(
             Err(error)
         }
     }
+}
+
+/// Runs `change` in a handle of its own. It begins with the first change of a tree, so its errors abort.
+#[track_caller]
+pub(crate) fn in_handle<T>(
+    engine: &Engine,
+    units: Units,
+    change: impl FnOnce(&Handle<'_>) -> Result<T>,
+) -> Result<T> {
+    let handle = engine.start(units)?;
+    let changed = change(&handle);
+    finish(handle, changed)
 }

@@ -17,12 +17,13 @@ use creamery_format::{FileType, RootRef};
 use creamery_txn::{Handle, Units};
 use smallvec::SmallVec;
 
-use crate::attributes::{DeviceNumber, check_not_append_only};
+use crate::attributes::DeviceNumber;
 use crate::create::check_may_add;
 use crate::dir_item::Head;
 use crate::directory::{self, Found, Target};
 use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
 use crate::guards::Guards;
+use crate::inode::permission::check_not_append_only;
 use crate::inode::{Inode, InodeItem};
 use crate::inode_ref::{self, Link, Spelling};
 use crate::keys;

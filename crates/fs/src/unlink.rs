@@ -6,10 +6,10 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 use smallvec::SmallVec;
 
-use crate::attributes::check_not_append_only;
 use crate::directory::{self, Found, Target};
 use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
 use crate::guards::Guards;
+use crate::inode::permission::check_not_append_only;
 use crate::inode::{FileType, Inode, InodeItem};
 use crate::keys;
 use crate::name::Name;

@@ -14,6 +14,7 @@ use creamery_txn::{Handle, Units};
 use crate::acl::{self, Acl};
 use crate::dir_item::{self, HEADER_LEN, Head, ItemBytes};
 use crate::filesystem::Filesystem;
+use crate::inode::permission::check_not_append_only;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
 use crate::keys;
 use crate::operation::{finish, or_end};
@@ -263,7 +264,7 @@ impl Filesystem {
         check_name(name)?;
         let inode = self.inode_to_change(id)?;
         let mut item = inode.write()?;
-        crate::attributes::check_not_append_only(&item)?;
+        check_not_append_only(&item)?;
         if value.is_none() && mode == XattrMode::Replace && !has_any(&inode, Wait::Yes)? {
             return Err(ErrorKind::NoAttribute.into());
         }

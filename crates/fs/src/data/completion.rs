@@ -32,8 +32,10 @@ use creamery_volume::Written;
 use super::drop_extents::DropPlan;
 use super::file_extent::{self, EXTENT_LEN_MAX, Extent};
 use super::holes::HolePlan;
-use super::{extent_key, in_handle, recount, reserve, store};
+use super::{recount, reserve, store};
 use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::keys::extent_data;
+use crate::operation::in_handle;
 
 /// New data on its way into a file.
 #[must_use = "dropping it gives the space back"]
@@ -153,7 +155,7 @@ impl OrderedExtent {
                         holes.insert(handle, tree, inode.id.ino)?;
                         plan.apply(handle, tree, inode.id, Some(start))?;
                         let shown = ordered.item(handle, stop - start);
-                        tree.upsert(handle, &extent_key(inode.id.ino, start), &shown)?;
+                        tree.upsert(handle, &extent_data(inode.id.ino, start), &shown)?;
                         ordered.hand_over(handle, inode.id)?;
                     }
                     None => {
@@ -181,7 +183,7 @@ impl OrderedExtent {
 
 /// Lets the item at `start` show `shown` bytes of its extent.
 fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Result<()> {
-    let key = extent_key(inode.id.ino, start);
+    let key = extent_data(inode.id.ino, start);
     inode
         .tree()
         .update(handle, &key, |data| file_extent::set_num_bytes(data, shown))?

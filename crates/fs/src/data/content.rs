@@ -24,9 +24,10 @@ use smallvec::SmallVec;
 
 use super::completion::OrderedExtent;
 use super::file_extent;
-use super::{extent_key, inline};
+use super::inline;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
+use crate::keys::extent_data;
 
 /// Extents in one content at most, so that one handle is enough.
 const EXTENTS_MAX: usize = 32;
@@ -162,13 +163,13 @@ impl Content {
     pub(crate) fn items(&self, handle: &Handle<'_>, ino: ObjectId) -> SmallVec<[(Key, Vec<u8>); 2]> {
         let running = handle.generation();
         let encode = |part: &Part| match part {
-            Part::Inline(bytes) => (extent_key(ino, 0), file_extent::encode_inline(running, bytes)),
+            Part::Inline(bytes) => (extent_data(ino, 0), file_extent::encode_inline(running, bytes)),
             Part::Extent(ordered) => {
                 let shown = ordered.end() - ordered.start();
-                (extent_key(ino, ordered.start()), ordered.item(handle, shown).to_vec())
+                (extent_data(ino, ordered.start()), ordered.item(handle, shown).to_vec())
             }
             Part::Hole { start, end } => {
-                (extent_key(ino, *start), file_extent::encode_hole(running, end - start).to_vec())
+                (extent_data(ino, *start), file_extent::encode_hole(running, end - start).to_vec())
             }
         };
         self.parts.iter().map(encode).collect()

@@ -27,9 +27,9 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
 
-use super::extent_key;
 use super::file_extent::{self, Extent, FileExtent};
 use super::map::{Item, Items};
+use crate::keys::extent_data;
 
 /// How to make room.
 #[derive(Debug)]
@@ -110,8 +110,8 @@ impl DropPlan {
     ) -> Result<Self> {
         assert!(edits_max > 0);
         let mut plan = Self { edits: SmallVec::new(), start, stop: u64::MAX, bytes: 0 };
-        let first = extent_key(ino, 0);
-        let mut cursor = tree.cursor_at_or_before(&extent_key(ino, u64::MAX), Wait::Yes)?;
+        let first = extent_data(ino, 0);
+        let mut cursor = tree.cursor_at_or_before(&extent_data(ino, u64::MAX), Wait::Yes)?;
         let mut above = u64::MAX;
         while let Some((key, data)) = cursor.item() {
             if key.objectid != first.objectid || key.kind != first.kind {
@@ -240,7 +240,7 @@ impl Edit {
             Self::Remove { .. } => unreachable!("removed in runs"),
             Self::TrimBack { at, keep } => shorten(handle, tree, owner.ino, at, keep),
             Self::TrimFront { at, cut } => {
-                let (key, new) = (extent_key(owner.ino, at), extent_key(owner.ino, at + cut));
+                let (key, new) = (extent_data(owner.ino, at), extent_data(owner.ino, at + cut));
                 let found = tree.rekey(handle, &key, &new, |data| file_extent::cut_front(data, cut))?;
                 expect_found(found, owner.ino, at)
             }
@@ -251,7 +251,7 @@ impl Edit {
                     Rest::Extent { extent, .. } => extent.encode(),
                     Rest::Hole { num_bytes } => file_extent::encode_hole(handle.generation(), num_bytes),
                 };
-                tree.insert(handle, &extent_key(owner.ino, from), &bytes)?;
+                tree.insert(handle, &extent_data(owner.ino, from), &bytes)?;
                 match rest {
                     Rest::Extent { reference, .. } => {
                         handle.add_data_ref(reference.start, reference.len, owner, reference.offset)
@@ -264,7 +264,7 @@ impl Edit {
 }
 
 fn shorten(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, at: u64, keep: u64) -> Result<()> {
-    let edited = tree.update(handle, &extent_key(ino, at), |data| file_extent::set_num_bytes(data, keep))?;
+    let edited = tree.update(handle, &extent_data(ino, at), |data| file_extent::set_num_bytes(data, keep))?;
     expect_found(edited.is_some(), ino, at)
 }
 
@@ -272,9 +272,9 @@ fn shorten(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, at: u64, keep: u64) 
 fn remove_run(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, run: Option<(u64, u64, u64)>) -> Result<()> {
     let Some((first, last, count)) = run else { return Ok(()) };
     let removed = if count == 1 {
-        u64::from(tree.remove(handle, &extent_key(ino, first))?)
+        u64::from(tree.remove(handle, &extent_data(ino, first))?)
     } else {
-        tree.remove_range(handle, &extent_key(ino, first), &extent_key(ino, last), &mut |_, _| Ok(()))?
+        tree.remove_range(handle, &extent_data(ino, first), &extent_data(ino, last), &mut |_, _| Ok(()))?
     };
     expect_found(removed == count, ino, first)
 }
@@ -284,5 +284,5 @@ fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
     if found {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Corrupt, format!("file extent {}: vanished", extent_key(ino, at))))
+    Err(Error::new(ErrorKind::Corrupt, format!("file extent {}: vanished", extent_data(ino, at))))
 }

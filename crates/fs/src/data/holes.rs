@@ -9,9 +9,10 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
+use super::file_extent;
 use super::map::Items;
 use super::reserve::HOLES_MAX;
-use super::{extent_key, file_extent};
+use crate::keys::extent_data;
 
 /// Gaps that have to be filled.
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl HolePlan {
     pub(crate) fn insert(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
         for (start, end) in &self.gaps {
             let bytes = file_extent::encode_hole(handle.generation(), end - start);
-            tree.insert(handle, &extent_key(ino, *start), &bytes)?;
+            tree.insert(handle, &extent_data(ino, *start), &bytes)?;
         }
         Ok(())
     }

@@ -11,8 +11,10 @@ use creamery_txn::{Engine, Units};
 use super::drop_extents::DropPlan;
 use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
 use super::map::Items;
-use super::{extent_key, in_handle, recount, reserve, store};
+use super::{recount, reserve, store};
 use crate::inode::{Inode, InodeItem};
+use crate::keys::extent_data;
+use crate::operation::in_handle;
 
 /// The largest file that Linux stores inline unless told otherwise.
 const LEN_MAX: u64 = 2048;
@@ -45,7 +47,7 @@ pub(crate) fn rewrite(engine: &Engine, inode: &Inode, item: &mut InodeItem, cont
     in_handle(engine, units, |handle| {
         plan.apply(handle, inode.tree(), inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);
-        inode.tree().upsert(handle, &extent_key(inode.id.ino, 0), &bytes)?;
+        inode.tree().upsert(handle, &extent_data(inode.id.ino, 0), &bytes)?;
         let mut next = item.clone();
         next.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
         next.size = content.len() as u64;

@@ -17,8 +17,8 @@ use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::Compression;
 use creamery_tree::{Cursor, Tree};
 
-use super::extent_key;
 use super::file_extent::{Extent, FileExtent};
+use crate::keys::extent_data;
 
 /// The EXTENT_DATA items that overlap a range.
 pub(crate) struct Items<'t> {
@@ -50,13 +50,13 @@ impl<'t> Items<'t> {
         wait: Wait,
     ) -> Result<Self> {
         let (start, end) = range;
-        let cursor = tree.cursor_at_or_before(&extent_key(ino, start), wait)?;
+        let cursor = tree.cursor_at_or_before(&extent_data(ino, start), wait)?;
         Ok(Self { cursor, ino, sector, started: false, start, end, covered: 0 })
     }
 
     /// The next item.
     pub(crate) fn next(&mut self) -> Result<Option<Item<'_>>> {
-        let first = extent_key(self.ino, 0);
+        let first = extent_data(self.ino, 0);
         loop {
             if self.started {
                 self.cursor.advance()?;

@@ -4,8 +4,8 @@
 //! `file_extent` turns item bytes into checked values; `map` turns items into pieces without gaps, and `read` and
 //! `seek` stand on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
-//! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `write` and `truncate`
-//! put them together, `content` does so for a file that is only just being made.
+//! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
+//! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
@@ -25,21 +25,22 @@ mod compressed;
 mod content;
 mod drop_extents;
 mod file_extent;
+mod grow;
 mod holes;
 mod inline;
 mod map;
 mod read;
 mod reserve;
 mod seek;
+mod tail;
 mod truncate;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-use creamery_base::{ObjectId, Result};
-use creamery_format::{Key, KeyType};
-use creamery_txn::{Engine, Handle, Units};
+use creamery_base::Result;
+use creamery_txn::Handle;
 
 use crate::inode::{Inode, InodeItem};
 
@@ -49,23 +50,6 @@ pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
 pub(crate) use truncate::{drop_last, truncate};
 pub(crate) use write::write;
-
-/// The key of the item at `offset` of a file.
-pub(crate) const fn extent_key(ino: ObjectId, offset: u64) -> Key {
-    Key::new(ino, KeyType::EXTENT_DATA, offset)
-}
-
-/// Runs `change` in a handle of its own. It begins with the first change of a tree, so its errors abort.
-fn in_handle<T>(engine: &Engine, units: Units, change: impl FnOnce(&Handle<'_>) -> Result<T>) -> Result<T> {
-    let handle = engine.start(units)?;
-    match change(&handle) {
-        Ok(value) => {
-            handle.end();
-            Ok(value)
-        }
-        Err(error) => Err(handle.abort(error)),
-    }
-}
 
 /// Stores `next` as the inode's item: the last step of a change of data.
 fn store(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, mut next: InodeItem) -> Result<()> {

@@ -6,17 +6,18 @@
 //! end falls into with zeros behind it. When a full filesystem has no sector for that, the size changes all the
 //! same: growing looks at the tail before it trusts it (DATA-4).
 //!
-//! Growing makes no data: holes appear, as items where the filesystem wants them.
+//! Growing is `grow`'s.
 
 use creamery_base::{ErrorKind, Generation, Result, Wait};
 use creamery_txn::{Engine, Handle, Units};
 
 use super::drop_extents::DropPlan;
-use super::holes::HolePlan;
-use super::map::{Pieces, What};
-use super::{in_handle, inline, read, recount, reserve, store, write};
+use super::grow::grow;
+use super::tail::{Tail, rewrite_last_sector, tail_of};
+use super::{inline, read, recount, reserve, store};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{Inode, InodeItem};
+use crate::operation::in_handle;
 
 /// Makes `size` the file's size; nothing changes when it is that already.
 /// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
@@ -30,31 +31,6 @@ pub(crate) fn truncate(engine: &Engine, inode: &Inode, item: &mut InodeItem, siz
         std::cmp::Ordering::Greater => grow(engine, inode, item, size),
         std::cmp::Ordering::Less => shrink(engine, inode, item, size),
     }
-}
-
-fn grow(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
-    let sector = u64::from(engine.sector_size());
-    if item.size > 0
-        && item.nbytes > 0
-        && size <= inline::len_max(engine, inode.tree())
-        && inline::possible(inode.tree(), inode.id.ino, sector)?
-    {
-        let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
-        read(engine, inode, item, 0, &mut content, Wait::Yes)?;
-        return inline::rewrite(engine, inode, item, &content);
-    }
-    write::settle_tail(engine, inode, item)?;
-    let end = size.next_multiple_of(sector);
-    while item.size < size {
-        let from = item.size.next_multiple_of(sector);
-        let holes = HolePlan::new(engine, inode.tree(), inode.id.ino, from, end)?;
-        in_handle(engine, Units::items(holes.len() + 1), |handle| {
-            holes.insert(handle, inode.tree(), inode.id.ino)?;
-            let next = InodeItem { size: size.min(holes.stop), ..item.clone() };
-            store(handle, inode, item, next)
-        })?;
-    }
-    Ok(())
 }
 
 fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
@@ -91,35 +67,13 @@ fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Re
         read(engine, inode, item, 0, &mut content, Wait::Yes)?;
         return inline::rewrite(engine, inode, item, &content);
     }
-    match write::rewrite_last_sector(engine, inode, item, size) {
+    match rewrite_last_sector(engine, inode, item, size) {
         Err(error) if error.kind() == ErrorKind::NoSpace => in_handle(engine, Units::freeing(1), |handle| {
             let next = InodeItem { size, ..item.clone() };
             store(handle, inode, item, next)
         }),
         result => result,
     }
-}
-
-/// What the new end of a file falls into.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Tail {
-    /// The boundary of a sector, or no data.
-    Nothing,
-    Inline,
-    Data,
-}
-
-fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
-    if size.is_multiple_of(sector) {
-        return Ok(Tail::Nothing);
-    }
-    let last = size - size % sector;
-    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
-    Ok(match pieces.next()?.map(|piece| piece.what) {
-        Some(What::Inline) => Tail::Inline,
-        Some(What::Data(_) | What::Compressed(_)) => Tail::Data,
-        Some(What::Hole | What::Prealloc) | None => Tail::Nothing,
-    })
 }
 
 fn back_plan(engine: &Engine, inode: &Inode, start: u64, most: usize) -> Result<DropPlan> {

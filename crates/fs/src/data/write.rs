@@ -13,9 +13,10 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::Engine;
 
 use super::completion::{NewSize, OrderedExtent};
+use super::grow::grow;
 use super::holes::HolePlan;
-use super::map::{Pieces, What};
-use super::{inline, read, truncate};
+use super::tail::settle_tail;
+use super::{inline, read};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{Inode, InodeItem};
 
@@ -71,7 +72,7 @@ fn write_payload(
     let mut holes = gap(engine, inode, item, payload.start)?;
     if holes.stop < payload.start {
         // More gaps than one handle fills: the file grows up to the write first.
-        truncate::truncate(engine, inode, item, payload.start)?;
+        grow(engine, inode, item, payload.start)?;
         holes = gap(engine, inode, item, payload.start)?;
     }
     let end = payload.end(sector);
@@ -171,53 +172,6 @@ impl<'a> Payload<'a> {
         }
         Ok(())
     }
-}
-
-/// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
-/// behind the end of the file is zero.
-pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
-    let sector = u64::from(engine.sector_size());
-    if item.size == 0 {
-        return Ok(());
-    }
-    let last = (item.size - 1) / sector * sector;
-    let what = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
-        .next()?
-        .map(|piece| piece.what);
-    let dirty = match what {
-        Some(What::Inline) => true,
-        Some(What::Data(_) | What::Compressed(_)) if item.size < last + sector => {
-            let behind = InodeItem { size: last + sector, ..item.clone() };
-            let mut bytes = vec![0; as_len(last + sector - item.size)];
-            read(engine, inode, &behind, item.size, &mut bytes, Wait::Yes)?;
-            bytes.iter().any(|byte| *byte != 0)
-        }
-        _ => false,
-    };
-    if dirty {
-        let size = item.size;
-        rewrite_last_sector(engine, inode, item, size)?;
-    }
-    Ok(())
-}
-
-/// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
-/// is not more than it was, the file's.
-pub(crate) fn rewrite_last_sector(
-    engine: &Engine,
-    inode: &Inode,
-    item: &mut InodeItem,
-    size: u64,
-) -> Result<()> {
-    assert!(size <= item.size && size > 0);
-    let sector = u64::from(engine.sector_size());
-    let last = (size - 1) / sector * sector;
-    let mut bytes = vec![0; as_len(sector)];
-    read(engine, inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
-    let mut ordered = OrderedExtent::allocate(engine, item.flags, last, sector)?;
-    ordered.write(engine, &bytes)?;
-    let holes = HolePlan::nothing();
-    ordered.complete(engine, inode, item, &holes, NewSize::Exactly(size), &mut 0)
 }
 
 /// A length that is bounded by a buffer's.

@@ -19,6 +19,7 @@
 
 mod delayed;
 mod item;
+pub(crate) mod permission;
 mod range_lock;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -6,8 +6,9 @@ use creamery_base::{ErrorKind, Wait};
 use creamery_txn::Units;
 
 use super::support::{Kind, audit, fixture, items, new_file};
-use crate::data::{Content, FileContent, Stretch, in_handle, read, write};
+use crate::data::{Content, FileContent, Stretch, read, write};
 use crate::inode::{InodeFlags, InodeItem};
+use crate::operation::in_handle;
 use crate::{Filesystem, FsOptions, NewInode};
 
 fn bytes(len: usize, salt: u8) -> Vec<u8> {

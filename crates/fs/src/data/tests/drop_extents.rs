@@ -9,8 +9,10 @@ use super::support::{Kind, SECTOR, audit, fixture, items, new_file, put};
 use crate::data::completion::OrderedExtent;
 use crate::data::drop_extents::DropPlan;
 use crate::data::file_extent::{Extent, encode_hole};
-use crate::data::{extent_key, in_handle, recount, reserve, store};
+use crate::data::{recount, reserve, store};
 use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::keys::extent_data;
+use crate::operation::in_handle;
 
 /// Makes a file from a sketch, one character per sector: `.` no item, `-` hole item, a letter an extent of data, a
 /// capital letter one that is preallocated.
@@ -37,7 +39,7 @@ fn sketch(engine: &creamery_txn::Engine, ino: u64, text: &str) -> Inode {
                     let at = ordered.hand_over(handle, inode.id)?;
                     let extent = Extent::whole(handle.generation(), at, bytes);
                     let data = if letter.is_uppercase() { extent.encode_prealloc() } else { shown };
-                    inode.tree().insert(handle, &extent_key(inode.id.ino, start), &data)?;
+                    inode.tree().insert(handle, &extent_data(inode.id.ino, start), &data)?;
                     let next = InodeItem { nbytes: item.nbytes + bytes, size: start + bytes, ..item.clone() };
                     store(handle, &inode, &mut item, next)
                 })

@@ -4,8 +4,9 @@ use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
 
 use super::support::{Kind, Random, SECTOR, fixture, new_file, put};
 use crate::data::file_extent::{Extent, FileExtent, encode_inline};
-use crate::data::{Want, extent_key, read, seek};
+use crate::data::{Want, read, seek};
 use crate::inode::InodeFlags;
+use crate::keys::extent_data;
 
 fn regular() -> [u8; 53] {
     Extent::whole(Generation::new(9), Logical::new(1 << 20), 2 * SECTOR).encode()
@@ -52,14 +53,14 @@ fn every_broken_rule_is_found() {
     unknown[20] = 3;
     rows.push(("unknown type", 0, unknown));
     for (what, offset, bytes) in rows {
-        let key = extent_key(ObjectId::new(257), offset);
+        let key = extent_data(ObjectId::new(257), offset);
         let error = FileExtent::check(&key, &bytes, SECTOR).expect_err(what);
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
     }
     for at in [16, 17, 18] {
         let mut bytes = regular();
         bytes[at] = 9;
-        let error = FileExtent::check(&extent_key(ObjectId::new(257), 0), &bytes, SECTOR).unwrap_err();
+        let error = FileExtent::check(&extent_data(ObjectId::new(257), 0), &bytes, SECTOR).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 }

@@ -15,9 +15,10 @@ use creamery_volume::{Mode, Volume};
 
 use crate::data::file_extent::FileExtent;
 use crate::data::map::Items;
-use crate::data::{extent_key, in_handle};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys;
+use crate::keys::extent_data;
+use crate::operation::in_handle;
 use crate::subvolume::{Subvolume, SubvolumeRef};
 
 pub(super) const SECTOR: u64 = 4096;
@@ -227,7 +228,7 @@ pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
 /// Puts an item of any bytes into a file.
 pub(super) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
     in_handle(engine, Units::items(1), |handle| {
-        inode.tree().upsert(handle, &extent_key(inode.id.ino, at), bytes)
+        inode.tree().upsert(handle, &extent_data(inode.id.ino, at), bytes)
     })
     .expect("an item");
 }

@@ -1,0 +1,88 @@
+//! The tail of a file: the sector that its last byte is in.
+//!
+//! What lies behind the end of the file in that sector must be zero before the file grows over it (DATA-4). Linux and others may
+//! have left something there, so it is looked at, and the sector is written anew where it is not zero.
+
+use creamery_base::{Result, Wait};
+use creamery_txn::Engine;
+
+use super::completion::{NewSize, OrderedExtent};
+use super::holes::HolePlan;
+use super::map::{Pieces, What};
+use super::read;
+use crate::inode::{Inode, InodeItem};
+
+/// What the new end of a file falls into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tail {
+    /// The boundary of a sector, or no data.
+    Nothing,
+    Inline,
+    Data,
+}
+
+/// What lies where a file of `size` bytes ends.
+pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
+    if size.is_multiple_of(sector) {
+        return Ok(Tail::Nothing);
+    }
+    let last = size - size % sector;
+    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
+    Ok(match pieces.next()?.map(|piece| piece.what) {
+        Some(What::Inline) => Tail::Inline,
+        Some(What::Data(_) | What::Compressed(_)) => Tail::Data,
+        Some(What::Hole | What::Prealloc) | None => Tail::Nothing,
+    })
+}
+
+/// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
+/// behind the end of the file is zero.
+pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
+    let sector = u64::from(engine.sector_size());
+    if item.size == 0 {
+        return Ok(());
+    }
+    let last = (item.size - 1) / sector * sector;
+    let what = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
+        .next()?
+        .map(|piece| piece.what);
+    let dirty = match what {
+        Some(What::Inline) => true,
+        Some(What::Data(_) | What::Compressed(_)) if item.size < last + sector => {
+            let behind = InodeItem { size: last + sector, ..item.clone() };
+            let mut bytes = vec![0; as_len(last + sector - item.size)];
+            read(engine, inode, &behind, item.size, &mut bytes, Wait::Yes)?;
+            bytes.iter().any(|byte| *byte != 0)
+        }
+        _ => false,
+    };
+    if dirty {
+        let size = item.size;
+        rewrite_last_sector(engine, inode, item, size)?;
+    }
+    Ok(())
+}
+
+/// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
+/// is not more than it was, the file's.
+pub(crate) fn rewrite_last_sector(
+    engine: &Engine,
+    inode: &Inode,
+    item: &mut InodeItem,
+    size: u64,
+) -> Result<()> {
+    assert!(size <= item.size && size > 0);
+    let sector = u64::from(engine.sector_size());
+    let last = (size - 1) / sector * sector;
+    let mut bytes = vec![0; as_len(sector)];
+    read(engine, inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
+    let mut ordered = OrderedExtent::allocate(engine, item.flags, last, sector)?;
+    ordered.write(engine, &bytes)?;
+    let holes = HolePlan::nothing();
+    ordered.complete(engine, inode, item, &holes, NewSize::Exactly(size), &mut 0)
+}
+
+/// A length that is bounded by a sector's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a sector")
+}

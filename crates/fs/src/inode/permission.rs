@@ -1,0 +1,29 @@
+//! What the flags of an inode forbid, whoever asks.
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_format::InodeFlags;
+
+use super::item::InodeItem;
+
+/// Refuses a change of an inode that is marked as unchangeable.
+pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
+    if item.flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::READONLY)) {
+        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked immutable"));
+    }
+    Ok(())
+}
+
+/// Refuses a change other than appending of an inode that is marked as unchangeable or append-only.
+pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
+    check_not_immutable(item)?;
+    if item.flags.contains(InodeFlags::APPEND) {
+        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked append-only"));
+    }
+    Ok(())
+}
+
+/// Refuses data at `offset` in an inode that is marked as unchangeable, and in one that is marked append-only wherever the
+/// file does not end.
+pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
+    if offset == item.size { check_not_immutable(item) } else { check_not_append_only(item) }
+}
