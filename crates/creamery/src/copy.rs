@@ -358,7 +358,7 @@ impl Sink for ImageSink<'_> {
         for_each_piece(data, size, |at, bytes| {
             let mut done = 0;
             while done < bytes.len() {
-                done += self.to.write_at(&file, at + done as u64, &bytes[done..])?;
+                done += file.write_at(at + done as u64, &bytes[done..])?;
             }
             end = at + bytes.len() as u64;
             Ok(())

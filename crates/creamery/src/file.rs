@@ -190,7 +190,7 @@ impl File {
         if !self.read {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for reading"));
         }
-        self.fs.read_at(&self.open, offset, out, Wait::Yes)
+        self.open.read_at(offset, out, Wait::Yes)
     }
 
     /// Writes at `offset`; returns how much.
@@ -201,7 +201,7 @@ impl File {
         if !self.write {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
-        self.fs.write_at(&self.open, offset, data)
+        self.open.write_at(offset, data)
     }
 
     /// Writes all of `data` at `offset`.
@@ -233,7 +233,7 @@ impl File {
     /// # Errors
     /// When the device fails.
     pub fn sync_all(&self) -> Result<()> {
-        self.fs.fsync(&self.open, false)
+        self.open.sync(false)
     }
 
     /// The first byte at or after `offset` that is data; none when only a hole follows.
@@ -241,7 +241,7 @@ impl File {
     /// # Errors
     /// When the filesystem cannot be read.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        found(self.fs.seek_data(&self.open, offset))
+        found(self.open.seek_data(offset))
     }
 
     /// The first byte at or after `offset` that lies in a hole; the end of the file is one. None beyond it.
@@ -249,7 +249,7 @@ impl File {
     /// # Errors
     /// When the filesystem cannot be read.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        found(self.fs.seek_hole(&self.open, offset))
+        found(self.open.seek_hole(offset))
     }
 
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
@@ -295,7 +295,7 @@ impl Read for File {
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let (start, count) = if self.append {
-            self.fs.append(&self.open, data).map_err(io_error)?
+            self.open.append(data).map_err(io_error)?
         } else {
             (self.position, self.write_at(data, self.position).map_err(io_error)?)
         };

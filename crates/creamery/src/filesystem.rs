@@ -231,7 +231,7 @@ impl Filesystem {
     /// When it is none.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
-        let target = self.fs.read_link(id).map_err(at(path.as_ref()))?;
+        let target = self.fs.read_link(id, Wait::Yes).map_err(at(path.as_ref()))?;
         Ok(std::ffi::OsString::from_vec(target).into())
     }
 

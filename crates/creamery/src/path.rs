@@ -108,7 +108,7 @@ impl PathWalk<'_> {
         if self.links > SYMLINKS_MAX {
             return Err(ErrorKind::TooManySymlinks.into());
         }
-        let target = self.fs.read_link(link)?;
+        let target = self.fs.read_link(link, Wait::Yes)?;
         self.go(&target, Last::Follow)
     }
 }

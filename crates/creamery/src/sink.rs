@@ -66,7 +66,7 @@ impl Driver<'_> {
             }
         }
         let target = match attributes.kind {
-            crate::fs::FileType::Symlink => fs.read_link(id)?,
+            crate::fs::FileType::Symlink => fs.read_link(id, Wait::Yes)?,
             _ => Vec::new(),
         };
         Ok(Source { attributes, xattrs, target })

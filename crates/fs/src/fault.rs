@@ -5,9 +5,6 @@
 #[cfg(feature = "shuttle")]
 use std::sync::OnceLock;
 
-#[cfg(feature = "shuttle")]
-use crate::filesystem::Filesystem;
-
 /// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(
@@ -34,6 +31,11 @@ pub(crate) struct Planted {
 
 #[cfg(feature = "shuttle")]
 impl Planted {
+    /// Plants a fault, once.
+    pub(crate) fn plant(&self, fault: Fault) {
+        assert!(self.fault.set(fault).is_ok(), "one fault at a time");
+    }
+
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault.get() == Some(&fault)
     }
@@ -43,17 +45,5 @@ impl Planted {
 impl Planted {
     pub(crate) const fn has(&self, _: Fault) -> bool {
         false
-    }
-}
-
-#[cfg(feature = "shuttle")]
-impl Filesystem {
-    /// Plants a fault, once.
-    ///
-    /// # Panics
-    /// When there is one already.
-    pub fn plant(&self, fault: Fault) {
-        let planted = self.deferred.planted.fault.set(fault);
-        assert!(planted.is_ok(), "one fault at a time");
     }
 }

@@ -1,20 +1,24 @@
-//! The open filesystem: the engine, the subvolumes in use and the table of inodes.
+//! The open filesystem: what its parts do, under one roof.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
-use creamery_tree::Tree;
+use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{CommitParticipant, Engine};
 
-use crate::inode::{Deferred, FileType, Inode, InodeItem};
-use crate::inode_ref::Extrefs;
-use crate::inode_table::{InodeTable, Known};
+use crate::cleaner::{Cleaner, Cleaning};
+use crate::data::FileContent;
+#[cfg(feature = "shuttle")]
+use crate::fault::Fault;
+use crate::inode::attributes::{Attributes, SetAttributes};
+use crate::inode::xattr::{XattrMode, check_name};
+use crate::inode::{FileType, Inode, Inodes};
 use crate::keys;
-use crate::known_directories::KnownDirectories;
-use crate::subvolume::{Subvolume, Subvolumes};
-
-/// How often an operation looks its names up again when they keep changing under it.
-pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
+use crate::names::{DirEntry, Names, NewInode, RenameMode};
+use crate::open_file::{Access, OpenFile};
+use crate::statfs::FsStatistics;
+use crate::statistics::Statistics;
+use crate::subvolume::{Shared, Subvolumes};
 
 /// What can be chosen when a filesystem is opened.
 ///
@@ -51,38 +55,26 @@ impl Default for FsOptions {
 /// # }
 /// ```
 pub struct Filesystem {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) root_tree: Arc<Tree>,
-    pub(crate) subvolumes: Subvolumes,
-    pub(crate) table: InodeTable,
-    pub(crate) known_directories: KnownDirectories,
-    pub(crate) deferred: Arc<Deferred>,
-    pub(crate) extrefs: Extrefs,
-    pub(crate) cleaning_steps: usize,
+    engine: Arc<Engine>,
+    inodes: Arc<Inodes>,
+    names: Names,
+    cleaner: Arc<Cleaner>,
 }
 
+/// Opening and closing.
 impl Filesystem {
     /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
     /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used.
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
-        let root_tree = engine.tree(TreeId::ROOT)?;
-        let default = crate::subvolume::read_default(&root_tree)?;
-        let extrefs = crate::subvolume::extrefs(&engine);
-        let fs = Self {
-            root_tree,
-            subvolumes: Subvolumes::new(default),
-            table: InodeTable::new(options.inodes_cached),
-            known_directories: KnownDirectories::default(),
-            deferred: Arc::new(Deferred::default()),
-            extrefs,
-            cleaning_steps: options.cleaning_steps,
-            engine,
-        };
-        fs.engine.register(Arc::clone(&fs.deferred) as Arc<dyn CommitParticipant>);
-        let fs = Arc::new(fs);
-        fs.engine.register_reclaimer(&fs);
-        fs.subvolume(default, Wait::Yes)?;
-        Ok(fs)
+        let shared = Shared::new(Arc::clone(&engine));
+        let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
+        let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
+        engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
+        let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
+        engine.register_reclaimer(&cleaner);
+        inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
+        let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
+        Ok(Arc::new(Self { engine, inodes, names, cleaner }))
     }
 
     /// The engine below.
@@ -91,58 +83,309 @@ impl Filesystem {
         &self.engine
     }
 
-    /// The object of an inode; it stays alive while the caller holds it. [`ErrorKind::Stale`] when there is no
-    /// such inode, or it has no name left and was not open.
-    pub fn inode(&self, id: InodeId, wait: Wait) -> Result<Arc<Inode>> {
-        self.engine.check_open()?;
-        for _ in 0..LOOKUP_ROUNDS_MAX {
-            let stamp = match self.table.get(id) {
-                Known::Here(inode) => return Ok(inode),
-                Known::Absent(stamp) => stamp,
-            };
-            let subvolume = self.subvolume(id.subvolume, wait)?;
-            let item = self.read_item(&subvolume, id.ino, wait)?;
-            let inode = Inode::new(id, subvolume, item);
-            if let Some(inode) = self.table.publish_read(inode, stamp) {
-                return Ok(inode);
-            }
-        }
-        Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+    /// Makes everything that ended before durable: a whole commit, until there is a log.
+    pub fn sync(&self) -> Result<()> {
+        self.cleaner.help();
+        self.engine.commit()
     }
 
-    fn read_item(&self, subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeItem> {
-        if ino == keys::EMPTY_SUBVOLUME_DIR {
-            return Ok(empty_subvolume_item());
-        }
-        if ino < ObjectId::FIRST_FREE || ino > ObjectId::LAST_FREE {
-            return Err(ErrorKind::Stale.into());
-        }
-        let item = subvolume.tree.get(&keys::inode_item(ino), wait, InodeItem::decode)?;
-        let item = item.ok_or(ErrorKind::Stale)??;
-        if item.nlink == 0 {
-            return Err(ErrorKind::Stale.into());
-        }
-        Ok(item)
+    /// As [`Filesystem::sync`], with nothing left to do: inodes that have lost their last user are deleted, all of them.
+    /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
+    pub fn settle(&self) -> Result<()> {
+        self.clean();
+        self.engine.commit()
     }
 
-    /// The object of a directory that is about to be changed, in a subvolume that may be.
-    pub(crate) fn dir_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
-        self.clean_for_others();
-        let dir = self.inode(id, Wait::Yes)?;
-        dir.subvolume.check_writable()?;
-        Ok(dir)
+    /// Makes everything durable and gives the devices back, whoever still has a reference or an open file: all that these
+    /// ask for is refused from then on.
+    /// Errors: those of the commit and of the devices; it is closed all the same.
+    pub fn shut_down(&self) -> Result<()> {
+        self.clean();
+        self.engine.shut_down()
     }
 
-    /// The object of an inode that is about to be changed, in a subvolume that may be.
-    pub(crate) fn inode_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
-        if id.ino == keys::EMPTY_SUBVOLUME_DIR {
-            return Err(ErrorKind::PermissionDenied.into());
-        }
-        self.dir_to_change(id)
+    /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
+    /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written, and no
+    /// more as soon as the last user of what has no name is gone. Its space can be used again when that is committed, which
+    /// whoever needs it sees to.
+    #[must_use]
+    pub fn statfs(&self) -> FsStatistics {
+        FsStatistics::of(self.inodes.shared())
+    }
+
+    /// What has been done since the filesystem was opened. The numbers are read one after the other while work goes on,
+    /// so two of them may be of slightly different moments.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics::of(&self.inodes)
+    }
+
+    /// Plants a fault, once.
+    ///
+    /// # Panics
+    /// When there is one already.
+    #[cfg(feature = "shuttle")]
+    pub fn plant(&self, fault: Fault) {
+        self.inodes.shared().planted.plant(fault);
     }
 }
 
-/// The directory that stands where a snapshot has the entry of a subvolume but not the subvolume itself.
-fn empty_subvolume_item() -> InodeItem {
-    InodeItem { mode: FileType::Directory.mode_bits() | 0o755, ..InodeItem::default() }
+/// Subvolumes.
+impl Filesystem {
+    /// The subvolume that is mounted when none is named.
+    #[must_use]
+    pub fn default_subvolume(&self) -> TreeId {
+        self.inodes.subvolumes().default()
+    }
+
+    /// Makes `subvolume` the one that is mounted when none is named.
+    pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
+        self.inodes.subvolumes().set_default(subvolume)
+    }
+
+    /// Forbids or allows changes in a subvolume.
+    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        self.inodes.subvolumes().set_read_only(id, read_only)
+    }
+
+    /// The root directory of a subvolume.
+    pub fn root(&self, subvolume: TreeId) -> Result<InodeId> {
+        self.inodes.subvolumes().get(subvolume, Wait::Yes)?;
+        Ok(InodeId::new(subvolume, ObjectId::FIRST_FREE))
+    }
+
+    /// The subvolume whose root is at `path`, from the top level; an empty path is the top level itself.
+    pub fn resolve_subvolume(&self, path: &[u8]) -> Result<TreeId> {
+        self.names.resolve_subvolume(path)
+    }
+
+    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
+    pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        self.names.create_subvolume(dir, name, new)
+    }
+}
+
+/// Names.
+impl Filesystem {
+    /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
+    ///
+    /// A directory has to say itself that this is its name. Each has one, so whoever follows names meets no directory
+    /// twice and walks in no circle, whatever the entries of a damaged filesystem say.
+    pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
+        self.names.lookup(dir, name, wait)
+    }
+
+    /// As [`Filesystem::lookup`], and what the entry says that it is (the inode itself, where that is no type).
+    pub fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
+        self.names.lookup_kind(dir, name, wait)
+    }
+
+    /// The directory that `id` is in, or one of them; the root of the top level is its own parent.
+    pub fn parent(&self, id: InodeId, wait: Wait) -> Result<InodeId> {
+        self.names.parent(id, wait)
+    }
+
+    /// Reports the entries of `dir` from the position `offset` on, until `each` breaks or there are no more. An
+    /// entry at which `each` breaks counts as not taken: continue at the `next_offset` of the one before.
+    pub fn read_dir(
+        &self,
+        dir: InodeId,
+        offset: u64,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.names.read_dir(dir, offset, wait, each)
+    }
+
+    /// As [`Filesystem::read_dir`] of an open directory: it ends with what was there when it was opened, or last read from
+    /// the start, even if somebody keeps renaming what it is told about.
+    pub fn read_open_dir(
+        &self,
+        dir: &OpenFile,
+        offset: u64,
+        wait: Wait,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.names.read_open_dir(dir, offset, wait, each)
+    }
+
+    /// The position after the last entry that a directory has now.
+    pub fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
+        self.names.end_of_dir(dir, wait)
+    }
+
+    /// Makes a new inode called `name` in `dir`.
+    pub fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
+        self.names.create(dir, name, new)
+    }
+
+    /// Makes a new file called `name` in `dir`, open: nobody can remove it between.
+    pub fn create_open(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<(Attributes, Arc<OpenFile>)> {
+        self.names.create_open(dir, name, new)
+    }
+
+    /// Makes a new file called `name` in `dir` that has `content` from the beginning: cheaper than making it and
+    /// writing to it, and a crash shows both or none. The size in what is returned is less than asked for when free
+    /// space is in very many pieces; [`OpenFile::write_at`] takes the rest.
+    pub fn create_file_with(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+        content: &FileContent<'_>,
+    ) -> Result<Attributes> {
+        self.names.create_file_with(dir, name, new, content)
+    }
+
+    /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given
+    /// a name before.
+    pub fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
+        self.names.tmpfile(dir, new)
+    }
+
+    /// Gives the inode `target` the name `name` in `dir`.
+    pub fn link(&self, target: InodeId, dir: InodeId, name: &[u8]) -> Result<Attributes> {
+        self.names.link(target, dir, name)
+    }
+
+    /// Removes the name `name` of something that is no directory.
+    pub fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        self.names.unlink(dir, name)
+    }
+
+    /// Removes the empty directory `name`.
+    pub fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        self.names.rmdir(dir, name)
+    }
+
+    /// Gives what is called `name` in `from` the name `new_name` in `to` instead.
+    pub fn rename(
+        &self,
+        from: InodeId,
+        name: &[u8],
+        to: InodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.names.rename(from, name, to, new_name, mode)
+    }
+}
+
+/// Inodes.
+impl Filesystem {
+    /// The object of an inode; it stays alive while the caller holds it.
+    /// [`Stale`](creamery_base::ErrorKind::Stale) when there is no such inode, or it has no name left and was not open.
+    pub fn inode(&self, id: InodeId, wait: Wait) -> Result<Arc<Inode>> {
+        self.inodes.get(id, wait)
+    }
+
+    /// Lets go of an inode, which leaves what has neither a name nor a user any more to the cleaner. A small one is
+    /// deleted at once. (Dropping the object alone takes no step of the cleaner.)
+    pub fn release(&self, inode: Arc<Inode>) {
+        drop(inode);
+        self.cleaner.help();
+    }
+
+    /// Opens an inode.
+    pub fn open_file(&self, id: InodeId) -> Result<Arc<OpenFile>> {
+        self.open_file_for(id, Access::Read)
+    }
+
+    /// Opens an inode for what `access` says. Errors: it is marked immutable, or append-only and is to be written elsewhere.
+    pub fn open_file_for(&self, id: InodeId, access: Access) -> Result<Arc<OpenFile>> {
+        Ok(Arc::new(OpenFile::open(self.inodes.get(id, Wait::Yes)?, access)?))
+    }
+
+    /// Closes a file: lets go of it, which leaves one that has no name to the cleaner if this was its last use. A small one
+    /// is deleted at once. (Dropping the object alone takes no step of the cleaner.)
+    pub fn close(&self, file: Arc<OpenFile>) {
+        drop(file);
+        self.cleaner.help();
+    }
+
+    /// The attributes of an inode.
+    pub fn stat(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
+        self.inodes.get(id, wait)?.stat(wait)
+    }
+
+    /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
+    pub fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<Attributes> {
+        self.inode_to_change(id)?.set_attributes(set)
+    }
+
+    /// The value of an extended attribute.
+    pub fn get_xattr(&self, id: InodeId, name: &[u8], wait: Wait) -> Result<Vec<u8>> {
+        self.inodes.get(id, wait)?.get_xattr(name, wait)
+    }
+
+    /// The names of all extended attributes, in the order of the tree.
+    pub fn list_xattrs(&self, id: InodeId, wait: Wait) -> Result<Vec<Vec<u8>>> {
+        self.inodes.get(id, wait)?.list_xattrs(wait)
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, id: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        check_name(name)?;
+        self.inode_to_change(id)?.set_xattr(name, value, mode)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        self.inode_to_change(id)?.remove_xattr(name)
+    }
+
+    /// The target of a symbolic link.
+    pub fn read_link(&self, id: InodeId, wait: Wait) -> Result<Vec<u8>> {
+        self.inodes.get(id, wait)?.read_link(wait)
+    }
+
+    /// The object of an inode that is about to be changed, in a subvolume that may be.
+    fn inode_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+        if id.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        self.cleaner.help();
+        self.inodes.get_to_change(id)
+    }
+}
+
+/// Cleaning up after inodes that have neither a name nor a user.
+impl Filesystem {
+    /// Takes one step of the cleaner: deletes a bounded number of items of one inode that has neither a name nor a user.
+    /// When somebody else takes one, it waits for that.
+    /// Errors: no space, and the inode is tried again later; aborted; damage, and then the inode is left to the next
+    /// time the filesystem is opened.
+    pub fn clean_step(&self) -> Result<Cleaning> {
+        self.cleaner.step()
+    }
+
+    /// Takes steps until nothing is left of what waited when it began, as an unmount does; whoever goes on unlinking does not
+    /// keep it. What cannot be deleted is left to the next time the filesystem is opened.
+    pub fn clean(&self) {
+        self.cleaner.clean();
+    }
+
+    /// Whether something waits for the cleaner.
+    #[must_use]
+    pub fn has_cleaning(&self) -> bool {
+        self.inodes.shared().dead_inodes.any_wait()
+    }
+
+    /// Whether something was deleted whose space can only be used after a commit.
+    #[must_use]
+    pub fn has_deleted(&self) -> bool {
+        self.cleaner.has_deleted()
+    }
+
+    /// Has `wake` called whenever there is something new for the cleaner. It must not wait for anything nor call the
+    /// filesystem. The first one stays.
+    pub fn wake_cleaner_with(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.inodes.shared().dead_inodes.wake_with(wake);
+    }
 }

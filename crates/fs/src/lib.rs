@@ -18,54 +18,31 @@
 //!
 //! [`InodeId`]: creamery_base::InodeId
 
-mod acl;
-mod attributes;
 mod cleaner;
-mod create;
 mod data;
-mod dir_item;
-mod directory;
 mod fault;
 mod filesystem;
-mod guards;
-mod ino_allocator;
 mod inode;
-mod inode_ref;
-mod inode_table;
 mod keys;
-mod known_directories;
-mod link;
-mod lookup;
-mod name;
-mod new_inode;
+mod names;
 mod open_file;
 mod operation;
-mod orphan;
-mod read_dir;
-mod rename;
 mod statfs;
 mod statistics;
 mod subvolume;
-mod subvolume_create;
-mod symlink;
-mod sync;
-mod unlink;
-mod xattr;
 
-pub use attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
 pub use cleaner::Cleaning;
 pub use data::{FileContent, Stretch};
 #[cfg(feature = "shuttle")]
 pub use fault::Fault;
 pub use filesystem::{Filesystem, FsOptions};
+pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
+pub use inode::xattr::XattrMode;
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, ItemRead, ItemWrite, RangeGuard, RangeLocks};
-pub use new_inode::{Inherit, NewInode, NewKind};
+pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
 pub use open_file::{Access, OpenFile};
-pub use read_dir::DirEntry;
-pub use rename::RenameMode;
 pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
     PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
-pub use xattr::XattrMode;

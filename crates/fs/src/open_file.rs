@@ -1,15 +1,14 @@
-//! Open files: reading and writing data through a handle object that keeps its inode alive.
+//! Open files: an open file reads and writes the data of its inode, and keeps that alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
-use crate::attributes::Attributes;
 use crate::data;
 use crate::fault::Fault;
-use crate::filesystem::Filesystem;
 use crate::inode::FILE_SIZE_MAX;
+use crate::inode::attributes::Attributes;
 use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
 use crate::inode::{FileType, Inode, InodeItem};
 
@@ -42,9 +41,31 @@ pub struct OpenFile {
     dir_end: AtomicU64,
 }
 
+fn check_regular(item: &InodeItem) -> Result<()> {
+    match item.kind() {
+        FileType::File => Ok(()),
+        FileType::Directory => Err(ErrorKind::IsADirectory.into()),
+        _ => Err(Error::invalid("the data of something that is no file")),
+    }
+}
+
 impl OpenFile {
+    /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) const fn new(inode: Arc<Inode>) -> Self {
         Self { inode, dir_end: AtomicU64::new(0) }
+    }
+
+    /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
+    /// be written elsewhere.
+    pub(crate) fn open(inode: Arc<Inode>, access: Access) -> Result<Self> {
+        let item = inode.read(Wait::Yes)?;
+        match access {
+            Access::Read => {}
+            Access::Append => check_not_immutable(&item)?,
+            Access::Write => check_not_append_only(&item)?,
+        }
+        drop(item);
+        Ok(Self::new(inode))
     }
 
     pub(crate) fn dir_end(&self) -> Option<u64> {
@@ -70,107 +91,63 @@ impl OpenFile {
 
     /// Its attributes, also when it has no name any more.
     pub fn stat(&self, wait: Wait) -> Result<Attributes> {
-        Ok(Attributes::new(self.inode.id, &*self.inode.read(wait)?))
-    }
-}
-
-fn check_regular(item: &InodeItem) -> Result<()> {
-    match item.kind() {
-        FileType::File => Ok(()),
-        FileType::Directory => Err(ErrorKind::IsADirectory.into()),
-        _ => Err(Error::invalid("the data of something that is no file")),
-    }
-}
-
-impl Filesystem {
-    /// Opens an inode.
-    pub fn open_file(&self, id: InodeId) -> Result<Arc<OpenFile>> {
-        let inode = self.inode(id, Wait::Yes)?;
-        // Fails for an inode that was deleted between.
-        drop(inode.read(Wait::Yes)?);
-        Ok(Arc::new(OpenFile::new(inode)))
-    }
-
-    /// Opens an inode for what `access` says. Errors: it is marked immutable, or append-only and is to be written elsewhere.
-    pub fn open_file_for(&self, id: InodeId, access: Access) -> Result<Arc<OpenFile>> {
-        let file = self.open_file(id)?;
-        let item = file.inode.read(Wait::Yes)?;
-        match access {
-            Access::Read => {}
-            Access::Append => check_not_immutable(&item)?,
-            Access::Write => check_not_append_only(&item)?,
-        }
-        drop(item);
-        Ok(file)
-    }
-
-    /// Closes a file: lets go of it, which leaves one that has no name to the cleaner if this was its last use. A small one
-    /// is deleted at once. (Dropping the object alone takes no step of the cleaner.)
-    pub fn close(&self, file: Arc<OpenFile>) {
-        drop(file);
-        self.clean_for_others();
+        self.inode.stat(wait)
     }
 
     /// Reads from `offset` into `out`; returns how much there was before the end.
-    pub fn read_at(&self, file: &OpenFile, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
-        self.engine.check_open()?;
-        let inode = &file.inode;
+    pub fn read_at(&self, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
+        let inode = &self.inode;
+        inode.engine().check_open()?;
         let item = inode.read(wait)?;
         check_regular(&item)?;
-        let range = inode.ranges.shared(offset, offset.saturating_add(out.len() as u64), wait)?;
-        let read = data::read(&self.engine, inode, &item, offset, out, wait)?;
+        let range = inode.ranges().shared(offset, offset.saturating_add(out.len() as u64), wait)?;
+        let read = data::read(inode.engine(), inode, &item, offset, out, wait)?;
         drop(range);
         Ok(read)
     }
 
     /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
     /// Errors: no space; too large; the inode is marked immutable, or append-only.
-    pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_if(file, offset, data, |item, _| check_not_append_only(item))
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_if(offset, data, |item, _| check_not_append_only(item))
     }
 
     /// Like [`write_at`](Self::write_at), for a caller that appends and takes `offset` for the end: what is marked append-only
     /// may be written so. Errors: as there; it is marked append-only and ends elsewhere.
-    pub fn append_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_if(file, offset, data, check_appends)
+    pub fn append_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        self.write_if(offset, data, check_appends)
     }
 
     /// Writes `data` behind the end, wherever that is by then: others may append meanwhile. Returns where it begins, and how
     /// much was written: less than all only when space ran out on the way.
     /// Errors: no space; too large; the inode is marked immutable.
-    pub fn append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize)> {
-        if file.inode.subvolume.deferred.planted.has(Fault::EndLookedUpBefore) {
-            let end = file.inode.read(Wait::Yes)?.size;
-            return Ok((end, self.write_at(file, end, data)?));
+    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        if self.inode.shared().planted.has(Fault::EndLookedUpBefore) {
+            let end = self.inode.read(Wait::Yes)?.size;
+            return Ok((end, self.write_at(end, data)?));
         }
-        let mut item = file.inode.write()?;
+        let mut item = self.inode.write()?;
         let end = item.size;
         check_not_immutable(&item)?;
-        Ok((end, self.write_locked(&file.inode, &mut item, end, data)?))
+        Ok((end, self.write_locked(&mut item, end, data)?))
     }
 
     /// Writes what `check` lets pass.
     fn write_if(
         &self,
-        file: &OpenFile,
         offset: u64,
         data: &[u8],
         check: impl FnOnce(&InodeItem, u64) -> Result<()>,
     ) -> Result<usize> {
-        let mut item = file.inode.write()?;
+        let mut item = self.inode.write()?;
         check(&item, offset)?;
-        self.write_locked(&file.inode, &mut item, offset, data)
+        self.write_locked(&mut item, offset, data)
     }
 
-    fn write_locked(
-        &self,
-        inode: &Arc<Inode>,
-        item: &mut InodeItem,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<usize> {
-        self.engine.check_open()?;
-        inode.subvolume.check_writable()?;
+    fn write_locked(&self, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
+        let inode = &self.inode;
+        inode.engine().check_open()?;
+        inode.check_writable()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
         check_regular(item)?;
@@ -178,27 +155,41 @@ impl Filesystem {
             return Ok(0);
         }
         // Growing over a gap changes what lies between the old end and the new data.
-        let range = inode.ranges.exclusive(offset.min(item.size), end, Wait::Yes)?;
-        let written = data::write(&self.engine, inode, item, offset, data)?;
+        let range = inode.ranges().exclusive(offset.min(item.size), end, Wait::Yes)?;
+        let written = data::write(inode.engine(), inode, item, offset, data)?;
         drop(range);
         Ok(written)
     }
 
     /// The first byte at or after `offset` that is data; [`ErrorKind::NotFound`] when only a hole follows.
-    pub fn seek_data(&self, file: &OpenFile, offset: u64) -> Result<u64> {
-        self.seek(file, offset, data::Want::Data)
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
+        self.seek(offset, data::Want::Data)
     }
 
     /// The first byte at or after `offset` that lies in a hole; the end of the file is one.
-    pub fn seek_hole(&self, file: &OpenFile, offset: u64) -> Result<u64> {
-        self.seek(file, offset, data::Want::Hole)
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
+        self.seek(offset, data::Want::Hole)
     }
 
-    fn seek(&self, file: &OpenFile, offset: u64, want: data::Want) -> Result<u64> {
-        self.engine.check_open()?;
-        let inode = &file.inode;
+    fn seek(&self, offset: u64, want: data::Want) -> Result<u64> {
+        let inode = &self.inode;
+        inode.engine().check_open()?;
         let item = inode.read(Wait::Yes)?;
         check_regular(&item)?;
-        data::seek(&self.engine, inode, &item, offset, want)?.ok_or_else(|| ErrorKind::NotFound.into())
+        data::seek(inode.engine(), inode, &item, offset, want)?.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there
+    /// was anything to take: most of the time there is not, and nothing is changed.
+    pub fn kill_privileges(&self) -> Result<bool> {
+        self.inode.kill_privileges()
+    }
+
+    /// Makes what was done to the file before durable: a whole commit, until there is a log. `data_only` leaves out what is not
+    /// needed to read the data back, which a commit cannot make use of.
+    pub fn sync(&self, data_only: bool) -> Result<()> {
+        let _ = data_only;
+        self.inode.engine().check_open()?;
+        self.inode.engine().commit()
     }
 }

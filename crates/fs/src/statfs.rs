@@ -2,7 +2,7 @@
 
 use creamery_format::NAME_LEN_MAX;
 
-use crate::filesystem::Filesystem;
+use crate::subvolume::Shared;
 
 /// Figures of a filesystem. Numbers of files are not among them: inodes are made as long as there is room.
 ///
@@ -25,26 +25,21 @@ pub struct FsStatistics {
     pub name_len_max: u32,
 }
 
-impl Filesystem {
-    /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
-    /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written, and no more as
-    /// soon as the last user of what has no name is gone; its
-    /// space can be used again when that is committed, which whoever needs it sees to.
-    #[must_use]
-    pub fn statfs(&self) -> FsStatistics {
-        let space = self.engine.space();
-        let block_size = self.engine.sector_size();
+impl FsStatistics {
+    /// Of the filesystem that shares this.
+    pub(crate) fn of(shared: &Shared) -> Self {
+        let Shared { engine, dead_inodes, .. } = shared;
+        let space = engine.space();
+        let block_size = engine.sector_size();
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
-        let data_used = space
-            .data_used
-            .saturating_add_signed(space.data_pending)
-            .saturating_sub(self.deferred.doomed.bytes());
+        let data_used =
+            space.data_used.saturating_add_signed(space.data_pending).saturating_sub(dead_inodes.bytes());
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
         let free = total.saturating_sub(data_used + metadata_used);
         let available = space.data_total.saturating_sub(data_used) + space.unallocated / copies;
-        FsStatistics {
+        Self {
             block_size,
             blocks: blocks(total),
             blocks_free: blocks(free),

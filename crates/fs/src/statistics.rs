@@ -12,7 +12,8 @@ use creamery_txn::{Abort, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
-use crate::filesystem::Filesystem;
+use crate::inode::Inodes;
+use crate::subvolume::Shared;
 
 macro_rules! counts {
     // The counts of a structure within the structure may follow, each with the name it gets here.
@@ -345,11 +346,10 @@ pub struct Statistics {
     pub volume: VolumeStatistics,
 }
 
-impl Filesystem {
-    /// What has been done since the filesystem was opened. The numbers are read one after the other while work goes on,
-    /// so two of them may be of slightly different moments.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
+impl Statistics {
+    /// Of the filesystem of these inodes.
+    pub(crate) fn of(inodes: &Inodes) -> Self {
+        let Shared { engine, delayed_root, .. } = inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
@@ -358,19 +358,17 @@ impl Filesystem {
             promised_bytes,
             delayed_refs,
             store,
-        } = self.engine.counters();
-        let by_tree: Vec<NamedTree> = self
-            .engine
+        } = engine.counters();
+        let by_tree: Vec<NamedTree> = engine
             .tree_counters()
             .iter()
             .map(|(id, counters)| NamedTree { tree: id.get(), counts: counters.into() })
             .collect();
         let mut trees = TreeStatistics::default();
         by_tree.iter().for_each(|tree| trees += tree.counts);
-        let locks =
-            self.engine.lock_times().into_iter().enumerate().filter(|(_, times)| times.held.count() > 0);
-        Statistics {
-            aborted: self.engine.aborted().map(Aborted::from),
+        let locks = engine.lock_times().into_iter().enumerate().filter(|(_, times)| times.held.count() > 0);
+        Self {
+            aborted: engine.aborted().map(Aborted::from),
             commits: CommitStatistics {
                 count: commits,
                 tree_blocks_written: blocks_written,
@@ -380,10 +378,10 @@ impl Filesystem {
             pending: PendingStatistics {
                 promised_bytes,
                 delayed_refs,
-                delayed_directories: self.deferred.len() as u64,
+                delayed_directories: delayed_root.len() as u64,
             },
             block_cache: (&store).into(),
-            inodes_cached: self.table.len() as u64,
+            inodes_cached: inodes.table().len() as u64,
             trees,
             by_tree,
             locks: locks
@@ -393,7 +391,7 @@ impl Filesystem {
                     waited_nanos: (&times.waited).into(),
                 })
                 .collect(),
-            volume: (&self.engine.volume().counters()).into(),
+            volume: (&engine.volume().counters()).into(),
         }
     }
 }

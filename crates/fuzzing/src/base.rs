@@ -78,7 +78,7 @@ fn put(fs: &Filesystem, dir: InodeId, name: &str, content: &[u8]) -> creamery_ba
     let file = fs.open_file(id)?;
     let mut done = 0;
     while done < content.len() {
-        done += fs.write_at(&file, done as u64, &content[done..])?;
+        done += file.write_at(done as u64, &content[done..])?;
     }
     fs.close(file);
     Ok(id)

@@ -228,7 +228,7 @@ impl Operations for Adapter {
     }
 
     fn readlink(&self, _: &RequestContext<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
-        target.put(&self.fs.read_link(self.nodes.inode(node))?);
+        target.put(&self.fs.read_link(self.nodes.inode(node), Wait::Yes)?);
         Ok(())
     }
 
@@ -336,7 +336,7 @@ impl Operations for Adapter {
         out: &mut [u8],
     ) -> Result<usize> {
         let file = self.handles.get(read.handle)?;
-        Ok(self.fs.read_at(&file, read.offset, out, Wait::Yes)?)
+        Ok(file.read_at(read.offset, out, Wait::Yes)?)
     }
 
     fn write(
@@ -347,12 +347,12 @@ impl Operations for Adapter {
         data: &[u8],
     ) -> Result<usize> {
         let file = self.handles.get(write.handle)?;
-        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && self.fs.kill_privileges(&file)? {
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && file.kill_privileges()? {
             self.attributes_moved(node);
         }
         Ok(match flags::appends(write) {
-            true => self.fs.append_at(&file, write.offset, data)?,
-            false => self.fs.write_at(&file, write.offset, data)?,
+            true => file.append_at(write.offset, data)?,
+            false => file.write_at(write.offset, data)?,
         })
     }
 
@@ -385,7 +385,7 @@ impl Operations for Adapter {
 
     fn fsync(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
         let file = self.handles.get(handle)?;
-        Ok(self.fs.fsync(&file, data_only)?)
+        Ok(file.sync(data_only)?)
     }
 
     fn setxattr(
@@ -506,7 +506,7 @@ impl Operations for Adapter {
 
     fn fsyncdir(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
         let file = self.handles.get(handle)?;
-        Ok(self.fs.fsync(&file, data_only)?)
+        Ok(file.sync(data_only)?)
     }
 
     fn syncfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<()> {
@@ -584,8 +584,8 @@ impl Operations for Adapter {
             };
         }
         match to {
-            SeekTo::Data => self.fs.seek_data(&file, offset).map_err(missing_is_end),
-            SeekTo::Hole => self.fs.seek_hole(&file, offset).map_err(missing_is_end),
+            SeekTo::Data => file.seek_data(offset).map_err(missing_is_end),
+            SeekTo::Hole => file.seek_hole(offset).map_err(missing_is_end),
             SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
         }
     }

@@ -316,12 +316,12 @@ impl Driver {
             }
             Operation::Write { inode, offset, len, seed } => {
                 let file = self.handle(*inode)?;
-                fs.write_at(&file, *offset, &content(*len, *seed)).map(|count| (Outcome::Count(count), None))
+                file.write_at(*offset, &content(*len, *seed)).map(|count| (Outcome::Count(count), None))
             }
             Operation::Read { inode, offset, len } => {
                 let file = self.handle(*inode)?;
                 let mut data = vec![0; *len];
-                let count = fs.read_at(&file, *offset, &mut data, Wait::Yes)?;
+                let count = file.read_at(*offset, &mut data, Wait::Yes)?;
                 data.truncate(count);
                 Ok((Outcome::Data(data), None))
             }

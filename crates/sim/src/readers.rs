@@ -96,10 +96,10 @@ impl Story {
         Ok(())
     }
 
-    fn write(&self, fs: &Filesystem, first: u64, end: u64) -> Result<()> {
+    fn write(&self, first: u64, end: u64) -> Result<()> {
         self.step(Step { first, end, writes: true }, |number| {
             let bytes: Vec<u8> = (first..end).flat_map(|at| sector(self.id(), at, number)).collect();
-            let written = fs.write_at(&self.file, first * SECTOR as u64, &bytes)?;
+            let written = self.file.write_at(first * SECTOR as u64, &bytes)?;
             assert_eq!(written, bytes.len(), "there is room");
             Ok(())
         })
@@ -190,7 +190,7 @@ impl Run {
         match random.below(20) {
             0..12 => {
                 let first = random.below(SECTORS - WRITE_MAX);
-                story.write(fs, first, first + 1 + random.below(WRITE_MAX))?;
+                story.write(first, first + 1 + random.below(WRITE_MAX))?;
             }
             12..14 => story.truncate(fs, random.below(SECTORS))?,
             14 => {
@@ -205,11 +205,11 @@ impl Run {
             16 => {
                 // How editors save: a new file takes the name of the old one.
                 let fresh = self.create(&new_name)?;
-                fresh.write(fs, 0, 1 + random.below(SECTORS))?;
+                fresh.write(0, 1 + random.below(SECTORS))?;
                 fs.rename(self.root, &new_name, self.root, &name, RenameMode::Replace)?;
                 self.slots[slot].write().1 = fresh;
             }
-            _ => fs.fsync(&story.file, false)?,
+            _ => story.file.sync(false)?,
         }
         Ok(())
     }
@@ -236,10 +236,10 @@ impl Run {
         let (stays, goes) = (make(&names[0])?, make(&names[1])?);
         for at in 0..COMB {
             for file in [&stays, &goes] {
-                fs.write_at(file, at * SECTOR as u64, &sector(file.id(), at, 1))?;
+                file.write_at(at * SECTOR as u64, &sector(file.id(), at, 1))?;
             }
         }
-        fs.fsync(&stays, false)?;
+        stays.sync(false)?;
         *self.comb.write() = Some(stays);
         fs.unlink(self.root, names[0].as_bytes())?;
         fs.unlink(self.root, names[1].as_bytes())?;
@@ -253,7 +253,7 @@ impl Run {
         let mut bytes = vec![0; SECTOR];
         for _ in 0..COMB / 10 {
             let at = random.below(COMB);
-            let len = self.fs.read_at(&file, at * SECTOR as u64, &mut bytes, Wait::Yes)?;
+            let len = file.read_at(at * SECTOR as u64, &mut bytes, Wait::Yes)?;
             ensure!(
                 len == SECTOR && step_of(file.id(), at, &bytes)? == 1,
                 "sector {at} of the file that stays"
@@ -284,7 +284,7 @@ impl Run {
         let first = random.below(SECTORS);
         let mut bytes = vec![0; (1 + random.below(SECTORS - first)) as usize * SECTOR];
         let ended = story.steps.read().ended;
-        let len = self.fs.read_at(&story.file, first * SECTOR as u64, &mut bytes, Wait::Yes)?;
+        let len = story.file.read_at(first * SECTOR as u64, &mut bytes, Wait::Yes)?;
         let begun = story.steps.read().begun.len();
         self.changing.fetch_add(1, Ordering::Relaxed);
         self.overlapping.fetch_add(u64::from(begun > ended), Ordering::Relaxed);
@@ -320,7 +320,7 @@ impl Run {
     fn read_still(&self, random: &mut Random) -> Result<()> {
         let at = if random.below(2) == 0 { ROTTEN } else { random.below(STILL_SECTORS) };
         let mut bytes = vec![0; SECTOR];
-        let read = self.fs.read_at(&self.still, at * SECTOR as u64, &mut bytes, Wait::Yes);
+        let read = self.still.read_at(at * SECTOR as u64, &mut bytes, Wait::Yes);
         if at == ROTTEN {
             self.rotten.fetch_add(1, Ordering::Relaxed);
             if self.copies == 1 {
@@ -343,9 +343,9 @@ impl Run {
 fn lay_out(run: &Run) -> Result<()> {
     for at in 0..STILL_SECTORS {
         let bytes = sector(run.still.id(), at, 1);
-        run.fs.write_at(&run.still, at * SECTOR as u64, &bytes)?;
+        run.still.write_at(at * SECTOR as u64, &bytes)?;
         let story = Arc::clone(&run.slots[at as usize % run.slots.len()].read().1);
-        story.write(&run.fs, at % SECTORS, at % SECTORS + 1)?;
+        story.write(at % SECTORS, at % SECTORS + 1)?;
     }
     Ok(run.fs.sync()?)
 }

@@ -159,7 +159,7 @@ impl Walker<'_> {
                 hash
             }
             FileType::Symlink => {
-                let target = self.fs.read_link(id)?;
+                let target = self.fs.read_link(id, Wait::Yes)?;
                 let hash = hash_of(&[&target]);
                 if self.keep {
                     self.found.contents.insert(path.to_vec(), target);
@@ -226,7 +226,7 @@ fn read_all(fs: &Filesystem, id: InodeId, size: u64) -> Result<Vec<u8>> {
     ensure!(size <= SIZE_MAX, "{size} bytes are more than any test writes");
     let file = fs.open_file(id)?;
     let mut data = vec![0; usize::try_from(size)? + 1];
-    let read = fs.read_at(&file, 0, &mut data, Wait::Yes)?;
+    let read = file.read_at(0, &mut data, Wait::Yes)?;
     ensure!(read as u64 == size, "{read} bytes can be read, the size is {size}");
     data.truncate(read);
     Ok(data)

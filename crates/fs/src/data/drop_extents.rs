@@ -27,8 +27,8 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
 
+use super::extent_map::{Item, Items};
 use super::file_extent::{self, Extent, FileExtent};
-use super::map::{Item, Items};
 use crate::keys::extent_data;
 
 /// How to make room.

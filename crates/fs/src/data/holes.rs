@@ -9,8 +9,8 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
+use super::extent_map::Items;
 use super::file_extent;
-use super::map::Items;
 use super::reserve::HOLES_MAX;
 use crate::keys::extent_data;
 

@@ -9,8 +9,8 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Units};
 
 use super::drop_extents::DropPlan;
+use super::extent_map::Items;
 use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
-use super::map::Items;
 use super::{recount, reserve, store};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;

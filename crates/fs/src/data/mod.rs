@@ -1,7 +1,7 @@
 //! File data: what a file's bytes are, on disk and in the tree.
 //!
 //! # How it is divided
-//! `file_extent` turns item bytes into checked values; `map` turns items into pieces without gaps, and `read` and
+//! `file_extent` turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read` and
 //! `seek` stand on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
@@ -24,11 +24,11 @@ mod completion;
 mod compressed;
 mod content;
 mod drop_extents;
+mod extent_map;
 mod file_extent;
 mod grow;
 mod holes;
 mod inline;
-mod map;
 mod read;
 mod reserve;
 mod seek;

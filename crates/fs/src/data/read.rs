@@ -1,6 +1,6 @@
 //! Reading file data.
 //!
-//! One pass over the map copies inline bytes and zeroes holes and prealloc straight into the caller's buffer, and
+//! One pass over the extent maps copies inline bytes and zeroes holes and prealloc straight into the caller's buffer, and
 //! notes where the rest lies; then, with no lock of a tree block held, the rest is read. Whole sectors go from the
 //! device into the caller's buffer without a copy; only a range's ragged ends pass through a buffer of ours,
 //! because checksums are of whole sectors.
@@ -16,11 +16,11 @@ use creamery_txn::{DataCsums, Engine};
 use smallvec::SmallVec;
 
 use super::compressed;
+use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::file_extent::Extent;
-use super::map::{Piece, Pieces, What};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
-/// Pieces noted before they are read; bounds the memory for a file in a million pieces.
+/// Extent maps noted before they are read; bounds the memory for a file of a million extents.
 const BATCH: usize = 64;
 /// Up to this much is read at once through a buffer when an end is ragged.
 const BOUNCE: u64 = 64 << 10;
@@ -46,15 +46,17 @@ pub(crate) fn read(
     let mut at = offset - offset % sector;
     while at < limit {
         let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
-        for piece in batch {
-            let done = match piece.what {
-                What::Data(disk) => window.read_sectors(source, piece, disk),
-                What::Compressed(extent) => window.read_packed(source, piece, &extent),
-                What::Hole | What::Prealloc | What::Inline => unreachable!("done while gathering"),
+        for map in batch {
+            let done = match map.kind {
+                ExtentKind::Data(disk) => window.read_sectors(source, map, disk),
+                ExtentKind::Compressed(extent) => window.read_packed(source, map, &extent),
+                ExtentKind::Hole | ExtentKind::Prealloc | ExtentKind::Inline => {
+                    unreachable!("done while gathering")
+                }
             };
             done.map_err(|error| match error.kind() {
                 ErrorKind::Unreadable => {
-                    let (start, end) = (piece.start, piece.end);
+                    let (start, end) = (map.start, map.end);
                     error.context(format!("reading inode {}, bytes {start} to {end}", inode.id))
                 }
                 _ => error,
@@ -96,33 +98,33 @@ struct Window<'a> {
     end: u64,
 }
 
-/// Fills in what needs no device and returns the other pieces and where it stopped.
+/// Fills in what needs no device and returns the other extent maps and where it stopped.
 fn gather(
     inode: &Inode,
     window: &mut Window<'_>,
     range: (u64, u64),
     sector: u64,
     wait: Wait,
-) -> Result<(SmallVec<[Piece; 4]>, u64)> {
+) -> Result<(SmallVec<[ExtentMap; 4]>, u64)> {
     let mut batch = SmallVec::new();
     let mut next = range.0;
-    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, range, sector, wait)?;
+    let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, wait)?;
     while batch.len() < BATCH {
-        let Some(piece) = pieces.next()? else { break };
-        match piece.what {
-            What::Hole | What::Prealloc => window.slice(piece.start, piece.end).fill(0),
-            What::Inline => {
-                let (data, ram_bytes, compression) = pieces.inline()?;
+        let Some(map) = maps.next()? else { break };
+        match map.kind {
+            ExtentKind::Hole | ExtentKind::Prealloc => window.slice(map.start, map.end).fill(0),
+            ExtentKind::Inline => {
+                let (data, ram_bytes, compression) = maps.inline()?;
                 if compression == Compression::None {
-                    window.copy(piece, 0, data);
+                    window.copy(map, 0, data);
                 } else {
                     let unpacked = compressed::unpack(compression, data, ram_bytes, sector)?;
-                    window.copy(piece, 0, &unpacked);
+                    window.copy(map, 0, &unpacked);
                 }
             }
-            What::Data(_) | What::Compressed(_) => batch.push(piece),
+            ExtentKind::Data(_) | ExtentKind::Compressed(_) => batch.push(map),
         }
-        next = piece.end;
+        next = map.end;
     }
     Ok((batch, next))
 }
@@ -135,42 +137,42 @@ impl Window<'_> {
         &mut self.out[as_len(start)..as_len(end)]
     }
 
-    /// Copies the part of `piece` that counts out of `content`, which begins at `from` in the file; what `content`
+    /// Copies the part of `map` that counts out of `content`, which begins at `from` in the file; what `content`
     /// lacks is zeros.
-    fn copy(&mut self, piece: Piece, from: u64, content: &[u8]) {
-        let skip = as_len(piece.start.max(self.offset) - from).min(content.len());
-        let out = self.slice(piece.start, piece.end);
+    fn copy(&mut self, map: ExtentMap, from: u64, content: &[u8]) {
+        let skip = as_len(map.start.max(self.offset) - from).min(content.len());
+        let out = self.slice(map.start, map.end);
         let copied = out.len().min(content.len() - skip);
         out[..copied].copy_from_slice(&content[skip..skip + copied]);
         out[copied..].fill(0);
     }
 
-    /// Reads a piece that lies at `disk`.
-    fn read_sectors(&mut self, source: Source<'_>, piece: Piece, disk: Logical) -> Result<()> {
+    /// Reads what lies at `disk`.
+    fn read_sectors(&mut self, source: Source<'_>, map: ExtentMap, disk: Logical) -> Result<()> {
         let room = self.offset + self.out.len() as u64;
-        if piece.start >= self.offset && piece.end <= room {
-            let (start, end) = (piece.start - self.offset, piece.end - self.offset);
+        if map.start >= self.offset && map.end <= room {
+            let (start, end) = (map.start - self.offset, map.end - self.offset);
             source.read(disk, &mut self.out[as_len(start)..as_len(end)])?;
-            let counted = self.end.min(piece.end) - self.offset;
+            let counted = self.end.min(map.end) - self.offset;
             self.out[as_len(counted)..as_len(end)].fill(0);
             return Ok(());
         }
-        if piece.end - piece.start <= BOUNCE {
-            return self.read_through_buffer(source, piece, disk);
+        if map.end - map.start <= BOUNCE {
+            return self.read_through_buffer(source, map, disk);
         }
         // Ragged ends by themselves, the middle without a copy.
         let mut parts = SmallVec::<[u64; 4]>::new();
-        parts.push(piece.start);
-        if piece.start < self.offset {
-            parts.push(piece.start + source.sector());
+        parts.push(map.start);
+        if map.start < self.offset {
+            parts.push(map.start + source.sector());
         }
-        if piece.end > room {
-            parts.push(piece.end - source.sector());
+        if map.end > room {
+            parts.push(map.end - source.sector());
         }
-        parts.push(piece.end);
+        parts.push(map.end);
         for pair in parts.windows(2) {
-            let part = Piece { start: pair[0], end: pair[1], what: piece.what };
-            let disk = disk + (part.start - piece.start);
+            let part = ExtentMap { start: pair[0], end: pair[1], kind: map.kind };
+            let disk = disk + (part.start - map.start);
             if part.start >= self.offset && part.end <= room {
                 let (start, end) = (as_len(part.start - self.offset), as_len(part.end - self.offset));
                 source.read(disk, &mut self.out[start..end])?;
@@ -181,20 +183,20 @@ impl Window<'_> {
         Ok(())
     }
 
-    fn read_through_buffer(&mut self, source: Source<'_>, piece: Piece, disk: Logical) -> Result<()> {
-        let mut buffer = vec![0; as_len(piece.end - piece.start)];
+    fn read_through_buffer(&mut self, source: Source<'_>, map: ExtentMap, disk: Logical) -> Result<()> {
+        let mut buffer = vec![0; as_len(map.end - map.start)];
         source.read(disk, &mut buffer)?;
-        self.copy(piece, piece.start, &buffer);
+        self.copy(map, map.start, &buffer);
         Ok(())
     }
 
-    /// Reads a piece of a compressed extent; all of the extent has to be read for any part of it.
-    fn read_packed(&mut self, source: Source<'_>, piece: Piece, extent: &Extent) -> Result<()> {
+    /// Reads a part of a compressed extent; all of the extent has to be read for any part of it.
+    fn read_packed(&mut self, source: Source<'_>, map: ExtentMap, extent: &Extent) -> Result<()> {
         let mut packed = vec![0; as_len(extent.disk_num_bytes)];
         source.read(extent.disk_bytenr, &mut packed)?;
         let unpacked = compressed::unpack(extent.compression, &packed, extent.ram_bytes, source.sector())?;
         let shown = unpacked.get(as_len(extent.offset)..).unwrap_or_default();
-        self.copy(piece, piece.start, shown);
+        self.copy(map, map.start, shown);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 use creamery_base::{Result, Wait};
 use creamery_txn::Engine;
 
-use super::map::{Pieces, What};
+use super::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// What is looked for.
@@ -36,14 +36,14 @@ pub(crate) fn seek(
     }
     let sector = u64::from(engine.sector_size());
     let range = (offset - offset % sector, item.size.next_multiple_of(sector));
-    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
-    while let Some(piece) = pieces.next()? {
-        let found = match piece.what {
-            What::Hole | What::Prealloc => Want::Hole,
-            What::Inline | What::Data(_) | What::Compressed(_) => Want::Data,
+    let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+    while let Some(map) = maps.next()? {
+        let found = match map.kind {
+            ExtentKind::Hole | ExtentKind::Prealloc => Want::Hole,
+            ExtentKind::Inline | ExtentKind::Data(_) | ExtentKind::Compressed(_) => Want::Data,
         };
         if found == want {
-            return Ok(Some(piece.start.max(offset)));
+            return Ok(Some(map.start.max(offset)));
         }
     }
     Ok((want == Want::Hole).then_some(item.size))

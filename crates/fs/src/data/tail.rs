@@ -7,8 +7,8 @@ use creamery_base::{Result, Wait};
 use creamery_txn::Engine;
 
 use super::completion::{NewSize, OrderedExtent};
+use super::extent_map::{ExtentKind, ExtentMaps};
 use super::holes::HolePlan;
-use super::map::{Pieces, What};
 use super::read;
 use crate::inode::{Inode, InodeItem};
 
@@ -27,11 +27,11 @@ pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
         return Ok(Tail::Nothing);
     }
     let last = size - size % sector;
-    let mut pieces = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
-    Ok(match pieces.next()?.map(|piece| piece.what) {
-        Some(What::Inline) => Tail::Inline,
-        Some(What::Data(_) | What::Compressed(_)) => Tail::Data,
-        Some(What::Hole | What::Prealloc) | None => Tail::Nothing,
+    let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?;
+    Ok(match maps.next()?.map(|map| map.kind) {
+        Some(ExtentKind::Inline) => Tail::Inline,
+        Some(ExtentKind::Data(_) | ExtentKind::Compressed(_)) => Tail::Data,
+        Some(ExtentKind::Hole | ExtentKind::Prealloc) | None => Tail::Nothing,
     })
 }
 
@@ -43,12 +43,12 @@ pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) 
         return Ok(());
     }
     let last = (item.size - 1) / sector * sector;
-    let what = Pieces::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
+    let what = ExtentMaps::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
         .next()?
-        .map(|piece| piece.what);
+        .map(|map| map.kind);
     let dirty = match what {
-        Some(What::Inline) => true,
-        Some(What::Data(_) | What::Compressed(_)) if item.size < last + sector => {
+        Some(ExtentKind::Inline) => true,
+        Some(ExtentKind::Data(_) | ExtentKind::Compressed(_)) if item.size < last + sector => {
             let behind = InodeItem { size: last + sector, ..item.clone() };
             let mut bytes = vec![0; as_len(last + sector - item.size)];
             read(engine, inode, &behind, item.size, &mut bytes, Wait::Yes)?;

@@ -7,7 +7,7 @@
 //! into the tree. The DIR_ITEM is inserted at once: it says whether a name is taken.
 //!
 //! # Invariants
-//! - DELAYED-1: what a transaction put off is in the tree when it closes ([`Deferred`] takes part in every commit).
+//! - DELAYED-1: what a transaction put off is in the tree when it closes ([`DelayedRoot`] takes part in every commit).
 //! - DELAYED-2: the numbers of delayed entries rise, and are greater than those of all DIR_INDEX items in the tree.
 //! - DELAYED-3: the room that writing takes stays promised until it is done.
 //! - DELAYED-4: the table of inodes keeps an object that has delayed items, so nobody reads the older item in the tree.
@@ -15,7 +15,7 @@
 //!   delayed one in the same step: with the lock held, under which others write it.
 //!
 //! # Locking
-//! [`DelayedInode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
+//! [`DelayedNode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
 //! guard of the directory's item, or when the items are written; whoever reads entries looks here first and then into
 //! the tree, so that none slips by that is being written meanwhile.
 
@@ -32,32 +32,28 @@ use creamery_txn::{CommitParticipant, Handle, KeptPromise};
 
 use smallvec::SmallVec;
 
-use super::InodeItem;
-use crate::cleaner::Doomed;
-use crate::dir_item::ItemBytes;
-use crate::fault::Planted;
+use super::item::InodeItem;
 use crate::keys;
+use crate::names::dir_item::ItemBytes;
 
 /// Directories with delayed items; with more, the one that waits longest is written. Few under the scheduler, whose
 /// executions are short.
 const DIRECTORIES_MAX: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
 
-/// What inodes leave to be done later by others.
+/// The directories of a filesystem that have delayed items, in the order in which they began to.
 #[derive(Default)]
-pub(crate) struct Deferred {
-    pub(crate) doomed: Doomed,
-    pub(crate) planted: Planted,
-    queue: RankedMutex<VecDeque<Arc<DelayedInode>>, { rank::LEAF }>,
+pub(crate) struct DelayedRoot {
+    queue: RankedMutex<VecDeque<Arc<DelayedNode>>, { rank::LEAF }>,
 }
 
-impl Deferred {
-    /// How many directories have something put off.
+impl DelayedRoot {
+    /// How many they are.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().len()
     }
 
     /// Puts a directory at the end of the queue; writes the one at its front when it is full.
-    fn queue(&self, handle: &Handle<'_>, delayed: Arc<DelayedInode>) -> Result<()> {
+    fn queue(&self, handle: &Handle<'_>, delayed: Arc<DelayedNode>) -> Result<()> {
         let mut queue = self.queue.lock();
         queue.push_back(delayed);
         let longest = if queue.len() > DIRECTORIES_MAX { queue.pop_front() } else { None };
@@ -66,7 +62,7 @@ impl Deferred {
     }
 }
 
-impl CommitParticipant for Deferred {
+impl CommitParticipant for DelayedRoot {
     fn settle(&self, handle: &Handle<'_>) -> Result<()> {
         let queue = std::mem::take(&mut *self.queue.lock());
         queue.iter().try_for_each(|delayed| delayed.write_queued(handle))
@@ -81,7 +77,7 @@ pub(crate) struct DelayedEntry {
 }
 
 /// The delayed items of one directory.
-pub(crate) struct DelayedInode {
+pub(crate) struct DelayedNode {
     id: InodeId,
     tree: Arc<Tree>,
     items: RankedMutex<Items, { rank::DELAYED_ITEMS }>,
@@ -104,7 +100,7 @@ fn bytes_in_leaf(entry: &DelayedEntry) -> usize {
     ITEM_LEN + entry.item.len()
 }
 
-impl DelayedInode {
+impl DelayedNode {
     pub(super) fn new(id: InodeId, tree: Arc<Tree>) -> Self {
         Self { id, tree, items: RankedMutex::default(), any: AtomicBool::new(false) }
     }
@@ -132,21 +128,21 @@ impl DelayedInode {
     fn put_off(
         self: &Arc<Self>,
         handle: &Handle<'_>,
-        deferred: &Deferred,
+        root: &DelayedRoot,
         put: impl FnOnce(&mut Items) -> Result<()>,
     ) -> Result<()> {
         let queued = self.change(|items| put(items).map(|()| std::mem::replace(&mut items.queued, true)))?;
-        if queued { Ok(()) } else { deferred.queue(handle, Arc::clone(self)) }
+        if queued { Ok(()) } else { root.queue(handle, Arc::clone(self)) }
     }
 
     /// Puts off writing the inode item.
     pub(super) fn put_off_inode(
         self: &Arc<Self>,
         handle: &Handle<'_>,
-        deferred: &Deferred,
+        root: &DelayedRoot,
         item: &InodeItem,
     ) -> Result<()> {
-        self.put_off(handle, deferred, |items| {
+        self.put_off(handle, root, |items| {
             match &mut items.inode {
                 Some((newest, _)) => newest.clone_from(item),
                 none => *none = Some((item.clone(), handle.keep(1))),
@@ -159,10 +155,10 @@ impl DelayedInode {
     pub(super) fn put_off_entry(
         self: &Arc<Self>,
         handle: &Handle<'_>,
-        deferred: &Deferred,
+        root: &DelayedRoot,
         entry: DelayedEntry,
     ) -> Result<()> {
-        self.put_off(handle, deferred, |items| {
+        self.put_off(handle, root, |items| {
             assert!(items.entries.last().is_none_or(|last| last.index < entry.index), "DELAYED-2");
             items.entry_room.get_or_insert_with(|| handle.keep(1));
             items.entry_bytes += bytes_in_leaf(&entry);

@@ -17,10 +17,20 @@
 //! The item first (INODE-4: several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
 //! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
 
-mod delayed;
+pub(crate) mod acl;
+pub(crate) mod attributes;
+pub(crate) mod dead_inodes;
+pub(crate) mod delayed;
+pub(crate) mod eviction;
+pub(crate) mod guards;
+mod inodes;
 mod item;
+pub(crate) mod orphan_item;
 pub(crate) mod permission;
 mod range_lock;
+pub(crate) mod symlink;
+pub(crate) mod table;
+pub(crate) mod xattr;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,18 +39,19 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_tree::Tree;
-use creamery_txn::Handle;
+use creamery_txn::{Engine, Handle};
 
 pub use creamery_format::{FileType, InodeFlags};
-pub(crate) use delayed::{Deferred, DelayedEntry};
+pub(crate) use delayed::DelayedEntry;
+pub(crate) use inodes::{Inodes, LOOKUP_ROUNDS_MAX};
 pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
-use crate::acl::Acl;
 use crate::fault::Fault;
-use crate::subvolume::SubvolumeRef;
-use delayed::DelayedInode;
+use crate::subvolume::{Shared, SubvolumeRef};
+use acl::Acl;
+use delayed::DelayedNode;
 
 /// An inode item, locked for reading.
 ///
@@ -70,11 +81,11 @@ pub type ItemWrite<'a> = RankedWrite<'a, InodeItem, { rank::INODE }>;
 pub struct Inode {
     /// The subvolume and number.
     pub id: InodeId,
-    pub(crate) subvolume: SubvolumeRef,
+    subvolume: SubvolumeRef,
     /// The inode item; see the module's head for who may change it.
     item: RankedRwLock<InodeItem, { rank::INODE }>,
     /// Byte ranges that readers, writers and truncation hold.
-    pub ranges: RangeLocks,
+    ranges: RangeLocks,
     /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised with the write guard
     /// of the item held, so relaxed loads and stores are enough.
     next_index: AtomicU64,
@@ -83,7 +94,7 @@ pub struct Inode {
     /// A directory's default ACL, once looked up.
     default_acl: RankedMutex<Option<Option<Arc<Acl>>>, { rank::LEAF }>,
     /// What was put off, of a directory whose entries changed.
-    delayed: OnceLock<Arc<DelayedInode>>,
+    delayed: OnceLock<Arc<DelayedNode>>,
 }
 
 /// Bits that are set and cleared with the write guard of the item held, or before the object is shared.
@@ -127,7 +138,32 @@ impl Inode {
     /// The subvolume's tree.
     #[must_use]
     pub fn tree(&self) -> &Arc<Tree> {
-        &self.subvolume.tree
+        self.subvolume.tree()
+    }
+
+    /// The subvolume it is in.
+    pub(crate) const fn subvolume(&self) -> &SubvolumeRef {
+        &self.subvolume
+    }
+
+    /// What all subvolumes share.
+    pub(crate) fn shared(&self) -> &Shared {
+        self.subvolume.shared()
+    }
+
+    /// The engine below.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.shared().engine
+    }
+
+    /// Byte ranges that readers, writers and truncation hold.
+    pub(crate) const fn ranges(&self) -> &RangeLocks {
+        &self.ranges
+    }
+
+    /// Refuses a change where the subvolume may not be changed.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.subvolume.check_writable()
     }
 
     /// The inode item for reading. [`ErrorKind::Stale`] when the inode was deleted meanwhile.
@@ -173,7 +209,7 @@ impl Inode {
     /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
     fn supersede_delayed(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(delayed) = self.delayed.get() else { return change() };
-        if self.subvolume.deferred.planted.has(Fault::DelayedForgottenLate) {
+        if self.shared().planted.has(Fault::DelayedForgottenLate) {
             change()?;
             return delayed.supersede(|| Ok(()));
         }
@@ -189,12 +225,12 @@ impl Inode {
 
     /// As [`Inode::store`], of a directory whose entries changed: written before the transaction closes.
     pub(crate) fn store_later(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        self.delayed().put_off_inode(handle, &self.subvolume.deferred, item)
+        self.delayed().put_off_inode(handle, &self.shared().delayed_root, item)
     }
 
     /// Adds a DIR_INDEX item before the transaction closes.
     pub(crate) fn insert_entry_later(&self, handle: &Handle<'_>, entry: DelayedEntry) -> Result<()> {
-        self.delayed().put_off_entry(handle, &self.subvolume.deferred, entry)
+        self.delayed().put_off_entry(handle, &self.shared().delayed_root, entry)
     }
 
     /// Takes back a DIR_INDEX item; false when it is in the tree, or nowhere.
@@ -225,8 +261,8 @@ impl Inode {
         self.delayed.get().is_some_and(|delayed| delayed.any())
     }
 
-    fn delayed(&self) -> &Arc<DelayedInode> {
-        self.delayed.get_or_init(|| Arc::new(DelayedInode::new(self.id, Arc::clone(self.tree()))))
+    fn delayed(&self) -> &Arc<DelayedNode> {
+        self.delayed.get_or_init(|| Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()))))
     }
 
     pub(crate) fn next_index(&self) -> u64 {
@@ -294,7 +330,7 @@ impl Drop for Inode {
     fn drop(&mut self) {
         let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
         if nlink == 0 && !self.has(state::GONE) {
-            self.subvolume.deferred.doomed.push(self.id, nbytes);
+            self.shared().dead_inodes.push(self.id, nbytes);
         }
     }
 }

@@ -60,7 +60,7 @@ fn set(bench: &Bench) -> Result<()> {
     ensure!(fs.set_attributes(suid, &killed)?.mode == 0o100_755);
     fs.set_attributes(suid, &SetAttributes { mode: Some(0o6745), ..Default::default() })?;
     let open = fs.open_file(suid)?;
-    ensure!(fs.kill_privileges(&open)? && !fs.kill_privileges(&open)?, "taken once");
+    ensure!(open.kill_privileges()? && !open.kill_privileges()?, "taken once");
     ensure!(open.stat(Wait::Yes)?.mode == 0o102_745, "set-group-id without execute is no privilege");
     drop(open);
     fs.with_kernel("ro", |dir| {
@@ -89,7 +89,7 @@ fn marked(bench: &Bench) -> Result<()> {
     let open = fs.open_file(file)?;
     ensure!(kind(fs.set_attributes(file, &chmod)) == denied);
     ensure!(kind(fs.set_xattr(file, b"user.a", b"", XattrMode::Any)) == denied);
-    ensure!(kind(fs.write_at(&open, 0, b"x")) == denied);
+    ensure!(kind(open.write_at(0, b"x")) == denied);
     ensure!(kind(fs.unlink(dir, b"file")) == denied);
     ensure!(kind(fs.link(file, top, b"x")) == denied);
     ensure!(kind(fs.rename(dir, b"file", top, b"x", Default::default())) == denied);
@@ -124,26 +124,26 @@ fn append_only(bench: &Bench) -> Result<()> {
     let fs = Fixture::new(bench, &[])?;
     let file = fs.file(fs.top(), "log")?;
     let open = fs.open_file_for(file, Access::Write)?;
-    fs.write_at(&open, 0, &[1; 10_000])?;
+    open.write_at(0, &[1; 10_000])?;
     fs.set_attributes(file, &SetAttributes { flags: Some(InodeFlags::APPEND), ..Default::default() })?;
     let denied = Some(ErrorKind::PermissionDenied);
     for offset in [0, 4_096, 9_999, 10_000, 10_001] {
-        ensure!(kind(fs.write_at(&open, offset, b"x")) == denied, "written at {offset}");
+        ensure!(kind(open.write_at(offset, b"x")) == denied, "written at {offset}");
     }
     for offset in [0, 4_096, 9_999, 10_001, 20_000] {
-        ensure!(kind(fs.append_at(&open, offset, b"x")) == denied, "appended at {offset}");
+        ensure!(kind(open.append_at(offset, b"x")) == denied, "appended at {offset}");
     }
-    ensure!(fs.append_at(&open, 10_000, b"x")? == 1);
+    ensure!(open.append_at(10_000, b"x")? == 1);
     for size in [0, 10_001, 20_000] {
         ensure!(kind(fs.set_attributes(file, &SetAttributes::truncate(size))) == denied, "cut to {size}");
     }
     let mut content = vec![0; 20_000];
-    ensure!(fs.read_at(&open, 0, &mut content, Wait::Yes)? == 10_001, "only one was appended");
+    ensure!(open.read_at(0, &mut content, Wait::Yes)? == 10_001, "only one was appended");
     ensure!(content[..10_000] == [1; 10_000] && content[10_000] == b'x');
     fs.set_attributes(file, &SetAttributes { flags: Some(InodeFlags::IMMUTABLE), ..Default::default() })?;
-    ensure!(kind(fs.append_at(&open, 10_001, b"x")) == denied, "immutable");
+    ensure!(kind(open.append_at(10_001, b"x")) == denied, "immutable");
     fs.set_attributes(file, &SetAttributes { flags: Some(InodeFlags::empty()), ..Default::default() })?;
-    ensure!(fs.append_at(&open, 5, b"y")? == 1, "what is not marked is written anywhere");
+    ensure!(open.append_at(5, b"y")? == 1, "what is not marked is written anywhere");
     drop(open);
     fs.judge()
 }
@@ -317,7 +317,7 @@ fn figures(bench: &Bench) -> Result<()> {
     for profile in ["single", "dup"] {
         let mut fs = Fixture::new(bench, &["-m", "dup", "-d", profile])?;
         let file = fs.open_file(fs.file(fs.top(), "file")?)?;
-        fs.write_at(&file, 0, &vec![b'd'; 30 << 20])?;
+        file.write_at(0, &vec![b'd'; 30 << 20])?;
         fs.close(file);
         fs.sync()?;
         let ours = fs.statfs();

@@ -63,7 +63,7 @@ fn open(bench: &Bench) -> Result<()> {
     let fs = fixture(bench)?;
     let (attributes, file) = fs.create_open(fs.top(), b"file", &NewInode::file(0o640))?;
     fs.unlink(fs.top(), b"file")?;
-    ensure!(fs.write_at(&file, 0, b"content")? == 7);
+    ensure!(file.write_at(0, b"content")? == 7);
     ensure!(file.stat(Wait::Yes)?.id == attributes.id);
     let directory = fs.create_open(fs.top(), b"dir", &NewInode::directory(0o755));
     ensure!(directory.is_err_and(|error| error.kind() == creamery_base::ErrorKind::InvalidInput));

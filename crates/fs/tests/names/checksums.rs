@@ -40,7 +40,7 @@ fn first_extent(fs: &Fixture, id: InodeId) -> Result<(Logical, u64)> {
 fn read(fs: &Fixture, id: InodeId, at: u64) -> creamery_base::Result<Vec<u8>> {
     let file = fs.open_file(id)?;
     let mut bytes = vec![0; 4096];
-    let read = fs.read_at(&file, at, &mut bytes, Wait::Yes)?;
+    let read = file.read_at(at, &mut bytes, Wait::Yes)?;
     bytes.truncate(read);
     Ok(bytes)
 }
@@ -86,7 +86,7 @@ fn missing(bench: &Bench) -> Result<()> {
     }
     // What is left of a sector that is written in part would be believed from then on.
     let file = fs.open_file(summed)?;
-    ensure!(kind(fs.write_at(&file, half + 100, b"part")) == Some(ErrorKind::Unreadable));
+    ensure!(kind(file.write_at(half + 100, b"part")) == Some(ErrorKind::Unreadable));
     ensure!(fs.engine().read_only().is_none());
     drop(file);
     fs.sync()?;

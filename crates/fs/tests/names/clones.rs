@@ -75,7 +75,7 @@ fn content(path: &Path, at: u64) -> Result<Vec<u8>> {
 
 fn overwrite(fs: &Fixture, data: &[u8], at: u64) -> Result<()> {
     let file = fs.open_file(fs.find(fs.top(), "clones")?)?;
-    ensure!(fs.write_at(&file, at, data)? == data.len());
+    ensure!(file.write_at(at, data)? == data.len());
     Ok(())
 }
 

@@ -164,7 +164,7 @@ fn every_kind(bench: &Bench) -> Result<()> {
         ensure!(fs.find(top, name)? == made.id);
         ensure!(made.kind == new_kind.file_type() && made.nlink == 1);
     }
-    ensure!(fs.read_link(fs.find(top, "link")?)? == b"some/where");
+    ensure!(fs.read_link(fs.find(top, "link")?, Wait::Yes)? == b"some/where");
     fs.with_kernel("ro", |dir| {
         for (name, new_kind) in rows {
             let seen = std::fs::symlink_metadata(dir.join(name))?;
@@ -220,7 +220,7 @@ fn refusals(bench: &Bench) -> Result<()> {
         ("rmdir a file", kind(fs.rmdir(top, b"file")), ErrorKind::NotADirectory),
         ("rmdir full", kind(fs.rmdir(top, b"dir")), ErrorKind::DirectoryNotEmpty),
         ("rmdir dot", kind(fs.rmdir(top, b".")), ErrorKind::InvalidInput),
-        ("read link", kind(fs.read_link(file)), ErrorKind::InvalidInput),
+        ("read link", kind(fs.read_link(file, Wait::Yes)), ErrorKind::InvalidInput),
         (
             "list a file",
             kind(fs.read_dir(file, 0, Wait::Yes, &mut |_| ControlFlow::Continue(()))),

@@ -57,11 +57,11 @@ fn outlives(bench: &Bench) -> Result<()> {
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
     let again = fs.open_file(file)?;
-    fs.write_at(&open, 0, b"before")?;
+    open.write_at(0, b"before")?;
     fs.unlink(top, b"file")?;
-    fs.write_at(&open, 6, b" and after")?;
+    open.write_at(6, b" and after")?;
     let mut out = [0; 20];
-    ensure!(fs.read_at(&again, 0, &mut out, Wait::Yes)? == 16 && &out[..16] == b"before and after");
+    ensure!(again.read_at(0, &mut out, Wait::Yes)? == 16 && &out[..16] == b"before and after");
     ensure!(open.stat(Wait::Yes)?.nlink == 0 && orphans(&fs)? == 1);
     ensure!(kind(fs.link(file, top, b"back")) == Some(ErrorKind::NotFound));
     fs.close(open);
@@ -82,7 +82,7 @@ fn after_a_crash(bench: &Bench) -> Result<()> {
     let file = fs.file(top, "file")?;
     let dir = fs.dir(top, "dir")?;
     let open = fs.open_file(file)?;
-    fs.write_at(&open, 0, &[b'd'; 100_000])?;
+    open.write_at(0, &[b'd'; 100_000])?;
     let open_dir = fs.inode(dir, Wait::Yes)?;
     fs.unlink(top, b"file")?;
     fs.rmdir(top, b"dir")?;
@@ -109,7 +109,7 @@ fn kernel_deletes(bench: &Bench) -> Result<()> {
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
-    fs.write_at(&open, 0, &[b'd'; 100_000])?;
+    open.write_at(0, &[b'd'; 100_000])?;
     fs.unlink(top, b"file")?;
     fs.sync()?;
     drop(open);
@@ -123,7 +123,7 @@ fn tmpfile(bench: &Bench) -> Result<()> {
     let top = fs.top();
     let (made, open) = fs.tmpfile(top, &NewInode::file(0o640))?;
     ensure!(made.nlink == 0 && orphans(&fs)? == 1 && fs.names(top)?.is_empty());
-    fs.write_at(&open, 0, b"content")?;
+    open.write_at(0, b"content")?;
     ensure!(fs.link(made.id, top, b"named")?.nlink == 1 && orphans(&fs)? == 0);
     // As on Linux: what has lost the name that it was given gets no other one.
     let (again, still_open) = fs.tmpfile(top, &NewInode::file(0o640))?;
@@ -148,7 +148,7 @@ fn large_and_doomed(fs: &Fixture) -> Result<(InodeId, std::sync::Arc<OpenFile>)>
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
     for number in 0..400 {
-        fs.write_at(&open, number * 8192, &[b'd'; 4096])?;
+        open.write_at(number * 8192, &[b'd'; 4096])?;
     }
     for number in 0..100 {
         fs.set_xattr(file, format!("user.{number}").as_bytes(), &[b'v'; 500], XattrMode::Any)?;
@@ -188,7 +188,7 @@ fn shown_at_once(bench: &Bench) -> Result<()> {
     for committed in [true, false] {
         let empty = free();
         let open = fs.open_file(fs.file(top, "file")?)?;
-        fs.write_at(&open, 0, &vec![b'd'; LEN as usize])?;
+        open.write_at(0, &vec![b'd'; LEN as usize])?;
         if committed {
             fs.sync()?;
         }
@@ -275,12 +275,12 @@ fn replaced(bench: &Bench) -> Result<()> {
     let top = fs.top();
     let old = fs.file(top, "old")?;
     let open = fs.open_file(old)?;
-    fs.write_at(&open, 0, b"old")?;
+    open.write_at(0, b"old")?;
     let new = fs.file(top, "new")?;
     fs.rename(top, b"new", top, b"old", RenameMode::Replace)?;
     ensure!(fs.find(top, "old")? == new && orphans(&fs)? == 1);
     let mut out = [0; 3];
-    ensure!(fs.read_at(&open, 0, &mut out, Wait::Yes)? == 3 && &out == b"old");
+    ensure!(open.read_at(0, &mut out, Wait::Yes)? == 3 && &out == b"old");
     fs.close(open);
     ensure!(items_of(&fs, old)? == 0 && orphans(&fs)? == 0);
     fs.judge()

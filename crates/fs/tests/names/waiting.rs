@@ -28,7 +28,7 @@ fn reads(dir: InodeId, file: InodeId, link: InodeId) -> Vec<Read<'static>> {
         ("inode", Box::new(move |fs, wait| fs.inode(file, wait).map(drop))),
         ("get_xattr", Box::new(move |fs, wait| fs.get_xattr(file, b"user.a", wait).map(drop))),
         ("list_xattrs", Box::new(move |fs, wait| fs.list_xattrs(file, wait).map(drop))),
-        ("read_link", Box::new(move |fs, wait| fs.read_link_with(link, wait).map(drop))),
+        ("read_link", Box::new(move |fs, wait| fs.read_link(link, wait).map(drop))),
         ("end_of_dir", Box::new(move |fs, wait| fs.end_of_dir(dir, wait).map(drop))),
         ("read_dir", Box::new(move |fs, wait| fs.read_dir(dir, 0, wait, &mut |_| ControlFlow::Continue(())))),
     ]

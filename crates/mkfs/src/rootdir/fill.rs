@@ -451,7 +451,7 @@ impl<'a> Filler<'a> {
     fn write_all(&self, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
-            let count = self.fs.write_at(file, offset + done as u64, &bytes[done..])?;
+            let count = file.write_at(offset + done as u64, &bytes[done..])?;
             assert!(count > 0); // no space is an error, not a write of nothing
             done += count;
         }

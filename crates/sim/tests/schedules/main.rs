@@ -227,7 +227,7 @@ fn appended(fault: Option<Fault>) {
     let append = move |fs: &Filesystem, word: &[u8]| {
         let open = fs.open_file(file).expect("it is there");
         for _ in 0..2 {
-            assert_eq!(fs.append(&open, word).expect("room").1, word.len());
+            assert_eq!(open.append(word).expect("room").1, word.len());
         }
         fs.close(open);
     };
@@ -237,7 +237,7 @@ fn appended(fault: Option<Fault>) {
     beside.join().expect("it ends well");
     let open = world.fs.open_file(file).expect("it is there");
     let mut text = [0; 32];
-    let count = world.fs.read_at(&open, 0, &mut text, Wait::Yes).expect("it can be read");
+    let count = open.read_at(0, &mut text, Wait::Yes).expect("it can be read");
     let mut words: Vec<&[u8]> = text[..count].chunks(4).collect();
     words.sort_unstable();
     assert_eq!(words, [b"eggs", b"eggs", b"milk", b"milk"]);

@@ -16,7 +16,7 @@ use crate::operation::in_handle;
 
 /// Makes a file from a sketch, one character per sector: `.` no item, `-` hole item, a letter an extent of data, a
 /// capital letter one that is preallocated.
-fn sketch(engine: &creamery_txn::Engine, ino: u64, text: &str) -> Inode {
+fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -> Inode {
     let inode = new_file(engine, ino, InodeFlags::empty());
     let mut item = inode.write().expect("it lives");
     let chars: Vec<char> = text.chars().collect();

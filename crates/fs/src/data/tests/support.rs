@@ -13,13 +13,13 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
+use crate::data::extent_map::Items;
 use crate::data::file_extent::FileExtent;
-use crate::data::map::Items;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys;
 use crate::keys::extent_data;
 use crate::operation::in_handle;
-use crate::subvolume::{Subvolume, SubvolumeRef};
+use crate::subvolume::{Shared, Subvolume, SubvolumeRef};
 
 pub(super) const SECTOR: u64 = 4096;
 
@@ -59,9 +59,9 @@ pub(super) struct Fixture {
 }
 
 impl std::ops::Deref for Fixture {
-    type Target = Engine;
+    type Target = Arc<Engine>;
 
-    fn deref(&self) -> &Engine {
+    fn deref(&self) -> &Arc<Engine> {
         &self.engine
     }
 }
@@ -144,7 +144,7 @@ impl Fixture {
         let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
         let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
         let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
-        Inode::new(InodeId::new(TreeId::FS, ino), alone(tree), item)
+        Inode::new(InodeId::new(TreeId::FS, ino), alone(&self.engine, tree), item)
     }
 
     /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
@@ -209,12 +209,13 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
 }
 
 /// The top level without a filesystem around it.
-fn alone(tree: Arc<Tree>) -> SubvolumeRef {
-    SubvolumeRef::new(Arc::new(Subvolume::new(tree, Arc::default(), ObjectId::FIRST_FREE, false)))
+fn alone(engine: &Arc<Engine>, tree: Arc<Tree>) -> SubvolumeRef {
+    let shared = Shared::new(Arc::clone(engine));
+    SubvolumeRef::new(Arc::new(Subvolume::new(tree, shared, ObjectId::FIRST_FREE, false)))
 }
 
 /// A new, empty file without a name.
-pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
+pub(super) fn new_file(engine: &Arc<Engine>, ino: u64, flags: InodeFlags) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let item = InodeItem { flags, ..InodeItem::default() };
@@ -222,7 +223,7 @@ pub(super) fn new_file(engine: &Engine, ino: u64, flags: InodeFlags) -> Inode {
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
     .expect("a new inode");
-    Inode::new(id, alone(tree), item)
+    Inode::new(id, alone(engine, tree), item)
 }
 
 /// Puts an item of any bytes into a file.

@@ -2,27 +2,27 @@
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
-use crate::attributes::Attributes;
-use crate::directory;
+use super::Name;
+use super::Names;
+use super::directory::{self, Target};
+use super::inode_ref;
 use crate::fault::Fault;
-use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
 use crate::inode::FileType;
-use crate::inode_ref;
+use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::keys;
-use crate::name::Name;
 
-impl Filesystem {
+impl Names {
     /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
     ///
     /// A directory has to say itself that this is its name. Each has one, so whoever follows names meets no directory
     /// twice and walks in no circle, whatever the entries of a damaged filesystem say.
-    pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
+    pub(crate) fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
         self.lookup_kind(dir, name, wait).map(|(id, _)| id)
     }
 
-    /// As [`Filesystem::lookup`], and what the entry says that it is (the inode itself, where that is no type).
-    pub fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
-        self.engine.check_open()?;
+    /// As [`Names::lookup`], and what the entry says that it is (the inode itself, where that is no type).
+    pub(crate) fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
+        self.engine().check_open()?;
         if let Some(child) = self.known_directories.get(dir, name) {
             return Ok((child, FileType::Directory));
         }
@@ -34,8 +34,8 @@ impl Filesystem {
                 return Ok((child, kind));
             }
             // Asked with the directory let go, since the inode may be an older one (INODE-4); then the entry is read again.
-            match self.stat(child, wait) {
-                Ok(attributes) => asked = Some((child, attributes.kind)),
+            match self.kind_of(child, wait) {
+                Ok(kind) => asked = Some((child, kind)),
                 Err(error) if error.kind() == ErrorKind::Stale && gone != Some(child) => gone = Some(child),
                 Err(error) => return Err(error),
             }
@@ -53,7 +53,7 @@ impl Filesystem {
         wait: Wait,
     ) -> Result<(InodeId, Option<FileType>)> {
         let epoch = self.known_directories.epoch();
-        let inode = self.inode(dir, wait)?;
+        let inode = self.inodes.get(dir, wait)?;
         // Held until the entry was read: a rename takes an entry away before it puts the other one there.
         let item = inode.read(wait)?;
         if !item.is_dir() {
@@ -85,8 +85,8 @@ impl Filesystem {
                 self.known_directories.put(dir, name, child, epoch);
             }
         }
-        if kind.is_none() && self.deferred.planted.has(Fault::DirectoryKeptLocked) {
-            return Ok((child, Some(self.stat(child, wait)?.kind)));
+        if kind.is_none() && self.inodes.shared().planted.has(Fault::DirectoryKeptLocked) {
+            return Ok((child, Some(self.kind_of(child, wait)?)));
         }
         Ok((child, kind))
     }
@@ -95,30 +95,48 @@ impl Filesystem {
     fn is_named(&self, child: InodeId, dir: InodeId, name: &[u8], wait: Wait) -> Result<bool> {
         if child.ino == ObjectId::FIRST_FREE {
             // Resolving has compared the name; the top level is in no directory.
-            let parent = self.parent_of_subvolume(child.subvolume, wait)?;
+            let parent = self.subvolumes().parent_of(child.subvolume, wait)?;
             return Ok(child.subvolume != TreeId::FS && parent == Some(dir));
         }
-        let subvolume = self.subvolume(child.subvolume, wait)?;
-        inode_ref::is_first(&subvolume.tree, child.ino, dir.ino, name, wait)
+        let subvolume = self.subvolumes().get(child.subvolume, wait)?;
+        inode_ref::is_first(subvolume.tree(), child.ino, dir.ino, name, wait)
     }
 
-    /// The attributes of an inode.
-    pub fn stat(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
-        let inode = self.inode(id, wait)?;
-        let item = inode.read(wait)?;
-        Ok(Attributes::new(id, &item))
+    fn kind_of(&self, id: InodeId, wait: Wait) -> Result<FileType> {
+        Ok(self.inodes.get(id, wait)?.read(wait)?.kind())
+    }
+
+    /// The inode that an entry `name` of `dir` stands for.
+    pub(super) fn resolve(&self, dir: InodeId, name: &[u8], target: Target, wait: Wait) -> Result<InodeId> {
+        match target {
+            Target::Inode(ino) => Ok(InodeId::new(dir.subvolume, ino)),
+            Target::Subvolume(child) => self.subvolumes().resolve(dir, name, child, wait),
+        }
+    }
+
+    /// The subvolume whose root is at `path`, from the top level; an empty path is the top level itself.
+    pub(crate) fn resolve_subvolume(&self, path: &[u8]) -> Result<TreeId> {
+        self.subvolumes().get(TreeId::FS, Wait::Yes)?;
+        let mut at = InodeId::new(TreeId::FS, ObjectId::FIRST_FREE);
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            at = self.lookup(at, name, Wait::Yes)?;
+        }
+        if at.ino == ObjectId::FIRST_FREE {
+            return Ok(at.subvolume);
+        }
+        Err(Error::invalid(format!("{} is not the root of a subvolume", String::from_utf8_lossy(path))))
     }
 
     /// The directory that `id` is in, or one of them; the root of the top level is its own parent.
-    pub fn parent(&self, id: InodeId, wait: Wait) -> Result<InodeId> {
+    pub(crate) fn parent(&self, id: InodeId, wait: Wait) -> Result<InodeId> {
         if id.ino == ObjectId::FIRST_FREE {
-            return Ok(self.parent_of_subvolume(id.subvolume, wait)?.unwrap_or(id));
+            return Ok(self.subvolumes().parent_of(id.subvolume, wait)?.unwrap_or(id));
         }
         if id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Ok(InodeId::new(id.subvolume, ObjectId::FIRST_FREE));
         }
-        let subvolume = self.subvolume(id.subvolume, wait)?;
-        let parent = inode_ref::first_parent(&subvolume.tree, id, wait)?;
+        let subvolume = self.subvolumes().get(id.subvolume, wait)?;
+        let parent = inode_ref::first_parent(subvolume.tree(), id, wait)?;
         Ok(InodeId::new(id.subvolume, parent))
     }
 }

@@ -4,17 +4,17 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::LINK_MAX;
 use creamery_txn::Units;
 
-use crate::attributes::Attributes;
-use crate::create::check_may_add;
-use crate::dir_item::Head;
-use crate::directory::{self, Target};
-use crate::filesystem::Filesystem;
-use crate::guards::Guards;
+use super::Name;
+use super::Names;
+use super::create::check_may_add;
+use super::dir_item::Head;
+use super::directory::{self, Target};
+use super::inode_ref;
 use crate::inode::InodeItem;
+use crate::inode::attributes::Attributes;
+use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
-use crate::inode_ref;
 use crate::keys;
-use crate::name::Name;
 use crate::operation::{finish, or_end};
 
 fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
@@ -31,9 +31,9 @@ fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
     Ok(())
 }
 
-impl Filesystem {
+impl Names {
     /// Gives the inode `target` the name `name` in `dir`.
-    pub fn link(&self, target: InodeId, dir: InodeId, name: &[u8]) -> Result<Attributes> {
+    pub(crate) fn link(&self, target: InodeId, dir: InodeId, name: &[u8]) -> Result<Attributes> {
         let name = Name::to_make(name)?;
         if target.subvolume != dir.subvolume {
             return Err(ErrorKind::CrossDevice.into());
@@ -42,7 +42,7 @@ impl Filesystem {
             return Err(ErrorKind::PermissionDenied.into());
         }
         let dir = self.dir_to_change(dir)?;
-        let target = self.inode(target, Wait::Yes)?;
+        let target = self.inodes.get(target, Wait::Yes)?;
         let mut guards = Guards::lock(&[&dir, &target])?;
         check_may_add(guards.item(dir.id))?;
         let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
@@ -52,8 +52,8 @@ impl Filesystem {
         check_may_link(guards.item(target.id), target.is_linkable())?;
         slot.check_room(dir.tree(), name)?;
         let index = directory::next_index(&dir)?;
-        let now = self.engine.now();
-        let handle = self.engine.start(Units::items(7))?;
+        let now = self.engine().now();
+        let handle = self.engine().start(Units::items(7))?;
         let running = handle.generation();
 
         let mut new_target = guards.item(target.id).clone();
@@ -90,7 +90,7 @@ impl Filesystem {
         dir.set_next_index(index + 1);
         if was_nameless {
             target.clear_linkable();
-            self.table.keep(&target);
+            self.table().keep(&target);
         }
         Ok(attributes)
     }

@@ -2,17 +2,17 @@
 //!
 //! The inode's size is the target's length. btrfs-progs stores a NUL byte behind the target.
 
-use creamery_base::{Error, ErrorKind, Generation, InodeId, Result};
+use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
 use creamery_format::{FILE_EXTENT_INLINE, RawFileExtentHead};
 use creamery_tree::Tree;
 use zerocopy::IntoBytes;
 
 use crate::data;
-use crate::filesystem::Filesystem;
-use crate::inode::FileType;
+use crate::inode::{FileType, Inode};
 
 /// The longest target that Linux takes (PATH_MAX with its NUL byte is 4096).
 const TARGET_LEN_MAX: usize = 4095;
+
 /// Refuses targets that cannot be stored.
 pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
     let room = tree.max_item_size().saturating_sub(RawFileExtentHead::LEN);
@@ -39,24 +39,19 @@ pub(crate) fn inline_extent(running: Generation, target: &[u8]) -> Vec<u8> {
     [head.as_bytes(), target].concat()
 }
 
-impl Filesystem {
+impl Inode {
     /// The target of a symbolic link.
-    pub fn read_link(&self, id: InodeId) -> Result<Vec<u8>> {
-        self.read_link_with(id, creamery_base::Wait::Yes)
-    }
-
-    /// The target of a symbolic link.
-    pub fn read_link_with(&self, id: InodeId, wait: creamery_base::Wait) -> Result<Vec<u8>> {
-        let inode = self.inode(id, wait)?;
-        let item = inode.read(wait)?;
+    pub(crate) fn read_link(&self, wait: Wait) -> Result<Vec<u8>> {
+        let item = self.read(wait)?;
         if item.kind() != FileType::Symlink {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }
         let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
         let mut target = vec![0; len.unwrap_or_default()];
-        data::read(&self.engine, &inode, &item, 0, &mut target, wait)?;
+        data::read(self.engine(), self, &item, 0, &mut target, wait)?;
         if target.is_empty() || target.contains(&0) {
-            let message = format!("inode {id}: a symbolic link of {} bytes has no such target", item.size);
+            let message =
+                format!("inode {}: a symbolic link of {} bytes has no such target", self.id, item.size);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(target)

@@ -13,18 +13,18 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
-use crate::acl::{self, Acl};
-use crate::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
+use super::Name;
+use super::dir_item::{self, Head, ItemBytes};
+use super::inode_ref;
 use crate::data::{Content, FileContent};
-use crate::dir_item::{self, Head, ItemBytes};
-use crate::filesystem::Filesystem;
+use crate::inode::acl::{self, Acl};
+use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
+use crate::inode::table::InodeTable;
+use crate::inode::xattr;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
-use crate::inode_ref;
+use crate::inode::{orphan_item, symlink};
 use crate::keys;
-use crate::name::Name;
 use crate::subvolume::SubvolumeRef;
-use crate::symlink;
-use crate::xattr;
 
 /// What a new inode is to be.
 ///
@@ -330,7 +330,7 @@ impl<'a> Draft<'a> {
             content.hand_over(handle, InodeId::new(tree.id(), ino))?;
         }
         if name.is_none() {
-            tree.insert(handle, &keys::orphan(ino), &[])?;
+            orphan_item::insert(handle, tree, ino)?;
         }
         Ok(())
     }
@@ -361,12 +361,12 @@ impl<'a> Draft<'a> {
     }
 
     /// The object of the inode, once its items are in the tree.
-    pub(crate) fn publish(self, fs: &Filesystem, id: InodeId, subvolume: SubvolumeRef) -> Arc<Inode> {
+    pub(crate) fn publish(self, table: &InodeTable, id: InodeId, subvolume: SubvolumeRef) -> Arc<Inode> {
         let inode = Inode::new(id, subvolume, self.item);
         inode.set_xattrs_known(!self.xattrs.is_empty());
         inode.set_known_default_acl(self.default_acl);
-        inode.set_next_index(crate::directory::FIRST_INDEX);
-        fs.table.publish_new(inode)
+        inode.set_next_index(super::directory::FIRST_INDEX);
+        table.publish_new(inode)
     }
 
     /// The inode item as it was inserted last.

@@ -14,7 +14,7 @@ use creamery_format::{DirEntries, DirEntryRef, FileType, Key, RawDirItem};
 use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
-use crate::name::Name;
+use super::Name;
 
 /// Bytes in front of an entry's name.
 pub(crate) const HEADER_LEN: usize = RawDirItem::LEN;

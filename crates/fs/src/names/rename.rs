@@ -13,26 +13,27 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
-use creamery_format::{FileType, RootRef};
+use creamery_format::FileType;
 use creamery_txn::{Handle, Units};
 use smallvec::SmallVec;
 
-use crate::attributes::DeviceNumber;
-use crate::create::check_may_add;
-use crate::dir_item::Head;
-use crate::directory::{self, Found, Target};
-use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
-use crate::guards::Guards;
+use super::Name;
+use super::Names;
+use super::create::check_may_add;
+use super::dir_item::Head;
+use super::directory::{self, Found, Target};
+use super::inode_ref::{self, Link, Spelling};
+use super::losing_name::LosingName;
+use super::new_inode::{Draft, NewInode, NewKind};
+use super::unlink::check_may_remove;
+use crate::inode::LOOKUP_ROUNDS_MAX;
+use crate::inode::attributes::DeviceNumber;
+use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{Inode, InodeItem};
-use crate::inode_ref::{self, Link, Spelling};
 use crate::keys;
-use crate::name::Name;
-use crate::new_inode::{Draft, NewInode, NewKind};
 use crate::operation::{finish, or_end};
-use crate::orphan::LosingName;
-use crate::subvolume::{Subvolume, encode_root_ref};
-use crate::unlink::check_may_remove;
+use crate::subvolume::{Subvolume, SubvolumeEntry};
 
 /// Directories between a directory and the root of its subvolume: more mean damage.
 const DEPTH_MAX: usize = 1 << 20;
@@ -98,9 +99,9 @@ enum Round {
     Again(SmallVec<[Arc<Inode>; 2]>),
 }
 
-impl Filesystem {
+impl Names {
     /// Gives what is called `name` in `from` the name `new_name` in `to` instead.
-    pub fn rename(
+    pub(crate) fn rename(
         &self,
         from: InodeId,
         name: &[u8],
@@ -116,8 +117,8 @@ impl Filesystem {
             return Err(ErrorKind::PermissionDenied.into());
         }
         let from = self.dir_to_change(from)?;
-        let subvolume = self.subvolume(from.id.subvolume, Wait::Yes)?;
-        let to = self.inode(to, Wait::Yes)?;
+        let subvolume = self.subvolumes().get(from.id.subvolume, Wait::Yes)?;
+        let to = self.inodes.get(to, Wait::Yes)?;
         let ends = Ends { from: &from, name, to: &to, new_name };
         let mut known = SmallVec::new();
         for _ in 0..LOOKUP_ROUNDS_MAX {
@@ -125,7 +126,7 @@ impl Filesystem {
                 Round::Again(inodes) => known = inodes,
                 Round::Done => {
                     drop(known);
-                    self.clean_for_others();
+                    self.cleaner.help();
                     return Ok(());
                 }
             }
@@ -193,7 +194,7 @@ impl Filesystem {
         if let Some(inode) = target {
             let id = inode.id;
             drop(inode);
-            self.table.forget_dead(id);
+            self.table().forget_dead(id);
         }
         Ok(Round::Done)
     }
@@ -228,7 +229,7 @@ impl Filesystem {
     /// The object of what an entry stands for; none for a subvolume.
     fn renamed_inode(&self, dir: InodeId, target: Target) -> Result<Option<Arc<Inode>>> {
         match target {
-            Target::Inode(ino) => self.inode(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
+            Target::Inode(ino) => self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
             Target::Subvolume(_) => Ok(None),
         }
     }
@@ -285,7 +286,7 @@ impl Filesystem {
         target: Option<&Arc<Inode>>,
         found: &Found,
     ) -> Result<()> {
-        let now = self.engine.now();
+        let now = self.engine().now();
         let whiteout = match mode {
             RenameMode::Whiteout => {
                 Some(self.draft_whiteout(subvolume, ends, guards.item(ends.from.id), now)?)
@@ -297,17 +298,17 @@ impl Filesystem {
         let losing = match target {
             Some(inode) => {
                 let item = guards.item(inode.id);
-                Some(LosingName::plan(self, inode, item, ends.to.id.ino, ends.new_name)?)
+                Some(LosingName::plan(self.table(), inode, item, ends.to.id.ino, ends.new_name)?)
             }
             None => None,
         };
         let index = appended.or(losing.as_ref().map(|losing| losing.link.index)).expect("one or the other");
-        let mut step = MoveStep { fs: self, ends, moved, losing, index, old_index, now, whiteout };
+        let mut step = MoveStep { names: self, ends, moved, losing, index, old_index, now, whiteout };
         let changed = match step.run(guards, found) {
             Ok(changed) => changed,
             Err(error) => {
                 if let Some(losing) = &step.losing {
-                    self.name_kept(losing);
+                    losing.take_back(self.table());
                 }
                 return Err(error);
             }
@@ -322,7 +323,11 @@ impl Filesystem {
             losing.done();
         }
         if let Some((ino, draft)) = step.whiteout {
-            draft.publish(self, InodeId::new(ends.from.id.subvolume, ino), ends.from.subvolume.clone());
+            draft.publish(
+                self.table(),
+                InodeId::new(ends.from.id.subvolume, ino),
+                ends.from.subvolume().clone(),
+            );
         }
         Ok(())
     }
@@ -343,7 +348,7 @@ impl Filesystem {
     fn index_of_moved(&self, ends: &Ends<'_>, moved: &Moved<'_>) -> Result<u64> {
         match moved {
             Moved::Inode(_, link) => Ok(link.index),
-            Moved::Subvolume(id) => self.index_of_subvolume(ends.from.id, ends.name, *id),
+            Moved::Subvolume(id) => self.subvolumes().index_of(ends.from.id, ends.name.bytes(), *id),
         }
     }
 
@@ -354,9 +359,9 @@ impl Filesystem {
         (source, source_link): (&Arc<Inode>, Link),
         (target, target_link): (&Arc<Inode>, Link),
     ) -> Result<()> {
-        let now = self.engine.now();
+        let now = self.engine().now();
         let tree = ends.from.tree();
-        let handle = self.engine.start(Units::items(14))?;
+        let handle = self.engine().start(Units::items(14))?;
         let running = handle.generation();
         let head = |inode: &Arc<Inode>| Head {
             location: Target::Inode(inode.id.ino).location(),
@@ -393,7 +398,7 @@ impl Filesystem {
 
 /// A move that was decided on.
 struct MoveStep<'a> {
-    fs: &'a Filesystem,
+    names: &'a Names,
     ends: &'a Ends<'a>,
     moved: &'a Moved<'a>,
     losing: Option<LosingName<'a>>,
@@ -414,14 +419,14 @@ impl MoveStep<'_> {
 
     /// Makes the changes in the tree; returns the items that changed.
     fn run(&mut self, guards: &Guards<'_>, found: &Found) -> Result<SmallVec<[(InodeId, InodeItem); 4]>> {
-        let Self { fs, ends, moved, .. } = *self;
-        let handle = fs.engine.start(self.units())?;
+        let Self { names, ends, moved, .. } = *self;
+        let handle = names.engine().start(self.units())?;
         let tree = ends.from.tree();
         // The reference first: it may be refused, and then nothing was changed.
         let (handle, respelled) = or_end(handle, |handle| match moved {
             Moved::Inode(inode, link) => {
                 let (old, new) = ((ends.present(), *link), (ends.wanted(), self.index));
-                inode_ref::respell(handle, tree, inode.id.ino, old, new, fs.extrefs).map(Some)
+                inode_ref::respell(handle, tree, inode.id.ino, old, new, names.extrefs).map(Some)
             }
             Moved::Subvolume(_) => Ok(None),
         })?;
@@ -439,7 +444,9 @@ impl MoveStep<'_> {
             }
             self.change_entries(&handle, guards, found)?;
             if let Moved::Subvolume(id) = moved {
-                fs.respell_subvolume(&handle, ends.to, self.index, ends.new_name, *id)?;
+                let entry =
+                    SubvolumeEntry { dir: ends.to.id, index: self.index, name: ends.new_name.bytes() };
+                names.subvolumes().update_refs(&handle, *id, &entry)?;
             }
             let more = if self.losing.is_some() { 0 } else { ends.new_name.size_in_directory() };
             let less = if self.whiteout.is_some() { 0 } else { ends.name.size_in_directory() };
@@ -524,34 +531,4 @@ fn check_not_inside(dir: &Inode, ancestor: InodeId) -> Result<()> {
         at.ino = inode_ref::first_parent(dir.tree(), at, Wait::Yes)?;
     }
     Err(Error::new(ErrorKind::Corrupt, format!("directory {}: its parents do not lead to the root", dir.id)))
-}
-
-impl Filesystem {
-    fn index_of_subvolume(&self, dir: InodeId, name: Name<'_>, id: TreeId) -> Result<u64> {
-        let wanted = (dir.ino.get(), name.bytes());
-        let index = self.root_tree.get(&keys::root_ref(dir.subvolume, id), Wait::Yes, |item| {
-            RootRef::parse(item)
-                .ok()
-                .filter(|found| (found.dirid, found.name) == wanted)
-                .map(|found| found.sequence)
-        })?;
-        index
-            .flatten()
-            .ok_or_else(|| Error::unsupported("renaming the entry of a subvolume that is not there"))
-    }
-
-    /// Tells the root tree about the new entry of a subvolume.
-    fn respell_subvolume(
-        &self,
-        handle: &Handle<'_>,
-        dir: &Inode,
-        index: u64,
-        name: Name<'_>,
-        id: TreeId,
-    ) -> Result<()> {
-        let item = encode_root_ref(&RootRef { dirid: dir.id.ino.get(), sequence: index, name: name.bytes() });
-        let parent = dir.id.subvolume;
-        self.root_tree.upsert(handle, &keys::root_ref(parent, id), &item)?;
-        self.root_tree.upsert(handle, &keys::root_backref(id, parent), &item)
-    }
 }

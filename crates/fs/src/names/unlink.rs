@@ -6,15 +6,16 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 use smallvec::SmallVec;
 
-use crate::directory::{self, Found, Target};
-use crate::filesystem::{Filesystem, LOOKUP_ROUNDS_MAX};
-use crate::guards::Guards;
+use super::Name;
+use super::Names;
+use super::directory::{self, Found, Target};
+use super::losing_name::{Ending, LosingName};
+use crate::inode::LOOKUP_ROUNDS_MAX;
+use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{FileType, Inode, InodeItem};
 use crate::keys;
-use crate::name::Name;
 use crate::operation::finish;
-use crate::orphan::{Ending, LosingName};
 
 /// What a name must stand for to be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,14 +38,14 @@ pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
     check_not_append_only(dir)
 }
 
-impl Filesystem {
+impl Names {
     /// Removes the name `name` of something that is no directory.
-    pub fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+    pub(crate) fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.remove_name(dir, Name::new(name)?, Expect::NoDirectory)
     }
 
     /// Removes the empty directory `name`.
-    pub fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+    pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.remove_name(dir, Name::new(name)?, Expect::Directory)
     }
 
@@ -59,7 +60,7 @@ impl Filesystem {
                 Round::Again(inode) => known = inode,
                 Round::Done => {
                     drop(known);
-                    self.clean_for_others();
+                    self.cleaner.help();
                     return Ok(());
                 }
             }
@@ -85,7 +86,7 @@ impl Filesystem {
         };
         check_may_remove(guards.item(dir.id))?;
         let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
-        target = self.inode(target_id(dir, &found, expect)?, Wait::Yes)?;
+        target = self.inodes.get(target_id(dir, &found, expect)?, Wait::Yes)?;
         if !guards.try_add(&target)? {
             drop(guards);
             return Ok(Round::Again(Some(target)));
@@ -94,7 +95,7 @@ impl Filesystem {
         drop(guards);
         let id = target.id;
         drop(target);
-        self.table.forget_dead(id);
+        self.table().forget_dead(id);
         Ok(Round::Done)
     }
 
@@ -117,15 +118,15 @@ impl Filesystem {
         if expect == Expect::Directory && !directory::is_empty(target.tree(), target.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
-        let losing = LosingName::plan(self, target, item, dir.id.ino, name)?;
-        let handle = match self.engine.start(Units::freeing(3 + losing.units())) {
+        let losing = LosingName::plan(self.table(), target, item, dir.id.ino, name)?;
+        let handle = match self.engine().start(Units::freeing(3 + losing.units())) {
             Ok(handle) => handle,
             Err(error) => {
-                self.name_kept(&losing);
+                losing.take_back(self.table());
                 return Err(error);
             }
         };
-        let now = self.engine.now();
+        let now = self.engine().now();
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_sub(name.size_in_directory());
         let new_dir = directory::touched(dir_item, size, now, handle.generation());

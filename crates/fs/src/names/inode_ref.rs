@@ -14,9 +14,9 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use zerocopy::IntoBytes;
 
-use crate::dir_item::ItemBytes;
+use super::Name;
+use super::dir_item::ItemBytes;
 use crate::keys;
-use crate::name::Name;
 
 /// One name of an inode, found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,15 +9,15 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_txn::Units;
 
-use crate::attributes::Attributes;
+use super::Name;
+use super::Names;
+use super::dir_item::Head;
+use super::directory::{self, Target};
+use super::new_inode::{Draft, NewInode, NewKind};
 use crate::data::FileContent;
-use crate::dir_item::Head;
-use crate::directory::{self, Target};
-use crate::filesystem::Filesystem;
+use crate::inode::attributes::Attributes;
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{Inode, InodeItem};
-use crate::name::Name;
-use crate::new_inode::{Draft, NewInode, NewKind};
 use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
 
@@ -32,14 +32,14 @@ pub(crate) fn check_may_add(dir: &InodeItem) -> Result<()> {
     check_not_immutable(dir)
 }
 
-impl Filesystem {
+impl Names {
     /// Makes a new inode called `name` in `dir`.
-    pub fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
+    pub(crate) fn create(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
         self.create_with(dir, name, new, None).map(|(attributes, _)| attributes)
     }
 
     /// Makes a new file called `name` in `dir`, open: nobody can remove it between.
-    pub fn create_open(
+    pub(crate) fn create_open(
         &self,
         dir: InodeId,
         name: &[u8],
@@ -54,8 +54,8 @@ impl Filesystem {
 
     /// Makes a new file called `name` in `dir` that has `content` from the beginning: cheaper than making it and
     /// writing to it, and a crash shows both or none. The size in what is returned is less than asked for when free
-    /// space is in very many pieces; [`write_at`](Filesystem::write_at) takes the rest.
-    pub fn create_file_with(
+    /// space is in very many pieces; [`write_at`](OpenFile::write_at) takes the rest.
+    pub(crate) fn create_file_with(
         &self,
         dir: InodeId,
         name: &[u8],
@@ -78,20 +78,20 @@ impl Filesystem {
     ) -> Result<(Attributes, Arc<Inode>)> {
         let name = Name::to_make(name)?;
         let dir = self.dir_to_change(dir)?;
-        let subvolume = self.subvolume(dir.id.subvolume, Wait::Yes)?;
+        let subvolume = self.subvolumes().get(dir.id.subvolume, Wait::Yes)?;
         if dir.id.ino == crate::keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }
         let mut dir_item = dir.write()?;
         check_may_add(&dir_item)?;
-        let now = self.engine.now();
+        let now = self.engine().now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         if let Some(content) = content {
-            draft.write_content(&self.engine, dir.tree(), content)?;
+            draft.write_content(self.engine(), dir.tree(), content)?;
         }
-        let units = 3 + draft.item_count() + draft.content_units(&self.engine);
-        let handle = self.engine.start(Units::items(units))?;
+        let units = 3 + draft.item_count() + draft.content_units(self.engine());
+        let handle = self.engine().start(Units::items(units))?;
         let running = handle.generation();
         let (handle, (id, head)) = or_end(handle, |handle| {
             let id = InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?);
@@ -109,26 +109,26 @@ impl Filesystem {
         *dir_item = changed;
         dir.set_next_index(index + 1);
         let attributes = Attributes::new(id, draft.item());
-        Ok((attributes, draft.publish(self, id, subvolume)))
+        Ok((attributes, draft.publish(self.table(), id, subvolume)))
     }
 
     /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given
     /// a name before.
-    pub fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
+    pub(crate) fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
         if new.kind != NewKind::File {
             return Err(creamery_base::Error::invalid("a file without a name that is no file"));
         }
         let dir = self.dir_to_change(dir)?;
-        let subvolume = self.subvolume(dir.id.subvolume, Wait::Yes)?;
+        let subvolume = self.subvolumes().get(dir.id.subvolume, Wait::Yes)?;
         let dir_item = dir.write()?;
         check_may_add(&dir_item)?;
-        let mut draft = Draft::new(&dir, &dir_item, new, self.engine.now())?;
-        let handle = self.engine.start(Units::items(1 + draft.item_count()))?;
+        let mut draft = Draft::new(&dir, &dir_item, new, self.engine().now())?;
+        let handle = self.engine().start(Units::items(1 + draft.item_count()))?;
         let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
         let done = draft.insert(&handle, dir.tree(), id.ino, None);
         finish(handle, done)?;
         let attributes = Attributes::new(id, draft.item());
-        let inode = draft.publish(self, id, subvolume);
+        let inode = draft.publish(self.table(), id, subvolume);
         inode.set_linkable();
         Ok((attributes, Arc::new(OpenFile::new(inode))))
     }

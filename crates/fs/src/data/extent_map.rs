@@ -1,17 +1,17 @@
-//! The pieces of a file: data, prealloc and holes, in order and without gaps.
+//! The extent maps of a file: what its ranges are, data, prealloc and holes, in order and without gaps.
 //!
 //! Reading, seeking and truncation all look at a file through here, so there is one place that knows that a hole
 //! may be an item (disk_bytenr 0) or the absence of one, that an inline extent reaches to the end of its sector,
-//! and that two items must not overlap. [`Items`] yields what is in the tree, [`Pieces`] fills the gaps between.
+//! and that two items must not overlap. [`Items`] yields what is in the tree, [`ExtentMaps`] fills the gaps between.
 //!
 //! # Invariants
-//! - MAP-1: pieces come in order, each begins where the last one ended, and together they are exactly the range
+//! - MAP-1: maps come in order, each begins where the last one ended, and together they are exactly the range
 //!   asked for.
 //! - MAP-2: items that overlap are damage, never two answers for one byte.
 //!
 //! # Locking
 //! Both hold the read lock of one leaf between calls: no I/O of data and no change of the tree while one exists.
-//! The caller's inode guard keeps the pieces true after that.
+//! The caller's inode guard keeps the maps true after that.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::Compression;
@@ -94,14 +94,14 @@ impl<'t> Items<'t> {
     }
 }
 
-/// What a piece of a file is.
+/// What a range of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum ExtentKind {
     /// Zeros without space.
     Hole,
     /// Zeros with space.
     Prealloc,
-    /// Bytes in the item: see [`Pieces::inline`].
+    /// Bytes in the item: see [`ExtentMaps::inline`].
     Inline,
     /// Bytes at this address.
     Data(Logical),
@@ -109,25 +109,25 @@ pub(crate) enum What {
     Compressed(Extent),
 }
 
-/// A piece `[start, end)` of a file.
+/// What `[start, end)` of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct ExtentMap {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(crate) what: What,
+    pub(crate) kind: ExtentKind,
 }
 
-/// The pieces of a range.
-pub(crate) struct Pieces<'t> {
+/// The extent maps of a range.
+pub(crate) struct ExtentMaps<'t> {
     items: Items<'t>,
     at: u64,
     end: u64,
-    /// The piece behind the gap that was given last.
-    behind: Option<Piece>,
+    /// The map behind the gap that was given last.
+    behind: Option<ExtentMap>,
 }
 
-impl<'t> Pieces<'t> {
-    /// The pieces of `ino` that make up `[start, end)`, two multiples of the sector size.
+impl<'t> ExtentMaps<'t> {
+    /// The maps of `ino` that make up `[start, end)`, two multiples of the sector size.
     pub(crate) fn new(
         tree: &'t Tree,
         ino: ObjectId,
@@ -139,42 +139,42 @@ impl<'t> Pieces<'t> {
         Ok(Self { items: Items::new(tree, ino, range, sector, wait)?, at, end, behind: None })
     }
 
-    /// The next piece.
-    pub(crate) fn next(&mut self) -> Result<Option<Piece>> {
+    /// The next map.
+    pub(crate) fn next(&mut self) -> Result<Option<ExtentMap>> {
         if self.at >= self.end {
             return Ok(None);
         }
-        let piece = match self.behind.take() {
-            Some(piece) => piece,
+        let map = match self.behind.take() {
+            Some(map) => map,
             None => self.look()?,
         };
-        self.at = piece.end;
-        Ok(Some(piece))
+        self.at = map.end;
+        Ok(Some(map))
     }
 
-    /// The piece at `at`; when that is a gap, the item found behind it is kept.
-    fn look(&mut self) -> Result<Piece> {
+    /// The map at `at`; when that is a gap, the item found behind it is kept.
+    fn look(&mut self) -> Result<ExtentMap> {
         let (at, limit) = (self.at, self.end);
         let Some(item) = self.items.next()? else {
-            return Ok(Piece { start: at, end: limit, what: What::Hole });
+            return Ok(ExtentMap { start: at, end: limit, kind: ExtentKind::Hole });
         };
         let start = item.start.max(at);
         let cut = start - item.start;
-        let what = match item.extent {
-            FileExtent::Hole { .. } => What::Hole,
-            FileExtent::Prealloc(_) => What::Prealloc,
-            FileExtent::Inline { .. } => What::Inline,
+        let kind = match item.extent {
+            FileExtent::Hole { .. } => ExtentKind::Hole,
+            FileExtent::Prealloc(_) => ExtentKind::Prealloc,
+            FileExtent::Inline { .. } => ExtentKind::Inline,
             FileExtent::Regular(extent) if extent.compression == Compression::None => {
-                What::Data(extent.disk_bytenr + extent.offset + cut)
+                ExtentKind::Data(extent.disk_bytenr + extent.offset + cut)
             }
-            FileExtent::Regular(extent) => What::Compressed(extent.without_front(cut)),
+            FileExtent::Regular(extent) => ExtentKind::Compressed(extent.without_front(cut)),
         };
-        let piece = Piece { start, end: item.end.min(limit), what };
+        let map = ExtentMap { start, end: item.end.min(limit), kind };
         if start == at {
-            return Ok(piece);
+            return Ok(map);
         }
-        self.behind = Some(piece);
-        Ok(Piece { start: at, end: start, what: What::Hole })
+        self.behind = Some(map);
+        Ok(ExtentMap { start: at, end: start, kind: ExtentKind::Hole })
     }
 
     /// The inline extent that `next` gave last: its bytes, its unpacked length and how it is packed.
@@ -183,7 +183,7 @@ impl<'t> Pieces<'t> {
             Some(Item { extent: FileExtent::Inline { ram_bytes, compression, data }, .. }) => {
                 Ok((data, ram_bytes, compression))
             }
-            _ => unreachable!("asked for after an inline piece, which is never behind a gap"),
+            _ => unreachable!("asked for after an inline map, which is never behind a gap"),
         }
     }
 }

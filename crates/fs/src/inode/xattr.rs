@@ -6,17 +6,16 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_format::{Key, KeyType, NAME_LEN_MAX};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
-use crate::acl::{self, Acl};
-use crate::dir_item::{self, HEADER_LEN, Head, ItemBytes};
-use crate::filesystem::Filesystem;
+use crate::inode::acl::{self, Acl};
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
 use crate::keys;
+use crate::names::dir_item::{self, HEADER_LEN, Head, ItemBytes};
 use crate::operation::{finish, or_end};
 
 /// Attribute name of the compression property.
@@ -215,28 +214,26 @@ pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeF
     Ok(flags)
 }
 
-impl Filesystem {
+impl Inode {
     /// The value of an extended attribute.
-    pub fn get_xattr(&self, id: InodeId, name: &[u8], wait: Wait) -> Result<Vec<u8>> {
-        let inode = self.inode(id, wait)?;
-        let _item = inode.read(wait)?;
-        if id.ino == keys::EMPTY_SUBVOLUME_DIR {
+    pub(crate) fn get_xattr(&self, name: &[u8], wait: Wait) -> Result<Vec<u8>> {
+        let _item = self.read(wait)?;
+        if self.id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::NoAttribute.into());
         }
-        get_known(&inode, name, wait)?.ok_or_else(|| ErrorKind::NoAttribute.into())
+        get_known(self, name, wait)?.ok_or_else(|| ErrorKind::NoAttribute.into())
     }
 
     /// The names of all extended attributes, in the order of the tree.
-    pub fn list_xattrs(&self, id: InodeId, wait: Wait) -> Result<Vec<Vec<u8>>> {
-        let inode = self.inode(id, wait)?;
-        let _item = inode.read(wait)?;
+    pub(crate) fn list_xattrs(&self, wait: Wait) -> Result<Vec<Vec<u8>>> {
+        let _item = self.read(wait)?;
         let mut names = Vec::new();
-        if id.ino == keys::EMPTY_SUBVOLUME_DIR || !has_any(&inode, wait)? {
+        if self.id.ino == keys::EMPTY_SUBVOLUME_DIR || !has_any(self, wait)? {
             return Ok(names);
         }
-        let mut cursor = inode.tree().cursor(&Key::new(id.ino, KeyType::XATTR_ITEM, 0), wait)?;
+        let mut cursor = self.tree().cursor(&Key::new(self.id.ino, KeyType::XATTR_ITEM, 0), wait)?;
         while let Some((key, item)) = cursor.item() {
-            if key.objectid != id.ino || key.kind != KeyType::XATTR_ITEM {
+            if key.objectid != self.id.ino || key.kind != KeyType::XATTR_ITEM {
                 break;
             }
             for entry in dir_item::entries(item) {
@@ -247,25 +244,23 @@ impl Filesystem {
         Ok(names)
     }
 
-    /// Sets an extended attribute.
-    pub fn set_xattr(&self, id: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.change_xattr(id, name, Some(value), mode)
+    /// Sets an extended attribute, whose name was [checked](check_name).
+    pub(crate) fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.change_xattr(name, Some(value), mode)
     }
 
-    /// Removes an extended attribute.
-    pub fn remove_xattr(&self, id: InodeId, name: &[u8]) -> Result<()> {
+    /// Removes an extended attribute, whose name was [checked](check_name).
+    pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         // Removing an access control list that is not there is no error on Linux.
         let mode =
             if name == acl::ACCESS || name == acl::DEFAULT { XattrMode::Any } else { XattrMode::Replace };
-        self.change_xattr(id, name, None, mode)
+        self.change_xattr(name, None, mode)
     }
 
-    fn change_xattr(&self, id: InodeId, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
-        check_name(name)?;
-        let inode = self.inode_to_change(id)?;
-        let mut item = inode.write()?;
+    fn change_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+        let mut item = self.write()?;
         check_not_append_only(&item)?;
-        if value.is_none() && mode == XattrMode::Replace && !has_any(&inode, Wait::Yes)? {
+        if value.is_none() && mode == XattrMode::Replace && !has_any(self, Wait::Yes)? {
             return Err(ErrorKind::NoAttribute.into());
         }
         let effect = effect(&item, name, value)?;
@@ -276,11 +271,11 @@ impl Filesystem {
             _ => value,
         };
         if let Some(value) = value {
-            check_size(inode.tree(), name, value)?;
+            check_size(self.tree(), name, value)?;
         }
-        let handle = self.engine.start(Units::items(2))?;
+        let handle = self.engine().start(Units::items(2))?;
         let mut changed = item.clone();
-        changed.ctime = self.engine.now();
+        changed.ctime = self.engine().now();
         changed.touch(handle.generation());
         match &effect {
             Effect::Access { permissions: Some(permissions), .. } => {
@@ -290,15 +285,15 @@ impl Filesystem {
             _ => {}
         }
         let change = Change { name, value, mode };
-        let (handle, _) = or_end(handle, |handle| change.apply(handle, inode.tree(), id.ino))?;
-        let stored = inode.store(&handle, &changed);
+        let (handle, _) = or_end(handle, |handle| change.apply(handle, self.tree(), self.id.ino))?;
+        let stored = self.store(&handle, &changed);
         finish(handle, stored)?;
         *item = changed;
         if value.is_some() {
-            inode.set_xattrs_known(true);
+            self.set_xattrs_known(true);
         }
         if let Effect::Default { acl } = effect {
-            inode.set_known_default_acl(acl);
+            self.set_known_default_acl(acl);
         }
         Ok(())
     }

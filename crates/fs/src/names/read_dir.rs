@@ -13,9 +13,9 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::{Key, KeyType};
 use smallvec::SmallVec;
 
-use crate::dir_item;
-use crate::directory::{FIRST_INDEX, Target};
-use crate::filesystem::Filesystem;
+use super::Names;
+use super::dir_item;
+use super::directory::{FIRST_INDEX, Target};
 use crate::inode::{FileType, Inode};
 use crate::keys;
 use crate::open_file::OpenFile;
@@ -56,17 +56,17 @@ struct Record {
     name_end: usize,
 }
 
-impl Filesystem {
+impl Names {
     /// Reports the entries of `dir` from the position `offset` on, until `each` breaks or there are no more. An
     /// entry at which `each` breaks counts as not taken: continue at the `next_offset` of the one before.
-    pub fn read_dir(
+    pub(crate) fn read_dir(
         &self,
         dir: InodeId,
         offset: u64,
         wait: Wait,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let inode = self.inode(dir, wait)?;
+        let inode = self.inodes.get(dir, wait)?;
         if !inode.read(wait)?.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
@@ -90,9 +90,9 @@ impl Filesystem {
         self.report_entries(&inode, offset.max(FIRST_INDEX), wait, each)
     }
 
-    /// As [`Filesystem::read_dir`] of an open directory: it ends with what was there when it was opened, or last read from
+    /// As [`Names::read_dir`] of an open directory: it ends with what was there when it was opened, or last read from
     /// the start, even if somebody keeps renaming what it is told about.
-    pub fn read_open_dir(
+    pub(crate) fn read_open_dir(
         &self,
         dir: &OpenFile,
         offset: u64,
@@ -138,8 +138,8 @@ impl Filesystem {
     }
 
     /// The position after the last entry that a directory has now.
-    pub fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
-        let inode = self.inode(dir, wait)?;
+    pub(crate) fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
+        let inode = self.inodes.get(dir, wait)?;
         let item = inode.read(wait)?;
         if !item.is_dir() {
             return Err(ErrorKind::NotADirectory.into());

@@ -17,10 +17,10 @@ use creamery_format::{FileType, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 
-use crate::dir_item::{self, HEADER_LEN, Head};
+use super::Name;
+use super::dir_item::{self, HEADER_LEN, Head};
 use crate::inode::{DelayedEntry, Inode, InodeItem};
 use crate::keys;
-use crate::name::Name;
 
 /// The number of a directory's first entry: 0 and 1 stand for `.` and `..` in listings.
 pub(crate) const FIRST_INDEX: u64 = 2;

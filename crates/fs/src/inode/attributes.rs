@@ -3,14 +3,12 @@
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Timespec, Wait};
 use creamery_txn::Units;
 
-use crate::acl::{self, Acl};
 use crate::data;
-use crate::filesystem::Filesystem;
+use crate::inode::acl::{self, Acl};
 use crate::inode::permission::{check_not_append_only, check_not_immutable};
+use crate::inode::xattr::{self, Change, XattrMode};
 use crate::inode::{FILE_SIZE_MAX, FileType, Inode, InodeFlags, InodeItem};
-use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
-use crate::xattr::{self, Change, XattrMode};
 
 const S_ISUID: u32 = 0o4000;
 pub(crate) const S_ISGID: u32 = 0o2000;
@@ -314,53 +312,58 @@ impl SetAttributes {
     }
 }
 
-impl Filesystem {
-    /// Takes set-user-id and set-group-id away from a file that somebody without the privilege writes to. Tells whether
-    /// there was anything to take: most of the time there is not, and nothing is changed.
-    pub fn kill_privileges(&self, file: &OpenFile) -> Result<bool> {
-        let item = file.inode().read(Wait::Yes)?;
+impl Inode {
+    /// Its attributes.
+    pub(crate) fn stat(&self, wait: Wait) -> Result<Attributes> {
+        Ok(Attributes::new(self.id, &*self.read(wait)?))
+    }
+
+    /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there
+    /// was anything to take: most of the time there is not, and nothing is changed.
+    pub(crate) fn kill_privileges(&self) -> Result<bool> {
+        let item = self.read(Wait::Yes)?;
         if without_privileges(&item) == item.mode {
             return Ok(false);
         }
         drop(item);
-        self.set_attributes(file.id(), &SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
+        self.check_writable()?;
+        self.set_attributes(&SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
         Ok(true)
     }
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
-    pub fn set_attributes(&self, id: InodeId, set: &SetAttributes) -> Result<Attributes> {
-        let inode = self.inode_to_change(id)?;
-        let mut item = inode.write()?;
+    pub(crate) fn set_attributes(&self, set: &SetAttributes) -> Result<Attributes> {
+        let mut item = self.write()?;
         set.check(&item)?;
         if let Some(size) = set.size {
             let from = size.min(item.size);
-            let range = inode.ranges.exclusive(from, u64::MAX, Wait::Yes)?;
-            data::truncate(&self.engine, &inode, &mut item, size)?;
+            let range = self.ranges().exclusive(from, u64::MAX, Wait::Yes)?;
+            data::truncate(self.engine(), self, &mut item, size)?;
             drop(range);
             if set.is_only_size() {
-                return Ok(Attributes::new(id, &item));
+                return Ok(Attributes::new(self.id, &item));
             }
         }
-        let access = self.changed_access_acl(&inode, set)?;
-        let handle = self.engine.start(Units::items(2))?;
+        let access = self.changed_access_acl(set)?;
+        let handle = self.engine().start(Units::items(2))?;
         let (handle, changed) =
-            or_end(handle, |handle| set.changed(&item, self.engine.now(), handle.generation()))?;
+            or_end(handle, |handle| set.changed(&item, self.engine().now(), handle.generation()))?;
         let (handle, _) =
             or_end(handle, |handle| match &access {
                 Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
-                    .apply(handle, inode.tree(), id.ino),
+                    .apply(handle, self.tree(), self.id.ino),
                 None => Ok(false),
             })?;
-        let stored = inode.store(&handle, &changed);
+        let stored = self.store(&handle, &changed);
         finish(handle, stored)?;
         *item = changed;
-        Ok(Attributes::new(id, &item))
+        Ok(Attributes::new(self.id, &item))
     }
 
     /// The access ACL as a change of the mode makes it; none when the mode stays or there is no such list.
-    fn changed_access_acl(&self, inode: &Inode, set: &SetAttributes) -> Result<Option<Vec<u8>>> {
+    fn changed_access_acl(&self, set: &SetAttributes) -> Result<Option<Vec<u8>>> {
         let Some(mode) = set.mode else { return Ok(None) };
-        let Some(value) = xattr::get_known(inode, acl::ACCESS, Wait::Yes)? else { return Ok(None) };
+        let Some(value) = xattr::get_known(self, acl::ACCESS, Wait::Yes)? else { return Ok(None) };
         let Some(mut acl) = Acl::decode(&value)? else { return Ok(None) };
         acl.set_permissions(mode);
         Ok(Some(acl.encode()))

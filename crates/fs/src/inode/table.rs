@@ -32,8 +32,8 @@ use creamery_base::{CachePadded, IdHasher, InodeId};
 
 use smallvec::SmallVec;
 
+use super::Inode;
 use crate::fault::Fault;
-use crate::inode::Inode;
 
 const SHARDS: usize = 32;
 /// Old entries looked at per insertion into a full shard.
@@ -185,7 +185,7 @@ impl InodeTable {
         let weak = Held::Weak(Arc::downgrade(inode));
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = weak;
-        if !inode.subvolume.deferred.planted.has(Fault::LossUnnoticed) {
+        if !inode.shared().planted.has(Fault::LossUnnoticed) {
             shard.departures += 1;
         }
         Arc::strong_count(inode) == 1

@@ -1,0 +1,125 @@
+//! Inodes that wait for the cleaner: they have neither a name nor a user any more.
+//!
+//! Letting go of an inode only notes its id here: `Drop` does no I/O, and an inode may have a million items.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_base::{Generation, InodeId};
+
+/// The witness that nobody else cleans.
+pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
+
+type Waker = Box<dyn Fn() + Send + Sync>;
+
+/// Inodes whose last user is gone and that have no name: their items are waiting to be deleted.
+#[derive(Default)]
+pub(crate) struct DeadInodes {
+    /// Each with the bytes that its items still hold.
+    inodes: RankedMutex<VecDeque<(InodeId, u64)>, { rank::LEAF }>,
+    /// How many.
+    count: AtomicU64,
+    /// How many have left, from the beginning.
+    left: AtomicU64,
+    /// The sum of their bytes, wrapping.
+    bytes: AtomicU64,
+    /// Whoever deletes has it (CLEAN-2).
+    turn: RankedMutex<(), { rank::CLEANER }>,
+    /// The transaction in which something was deleted last.
+    deleted_in: AtomicU64,
+    waker: OnceLock<Waker>,
+}
+
+impl DeadInodes {
+    /// Adds an inode, whose items hold `nbytes` bytes of data.
+    pub(crate) fn push(&self, id: InodeId, nbytes: u64) {
+        let mut inodes = self.inodes.lock();
+        inodes.push_back((id, nbytes));
+        self.count.store(inodes.len() as u64, Ordering::Release);
+        self.bytes.fetch_add(nbytes, Ordering::Relaxed);
+        drop(inodes);
+        if let Some(wake) = self.waker.get() {
+            wake();
+        }
+    }
+
+    /// How many will have left when all that wait now are gone: they go in the order in which they came.
+    pub(crate) fn mark(&self) -> u64 {
+        let inodes = self.inodes.lock();
+        self.left.load(Ordering::Relaxed) + inodes.len() as u64
+    }
+
+    /// The one that waits longest.
+    pub(crate) fn first(&self) -> Option<InodeId> {
+        if self.is_empty() { None } else { self.inodes.lock().front().map(|&(id, _)| id) }
+    }
+
+    /// What is left of the one that waits longest, when its turn is over: `nbytes`, or nothing.
+    pub(crate) fn leave_first(&self, _turn: &Turn<'_>, nbytes: Option<u64>) {
+        let mut inodes = self.inodes.lock();
+        let Some((_, before)) = inodes.front_mut() else { return };
+        let went = before.wrapping_sub(nbytes.unwrap_or(0));
+        match nbytes {
+            Some(nbytes) => *before = nbytes,
+            None => {
+                inodes.pop_front();
+                self.left.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.count.store(inodes.len() as u64, Ordering::Release);
+        self.bytes.fetch_sub(went, Ordering::Relaxed);
+    }
+
+    /// Bytes of data that the items of all of them hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that items were deleted in transaction `generation`.
+    pub(crate) fn note_deleted(&self, generation: Generation) {
+        // Mostly it says so already, and everybody who unlinks comes here.
+        if self.deleted_in.load(Ordering::Relaxed) < generation.get() {
+            // Somebody else may know of a later one meanwhile.
+            self.deleted_in.fetch_max(generation.get(), Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Waits for the turn.
+    pub(crate) fn take_turn(&self) -> Turn<'_> {
+        self.turn.lock_for(Reason::Reservation)
+    }
+
+    /// The turn, if nobody has it.
+    pub(crate) fn try_take_turn(&self) -> Option<Turn<'_>> {
+        self.turn.try_lock()
+    }
+
+    /// Whether any waits; asked under the lock. Who told a waker before that it sleeps either sees the inode here, or is woken
+    /// for it.
+    pub(crate) fn any_wait(&self) -> bool {
+        !self.inodes.lock().is_empty()
+    }
+
+    /// Whether so many as [`mark`](Self::mark) said have left.
+    pub(crate) fn has_passed(&self, mark: u64) -> bool {
+        self.left.load(Ordering::Relaxed) >= mark
+    }
+
+    /// The transaction in which something was deleted last.
+    pub(crate) fn deleted_in(&self) -> Generation {
+        Generation::new(self.deleted_in.load(Ordering::Acquire))
+    }
+
+    /// Has `wake` called whenever one is added. The first one stays.
+    pub(crate) fn wake_with(&self, wake: impl Fn() + Send + Sync + 'static) {
+        // A second cleaner has what the first one leaves, which is nothing.
+        let _ = self.waker.set(Box::new(wake));
+    }
+}

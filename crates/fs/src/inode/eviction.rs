@@ -1,0 +1,161 @@
+//! Inodes without a name: kept while they are open, deleted after.
+//!
+//! When the last name of an inode goes and nobody has it open, its items go in the same transaction. If somebody
+//! has, or it is large, it gets an orphan item instead. The object's `Drop` notes its id for the
+//! cleaner, which deletes the items in steps. A crash in between leaves the orphan item, and the subvolume's next first
+//! use gives what it names to the cleaner.
+//!
+//! # Invariants
+//! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item (`orphan_item`).
+//! - ORPHAN-2: deleting takes a bounded number of items per handle, from the end of the inode backwards; the inode
+//!   item and the orphan item go last and together, so that a crash at any point leaves something to go on from.
+
+use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
+use creamery_format::{FileExtent, Key, KeyType};
+use creamery_tree::Tree;
+use creamery_txn::{Handle, Units};
+
+use super::{FileType, Inode, InodeItem, orphan_item};
+use crate::data;
+use crate::keys;
+use crate::operation::finish;
+use crate::subvolume::{Shared, SubvolumeRef};
+
+/// Items of an inode that are deleted in one handle at most.
+const ITEMS_AT_ONCE: usize = 16;
+/// The same where there is no room for that: few enough for the room that only what frees space may take.
+const ITEMS_WHEN_FULL: usize = 4;
+
+/// Leaves of an inode that is deleted with its last name, for the same reason; a larger one is left to the cleaner.
+const LEAVES_AT_ONCE: u32 = 12;
+
+/// The leaves that some neighbouring items lie in: leaves are at least a third full, but for those at the ends.
+fn leaves_of(tree: &Tree, bytes: usize) -> u32 {
+    2 + u32::try_from(bytes / (tree.max_item_size() / 3)).unwrap_or(u32::MAX / 2)
+}
+
+/// In how many leaves the items of an inode lie, when they are so few that one handle deletes them.
+pub(crate) fn leaves_if_small(tree: &Tree, ino: ObjectId) -> Result<Option<u32>> {
+    let mut bytes = 0;
+    let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
+    for _ in 0..=ITEMS_AT_ONCE {
+        match cursor.item() {
+            Some((key, item)) if key.objectid == ino => bytes += item.len(),
+            _ => return Ok(Some(leaves_of(tree, bytes)).filter(|leaves| *leaves <= LEAVES_AT_ONCE)),
+        }
+        cursor.advance()?;
+    }
+    Ok(None)
+}
+
+/// Removes the items of an inode from `first` on, and gives up the extents they refer to.
+pub(crate) fn purge(handle: &Handle<'_>, tree: &Tree, id: InodeId, first: &Key) -> Result<()> {
+    tree.remove_range(handle, first, &keys::last_of(id.ino), &mut |key, item| {
+        if key.kind == KeyType::EXTENT_DATA {
+            drop_reference(handle, id, key, item)?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Gives up the extent that a file extent item refers to.
+fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> Result<()> {
+    let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"));
+    match FileExtent::parse(item).map_err(|damage| damaged(damage.to_string()))? {
+        FileExtent::Regular(extent) | FileExtent::Prealloc(extent) if !extent.is_hole() => handle
+            .drop_data_ref(
+                Logical::new(extent.disk_bytenr.get()),
+                extent.disk_num_bytes.get(),
+                id,
+                key.offset.wrapping_sub(extent.offset.get()),
+            ),
+        _ => Ok(()),
+    }
+}
+
+/// How far an inode is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Deleted {
+    /// The items that are left hold so many bytes of data.
+    Partly {
+        nbytes: u64,
+    },
+    Wholly,
+}
+
+/// The last items of an inode, of which one handle deletes some.
+struct LastItems {
+    /// The key of the first of them.
+    first: Key,
+    /// In how many leaves they lie, and how many references of extents they may hold.
+    units: u32,
+}
+
+impl LastItems {
+    /// The last `most` or fewer; none when there is no item.
+    fn find(tree: &Tree, ino: ObjectId, most: usize) -> Result<Option<Self>> {
+        let mut bytes = 0;
+        let mut extents = 0;
+        let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
+        let mut first = None;
+        for _ in 0..most {
+            match cursor.item() {
+                Some((key, item)) if key.objectid == ino => {
+                    first = Some(key);
+                    bytes += item.len();
+                    extents += u32::from(key.kind == KeyType::EXTENT_DATA);
+                }
+                _ => break,
+            }
+            if !cursor.retreat()? {
+                break;
+            }
+        }
+        Ok(first.map(|first| Self { first, units: leaves_of(tree, bytes) + extents }))
+    }
+}
+
+/// Deletes items of an inode that has no name and no user, in one handle: the end of its data, else the last of its
+/// items, among which may be all.
+/// Errors: no space; damage; aborted.
+pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Deleted> {
+    match evict_last(subvolume, id, ITEMS_AT_ONCE) {
+        Err(error) if error.kind() == ErrorKind::NoSpace => evict_last(subvolume, id, ITEMS_WHEN_FULL),
+        done => done,
+    }
+}
+
+/// The same for at most so many items.
+fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Deleted> {
+    let Shared { engine, dead_inodes, .. } = subvolume.shared();
+    let tree = subvolume.tree();
+    let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("inode {id}{what}"));
+    let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?.transpose()?;
+    let item = item.filter(|item| item.nlink == 0);
+    let (Some(item), Some(last)) = (item, LastItems::find(tree, id.ino, most)?) else {
+        return Err(corrupt(", which lost its last name: is not there"));
+    };
+    let wholly = last.first <= keys::inode_item(id.ino);
+    if wholly && last.first != keys::inode_item(id.ino) {
+        return Err(corrupt(": has items before its inode item"));
+    }
+    if !wholly && item.kind() == FileType::File {
+        let inode = Inode::new(id, subvolume.clone(), item);
+        // Nobody else has an object that was just made, and whoever asks for space may have other inodes locked: this waits
+        // for nobody.
+        let mut item = inode.try_write()?.expect("nobody else has it");
+        inode.set_gone(); // dropping the object must not ask for this once more
+        if let Some(generation) = data::drop_last(engine, &inode, &mut item, most)? {
+            dead_inodes.note_deleted(generation);
+            return Ok(Deleted::Partly { nbytes: item.nbytes });
+        }
+    }
+    let handle = engine.start(Units::reclaiming(last.units + 1))?;
+    dead_inodes.note_deleted(handle.generation());
+    let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
+        true => orphan_item::remove(&handle, tree, id.ino).map(|_| Deleted::Wholly),
+        false => Ok(Deleted::Partly { nbytes: 0 }),
+    });
+    finish(handle, done)
+}

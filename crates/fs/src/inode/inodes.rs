@@ -1,0 +1,87 @@
+//! The inodes of a filesystem: those in memory, and those that have to be read.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+
+use super::table::{InodeTable, Known};
+use super::{FileType, Inode, InodeItem};
+use crate::keys;
+use crate::subvolume::{Shared, Subvolume, Subvolumes};
+
+/// How often an operation looks again for what keeps changing under it.
+pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
+
+/// The inodes of all subvolumes.
+pub(crate) struct Inodes {
+    subvolumes: Subvolumes,
+    table: InodeTable,
+}
+
+impl Inodes {
+    /// About `cached` objects stay in memory after their last use.
+    pub(crate) fn new(subvolumes: Subvolumes, cached: usize) -> Self {
+        Self { subvolumes, table: InodeTable::new(cached) }
+    }
+
+    /// The subvolumes that they are in.
+    pub(crate) const fn subvolumes(&self) -> &Subvolumes {
+        &self.subvolumes
+    }
+
+    /// Those in memory.
+    pub(crate) const fn table(&self) -> &InodeTable {
+        &self.table
+    }
+
+    /// What all of them share.
+    pub(crate) fn shared(&self) -> &Shared {
+        self.subvolumes.shared()
+    }
+
+    /// The object of an inode; it stays alive while the caller holds it. [`ErrorKind::Stale`] when there is no
+    /// such inode, or it has no name left and was not open.
+    pub(crate) fn get(&self, id: InodeId, wait: Wait) -> Result<Arc<Inode>> {
+        self.shared().engine.check_open()?;
+        for _ in 0..LOOKUP_ROUNDS_MAX {
+            let stamp = match self.table.get(id) {
+                Known::Here(inode) => return Ok(inode),
+                Known::Absent(stamp) => stamp,
+            };
+            let subvolume = self.subvolumes.get(id.subvolume, wait)?;
+            let item = read_item(&subvolume, id.ino, wait)?;
+            let inode = Inode::new(id, subvolume, item);
+            if let Some(inode) = self.table.publish_read(inode, stamp) {
+                return Ok(inode);
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+    }
+
+    /// The object of an inode that is about to be changed, in a subvolume that may be.
+    pub(crate) fn get_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+        let inode = self.get(id, Wait::Yes)?;
+        inode.check_writable()?;
+        Ok(inode)
+    }
+}
+
+fn read_item(subvolume: &Subvolume, ino: ObjectId, wait: Wait) -> Result<InodeItem> {
+    if ino == keys::EMPTY_SUBVOLUME_DIR {
+        return Ok(empty_subvolume_item());
+    }
+    if ino < ObjectId::FIRST_FREE || ino > ObjectId::LAST_FREE {
+        return Err(ErrorKind::Stale.into());
+    }
+    let item = subvolume.tree().get(&keys::inode_item(ino), wait, InodeItem::decode)?;
+    let item = item.ok_or(ErrorKind::Stale)??;
+    if item.nlink == 0 {
+        return Err(ErrorKind::Stale.into());
+    }
+    Ok(item)
+}
+
+/// The directory that stands where a snapshot has the entry of a subvolume but not the subvolume itself.
+fn empty_subvolume_item() -> InodeItem {
+    InodeItem { mode: FileType::Directory.mode_bits() | 0o755, ..InodeItem::default() }
+}

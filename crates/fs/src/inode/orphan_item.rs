@@ -1,0 +1,66 @@
+//! Orphan items: which inodes of a subvolume have no name.
+
+use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_tree::Tree;
+use creamery_txn::{Engine, Handle, Units};
+
+use super::item::InodeItem;
+use crate::keys;
+use crate::operation::in_handle;
+
+/// Orphan items read at a time.
+const ORPHANS_AT_ONCE: usize = 256;
+
+/// Notes that `ino` has no name (ORPHAN-1).
+pub(crate) fn insert(handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
+    tree.insert(handle, &keys::orphan(ino), &[])
+}
+
+/// Takes the note away: `ino` has a name again, or is gone.
+pub(crate) fn remove(handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<bool> {
+    tree.remove(handle, &keys::orphan(ino))
+}
+
+/// The inodes without a name in subvolume `id`, with the bytes of their data. To be asked while nobody can have one of them
+/// open. Other orphan items are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to
+/// do, or an inode that is gone.
+pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(InodeId, u64)>> {
+    let (mut from, mut dead) = (0, Vec::new());
+    loop {
+        let batch = orphans_from(tree, from)?;
+        let Some(last) = batch.last() else { return Ok(dead) };
+        from = last.get().saturating_add(1);
+        for ino in batch {
+            let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode)?.transpose()?;
+            match item.filter(|item| item.nlink == 0) {
+                Some(item) => dead.push((InodeId::new(id, ino), item.nbytes)),
+                None => match remove_stale(engine, ino, tree) {
+                    // It harms nobody; one day there will be room.
+                    Err(error) if error.kind() == ErrorKind::NoSpace => {}
+                    done => done.map_err(|error| error.context(format!("removing orphan item {ino}")))?,
+                },
+            }
+        }
+    }
+}
+
+fn remove_stale(engine: &Engine, ino: ObjectId, tree: &Tree) -> Result<()> {
+    in_handle(engine, Units::freeing(1), |handle| remove(handle, tree, ino).map(|_| ()))
+}
+
+fn orphans_from(tree: &Tree, from: u64) -> Result<Vec<ObjectId>> {
+    let mut found = Vec::new();
+    let mut cursor = tree.cursor(&Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, from), Wait::Yes)?;
+    while let Some((key, _)) = cursor.item() {
+        if key.objectid != ObjectId::ORPHAN
+            || key.kind != KeyType::ORPHAN_ITEM
+            || found.len() >= ORPHANS_AT_ONCE
+        {
+            break;
+        }
+        found.push(ObjectId::new(key.offset));
+        cursor.advance()?;
+    }
+    Ok(found)
+}

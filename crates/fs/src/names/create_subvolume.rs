@@ -1,0 +1,66 @@
+//! Making a subvolume: a tree with an empty root directory, an entry in a directory that points to it, the
+//! references between the two in the root tree, and the UUID's entry in the UUID tree.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, InodeId, ObjectId, Result};
+use creamery_txn::Units;
+
+use super::Name;
+use super::Names;
+use super::create::check_may_add;
+use super::dir_item::Head;
+use super::directory::{self, Target};
+use super::new_inode::{Draft, NewInode, NewKind};
+use crate::inode::FileType;
+use crate::keys;
+use crate::operation::{finish, or_end};
+use crate::subvolume::{Subvolume, SubvolumeEntry};
+
+impl Names {
+    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
+    pub(crate) fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        let name = Name::to_make(name)?;
+        if new.kind != NewKind::Directory || dir.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(Error::invalid("the root of a subvolume that is no directory"));
+        }
+        let dir = self.dir_to_change(dir)?;
+        let mut dir_item = dir.write()?;
+        check_may_add(&dir_item)?;
+        // One at a time: two would take the same id.
+        let changing = self.subvolumes().changing();
+        let now = self.engine().now();
+        let mut draft = Draft::new(&dir, &dir_item, new, now)?;
+        draft.keep_group(new);
+        let index = directory::next_index(&dir)?;
+        let id = self.subvolumes().next_id(&changing)?;
+        let uuid = self.engine().env().uuid();
+        let handle = self.engine().start(Units::items(10 + draft.item_count()))?;
+        let running = handle.generation();
+        let head =
+            Head { location: Target::Subvolume(id).location(), transid: running, kind: FileType::Directory };
+        let (handle, ()) = or_end(handle, |handle| directory::add_item(handle, &dir, name, &head))?;
+        let size = dir_item.size.saturating_add(name.size_in_directory());
+        let changed = directory::touched(&dir_item, size, now, running);
+        let done = (|| {
+            directory::add_index(&handle, &dir, index, name, &head)?;
+            let root_dir = draft.root_dir_item(running).to_raw();
+            let tree = handle.create_subvolume_tree(id, uuid, now, &root_dir)?;
+            draft.insert_xattrs(&handle, &tree, ObjectId::FIRST_FREE)?;
+            let entry = SubvolumeEntry { dir: dir.id, index, name: name.bytes() };
+            self.subvolumes().insert_refs(&handle, id, &entry)?;
+            self.subvolumes().insert_uuid(&handle, uuid, id)?;
+            dir.store_later(&handle, &changed)?;
+            Ok(tree)
+        })();
+        let tree = finish(handle, done)?;
+        drop(changing);
+        *dir_item = changed;
+        dir.set_next_index(index + 1);
+        let root = InodeId::new(id, ObjectId::FIRST_FREE);
+        let subvolume = Subvolume::new(tree, Arc::clone(self.subvolumes().shared()), root.ino, false);
+        let (subvolume, _) = self.subvolumes().put(id, subvolume);
+        draft.publish(self.table(), root, subvolume);
+        Ok(root)
+    }
+}

@@ -1,0 +1,110 @@
+//! Taking a name away from an inode, which may be its last.
+//!
+//! When the last name goes and nobody has the inode open, its items go in the same transaction, if they are few. Otherwise it
+//! gets an orphan item and stays until its last user lets go (`inode/eviction`).
+
+use std::sync::Arc;
+
+use creamery_base::{ObjectId, Result, Timespec};
+use creamery_txn::Handle;
+
+use super::Name;
+use super::inode_ref::{self, Link};
+use crate::inode::table::InodeTable;
+use crate::inode::{Inode, InodeItem, eviction, orphan_item};
+use crate::keys;
+
+/// What becomes of an inode that loses a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// It has others.
+    StillNamed,
+    /// It stays until its last user is gone.
+    Orphan,
+    /// Its items go now; they lie in about this many leaves.
+    Purge { leaves: u32 },
+}
+
+/// An inode that loses a name in a directory.
+pub(crate) struct LosingName<'a> {
+    pub(crate) inode: &'a Arc<Inode>,
+    pub(crate) dir: ObjectId,
+    pub(crate) name: Name<'a>,
+    pub(crate) link: Link,
+    pub(crate) ending: Ending,
+}
+
+impl<'a> LosingName<'a> {
+    /// Decides what becomes of `inode`; the caller holds the guard of `item`. [`LosingName::take_back`] undoes it.
+    pub(crate) fn plan(
+        table: &InodeTable,
+        inode: &'a Arc<Inode>,
+        item: &InodeItem,
+        dir: ObjectId,
+        name: Name<'a>,
+    ) -> Result<Self> {
+        let link = inode_ref::find_entry(inode.tree(), inode.id, dir, name)?;
+        let last = item.is_dir() || item.nlink <= 1;
+        let ending = if !last {
+            Ending::StillNamed
+        } else {
+            let leaves = eviction::leaves_if_small(inode.tree(), inode.id.ino)?;
+            match (leaves, table.doom(inode)) {
+                (Some(leaves), true) => Ending::Purge { leaves },
+                _ => Ending::Orphan,
+            }
+        };
+        Ok(Self { inode, dir, name, link, ending })
+    }
+
+    /// Tree changes that [`LosingName::apply`] makes.
+    pub(crate) const fn units(&self) -> u32 {
+        match self.ending {
+            Ending::StillNamed => 2,
+            Ending::Orphan => 3,
+            Ending::Purge { leaves } => leaves,
+        }
+    }
+
+    /// Takes the reference away, and what goes with it. Returns the item as it is from now on.
+    pub(crate) fn apply(&self, handle: &Handle<'_>, item: &InodeItem, now: Timespec) -> Result<InodeItem> {
+        let Self { inode, dir, name, link, ending } = self;
+        let mut item = item.clone();
+        item.nlink = match ending {
+            Ending::StillNamed => item.nlink - 1,
+            Ending::Orphan | Ending::Purge { .. } => 0,
+        };
+        if item.is_dir() {
+            item.size = 0;
+        }
+        item.ctime = now;
+        item.touch(handle.generation());
+        if matches!(ending, Ending::Purge { .. }) {
+            inode.delete_items(|| {
+                eviction::purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))
+            })?;
+            inode.shared().dead_inodes.note_deleted(handle.generation());
+            return Ok(item);
+        }
+        inode_ref::remove(handle, inode.tree(), inode.id.ino, *dir, *name, *link)?;
+        if *ending == Ending::Orphan {
+            orphan_item::insert(handle, inode.tree(), inode.id.ino)?;
+        }
+        inode.store(handle, &item)?;
+        Ok(item)
+    }
+
+    /// Marks the object once the operation succeeded and while its guard is still held.
+    pub(crate) fn done(&self) {
+        if matches!(self.ending, Ending::Purge { .. }) {
+            self.inode.set_gone();
+        }
+    }
+
+    /// Undoes what planning did, when the operation then failed: the inode has its last name still.
+    pub(crate) fn take_back(&self, table: &InodeTable) {
+        if self.ending != Ending::StillNamed {
+            table.keep(self.inode);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Names: what directories have, and which inode each name stands for.
+//!
+//! [`Names`] carries the operations out, each in a file of its own. Below them, `directory` changes the items of a directory,
+//! `inode_ref` those by which an inode knows its names, and `dir_item` the bytes of either kind's entries.
+//!
+//! # Locking
+//! Every operation locks the directories first, and then tries what their entries stand for (`inode/guards`).
+
+mod create;
+mod create_subvolume;
+pub(crate) mod dir_item;
+mod directory;
+mod inode_ref;
+mod known_directories;
+mod link;
+mod lookup;
+mod losing_name;
+mod name;
+mod new_inode;
+mod read_dir;
+mod rename;
+mod unlink;
+
+use std::sync::Arc;
+
+use creamery_base::{InodeId, Result};
+use creamery_format::Incompat;
+use creamery_txn::Engine;
+
+pub(crate) use name::Name;
+pub use new_inode::{Inherit, NewInode, NewKind};
+pub use read_dir::DirEntry;
+pub use rename::RenameMode;
+
+use crate::cleaner::Cleaner;
+use crate::inode::table::InodeTable;
+use crate::inode::{Inode, Inodes};
+use crate::subvolume::Subvolumes;
+use inode_ref::Extrefs;
+use known_directories::KnownDirectories;
+
+/// The names of a filesystem.
+pub(crate) struct Names {
+    inodes: Arc<Inodes>,
+    cleaner: Arc<Cleaner>,
+    known_directories: KnownDirectories,
+    extrefs: Extrefs,
+}
+
+impl Names {
+    pub(crate) fn new(inodes: Arc<Inodes>, cleaner: Arc<Cleaner>) -> Self {
+        let incompat = inodes.shared().engine.incompat();
+        let extrefs = if incompat.contains(Incompat::EXTENDED_IREF) { Extrefs::Yes } else { Extrefs::No };
+        Self { inodes, cleaner, known_directories: KnownDirectories::default(), extrefs }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.inodes.shared().engine
+    }
+
+    fn subvolumes(&self) -> &Subvolumes {
+        self.inodes.subvolumes()
+    }
+
+    fn table(&self) -> &InodeTable {
+        self.inodes.table()
+    }
+
+    /// The object of a directory that is about to be changed, in a subvolume that may be.
+    fn dir_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
+        self.cleaner.help();
+        self.inodes.get_to_change(id)
+    }
+}

@@ -1,0 +1,101 @@
+//! A subvolume in use: its tree, its inode numbers, and whether it may be changed.
+//!
+//! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `ino_allocator` gives out numbers.
+//!
+//! # Locking
+//! `rename` is held while a directory moves to another one, so that the chain of its parents stands still; it is taken before
+//! inode locks.
+
+mod ino_allocator;
+mod root_ref;
+mod subvolumes;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Near, ObjectId, Result};
+use creamery_tree::Tree;
+use creamery_txn::Engine;
+
+pub(crate) use root_ref::SubvolumeEntry;
+pub(crate) use subvolumes::Subvolumes;
+
+use crate::fault::Planted;
+use crate::inode::dead_inodes::DeadInodes;
+use crate::inode::delayed::DelayedRoot;
+use ino_allocator::InoAllocator;
+
+/// What all subvolumes of a filesystem share.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) delayed_root: Arc<DelayedRoot>,
+    pub(crate) dead_inodes: DeadInodes,
+    pub(crate) planted: Planted,
+}
+
+impl Shared {
+    pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            delayed_root: Arc::default(),
+            dead_inodes: DeadInodes::default(),
+            planted: Planted::default(),
+        })
+    }
+}
+
+/// A subvolume in use.
+pub(crate) struct Subvolume {
+    tree: Arc<Tree>,
+    shared: Arc<Shared>,
+    numbers: InoAllocator,
+    read_only: AtomicBool,
+    rename: RankedMutex<(), { rank::DIRECTORY_RENAME }>,
+}
+
+/// A reference to a subvolume. Every inode has one.
+pub(crate) type SubvolumeRef = Near<Subvolume>;
+
+impl Subvolume {
+    /// A subvolume whose highest inode number in use is `last_ino`.
+    pub(crate) fn new(tree: Arc<Tree>, shared: Arc<Shared>, last_ino: ObjectId, read_only: bool) -> Self {
+        Self {
+            tree,
+            shared,
+            numbers: InoAllocator::behind(last_ino),
+            read_only: AtomicBool::new(read_only),
+            rename: RankedMutex::new(()),
+        }
+    }
+
+    pub(crate) const fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Refuses a change of a subvolume that is marked read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {}", self.tree.id())));
+        }
+        Ok(())
+    }
+
+    /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.
+    pub(crate) fn hold_still(&self) -> RankedGuard<'_, (), { rank::DIRECTORY_RENAME }> {
+        self.rename.lock_for(Reason::InodeLock)
+    }
+
+    /// A number for a new inode.
+    pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
+        self.numbers.allocate().ok_or_else(|| {
+            let text = format!("inode numbers of subvolume {} are used up", self.tree.id());
+            Error::new(ErrorKind::NoSpace, text)
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! The subvolumes in use, opened when they are first asked for.
+//!
+//! # Invariants
+//! - SUBVOL-1: the orphans of a subvolume are found before it is in use, and go to the cleaner once it is. So none of them is
+//!   open, and an orphan item that is there later is one of these, or of an inode that is or was open.
+//! - SUBVOL-2: an inode number is given out once (INO-1). Numbers begin behind the highest in use, so nobody has them yet.
+//!
+//! # Locking
+//! `loading` is held while a subvolume is opened and its orphans are found; it is taken before any inode lock. `changing` comes
+//! after inode locks and before the transaction handle. The locks of the maps are short.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
+use creamery_base::{Error, ErrorKind, ObjectId, Result, Striped, TreeId, Uuid, Wait};
+use creamery_format::{Incompat, Key, KeyType, RootFlags};
+use creamery_tree::Tree;
+use creamery_txn::{Handle, Units};
+
+use super::{Shared, Subvolume, SubvolumeRef};
+use crate::inode::{FileType, orphan_item};
+use crate::keys;
+use crate::names::dir_item;
+use crate::operation::finish;
+
+/// The subvolumes in use.
+pub(crate) struct Subvolumes {
+    shared: Arc<Shared>,
+    root_tree: Arc<Tree>,
+    default: AtomicU64,
+    open: RankedRwLock<BTreeMap<TreeId, Arc<Subvolume>>, { rank::TABLE }>,
+    /// What each thread has looked up; subvolumes in use stay so.
+    near: Striped<RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>>,
+    loading: RankedMutex<(), { rank::SUBVOLUME_LOAD }>,
+    changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
+}
+
+/// The witness that nobody else makes or changes a subvolume.
+pub(crate) type Changing<'a> = RankedGuard<'a, (), { rank::SUBVOLUME_CHANGE }>;
+
+/// What became of a subvolume that was to be put in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Put {
+    /// It is the one in use.
+    InUse,
+    /// Another object of it was in use before. What was found in its tree meanwhile may belong to whoever uses that one (SUBVOL-1).
+    TooLate,
+}
+
+impl Subvolumes {
+    /// None in use yet.
+    pub(crate) fn new(shared: Arc<Shared>) -> Result<Self> {
+        let root_tree = shared.engine.tree(TreeId::ROOT)?;
+        let default = read_default(&root_tree)?;
+        Ok(Self {
+            shared,
+            root_tree,
+            default: AtomicU64::new(default.get()),
+            open: RankedRwLock::new(BTreeMap::new()),
+            near: Striped::default(),
+            loading: RankedMutex::new(()),
+            changing: RankedMutex::new(()),
+        })
+    }
+
+    /// What they share.
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(super) const fn root_tree(&self) -> &Arc<Tree> {
+        &self.root_tree
+    }
+
+    /// The subvolume that is mounted when none is named.
+    pub(crate) fn default(&self) -> TreeId {
+        TreeId::new(self.default.load(Ordering::Acquire))
+    }
+
+    /// The subvolume `id`, opened if it is not in use yet.
+    pub(crate) fn get(&self, id: TreeId, wait: Wait) -> Result<SubvolumeRef> {
+        if let Some(subvolume) = self.in_use(id) {
+            return Ok(subvolume);
+        }
+        if wait == Wait::No {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        if !id.is_subvolume() {
+            return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is no subvolume")));
+        }
+        let loading = self.loading.lock_for(Reason::InodeLock);
+        if let Some(subvolume) = self.in_use(id) {
+            return Ok(subvolume);
+        }
+        let root =
+            self.shared.engine.root_item(id).map_err(|error| error.context(format!("subvolume {id}")))?;
+        let flags = root.flags();
+        if root.refs.get() == 0 || flags.contains(RootFlags::DEAD) {
+            return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
+        }
+        let tree = self.shared.engine.tree(id)?;
+        let last_ino = highest_objectid(&tree)?;
+        let read_only = flags.contains(RootFlags::RDONLY);
+        let orphans = match self.shared.engine.read_only() {
+            None => orphan_item::find(&self.shared.engine, id, &tree)?,
+            Some(_) => Vec::new(),
+        };
+        let subvolume = Subvolume::new(tree, Arc::clone(&self.shared), last_ino, read_only);
+        let (subvolume, put) = self.put(id, subvolume);
+        if put == Put::InUse {
+            orphans.into_iter().for_each(|(orphan, nbytes)| self.shared.dead_inodes.push(orphan, nbytes));
+        }
+        drop(loading);
+        Ok(subvolume)
+    }
+
+    fn in_use(&self, id: TreeId) -> Option<SubvolumeRef> {
+        let near = self.near.mine();
+        if let Some(subvolume) = near.read().get(&id) {
+            return Some(subvolume.clone());
+        }
+        let subvolume = SubvolumeRef::new(Arc::clone(self.open.read().get(&id)?));
+        Some(near.write().entry(id).or_insert(subvolume).clone())
+    }
+
+    /// Held while a subvolume is made, from choosing its id until its root item is in the root tree, and while what is said
+    /// about one changes, there and in memory.
+    pub(crate) fn changing(&self) -> Changing<'_> {
+        self.changing.lock_for(Reason::InodeLock)
+    }
+
+    /// Puts a subvolume in use, unless it is already: who made it and who asked for it by its number may meet here. Returns the
+    /// one that is in use then.
+    pub(crate) fn put(&self, id: TreeId, subvolume: Subvolume) -> (SubvolumeRef, Put) {
+        let mut open = self.open.write();
+        let mut put = Put::TooLate;
+        let subvolume = open.entry(id).or_insert_with(|| {
+            put = Put::InUse;
+            Arc::new(subvolume)
+        });
+        (SubvolumeRef::new(Arc::clone(subvolume)), put)
+    }
+
+    /// Makes `subvolume` the one that is mounted when none is named.
+    pub(crate) fn set_default(&self, subvolume: TreeId) -> Result<()> {
+        self.get(subvolume, Wait::Yes)?;
+        let _changing = self.changing();
+        let handle = self.shared.engine.start(Units::items(1))?;
+        let head = dir_item::Head {
+            location: keys::subvolume_location(subvolume),
+            transid: handle.generation(),
+            kind: FileType::Directory,
+        };
+        let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
+        let redirect = |item: &mut [u8]| head.redirect(item, b"default");
+        let done = self.root_tree.update(&handle, &key, redirect);
+        let done = done.and_then(|done| {
+            let found = done.transpose()?.unwrap_or(false);
+            found
+                .then_some(())
+                .ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
+        });
+        handle.add_incompat(Incompat::DEFAULT_SUBVOL);
+        finish(handle, done)?;
+        self.default.store(subvolume.get(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Forbids or allows changes in a subvolume.
+    pub(crate) fn set_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        let subvolume = self.get(id, Wait::Yes)?;
+        let _changing = self.changing();
+        let handle = self.shared.engine.start(Units::items(1))?;
+        let done = handle.update_root_item(id, |root| {
+            let mut flags = root.flags();
+            flags.set(RootFlags::RDONLY, read_only);
+            root.set_flags(flags);
+        });
+        finish(handle, done)?;
+        subvolume.read_only.store(read_only, Ordering::Release);
+        Ok(())
+    }
+
+    /// The id for the next subvolume. It is the next one's until that is in the root tree.
+    pub(crate) fn next_id(&self, _changing: &Changing<'_>) -> Result<TreeId> {
+        let id = TreeId::new(highest_objectid(&self.root_tree)?.get() + 1);
+        if id.is_subvolume() {
+            Ok(id)
+        } else {
+            Err(Error::new(ErrorKind::NoSpace, "ids for subvolumes are used up"))
+        }
+    }
+
+    /// Adds a subvolume to those that its UUID stands for. A filesystem without a UUID tree does without: Linux makes one when
+    /// it mounts.
+    pub(crate) fn insert_uuid(&self, handle: &Handle<'_>, uuid: Uuid, id: TreeId) -> Result<()> {
+        let tree = match self.shared.engine.tree(TreeId::UUID) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let key = keys::uuid_subvolume(uuid);
+        let mut ids = tree.get(&key, Wait::Yes, <[u8]>::to_vec)?.unwrap_or_default();
+        ids.extend_from_slice(&id.get().to_le_bytes());
+        tree.upsert(handle, &key, &ids)
+    }
+}
+
+const BEFORE_FIRST_FREE: ObjectId = ObjectId::new(ObjectId::FIRST_FREE.get() - 1);
+
+/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree); the one before the first
+/// when there is none.
+fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
+    let cursor = tree.cursor_at_or_before(&keys::last_of(ObjectId::LAST_FREE), Wait::Yes)?;
+    Ok(match cursor.item() {
+        Some((key, _)) if key.objectid <= ObjectId::LAST_FREE => key.objectid.max(BEFORE_FIRST_FREE),
+        _ => BEFORE_FIRST_FREE,
+    })
+}
+
+/// The id in the root tree's entry `default`.
+fn read_default(root_tree: &Tree) -> Result<TreeId> {
+    let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
+    let location = root_tree.get(&key, Wait::Yes, |item| -> Result<Option<Key>> {
+        Ok(dir_item::find(item, b"default")?.map(|(entry, _)| entry.location))
+    })?;
+    match location.transpose()?.flatten() {
+        Some(key) if key.kind == KeyType::ROOT_ITEM && TreeId::from(key.objectid).is_subvolume() => {
+            Ok(key.objectid.into())
+        }
+        Some(key) => Err(Error::new(ErrorKind::Corrupt, format!("the default subvolume is {key}"))),
+        None => Ok(TreeId::FS),
+    }
+}
