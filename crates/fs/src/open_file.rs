@@ -185,11 +185,12 @@ impl OpenFile {
         self.inode.kill_privileges()
     }
 
-    /// Makes what was done to the file before durable: a whole commit, until there is a log. `data_only` leaves out what is not
+    /// Makes what was done to the file before durable: the whole transaction that changed it last, until there is a log. `data_only` leaves out what is not
     /// needed to read the data back, which a commit cannot make use of.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
         self.inode.engine().check_open()?;
-        self.inode.engine().commit()
+        let changed = self.inode.read(Wait::Yes)?.transid;
+        self.inode.engine().commit_through(changed)
     }
 }

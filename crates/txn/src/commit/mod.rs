@@ -115,7 +115,11 @@ impl Engine {
         self.check_writable()?;
         let done = self.end_write_out().and_then(|()| {
             // The transaction that was being written may have been the one.
-            if generation < self.generation() { Ok(()) } else { self.close(&turn) }
+            if generation < self.generation() {
+                return Ok(());
+            }
+            self.pipeline.turns.gather(&turn, generation, self.env().monotonic());
+            self.close(&turn)
         });
         done.and_then(|()| self.end_write_out()).map_err(|error| self.named(error))
     }

@@ -296,8 +296,10 @@ impl Engine {
         self.release_unpinned()?;
         self.release_device_extents();
         phase.enter(CommitPhase::Running);
-        self.pipeline.turns.durable(closed.generation);
-        self.counters.committed(closed.block_count, self.env().monotonic().saturating_sub(closed.begun));
+        let now = self.env().monotonic();
+        let took = now.saturating_sub(closed.begun);
+        self.pipeline.turns.durable(closed.generation, took, now);
+        self.counters.committed(closed.block_count, took);
         Ok(())
     }
 
