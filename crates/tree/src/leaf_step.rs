@@ -1,7 +1,7 @@
 //! The last step of a search for modification: the slot in the leaf, and room there.
 //!
 //! An insertion lets go of the leaf's parents here, before it searches (see `search`). Every way this can go is
-//! counted ([`LeafSteps`]), and so is what must never happen: a search under a locked parent that was not needed,
+//! counted ([`LeafSteps`](crate::LeafSteps)), and so is what must never happen: a search under a locked parent that was not needed,
 //! a look at slot 0 after that slot was ruled out, and parents let go that were to be kept.
 
 use std::cmp::Ordering;
@@ -14,44 +14,6 @@ use crate::path::Path;
 use crate::read::position;
 use crate::search::Intent;
 use crate::tree::Tree;
-
-/// How the leaf step of insertions went. Each insertion is in one of these.
-///
-/// ```
-/// let steps = creamery_tree::LeafSteps { hit: 9, slot0: 1, ..Default::default() };
-/// assert_eq!(steps.sum(), 10);
-/// ```
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct LeafSteps {
-    /// The key is greater than the leaf's first: the parents were let go before the search, which began at slot 1.
-    pub hit: u64,
-    /// The key is smaller than the leaf's first: it becomes the first, so the parents stayed locked.
-    pub slot0: u64,
-    /// The key is the leaf's first: the parents were let go, and there was nothing to search.
-    pub exact: u64,
-    /// The leaf lacks the room: the parents stayed locked for a split.
-    pub no_space: u64,
-    /// The leaf is the root and has no parent.
-    pub root_leaf: u64,
-    /// The parents were to be kept: letting go early is switched off.
-    pub keep: u64,
-    /// The leaf was one that the thread had a finger on: its parents were not locked at all.
-    pub finger: u64,
-}
-
-impl LeafSteps {
-    /// All of them.
-    #[must_use]
-    pub fn sum(&self) -> u64 {
-        self.hit + self.slot0 + self.exact + self.no_space + self.root_leaf + self.keep + self.finger
-    }
-
-    /// Those that let go of the parents before the leaf was searched.
-    #[must_use]
-    pub fn let_go_early(&self) -> u64 {
-        self.hit + self.exact
-    }
-}
 
 /// What an insertion does before it searches its leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]

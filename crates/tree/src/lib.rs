@@ -24,6 +24,7 @@
 //! block can then never be committed.
 
 mod buffer;
+mod counters;
 mod cow;
 mod cursor;
 mod edit;
@@ -44,10 +45,13 @@ mod tree;
 mod watch;
 
 pub use buffer::{ExtentBuffer, ReadGuard, WriteGuard};
+pub use counters::{LeafSteps, TreeCounters};
 pub use cursor::Cursor;
 pub use host::{BlockReferences, CowHost, FreedBlock};
-pub use leaf_step::LeafSteps;
 pub use seen::SeenItem;
 pub use store::{BufferStore, StoreCounters};
-pub use tree::{RootPointer, Tree, TreeCounters};
+pub use tree::{RootPointer, Tree};
 pub use watch::LockTimes;
+
+/// Levels that a tree can have.
+const LEVELS: usize = creamery_format::LEVEL_MAX as usize + 1;

@@ -38,6 +38,11 @@ impl Tree {
         Held::before(place(self.id(), level, side), wait)
     }
 
+    /// Before locking a block on the way down.
+    pub(crate) fn hold_on_the_way(&self, level: u8, wait: Wait) -> Held {
+        self.hold(level, Side::OnTheWay, wait)
+    }
+
     /// For a block that was just made.
     pub(crate) fn hold_new(&self, level: u8) -> Held {
         Held::tried(place(self.id(), level, Side::OnTheWay))

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use creamery_format::{BlockMut, BlockRef, Key, LEVEL_MAX};
+use creamery_format::{BlockMut, BlockRef, Key};
 
+use crate::LEVELS;
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
-
-pub(crate) const LEVELS: usize = LEVEL_MAX as usize + 1;
 
 pub(crate) enum NodeGuard {
     Read(ReadGuard),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{BlockRef, Key};
 
+use crate::LEVELS;
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 use crate::order::Side;
-use crate::path::{LEVELS, Path};
+use crate::path::Path;
 use crate::tree::{RootPointer, Tree};
 
 /// A leaf found by key.

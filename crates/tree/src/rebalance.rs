@@ -125,7 +125,7 @@ impl Tree {
 
     /// Writes a block's new first key into its parents, from `level` up, as far as it is their first key too.
     pub(crate) fn fix_low_keys(&self, path: &mut Path, level: usize, key: &Key) {
-        for level in level..crate::path::LEVELS {
+        for level in level..crate::LEVELS {
             if !path.holds(level) {
                 // Nothing above: the block just changed is the root, or its slot in here was not 0.
                 debug_assert!(level > usize::from(self.root_buffer().level()));

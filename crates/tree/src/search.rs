@@ -41,10 +41,11 @@
 use creamery_base::{Result, Wait};
 use creamery_format::Key;
 
+use crate::LEVELS;
 use crate::finger::Finger;
 use crate::host::CowHost;
 use crate::order::Side;
-use crate::path::{Behind, LEVELS, NodeGuard, Path};
+use crate::path::{Behind, NodeGuard, Path};
 use crate::read::child_slot;
 use crate::split::SPARE_POINTERS;
 use crate::tree::Tree;

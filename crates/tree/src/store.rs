@@ -16,8 +16,8 @@ use creamery_format::Expected;
 use creamery_volume::Volume;
 use hashbrown::HashMap;
 
+use crate::LEVELS;
 use crate::buffer::ExtentBuffer;
-use crate::path::LEVELS;
 use crate::watch::{LockTimes, Watch};
 
 const SHARDS: usize = 64;

@@ -10,10 +10,9 @@ use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key};
 
 use crate::buffer::ExtentBuffer;
+use crate::counters::{Counters, TreeCounters};
 use crate::finger::Fingers;
 use crate::host::CowHost;
-use crate::leaf_step::LeafSteps;
-use crate::order::Side;
 use crate::store::BufferStore;
 
 /// Where a tree's root block is.
@@ -31,64 +30,6 @@ pub struct RootPointer {
     pub generation: Generation,
     /// Its level.
     pub level: u8,
-}
-
-/// How often a tree did what.
-///
-/// ```
-/// assert_eq!(creamery_tree::TreeCounters::default().leaf_splits, 0);
-/// ```
-#[derive(Clone, Copy, Default, Debug)]
-pub struct TreeCounters {
-    /// Searches for modification.
-    pub searches: u64,
-    /// Searches begun again because a lock was not strong enough.
-    pub restarts: u64,
-    /// Searches for an insertion, or for growing an item, of at least one byte.
-    pub insertions: u64,
-    /// How the leaf steps of those insertions went that came as far as their leaf.
-    pub leaf_steps: LeafSteps,
-    /// Insertions that let go of the parents before searching the leaf.
-    pub early_unlocks: u64,
-    /// Insertions that searched their leaf under a locked parent although it had the room and the key is greater
-    /// than its first: 0 while letting go early is switched on.
-    pub searched_under_parent: u64,
-    /// Searches that looked at slot 0 of the leaf after the parents were let go: always 0.
-    pub compared_at_slot0: u64,
-    /// Parents let go early although they were to be kept: always 0.
-    pub keep_violations: u64,
-    /// Blocks copied.
-    pub copies: u64,
-    /// Leaves split.
-    pub leaf_splits: u64,
-    /// Leaf insertions that found room by pushing items to a sibling.
-    pub leaf_pushes: u64,
-    /// Leaves merged away.
-    pub leaf_merges: u64,
-    /// Inner nodes split.
-    pub node_splits: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) searches: AtomicU64,
-    pub(crate) restarts: AtomicU64,
-    pub(crate) insertions: AtomicU64,
-    pub(crate) hit: AtomicU64,
-    pub(crate) slot0: AtomicU64,
-    pub(crate) exact: AtomicU64,
-    pub(crate) no_space: AtomicU64,
-    pub(crate) root_leaf: AtomicU64,
-    pub(crate) keep: AtomicU64,
-    pub(crate) finger: AtomicU64,
-    pub(crate) searched_under_parent: AtomicU64,
-    pub(crate) compared_at_slot0: AtomicU64,
-    pub(crate) keep_violations: AtomicU64,
-    pub(crate) copies: AtomicU64,
-    pub(crate) leaf_splits: AtomicU64,
-    pub(crate) leaf_pushes: AtomicU64,
-    pub(crate) leaf_merges: AtomicU64,
-    pub(crate) node_splits: AtomicU64,
 }
 
 /// Is called by insertions with their key and whether their leaf's parent is locked.
@@ -266,33 +207,7 @@ impl Tree {
     /// What the tree did so far.
     #[must_use]
     pub fn counters(&self) -> TreeCounters {
-        let sum = |counter: fn(&Counters) -> &AtomicU64| {
-            self.counters.all().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()
-        };
-        let leaf_steps = LeafSteps {
-            hit: sum(|stripe| &stripe.hit),
-            slot0: sum(|stripe| &stripe.slot0),
-            exact: sum(|stripe| &stripe.exact),
-            no_space: sum(|stripe| &stripe.no_space),
-            root_leaf: sum(|stripe| &stripe.root_leaf),
-            keep: sum(|stripe| &stripe.keep),
-            finger: sum(|stripe| &stripe.finger),
-        };
-        TreeCounters {
-            searches: sum(|stripe| &stripe.searches),
-            restarts: sum(|stripe| &stripe.restarts),
-            insertions: sum(|stripe| &stripe.insertions),
-            leaf_steps,
-            early_unlocks: leaf_steps.let_go_early(),
-            searched_under_parent: sum(|stripe| &stripe.searched_under_parent),
-            compared_at_slot0: sum(|stripe| &stripe.compared_at_slot0),
-            keep_violations: sum(|stripe| &stripe.keep_violations),
-            copies: sum(|stripe| &stripe.copies),
-            leaf_splits: sum(|stripe| &stripe.leaf_splits),
-            leaf_pushes: sum(|stripe| &stripe.leaf_pushes),
-            leaf_merges: sum(|stripe| &stripe.leaf_merges),
-            node_splits: sum(|stripe| &stripe.node_splits),
-        }
+        TreeCounters::sum_of(&self.counters)
     }
 
     /// Counts in this thread's stripe.
@@ -325,7 +240,7 @@ impl Tree {
     /// Where the root is now.
     pub fn root_pointer(&self) -> Result<RootPointer> {
         let root = self.root_buffer();
-        let held = self.hold(root.level(), Side::OnTheWay, Wait::Yes);
+        let held = self.hold_on_the_way(root.level(), Wait::Yes);
         let guard = root.read_as(held, Wait::Yes)?;
         let block = guard.block();
         Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use creamery_base::{Histogram, HistogramSnapshot};
 
-use crate::path::LEVELS;
+use crate::LEVELS;
 
 /// How long the write locks of one level of all trees were held and waited for, in nanoseconds.
 ///
