@@ -93,11 +93,11 @@ impl Cleaner {
         let Some(id) = dead.first() else { return Ok(Cleaning::Idle) };
         self.inodes.shared().engine.check_writable()?;
         match self.delete_some(id) {
-            Ok(Deleted::Partly { nbytes }) => dead.leave_first(turn, Some(nbytes)),
-            Ok(Deleted::Wholly) => dead.leave_first(turn, None),
+            Ok(Deleted::Partly { nbytes }) => dead.leave_first(turn, id, Some(nbytes)),
+            Ok(Deleted::Wholly) => dead.leave_first(turn, id, None),
             Err(error) => {
                 if !is_lasting(&error) {
-                    dead.leave_first(turn, None);
+                    dead.leave_first(turn, id, None);
                 }
                 return Err(error);
             }

@@ -90,8 +90,7 @@ impl OrderedExtent {
         assert!(len.is_multiple_of(self.sector));
         assert!(self.written + len <= self.space.len());
         if let Some(csums) = &mut self.csums {
-            let sector = usize::try_from(self.sector).expect("a sector fits in memory");
-            checksum_blocks(self.checksum, data, sector, csums);
+            checksum_blocks(self.checksum, data, as_len(self.sector), csums);
         }
         let written = engine.volume().write_data(self.space.start() + self.written, data)?;
         self.proof = Some(match self.proof.take() {
@@ -115,7 +114,10 @@ impl OrderedExtent {
 
     /// Hands the space over to the transaction, with the checksums and the one reference of the item at `start`.
     pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<Logical> {
-        assert_eq!(self.written, self.space.len(), "a file shows only what was written");
+        assert_eq!(self.written, self.space.len(), "ORDERED-2, DATA-3: a file shows only what was written");
+        let sectors = as_len(self.written / self.sector);
+        let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
+        assert!(summed, "ORDERED-3: checksums of all sectors or of none");
         let at = self.space.start();
         let written = self.proof.expect("an extent is not empty");
         handle.complete_data(self.space, written, owner, self.start, self.csums.as_deref())?;
@@ -148,6 +150,7 @@ impl OrderedExtent {
             let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
             let units = Units::items(reserve::drop_units(&plan) + own);
             let stop = plan.stop;
+            assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
             in_handle(engine, units, |handle| {
                 let tree = inode.tree();
                 match fresh.take() {
@@ -189,4 +192,9 @@ fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Resu
         .update(handle, &key, |data| file_extent::set_num_bytes(data, shown))?
         .expect("the item was made by the first step, and the inode's guard was held since");
     Ok(())
+}
+
+/// A length that is bounded by an extent's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of an extent")
 }

@@ -96,6 +96,8 @@ impl DropPlan {
             }
             plan.add(&item, end)?;
         }
+        assert!(plan.start < plan.stop, "DROP-1: some of the range becomes free");
+        assert!(plan.changes().0 <= edits_max + 1, "DROP-2");
         Ok(plan)
     }
 
@@ -139,6 +141,7 @@ impl DropPlan {
             }
         }
         plan.edits.reverse();
+        assert!(plan.changes().0 <= edits_max, "DROP-2: nothing is split at the end of a file");
         Ok(plan)
     }
 

@@ -148,6 +148,7 @@ impl<'t> ExtentMaps<'t> {
             Some(map) => map,
             None => self.look()?,
         };
+        assert!(map.start == self.at && map.end <= self.end, "MAP-1: maps leave no gap");
         self.at = map.end;
         Ok(Some(map))
     }

@@ -50,6 +50,7 @@ impl HolePlan {
     }
 
     fn add(&mut self, start: u64, end: u64) -> bool {
+        assert!(start < end, "DATA-1: a hole item stands for something");
         let room = self.gaps.len() < HOLES_MAX;
         if room {
             self.gaps.push((start, end));

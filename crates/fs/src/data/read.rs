@@ -41,6 +41,7 @@ pub(crate) fn read(
     let len = usize::try_from(item.size - offset).unwrap_or(usize::MAX).min(out.len());
     let sector = u64::from(engine.sector_size());
     let mut window = Window { out, offset, end: offset + len as u64 };
+    assert!(window.end <= item.size, "READ-1: what lies behind the end of the file is nobody's");
     let limit = window.end.next_multiple_of(sector);
     let source = Source { engine, csums: csums_of(item.flags), wait };
     let mut at = offset - offset % sector;

@@ -79,7 +79,10 @@ fn write_payload(
     while *reached < end {
         let mut ordered = OrderedExtent::allocate(engine, item.flags, *reached, end - *reached)?;
         payload.write(engine, &mut ordered, sector)?;
-        ordered.complete(engine, inode, item, &holes, NewSize::AtLeast(payload.data_end()), reached)?;
+        let written =
+            ordered.complete(engine, inode, item, &holes, NewSize::AtLeast(payload.data_end()), reached);
+        assert!((payload.start..=end).contains(reached), "WRITE-1: what was reached is a first part");
+        written?;
         holes = HolePlan::nothing();
     }
     Ok(())

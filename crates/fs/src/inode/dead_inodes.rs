@@ -58,9 +58,10 @@ impl DeadInodes {
     }
 
     /// What is left of the one that waits longest, when its turn is over: `nbytes`, or nothing.
-    pub(crate) fn leave_first(&self, _turn: &Turn<'_>, nbytes: Option<u64>) {
+    pub(crate) fn leave_first(&self, _turn: &Turn<'_>, id: InodeId, nbytes: Option<u64>) {
         let mut inodes = self.inodes.lock();
-        let Some((_, before)) = inodes.front_mut() else { return };
+        let (first, before) = inodes.front_mut().expect("CLEAN-2: only who has the turn takes it away");
+        assert_eq!(*first, id, "CLEAN-2: it stays at the front for a turn");
         let went = before.wrapping_sub(nbytes.unwrap_or(0));
         match nbytes {
             Some(nbytes) => *before = nbytes,
@@ -121,5 +122,41 @@ impl DeadInodes {
     pub(crate) fn wake_with(&self, wake: impl Fn() + Send + Sync + 'static) {
         // A second cleaner has what the first one leaves, which is nothing.
         let _ = self.waker.set(Box::new(wake));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{ObjectId, TreeId};
+
+    use super::*;
+
+    fn id(ino: u64) -> InodeId {
+        InodeId::new(TreeId::FS, ObjectId::new(ino))
+    }
+
+    #[test]
+    fn the_one_that_waits_longest_goes_first_and_counts_until_it_is_gone() {
+        let dead = DeadInodes::default();
+        dead.push(id(257), 10);
+        dead.push(id(256), 5);
+        let mark = dead.mark();
+        let turn = dead.take_turn();
+        assert_eq!((dead.first(), dead.bytes()), (Some(id(257)), 15));
+        dead.leave_first(&turn, id(257), Some(4));
+        assert_eq!((dead.first(), dead.bytes()), (Some(id(257)), 9));
+        dead.leave_first(&turn, id(257), None);
+        assert_eq!((dead.first(), dead.bytes(), dead.has_passed(mark)), (Some(id(256)), 5, false));
+        dead.leave_first(&turn, id(256), None);
+        assert!(dead.is_empty() && dead.has_passed(mark) && !dead.any_wait());
+    }
+
+    #[test]
+    #[should_panic(expected = "CLEAN-2")]
+    fn nobody_takes_away_what_another_deletes() {
+        let dead = DeadInodes::default();
+        dead.push(id(257), 0);
+        let turn = dead.take_turn();
+        dead.leave_first(&turn, id(256), None);
     }
 }

@@ -65,7 +65,9 @@ impl DelayedRoot {
 impl CommitParticipant for DelayedRoot {
     fn settle(&self, handle: &Handle<'_>) -> Result<()> {
         let queue = std::mem::take(&mut *self.queue.lock());
-        queue.iter().try_for_each(|delayed| delayed.write_queued(handle))
+        queue.iter().try_for_each(|delayed| delayed.write_queued(handle))?;
+        assert_eq!(self.len(), 0, "DELAYED-1: nobody puts off more while a transaction closes");
+        Ok(())
     }
 }
 
@@ -212,6 +214,7 @@ impl DelayedNode {
     }
 
     fn write_entries(&self, handle: &Handle<'_>, items: &mut Items) -> Result<()> {
+        assert!(items.entries.is_empty() || items.entry_room.is_some(), "DELAYED-3");
         let batch: SmallVec<[(Key, &[u8]); 64]> = items
             .entries
             .iter()

@@ -88,6 +88,8 @@ pub(crate) enum Deleted {
 struct LastItems {
     /// The key of the first of them.
     first: Key,
+    /// How many they are.
+    count: usize,
     /// In how many leaves they lie, and how many references of extents they may hold.
     units: u32,
 }
@@ -98,11 +100,12 @@ impl LastItems {
         let mut bytes = 0;
         let mut extents = 0;
         let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
-        let mut first = None;
+        let (mut first, mut count) = (None, 0);
         for _ in 0..most {
             match cursor.item() {
                 Some((key, item)) if key.objectid == ino => {
                     first = Some(key);
+                    count += 1;
                     bytes += item.len();
                     extents += u32::from(key.kind == KeyType::EXTENT_DATA);
                 }
@@ -112,7 +115,7 @@ impl LastItems {
                 break;
             }
         }
-        Ok(first.map(|first| Self { first, units: leaves_of(tree, bytes) + extents }))
+        Ok(first.map(|first| Self { first, count, units: leaves_of(tree, bytes) + extents }))
     }
 }
 
@@ -136,6 +139,7 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
     let (Some(item), Some(last)) = (item, LastItems::find(tree, id.ino, most)?) else {
         return Err(corrupt(", which lost its last name: is not there"));
     };
+    assert!(last.count <= most, "ORPHAN-2, CLEAN-1: a bounded number of items");
     let wholly = last.first <= keys::inode_item(id.ino);
     if wholly && last.first != keys::inode_item(id.ino) {
         return Err(corrupt(": has items before its inode item"));

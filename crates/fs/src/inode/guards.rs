@@ -42,6 +42,11 @@ impl<'a> Guards<'a> {
         }
     }
 
+    /// Whether an inode is one of those locked.
+    pub(crate) fn holds(&self, id: InodeId) -> bool {
+        self.position(id).is_some()
+    }
+
     fn position(&self, id: InodeId) -> Option<usize> {
         self.held.iter().position(|(inode, _)| inode.id == id)
     }

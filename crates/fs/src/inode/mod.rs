@@ -270,6 +270,7 @@ impl Inode {
     }
 
     pub(crate) fn set_next_index(&self, index: u64) {
+        assert!(index >= self.next_index(), "DIR-2: a number is not given again");
         self.next_index.store(index, Ordering::Relaxed);
     }
 

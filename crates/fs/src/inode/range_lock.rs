@@ -94,6 +94,8 @@ impl RangeLocks {
         let held = Held::before(Place::of(rank::RANGE), wait);
         let mut table = self.table.lock();
         let request = Request { ticket: table.next_ticket, start, end, exclusive };
+        let in_order = table.requests.last().is_none_or(|last| last.ticket < request.ticket);
+        assert!(in_order, "RANGE-2: requests stand in the order in which they came");
         if table.must_wait(&request) {
             if wait == Wait::No {
                 return Err(ErrorKind::WouldBlock.into());
@@ -131,7 +133,9 @@ impl Drop for RangeGuard<'_> {
     fn drop(&mut self) {
         let mut table = self.locks.table.lock();
         let at = table.requests.iter().position(|request| request.ticket == self.ticket);
-        table.requests.remove(at.expect("a granted request is in the table"));
+        let at = at.expect("a granted request is in the table");
+        assert!(!table.must_wait(&table.requests[at]), "RANGE-1: it was granted and conflicts with another");
+        table.requests.remove(at);
         let others = !table.requests.is_empty();
         if !others {
             table.requests = SmallVec::new();

@@ -145,6 +145,7 @@ impl InodeTable {
         if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
             return Some(other);
         }
+        assert!(stamp.0 <= shard.departures, "TABLE-2: a stamp is of the shard that gave it");
         if shard.departures != stamp.0 {
             return None;
         }
@@ -169,7 +170,10 @@ impl InodeTable {
         let inode = shard.place(inode);
         let object = if weak { Held::Weak(Arc::downgrade(&inode)) } else { Held::Strong(Arc::clone(&inode)) };
         match shard.map.entry(id) {
-            MapEntry::Occupied(mut dead) => dead.get_mut().object = object,
+            MapEntry::Occupied(mut dead) => {
+                assert!(dead.get().object.get().is_none(), "INODE-1: {id} has an object already");
+                dead.get_mut().object = object;
+            }
             MapEntry::Vacant(place) => {
                 place.insert(Slot { object, asked_for: false });
                 queue(shard).push_back(id);
@@ -268,10 +272,11 @@ impl Shard {
             if forget {
                 let slot = self.map.remove(&id);
                 self.departures += 1;
-                if let Some(Slot { object: Held::Strong(inode), .. }) = slot
-                    && self.spare.len() < SWEEP_STEPS
-                {
-                    self.spare.push(inode);
+                if let Some(Slot { object: Held::Strong(inode), .. }) = slot {
+                    assert!(!inode.has_delayed_items(), "DELAYED-4, TABLE-1: {id} is forgotten too early");
+                    if self.spare.len() < SWEEP_STEPS {
+                        self.spare.push(inode);
+                    }
                 }
             } else {
                 self.clock.push_back(id);

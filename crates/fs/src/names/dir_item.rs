@@ -30,6 +30,7 @@ pub(crate) fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'
             entry.map_err(|damage| Error::with_source(ErrorKind::Corrupt, "directory item", damage))?;
         let start = end;
         end += entry.len();
+        assert!(end <= item.len(), "DIRITEM-1: an entry lies inside its item");
         Ok((entry, start..end))
     })
 }

@@ -132,6 +132,7 @@ pub(crate) fn add_index(
     name: Name<'_>,
     head: &Head,
 ) -> Result<()> {
+    assert!((FIRST_INDEX..=LAST_INDEX).contains(&index), "DIR-2: {index} is no number of an entry");
     dir.insert_entry_later(handle, DelayedEntry { index, item: dir_item::single(head, name) })
 }
 

@@ -51,6 +51,7 @@ fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<O
             for found in InodeRefs::new(item) {
                 let found = found.map_err(damaged)?;
                 let end = start + RawInodeRef::LEN + found.name.len();
+                assert!(end <= item.len(), "REF-2: a name lies inside its item");
                 if found.name == name {
                     return Ok(Some(Spot { index: found.index, start, end }));
                 }
@@ -61,6 +62,7 @@ fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<O
             for found in InodeExtrefs::new(item) {
                 let found = found.map_err(damaged)?;
                 let end = start + RawInodeExtref::LEN + found.name.len();
+                assert!(end <= item.len(), "REF-2: a name lies inside its item");
                 if found.parent == parent.get() && found.name == name {
                     return Ok(Some(Spot { index: found.index, start, end }));
                 }

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{CachePadded, InodeId, Striped};
 
+use crate::inode::guards::Guards;
+
 /// Names kept by one thread.
 const NAMES_MAX: usize = 1024;
 
@@ -58,6 +60,7 @@ impl KnownDirectories {
 
     /// Remembers a directory whose entry was read after `epoch` was asked for.
     pub(crate) fn put(&self, dir: InodeId, name: &[u8], child: InodeId, epoch: Epoch) {
+        assert!(epoch.0 <= self.epoch().0, "KNOWN-1: the epoch was asked for before the entry was read");
         let mut known = self.near.mine().lock();
         if known.epoch != epoch || known.names >= NAMES_MAX {
             known.begin(epoch);
@@ -66,8 +69,8 @@ impl KnownDirectories {
         known.names += 1;
     }
 
-    /// Ends the epoch: an entry that leads to a directory was taken away or changed.
-    pub(crate) fn forget_all(&self) {
+    /// Ends the epoch: an entry that leads to a directory was taken away or changed. Its directory is one of those locked.
+    pub(crate) fn forget_all(&self, _locked: &Guards<'_>) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -88,7 +91,7 @@ mod tests {
         known.put(id(256), b"a", id(257), known.epoch());
         assert_eq!(known.get(id(256), b"a"), Some(id(257)));
         assert_eq!((known.get(id(256), b"b"), known.get(id(257), b"a")), (None, None));
-        known.forget_all();
+        known.forget_all(&Guards::lock(&[]).expect("nothing to lock"));
         assert_eq!(known.get(id(256), b"a"), None);
     }
 
@@ -96,7 +99,7 @@ mod tests {
     fn what_was_read_before_a_directory_moved_is_not_believed_after() {
         let known = KnownDirectories::default();
         let before = known.epoch();
-        known.forget_all();
+        known.forget_all(&Guards::lock(&[]).expect("nothing to lock"));
         known.put(id(256), b"a", id(257), before);
         assert_eq!(known.get(id(256), b"a"), None);
     }
@@ -116,8 +119,16 @@ mod tests {
         let known = KnownDirectories::default();
         known.put(id(256), b"a", id(257), known.epoch());
         std::thread::scope(|scope| {
-            scope.spawn(|| known.forget_all());
+            scope.spawn(|| known.forget_all(&Guards::lock(&[]).expect("nothing to lock")));
         });
         assert_eq!(known.get(id(256), b"a"), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "KNOWN-1")]
+    fn an_epoch_that_has_not_begun_is_no_witness() {
+        let (known, other) = (KnownDirectories::default(), KnownDirectories::default());
+        other.forget_all(&Guards::lock(&[]).expect("nothing to lock"));
+        known.put(id(256), b"a", id(257), other.epoch());
     }
 }

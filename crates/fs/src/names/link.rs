@@ -10,10 +10,10 @@ use super::create::check_may_add;
 use super::dir_item::Head;
 use super::directory::{self, Target};
 use super::inode_ref;
-use crate::inode::InodeItem;
 use crate::inode::attributes::Attributes;
 use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
+use crate::inode::{InodeItem, orphan_item};
 use crate::keys;
 use crate::operation::{finish, or_end};
 
@@ -78,7 +78,8 @@ impl Names {
             directory::add_item(&handle, &dir, name, &head)?;
             directory::add_index(&handle, &dir, index, name, &head)?;
             if was_nameless {
-                dir.tree().remove(&handle, &keys::orphan(target.id.ino))?;
+                let had_orphan = orphan_item::remove(&handle, dir.tree(), target.id.ino)?;
+                assert!(had_orphan, "ORPHAN-1: inode {} had no name", target.id);
             }
             target.store(&handle, &new_target)?;
             dir.store_later(&handle, &new_dir)

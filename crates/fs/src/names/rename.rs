@@ -33,7 +33,7 @@ use crate::inode::permission::check_not_append_only;
 use crate::inode::{Inode, InodeItem};
 use crate::keys;
 use crate::operation::{finish, or_end};
-use crate::subvolume::{Subvolume, SubvolumeEntry};
+use crate::subvolume::{Still, Subvolume, SubvolumeEntry};
 
 /// Directories between a directory and the root of its subvolume: more mean damage.
 const DEPTH_MAX: usize = 1 << 20;
@@ -182,11 +182,11 @@ impl Names {
             drop(guards);
             return Ok(Round::Again([source, target].into_iter().flatten().collect()));
         }
-        self.check_rename(ends, mode, &guards, source.as_ref(), target.as_ref())?;
+        self.check_rename(ends, mode, &guards, still.as_ref(), (source.as_ref(), target.as_ref()))?;
         let done =
             self.carry_out(subvolume, ends, mode, &mut guards, &found, (source.as_ref(), target.as_ref()));
         if [Some(&found), slot.found.as_ref()].iter().flatten().any(|was| was.kind == FileType::Directory) {
-            self.known_directories.forget_all();
+            self.known_directories.forget_all(&guards);
         }
         done?;
         drop(guards);
@@ -239,29 +239,31 @@ impl Names {
         ends: &Ends<'_>,
         mode: RenameMode,
         guards: &Guards<'_>,
-        source: Option<&Arc<Inode>>,
-        target: Option<&Arc<Inode>>,
+        still: Option<&Still<'_>>,
+        (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
     ) -> Result<()> {
+        let still =
+            || still.expect("RENAME-1: from one directory to another, the chain of parents stands still");
         let is_dir = |inode: &Arc<Inode>| guards.item(inode.id).is_dir();
         let source_is_dir = source.is_none_or(is_dir);
         if let Some(source) = source {
             check_not_append_only(guards.item(source.id))?;
             if source_is_dir && !ends.same_dir() {
-                check_not_inside(ends.to, source.id)?;
+                check_not_inside(still(), ends.to, source.id)?;
             }
         }
         let Some(target) = target else { return Ok(()) };
         check_not_append_only(guards.item(target.id))?;
         if mode == RenameMode::Exchange {
             if is_dir(target) && !ends.same_dir() {
-                check_not_inside(ends.from, target.id)?;
+                check_not_inside(still(), ends.from, target.id)?;
             }
             return Ok(());
         }
         match (source_is_dir, is_dir(target)) {
             (true, false) => Err(ErrorKind::NotADirectory.into()),
             // What lies above the source is full of it; that comes first on Linux.
-            (false, true) if check_not_inside(ends.from, target.id).is_err() => {
+            (false, true) if !ends.same_dir() && check_not_inside(still(), ends.from, target.id).is_err() => {
                 Err(ErrorKind::DirectoryNotEmpty.into())
             }
             (false, true) => Err(ErrorKind::IsADirectory.into()),
@@ -501,6 +503,7 @@ fn store_dirs(
 ) -> Result<SmallVec<[(InodeId, InodeItem); 2]>> {
     let mut changed = SmallVec::new();
     let running = handle.generation();
+    assert!(guards.holds(ends.from.id) && guards.holds(ends.to.id), "RENAME-2: look-ups wait for both");
     let mut store = |dir: &Arc<Inode>, less: u64, more: u64| -> Result<()> {
         let item = guards.item(dir.id);
         let size = item.size.saturating_add(more).saturating_sub(less);
@@ -518,8 +521,8 @@ fn store_dirs(
     Ok(changed)
 }
 
-/// Refuses when `dir` is `ancestor` or lies below it. The caller holds the rename mutex.
-fn check_not_inside(dir: &Inode, ancestor: InodeId) -> Result<()> {
+/// Refuses when `dir` is `ancestor` or lies below it.
+fn check_not_inside(_still: &Still<'_>, dir: &Inode, ancestor: InodeId) -> Result<()> {
     let mut at = dir.id;
     for _ in 0..DEPTH_MAX {
         if at == ancestor {

@@ -132,14 +132,14 @@ impl Names {
         let new_dir = directory::touched(dir_item, size, now, handle.generation());
         let removed = directory::remove_found(&handle, dir, name, found, losing.link.index);
         if found.kind == FileType::Directory {
-            self.known_directories.forget_all();
+            self.known_directories.forget_all(guards);
         }
         let done = removed
             .and_then(|()| losing.apply(&handle, guards.item(target.id), now))
             .and_then(|new_item| dir.store_later(&handle, &new_dir).map(|()| new_item));
         let new_item = finish(handle, done)?;
         losing.done();
-        debug_assert_eq!(new_item.nlink == 0, losing.ending != Ending::StillNamed);
+        assert_eq!(new_item.nlink == 0, losing.ending != Ending::StillNamed, "ORPHAN-1");
         *guards.item_mut(target.id) = new_item;
         *guards.item_mut(dir.id) = new_dir;
         Ok(())

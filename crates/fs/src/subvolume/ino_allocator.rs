@@ -37,6 +37,10 @@ impl InoAllocator {
             let take = |next: u64| (next <= ObjectId::LAST_FREE.get()).then(|| next.saturating_add(RUN_LEN));
             let start = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
             *run = start..start.saturating_add(RUN_LEN).min(ObjectId::LAST_FREE.get() + 1);
+            assert!(
+                run.end <= self.next.load(Ordering::Relaxed),
+                "INO-1: the next run begins behind this one"
+            );
         }
         run.next().map(ObjectId::new)
     }

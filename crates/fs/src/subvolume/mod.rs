@@ -58,9 +58,16 @@ pub(crate) struct Subvolume {
 /// A reference to a subvolume. Every inode has one.
 pub(crate) type SubvolumeRef = Near<Subvolume>;
 
+/// The witness that no directory of a subvolume moves to another one.
+pub(crate) type Still<'a> = RankedGuard<'a, (), { rank::DIRECTORY_RENAME }>;
+
 impl Subvolume {
     /// A subvolume whose highest inode number in use is `last_ino`.
     pub(crate) fn new(tree: Arc<Tree>, shared: Arc<Shared>, last_ino: ObjectId, read_only: bool) -> Self {
+        assert!(
+            last_ino.get() + 1 >= ObjectId::FIRST_FREE.get(),
+            "SUBVOL-2: numbers below the first are taken"
+        );
         Self {
             tree,
             shared,
@@ -87,7 +94,7 @@ impl Subvolume {
     }
 
     /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.
-    pub(crate) fn hold_still(&self) -> RankedGuard<'_, (), { rank::DIRECTORY_RENAME }> {
+    pub(crate) fn hold_still(&self) -> Still<'_> {
         self.rename.lock_for(Reason::InodeLock)
     }
 
