@@ -54,6 +54,11 @@ impl BadData {
         }
     }
 
+    /// Whether some of the data of `[start, end)` is bad.
+    pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
+        start < end && self.sectors.range(start..end).next().is_some()
+    }
+
     /// Reports everything, with the file where there is one.
     pub(crate) fn report(self, sink: &Sink) {
         let owners = self.owners.into_inner();

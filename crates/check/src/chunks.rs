@@ -14,6 +14,7 @@ use creamery_volume::{Chunk, Volume};
 use zerocopy::FromBytes;
 
 use crate::extents::BlockGroup;
+use crate::features::Features;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 use crate::walk::{Meta, Sequence};
@@ -125,6 +126,14 @@ impl ChunkTree {
     pub(crate) fn table(&self) -> ChunkTable {
         let chunks: Vec<Chunk> = self.chunks.values().cloned().collect();
         ChunkTable { used: vec![0; chunks.len()], chunks }
+    }
+
+    /// Takes note of what only some filesystems have.
+    pub(crate) fn see_features(&self, features: &Features) {
+        for (start, chunk) in &self.chunks {
+            let key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, *start);
+            features.see_chunk(chunk.flags, || Place::key(TreeId::CHUNK, key));
+        }
     }
 
     /// The superblock's array has the system chunks, all of them and no others.

@@ -10,13 +10,15 @@ use std::collections::HashMap;
 
 use creamery_base::{Logical, TreeId};
 use creamery_format::{
-    BlockGroupFlags, BlockRef, ExtentFlags, ExtentItem, ExtentRef, Key, KeyType, RawBlockGroupItem,
+    BlockGroupFlags, BlockRef, ExtentFlags, ExtentItem, ExtentRef, Incompat, Key, KeyType, RawBlockGroupItem,
 };
 use zerocopy::FromBytes;
 
 use crate::chunks::ChunkTable;
+use crate::features::Features;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
+use crate::reader::Reader;
 use crate::references::{Reference, References};
 use crate::report::{Place, Sink};
 use crate::walk::{Meta, Sequence, TreeBlock, TreeBlocks};
@@ -65,6 +67,7 @@ struct Open {
 pub(crate) struct ExtentSequence<'a> {
     sink: &'a Sink,
     references: &'a References,
+    features: &'a Features,
     chunks: &'a mut ChunkTable,
     node_size: u64,
     generation: u64,
@@ -80,17 +83,18 @@ pub(crate) struct ExtentSequence<'a> {
 
 impl<'a> ExtentSequence<'a> {
     pub(crate) fn new(
-        sink: &'a Sink,
+        reader: &Reader<'a>,
         references: &'a References,
+        features: &'a Features,
         chunks: &'a mut ChunkTable,
-        node_size: u64,
-        generation: u64,
         references_only: bool,
     ) -> Self {
+        let (sink, node_size, generation) = (reader.sink, reader.node_size, reader.generation.get());
         let (open, owned_since, end, found) = (None, None, 0, Extents::default());
         Self {
             sink,
             references,
+            features,
             chunks,
             node_size,
             generation,
@@ -141,6 +145,7 @@ impl<'a> ExtentSequence<'a> {
         let Some(open) = &mut self.open else { return };
         let count = u64::from(found.count());
         if let ExtentRef::Owner { root } = found {
+            self.features.see(Incompat::SIMPLE_QUOTA, || open.place.clone());
             // Says who made it, not who uses it.
             if self.owned_since.is_some_and(|since| open.generation >= since) {
                 let bytes = self.found.owned.entry(root.get()).or_default();
@@ -165,6 +170,9 @@ impl<'a> ExtentSequence<'a> {
         let flags = item.head.flags();
         let is_tree = flags.contains(ExtentFlags::TREE_BLOCK);
         let skinny = key.kind == KeyType::METADATA_ITEM;
+        if skinny {
+            self.features.see(Incompat::SKINNY_METADATA, || place.clone());
+        }
         let len = if skinny { self.node_size } else { key.offset };
         if !self.references_only {
             self.judge(bytenr, len, is_tree, item.head.generation.get(), &place);

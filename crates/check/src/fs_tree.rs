@@ -3,21 +3,25 @@
 use std::collections::HashMap;
 
 use creamery_base::{Logical, ObjectId};
-use creamery_codec::{UnpackError, unpack_lzo, unpack_zlib, unpack_zstd};
+use creamery_codec::UnpackError;
 use creamery_format::{
-    Compression, DirEntries, Expected, ExtentRef, FileExtent, InodeExtrefs, InodeRefs, Key, KeyType,
-    RawFileExtent, RawFileExtentHead, RawInodeItem,
+    Compression, DirEntries, Expected, ExtentRef, FileExtent, Incompat, InodeExtrefs, InodeRefs, Key,
+    KeyType, RawFileExtent, RawFileExtentHead, RawInodeItem,
 };
 use zerocopy::FromBytes;
 
 use crate::bad_data::BadData;
+use crate::features::Features;
 use crate::hash;
 use crate::inode_group::{Group, GroupRules, Piece, orphan_hash};
+use crate::packed::{misfit, unpack, unpack_extent};
 use crate::problem::Problem;
 use crate::ranges::Ranges;
+use crate::reader::Reader;
 use crate::references::{Reference, References};
 use crate::report::Sink;
 use crate::summary::Summary;
+use crate::unwritten::Unwritten;
 use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
 
 /// The inode number of the inode cache, which Linux had until 5.11.
@@ -26,12 +30,17 @@ const FREE_INO: u64 = 12_u64.wrapping_neg();
 /// What digesting a leaf needs.
 pub(crate) struct LeafContext<'a> {
     pub(crate) rules: GroupRules,
+    pub(crate) reader: &'a Reader<'a>,
     pub(crate) sink: &'a Sink,
     pub(crate) references: &'a References,
+    pub(crate) features: &'a Features,
+    pub(crate) unwritten: &'a Unwritten,
     /// Data that has checksums; none when that cannot be known.
     pub(crate) sums: Option<&'a Ranges>,
     /// Data that does not have its checksums, to be told whose it is.
     pub(crate) bad: &'a BadData,
+    /// Whether data is read, to see if it can be unpacked.
+    pub(crate) read_data: bool,
 }
 
 /// One name of an inode: the same from the directory and from the inode.
@@ -106,6 +115,7 @@ fn item(
             }
         }
         KeyType::INODE_EXTREF => {
+            context.features.see(Incompat::EXTENDED_IREF, || leaf.place(slot));
             for name in InodeExtrefs::new(data).flatten() {
                 let want = creamery_codec::extref_hash(name.parent, name.name);
                 if want != key.offset {
@@ -176,7 +186,7 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
             if bytes > sector.max(4096) || data.is_empty() && bytes > 0 {
                 let message = format!("{bytes} bytes in {}", data.len());
                 context.sink.add(Problem::FileInline, leaf.place(slot), message);
-            } else if let Err(error) = unpack(head, data, sector)
+            } else if let Err(error) = unpack_inline(head, data, sector)
                 && data.iter().any(|&byte| byte != 0)
             {
                 // Zeros are what btrfs-image leaves of data.
@@ -211,6 +221,14 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
             false => key.offset.saturating_add(logical - start),
         }
     });
+    if is_compressed(extent) {
+        judge_packed(context, leaf, slot, extent, written);
+    }
+    if let Some(sums) = context.sums.filter(|_| !written && context.rules.checksums)
+        && sums.covered(start, end) > 0
+    {
+        context.unwritten.add((start, end), context.rules.tree, key);
+    }
     if let Some(sums) = context.sums.filter(|_| written) {
         let found = sums.covered(start, end);
         piece.with_sums = (found > 0).then_some(start);
@@ -221,15 +239,48 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
 }
 
 /// Unpacks inline data, of which a sector at most is shown.
-fn unpack(head: &RawFileExtentHead, data: &[u8], sector: u64) -> Result<usize, UnpackError> {
-    let bounded = |len| usize::try_from(len).expect("at most a sector");
-    let mut out = vec![0; bounded(head.ram_bytes.get())];
-    match Compression::from_disk(head.compression) {
-        Some(Compression::Zlib) => unpack_zlib(data, &mut out),
-        Some(Compression::Lzo) => unpack_lzo(data, bounded(sector), &mut out),
-        Some(Compression::Zstd) => unpack_zstd(data, &mut out),
-        Some(Compression::None) | None => Ok(data.len()),
+fn unpack_inline(head: &RawFileExtentHead, data: &[u8], sector: u64) -> Result<usize, UnpackError> {
+    let mut out = vec![0; usize::try_from(head.ram_bytes.get()).expect("at most a sector")];
+    unpack(head.compression, data, sector, &mut out)
+}
+
+/// Compressed data has possible lengths and is written; if data is read, and is what was written, it can be unpacked.
+fn judge_packed(
+    context: &LeafContext<'_>,
+    leaf: &Leaf<'_>,
+    slot: usize,
+    extent: &RawFileExtent,
+    written: bool,
+) {
+    let say = |message| context.sink.add(Problem::DataPacked, leaf.place(slot), message);
+    if !written {
+        return say("allocated and not written".to_owned());
     }
+    if let Some(message) = misfit(extent) {
+        return say(message);
+    }
+    let (start, len) = (extent.disk_bytenr.get(), extent.disk_num_bytes.get());
+    let end = start.saturating_add(len);
+    let whole = context.sums.is_some_and(|sums| sums.covered(start, end) == len);
+    let as_written = whole && !context.bad.touches(start, end);
+    if context.read_data
+        && as_written
+        && leaf.first
+        && is_begin(leaf, slot)
+        && let Some(error) = unpack_extent(context.reader, extent)
+    {
+        say(format!("logical {start}: {error}"));
+    }
+}
+
+/// Whether the item before is about another extent, or packed otherwise: a file that was written to in the middle has one in several items.
+fn is_begin(leaf: &Leaf<'_>, slot: usize) -> bool {
+    let extent = |slot: usize| match FileExtent::parse(leaf.block.data(slot)) {
+        Ok(FileExtent::Regular(extent)) => Some((extent.disk_bytenr, extent.compression)),
+        _ => None,
+    };
+    let before = slot.checked_sub(1).filter(|slot| leaf.block.key(*slot).kind == KeyType::EXTENT_DATA);
+    before.and_then(extent) != extent(slot)
 }
 
 fn is_compressed(extent: &RawFileExtent) -> bool {

@@ -19,13 +19,14 @@
 //! # Invariants
 //! - CHECK-1: nothing is written.
 //! - CHECK-2: no block is read more than twice per walk, whatever pointers say; walks end because levels fall.
-//! - CHECK-3: data from disk never makes it panic, and never sets the size of an allocation beyond a node.
+//! - CHECK-3: data from disk never makes it panic, and never sets the size of an allocation beyond a mebibyte.
 //! - CHECK-4: what could not be read is reported once; what then cannot be known is not reported as wrong.
 
 mod bad_data;
 mod chunks;
 mod csums;
 mod extents;
+mod features;
 mod free_space;
 mod fs_tree;
 mod hash;
@@ -33,6 +34,7 @@ mod inode_group;
 mod links;
 mod logs;
 mod options;
+mod packed;
 mod problem;
 mod quota;
 mod ranges;
@@ -45,6 +47,7 @@ mod sets;
 mod space_cache;
 mod summary;
 mod superblocks;
+mod unwritten;
 mod walk;
 
 pub use options::{CheckOptions, NoProgress, Progress};

@@ -29,13 +29,7 @@ impl Sequence<Vec<u8>> for LogRoots {
             else {
                 continue;
             };
-            let root = Root {
-                tree: TreeId::TREE_LOG,
-                logical: item.root(),
-                level: item.level,
-                generation: item.root_generation(),
-                dropped: None,
-            };
+            let root = Root::unshared(TreeId::TREE_LOG, item.root(), item.level, item.root_generation());
             self.0.push((TreeId::new(key.offset), root));
         }
     }

@@ -93,6 +93,8 @@ problems! {
     SuperblockStripeSize = 112 Error "the superblock's stripe size is not the sector size";
     SuperblockFlags = 113 Error "the superblock has flags that mean nothing";
     SuperblockCacheGeneration = 114 Warning "the superblock is older than the space caches that it tells of";
+    FeatureMissing = 115 Error "the superblock lacks a feature that the filesystem uses";
+    FeatureUntold = 116 Warning "the superblock does not tell of a feature that the filesystem uses";
 
     BlockUnreadable = 201 Error "a tree block cannot be read";
     BlockChecksum = 202 Error "a tree block has the wrong checksum";
@@ -145,6 +147,7 @@ problems! {
     ReferencesUnexplained = 415 Error "more references disagree than could be listed";
     ReferenceOrder = 416 Error "references in an extent item are out of order";
     ExtentOlder = 417 Error "an extent item is older than its tree block";
+    ExtentNewer = 418 Error "an extent item is newer than its tree block";
 
     FreeSpaceInfoMissing = 501 Error "a block group has no free space info";
     FreeSpaceInfoWrong = 502 Error "free space info has another length than its block group";
@@ -166,6 +169,8 @@ problems! {
     DataUnreadable = 608 Error "data cannot be read";
     ChecksumCompressed = 609 Error "compressed data of an inode without checksums";
     ChecksumLog = 610 Error "file data in a log has no checksums";
+    ChecksumUnwritten = 611 Error "data that is said not to be written has checksums";
+    DataPacked = 612 Error "compressed data cannot be unpacked";
 
     InodeMissing = 701 Error "items of an inode that does not exist";
     InodeLinks = 702 Error "an inode's link count is wrong";
@@ -203,6 +208,8 @@ problems! {
     DefaultSubvolume = 810 Error "the default subvolume does not exist";
     LogWaiting = 811 Warning "a log waits to be replayed";
     SubvolumeOrphan = 812 Error "a deleted subvolume has no orphan item";
+    DataRelocUnreferenced = 813 Error "the data relocation tree has no reference";
+    DefaultEntry = 814 Warning "the entry of the default subvolume is missing or impossible";
 
     QuotaReferenced = 901 Error "a quota group's referenced bytes are wrong";
     QuotaExclusive = 902 Error "a quota group's exclusive bytes are wrong";
@@ -211,6 +218,8 @@ problems! {
     QuotaGroupMissing = 905 Error "a quota group that is part of another one does not exist";
     QuotaRelationHalf = 906 Warning "that a quota group is part of another one is said by one of them only";
     QuotaStatusMissing = 907 Warning "there are quota groups and no status of quotas";
+    QuotaGroupHalf = 908 Warning "a quota group has numbers and no limits, or the reverse";
+    QuotaGroupNone = 909 Warning "a subvolume has no quota group";
 }
 
 impl fmt::Display for Problem {

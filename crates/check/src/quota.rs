@@ -49,6 +49,8 @@ pub(crate) struct QuotaTree {
     /// The first generation that counts with simple quotas.
     since: u64,
     groups: BTreeMap<u64, Used>,
+    /// Groups that have limits, all zeros where there is none.
+    limited: BTreeSet<u64>,
     /// Groups that a group is part of.
     parents: BTreeMap<u64, BTreeSet<u64>>,
     /// The same pairs, member first, as the greater groups say them.
@@ -73,6 +75,7 @@ impl Sequence<Vec<u8>> for QuotaTree {
                     let (referenced, exclusive) = (info.referenced.get(), info.exclusive.get());
                     self.groups.insert(key.offset, Used { referenced, exclusive });
                 }
+                KeyType::QGROUP_LIMIT => drop(self.limited.insert(key.offset)),
                 KeyType::QGROUP_RELATION => {
                     let (a, b) = (key.objectid.get(), key.offset);
                     if a < b {
@@ -161,6 +164,24 @@ impl QuotaTree {
                 let message = format!("group {}/{}", group >> 48, group & ((1 << 48) - 1));
                 sink.add(Problem::QuotaGroupMissing, Place::key(TreeId::QUOTA, key), message);
             }
+        }
+    }
+
+    /// Every group has numbers and limits, and every one of these subvolumes has a group.
+    pub(crate) fn judge_groups(&self, subvolumes: impl Iterator<Item = u64>, sink: &Sink) {
+        // Otherwise Linux knows that something is wrong, or goes by none of it.
+        if self.flags.is_none_or(|flags| flags & (FLAG_ON | FLAG_INCONSISTENT) != FLAG_ON) {
+            return;
+        }
+        let place = |kind, group: u64| Place::key(TreeId::QUOTA, Key::new(ObjectId::new(0), kind, group));
+        for group in self.groups.keys().filter(|group| !self.limited.contains(group)) {
+            sink.add(Problem::QuotaGroupHalf, place(KeyType::QGROUP_INFO, *group), "no limits");
+        }
+        for group in self.limited.iter().filter(|group| !self.groups.contains_key(group)) {
+            sink.add(Problem::QuotaGroupHalf, place(KeyType::QGROUP_LIMIT, *group), "no numbers");
+        }
+        for tree in subvolumes.filter(|tree| !self.groups.contains_key(tree)) {
+            sink.add(Problem::QuotaGroupNone, place(KeyType::QGROUP_INFO, tree), "");
         }
     }
 

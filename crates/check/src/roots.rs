@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use creamery_base::{ObjectId, Result, TreeId, Uuid};
 use creamery_format::{
-    BlockRef, DirEntries, Expected, Key, KeyType, RawRootItem, RootRef, uuid_key, uuid_subvolumes,
+    BlockRef, DirEntries, Expected, FileType, Incompat, Key, KeyType, RawRootItem, RootRef, uuid_key,
+    uuid_subvolumes,
 };
 use zerocopy::FromBytes;
 
+use crate::features::Features;
 use crate::problem::Problem;
 use crate::reader::Reader;
 use crate::report::{Place, Sink};
@@ -27,8 +29,8 @@ pub(crate) struct Roots {
     backrefs: BTreeMap<(u64, u64), NameOfRoot>,
     /// Deleted subvolumes that the next mount goes on dropping.
     orphans: BTreeSet<u64>,
-    /// The tree that the entry "default" names.
-    default: Option<u64>,
+    /// What the entry "default" names, as a kind of file, too.
+    default: Option<(Key, Option<FileType>)>,
     pub(crate) caches: SpaceCaches,
 }
 
@@ -60,7 +62,7 @@ impl Sequence<Vec<u8>> for Roots {
                 }
                 KeyType::DIR_ITEM if key.objectid == ObjectId::ROOT_TREE_DIR => {
                     let default = DirEntries::new(data).flatten().find(|entry| entry.name == b"default");
-                    self.default = self.default.or(default.map(|entry| entry.location.objectid.get()));
+                    self.default = self.default.or(default.map(|entry| (entry.location, entry.file_type())));
                 }
                 _ => self.caches.item(leaf, slot),
             }
@@ -79,6 +81,7 @@ impl Roots {
                 logical: item.root(),
                 level: item.level,
                 generation: item.root_generation(),
+                last_snapshot: item.last_snapshot.get(),
                 dropped: dropping.then_some((progress, item.drop_level)),
             };
             (root, item)
@@ -104,6 +107,10 @@ impl Roots {
                 let message = format!("its key has the offset {}, want 0", key.offset);
                 reader.sink.add(Problem::TreeMissing, Place::key(TreeId::ROOT, *key), message);
             }
+        }
+        let relocation = self.items.iter().find(|(key, _)| key.objectid == TreeId::DATA_RELOC.objectid());
+        if let Some((key, _)) = relocation.filter(|(_, item)| item.refs.get() == 0) {
+            reader.sink.add(Problem::DataRelocUnreferenced, Place::key(TreeId::ROOT, *key), "");
         }
         // Linux does not read such a leaf.
         let most = newest.get().saturating_add(1);
@@ -158,10 +165,26 @@ impl Roots {
                 sink.add(Problem::SubvolumeOrphan, Place::key(TreeId::ROOT, *key), "");
             }
         }
-        if let Some(default) = self.default.filter(|default| !ids.contains(default)) {
-            sink.add(Problem::DefaultSubvolume, Place::tree(TreeId::ROOT), format!("tree {default}"));
-        }
         Ok(())
+    }
+
+    /// One entry names the subvolume that is mounted when nothing is said. The root tree was read whole.
+    pub(crate) fn judge_default(&self, features: &Features, sink: &Sink) {
+        let place = || Place::tree(TreeId::ROOT);
+        let Some((location, kind)) = self.default else {
+            return sink.add(Problem::DefaultEntry, place(), "no entry names one");
+        };
+        let default = location.objectid.get();
+        if (location.kind, kind) != (KeyType::ROOT_ITEM, Some(FileType::Directory)) {
+            let message = format!("it names {location}, and should name a subvolume and a directory");
+            return sink.add(Problem::DefaultEntry, place(), message);
+        }
+        if !self.ids().contains(&default) {
+            sink.add(Problem::DefaultSubvolume, place(), format!("tree {default}"));
+        }
+        if default != TreeId::FS.get() {
+            features.see(Incompat::DEFAULT_SUBVOL, place);
+        }
     }
 
     /// The UUID tree has every subvolume, and no other.

@@ -11,6 +11,7 @@ use crate::bad_data::BadData;
 use crate::chunks::{ChunkSequence, ChunkTable, ChunkTree, DeviceExtents};
 use crate::csums::{SumsContext, SumsSequence};
 use crate::extents::{BlockGroup, ExtentSequence, Extents, block_group, bytes_of};
+use crate::features::Features;
 use crate::free_space::FreeSpaceSequence;
 use crate::fs_tree::{self, LeafContext, Memory, Nothing, SubvolumeSequence};
 use crate::inode_group::GroupRules;
@@ -25,6 +26,7 @@ use crate::references::References;
 use crate::report::{Counts, Place, Report, Sink};
 use crate::roots::{Roots, UuidTree, holds_block, lookup};
 use crate::superblocks;
+use crate::unwritten::Unwritten;
 use crate::walk::{Leaf, Meta, Root, Sequence, Walker};
 
 /// Checks a whole filesystem.
@@ -52,8 +54,16 @@ pub fn check(volume: &Volume, options: &CheckOptions, progress: &dyn Progress) -
     let counts = {
         let reader = Reader::new(volume, &sink);
         let references = References::new();
-        Check { reader: &reader, options, progress, references: &references, counts: Counts::default() }
-            .run()?
+        let features = Features::new(volume.superblock().incompat());
+        Check {
+            reader: &reader,
+            options,
+            progress,
+            references: &references,
+            features: &features,
+            counts: Counts::default(),
+        }
+        .run()?
     };
     Ok(sink.into_report(counts))
 }
@@ -63,6 +73,7 @@ struct Check<'a> {
     options: &'a CheckOptions,
     progress: &'a dyn Progress,
     references: &'a References,
+    features: &'a Features,
     counts: Counts,
 }
 
@@ -85,6 +96,9 @@ impl Check<'_> {
         let mut roots = Roots::default();
         let roots_complete = walker.walk(&self.root_tree(), &self.with_data(bytes_of), &mut roots)?;
         roots.judge_items(&self.required_trees(), roots_complete, self.reader);
+        if roots_complete {
+            roots.judge_default(self.features, self.reader.sink);
+        }
         let mut quota = QuotaTree::default();
         let mut quota_complete = false;
         if let Some(root) = roots.find(TreeId::QUOTA) {
@@ -129,6 +143,7 @@ impl Check<'_> {
         drop(walker);
         self.progress.phase("references");
         self.explain_references(&found, complete, extents_complete)?;
+        self.features.report(self.reader.sink);
         self.counts.trees = found.roots.items.len() as u64 + 2;
         self.counts.data_extents = found.extents.data_extents;
         self.counts.data_bytes = found.extents.data_bytes;
@@ -138,12 +153,12 @@ impl Check<'_> {
     fn root_tree(&self) -> Root {
         let superblock = self.reader.volume.superblock();
         let (logical, level) = superblock.root();
-        Root { tree: TreeId::ROOT, logical, level, generation: superblock.generation(), dropped: None }
+        Root::unshared(TreeId::ROOT, logical, level, superblock.generation())
     }
 
     fn chunk_root(&self) -> Root {
         let (logical, level, generation) = self.reader.volume.superblock().chunk_root();
-        Root { tree: TreeId::CHUNK, logical, level, generation, dropped: None }
+        Root::unshared(TreeId::CHUNK, logical, level, generation)
     }
 
     fn required_trees(&self) -> Vec<TreeId> {
@@ -176,6 +191,9 @@ impl Check<'_> {
         if walker.walk(&self.chunk_root(), &bytes_of, &mut sequence)? {
             sequence.found.compare_superblock(volume, sink);
         }
+        // Every block says so in its header; one that does not is a finding.
+        self.features.see(Incompat::MIXED_BACKREF, Place::default);
+        sequence.found.see_features(self.features);
         let devices: Vec<DevId> = sequence.found.device_ids().collect();
         volume.judge_devices(&devices)?;
         superblocks::check(volume, &devices, sink);
@@ -189,8 +207,7 @@ impl Check<'_> {
         table: &'s mut ChunkTable,
         references_only: bool,
     ) -> ExtentSequence<'s> {
-        let (sink, generation) = (self.reader.sink, self.reader.generation.get());
-        ExtentSequence::new(sink, references, table, self.reader.node_size, generation, references_only)
+        ExtentSequence::new(self.reader, references, self.features, table, references_only)
     }
 
     fn devices(&self, walker: &mut Walker<'_>, found: &Found, groups_complete: bool) -> Result<()> {
@@ -292,6 +309,9 @@ impl Check<'_> {
             return Ok(());
         }
         self.progress.phase("quotas");
+        let living =
+            found.roots.roots().filter(|(root, item)| root.tree.is_subvolume() && item.refs.get() > 0);
+        found.quota.judge_groups(living.map(|(root, _)| root.tree.get()), self.reader.sink);
         if found.quota.simple_since().is_some() {
             let usage: Vec<_> = owned.into_iter().map(|(tree, bytes)| (vec![tree], bytes)).collect();
             found.quota.judge(&usage, self.reader.sink);
@@ -320,6 +340,7 @@ impl Check<'_> {
         self.progress.phase("files");
         let superblock = self.reader.volume.superblock();
         let mut memory = Memory::default();
+        let unwritten = Unwritten::new();
         for (root, item) in found.roots.roots().filter(|(root, _)| root.tree.is_shareable()) {
             let rules = GroupRules {
                 tree: root.tree,
@@ -328,8 +349,17 @@ impl Check<'_> {
                 no_holes: superblock.incompat().contains(Incompat::NO_HOLES),
                 checksums: root.tree != TreeId::DATA_RELOC && sums.is_some(),
             };
-            let context =
-                LeafContext { rules, sink: self.reader.sink, references: self.references, sums, bad };
+            let context = LeafContext {
+                rules,
+                reader: self.reader,
+                sink: self.reader.sink,
+                references: self.references,
+                features: self.features,
+                unwritten: &unwritten,
+                sums,
+                bad,
+                read_data: self.options.check_data_csum,
+            };
             let digest = |leaf: &Leaf<'_>| fs_tree::digest(&context, leaf);
             let tables = &found.extents.tree_blocks;
             let sequence = SubvolumeSequence::new(rules, self.reader.sink, tables, &mut memory);
@@ -360,6 +390,9 @@ impl Check<'_> {
                 self.reader.sink.add(Problem::RootDirectory, Place::key(root.tree, directory), "");
             }
         }
+        let shareable: Vec<Root> =
+            found.roots.roots().map(|(root, _)| root).filter(|root| root.tree.is_shareable()).collect();
+        unwritten.report(self.reader, &shareable, self.options.threads)?;
         found.roots.judge_refs(self.reader)?;
         Ok(owned)
     }
@@ -400,7 +433,7 @@ impl Check<'_> {
         walker.count(false);
         let generation = superblock.generation().next();
         let mut logs = LogRoots::default();
-        let root = Root { tree: TreeId::TREE_LOG, logical, level, generation, dropped: None };
+        let root = Root::unshared(TreeId::TREE_LOG, logical, level, generation);
         walker.walk(&root, &bytes_of, &mut logs)?;
         let of: Vec<String> = logs.0.iter().map(|(of, _)| of.to_string()).collect();
         let message = format!("of {} trees: {}", of.len(), of.join(", "));

@@ -37,11 +37,18 @@ pub(crate) struct Root {
     pub(crate) logical: Logical,
     pub(crate) level: u8,
     pub(crate) generation: Generation,
+    /// The last transaction in which its blocks came to be shared. Relocation shares them, too.
+    pub(crate) last_snapshot: u64,
     /// Up to where a deleted subvolume has been dropped, and the level of that.
     pub(crate) dropped: Option<(Key, u8)>,
 }
 
 impl Root {
+    /// Of a tree that is never shared nor dropped.
+    pub(crate) const fn unshared(tree: TreeId, logical: Logical, level: u8, generation: Generation) -> Self {
+        Self { tree, logical, level, generation, last_snapshot: 0, dropped: None }
+    }
+
     /// What its block has to be.
     pub(crate) fn expected(&self, reader: &Reader<'_>) -> Expected {
         Expected {
@@ -111,18 +118,23 @@ pub(crate) struct Meta {
     pub(crate) owner: TreeId,
     /// The whole flags field.
     flags: u64,
+    /// It is in its header's tree, and younger than the last time that tree was shared.
+    unshared: bool,
     pub(crate) keys: Option<(Key, Key)>,
     pub(crate) first: bool,
 }
 
 impl Meta {
-    fn new(block: BlockRef<'_>, first: bool) -> Self {
+    fn new(block: BlockRef<'_>, root: &Root, first: bool) -> Self {
+        let (owner, generation) = (block.owner(), block.generation());
+        let since = if owner.is_shareable() { root.last_snapshot } else { 0 };
         Self {
             logical: block.logical(),
             level: block.level(),
-            generation: block.generation(),
-            owner: block.owner(),
+            generation,
+            owner,
             flags: block.flags(),
+            unshared: owner == root.tree && generation.get() > since,
             keys: block.first_key().zip(block.last_key()),
             first,
         }
@@ -280,7 +292,7 @@ impl<'a> Walker<'a> {
         }
         self.seen.insert(child.want.logical.get());
         if child.want.level == Some(0) {
-            let outcome = digest_leaf(self.reader, self.tables, child, root.tree, first, digest)?;
+            let outcome = digest_leaf(self.reader, self.tables, child, root, first, digest)?;
             self.take_leaf(outcome, sequence);
             return Ok(());
         }
@@ -289,7 +301,7 @@ impl<'a> Walker<'a> {
             return Ok(());
         };
         let node = BlockRef::new(&bytes);
-        let meta = Meta::new(node, first);
+        let meta = Meta::new(node, root, first);
         self.note(&meta);
         sequence.begin(&meta);
         self.children(node, child, root, spine, first, digest, sequence)?;
@@ -345,8 +357,8 @@ impl<'a> Walker<'a> {
         let fresh: Vec<bool> = batch.iter().map(|child| self.seen.insert(child.want.logical.get())).collect();
         let wanted: Vec<&Child> =
             batch.iter().zip(&fresh).filter(|(_, fresh)| **fresh).map(|(child, _)| child).collect();
-        let (reader, tables, tree) = (self.reader, self.tables, root.tree);
-        let read = |child: &&Child| digest_leaf(reader, tables, child, tree, true, digest);
+        let (reader, tables) = (self.reader, self.tables);
+        let read = |child: &&Child| digest_leaf(reader, tables, child, root, true, digest);
         let mut outcomes = in_parallel(self.threads, &wanted, &read).into_iter();
         for (child, fresh) in batch.iter().zip(fresh) {
             match outcomes.next_if(fresh) {
@@ -392,9 +404,11 @@ impl<'a> Walker<'a> {
             let message = format!("extent item of level {}, want {}", extent.level, meta.level);
             self.reader.sink.add(Problem::ExtentLevel, place.clone(), message);
         }
-        if extent.generation < meta.generation.get() {
+        if extent.generation != meta.generation.get() {
+            let older = extent.generation < meta.generation.get();
+            let problem = if older { Problem::ExtentOlder } else { Problem::ExtentNewer };
             let message = format!("found {}, want {}", extent.generation, meta.generation);
-            self.reader.sink.add(Problem::ExtentOlder, place.clone(), message);
+            self.reader.sink.add(problem, place.clone(), message);
         }
         // A copy that relocation made is referred to by its address, and old backrefs are not of this format.
         let relocated = meta.flags & HEADER_FLAG_RELOC != 0;
@@ -406,17 +420,17 @@ impl<'a> Walker<'a> {
         if meta.owner == TreeId::TREE_RELOC {
             return;
         }
+        // They come when a block is shared, and stay when relocation leaves it to its owner.
+        if extent.full_backref && meta.unshared && !relocated {
+            let message = format!("full backrefs, and tree {} alone ever had the block", meta.owner);
+            self.reader.sink.add(Problem::BlockFlags, place, message);
+        }
         let owner = meta.owner.get();
         let (listed, by_tree) = match tables.owners.get(&meta.logical.get()) {
             Some(owners) => (owners.contains(&owner), owners.len()),
             None => (extent.owner == owner, usize::from(extent.owner != 0)),
         };
         if listed || extent.full_backref {
-            // Full backrefs come when a block is shared, and stay when relocation leaves it to its owner.
-            if listed && extent.full_backref && !meta.owner.is_shareable() {
-                let message = format!("full backrefs, and tree {} refers to the block", meta.owner);
-                self.reader.sink.add(Problem::BlockFlags, place, message);
-            }
             return;
         }
         // Relocation may have given the parent in the owner's tree full backrefs; then the parent refers to the block.
@@ -456,15 +470,15 @@ fn digest_leaf<T>(
     reader: &Reader<'_>,
     tables: Option<&TreeBlocks>,
     child: &Child,
-    tree: TreeId,
+    root: &Root,
     first: bool,
     digest: Digest<'_, T>,
 ) -> Result<Option<(Meta, T)>> {
     let Some(bytes) = reader.block(&child.want, child.upper)? else { return Ok(None) };
     let block = BlockRef::new(&bytes);
     let full_backref = tables.is_some_and(|tables| tables.full_backref(block.logical()));
-    let digest = digest(&Leaf { block, tree, first, full_backref });
-    Ok(Some((Meta::new(block, first), digest)))
+    let digest = digest(&Leaf { block, tree: root.tree, first, full_backref });
+    Ok(Some((Meta::new(block, root, first), digest)))
 }
 
 /// Does `work` on every item, on several threads; the results are in order.

@@ -25,6 +25,8 @@ const SHAPES: &[(&str, Shape)] = &[
     ("block-group-tree", Shape::new(&["-O", "block-group-tree"], "")),
     ("compressed", Shape::new(&[], "compress-force=zstd")),
     ("without-checksums", Shape::new(&[], "nodatasum")),
+    ("balanced", Shape::balanced()),
+    ("default-subvolume", Shape::default_subvolume()),
     ("quota", Shape::quotas(&["-O", "quota"])),
     ("quota-4k", Shape::quotas(&["-O", "quota", "-n", "4096"])),
     ("simple-quota", Shape::quotas(&["-O", "squota"])),

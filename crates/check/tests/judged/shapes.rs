@@ -75,6 +75,22 @@ impl Shape {
         Self { more, ..Self::new(mkfs, "") }
     }
 
+    /// Relocated with snapshots, twice, and changed meanwhile.
+    pub(crate) const fn balanced() -> Self {
+        let more = "set -e; btrfs -q balance start --full-balance . >/dev/null; echo x >> snap1/big; rm e/*-1*; sync -f .
+            btrfs -q subvolume snapshot . snap4; btrfs -q balance start --full-balance . >/dev/null; echo y >> sub/f9; sync -f .";
+        Self { more, len: 1 << 30, ..Self::new(&["-n", "4096"], "") }
+    }
+
+    /// With another default subvolume, data that was compressed without a flag that says so, and a clone of what was only
+    /// allocated, one of which is then written.
+    pub(crate) const fn default_subvolume() -> Self {
+        let more = "set -e; btrfs -q subvolume set-default 256 .; mount -o remount,compress-force=lzo .
+            yes hello | head -c 2000000 > packed; fallocate -l 1M allocated; cp --reflink=always allocated cloned
+            head -c 65536 /dev/urandom | dd of=allocated bs=4k seek=7 conv=notrunc status=none; sync -f .";
+        Self { more, ..Self::new(&[], "") }
+    }
+
     /// With the old free space cache; Linux writes none for block groups below 100 MiB.
     pub(crate) const fn old_cache() -> Self {
         let shape = Self::new(&["-O", "^free-space-tree"], "space_cache=v1");

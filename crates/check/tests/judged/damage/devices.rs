@@ -59,6 +59,18 @@ pub(super) const ROWS: &[Row] = &[
         &[BlockGroupExtra, DeviceExtentExtra],
         true,
     ),
+    row(
+        "superblock: feature without which nothing is read",
+        Super(|raw| raw.incompat_flags = (raw.incompat_flags.get() & !(1 << 8)).into()),
+        &[FeatureMissing],
+        true,
+    ),
+    row(
+        "superblock: features that old readers go by",
+        Super(|raw| raw.incompat_flags = (raw.incompat_flags.get() & !(1 << 6 | 1)).into()),
+        &[FeatureUntold],
+        false,
+    ),
     row("stripe size", Super(|raw| raw.stripesize = 593_920_u32.into()), &[SuperblockStripeSize], true),
     row(
         "superblock: size",

@@ -6,11 +6,30 @@ use creamery_check::Problem::*;
 use creamery_format::{BlockRef, Key, KeyType};
 
 use super::Change::{Image as Any, Item as One, Last};
-use super::edits::{add, any, edit_extent, has_data_ref, is_data, rekey, rekey_with_parents, remove, set};
+use super::edits::{
+    add, any, edit_extent, has_data_ref, is_data, rekey, rekey_with_parents, remove, set, u64_at,
+};
 use super::{Row, row};
+use crate::image::Image;
 
 const FS: TreeId = TreeId::FS;
 const EXTENT: TreeId = TreeId::EXTENT;
+
+/// A leaf without data of the top level, written after the last snapshot.
+fn young_leaf(image: &Image) -> anyhow::Result<Logical> {
+    let roots = image.items(TreeId::ROOT)?;
+    let top = roots.iter().find(|it| (it.key.objectid, it.key.kind) == (FS.objectid(), KeyType::ROOT_ITEM));
+    let last_snapshot = u64_at(top.context("no top level")?, 200);
+    for logical in image.blocks(FS)? {
+        let bytes = image.block(logical)?;
+        let block = BlockRef::new(&bytes);
+        let extents = (0..block.count()).any(|slot| block.key(slot).kind == KeyType::EXTENT_DATA);
+        if block.is_leaf() && block.generation().get() > last_snapshot && !extents {
+            return Ok(logical);
+        }
+    }
+    anyhow::bail!("all leaves are old or have data")
+}
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -100,6 +119,18 @@ pub(super) const ROWS: &[Row] = &[
         }),
         &[ReferenceStale, ReferenceMissing],
         true,
+    ),
+    row(
+        "full backref of a leaf that nobody ever shared",
+        Any(|image| edit_extent(image, young_leaf(image)?, |b, s| set(b, s, 17, &[1]))),
+        &[BlockFlags],
+        true,
+    ),
+    row(
+        "extent item newer than its block",
+        One(EXTENT, KeyType::METADATA_ITEM, |it| u64_at(it, 8) < 12, |b, s| add(b, s, 8, 1)),
+        &[ExtentNewer],
+        false,
     ),
     row(
         "extent of the future",

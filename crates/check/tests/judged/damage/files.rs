@@ -14,6 +14,8 @@ use super::{Row, row};
 use crate::image::{Image, Item};
 
 const FS: TreeId = TreeId::FS;
+/// Whose files share nothing.
+const SUBVOLUME: TreeId = TreeId::new(256);
 
 pub(super) const ROWS: &[Row] = &[
     row("link count", One(FS, KeyType::INODE_ITEM, is_file, |b, s| add(b, s, 40, 1)), &[InodeLinks], true),
@@ -194,6 +196,29 @@ pub(super) const ROWS: &[Row] = &[
         false,
     ),
     row("compressed data without checksums", Any(compress_unsummed), &[ChecksumCompressed], true),
+    row(
+        "written data that is said not to be",
+        One(SUBVOLUME, KeyType::EXTENT_DATA, on_disk, |b, s| set(b, s, 20, &[2])),
+        &[ChecksumUnwritten],
+        true,
+    ),
+    row(
+        "data that does not unpack",
+        One(SUBVOLUME, KeyType::EXTENT_DATA, on_disk, |b, s| set(b, s, 16, &[3])),
+        &[DataPacked],
+        false,
+    ),
+    row(
+        "compressed data that is too long",
+        One(
+            FS,
+            KeyType::EXTENT_DATA,
+            |it| on_disk(it) && u64_at(it, 8) > 1 << 20,
+            |b, s| set(b, s, 16, &[1]),
+        ),
+        &[DataPacked],
+        false,
+    ),
     row("name twice", Any(name_twice), &[EntryTwice], false),
     row(
         "item of no type",

@@ -47,7 +47,13 @@ pub(super) const ROWS: &[Row] = &[
         &[QuotaGroupMissing],
         true,
     ),
-    row("group lost", One(QUOTA, KeyType::QGROUP_INFO, |it| it.key.offset == 5, remove), &[], false),
+    row(
+        "group lost",
+        One(QUOTA, KeyType::QGROUP_INFO, |it| it.key.offset == 5, remove),
+        &[QuotaGroupHalf, QuotaGroupNone],
+        false,
+    ),
+    row("limits lost", One(QUOTA, KeyType::QGROUP_LIMIT, any, remove), &[QuotaGroupHalf], false),
     row(
         "relation lost at the greater group",
         Last(QUOTA, KeyType::QGROUP_RELATION, any, remove),

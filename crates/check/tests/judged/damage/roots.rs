@@ -1,14 +1,19 @@
 //! The root tree and the UUID tree.
 
-use creamery_base::TreeId;
+use creamery_base::{ObjectId, TreeId};
 use creamery_check::Problem::*;
-use creamery_format::KeyType;
+use creamery_format::{Key, KeyType};
 
 use super::Change::Item as One;
-use super::edits::{add, any, remove, set, subvolume};
+use super::edits::{add, any, rekey, remove, set, subvolume};
 use super::{Row, row};
+use crate::image::Item;
 
 const FS: TreeId = TreeId::FS;
+
+fn data_reloc(item: &Item) -> bool {
+    item.key.objectid == TreeId::DATA_RELOC.objectid()
+}
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -71,6 +76,38 @@ pub(super) const ROWS: &[Row] = &[
         One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, remove),
         &[RootRefTree, ReferenceStale],
         true,
+    ),
+    row(
+        "data relocation tree deleted",
+        One(TreeId::ROOT, KeyType::ROOT_ITEM, data_reloc, |b, s| set(b, s, 216, &[0; 4])),
+        &[DataRelocUnreferenced],
+        false,
+    ),
+    row(
+        "default subvolume lost",
+        One(TreeId::ROOT, KeyType::DIR_ITEM, any, |b, s| set(b, s, 0, &999_u64.to_le_bytes())),
+        &[DefaultSubvolume],
+        false,
+    ),
+    row(
+        "another default subvolume, and no feature that says so",
+        One(TreeId::ROOT, KeyType::DIR_ITEM, any, |b, s| set(b, s, 0, &256_u64.to_le_bytes())),
+        &[FeatureUntold],
+        false,
+    ),
+    row(
+        "default subvolume of no entry",
+        One(TreeId::ROOT, KeyType::DIR_ITEM, any, |b, s| {
+            rekey(b, s, |k| Key { objectid: ObjectId::new(7), ..k });
+        }),
+        &[DefaultEntry],
+        false,
+    ),
+    row(
+        "default subvolume that is a file",
+        One(TreeId::ROOT, KeyType::DIR_ITEM, any, |b, s| set(b, s, 29, &[1])),
+        &[DefaultEntry],
+        false,
     ),
     row("uuid lost", One(TreeId::UUID, KeyType::UUID_SUBVOL, any, remove), &[UuidMissing], false),
     row(

@@ -21,32 +21,6 @@ pub(super) fn is_free(edge: &Edge, newest: u64) -> bool {
     nobody_looks(edge) || snapshot || default || FREE.iter().any(known)
 }
 
-/// Damage that `check` does not find yet: where it is, and of which field. A gap that is closed leaves this list.
-const GAPS: &[(&str, &str, &str)] = &[
-    ("", "superblock", "incompat_flags"),
-    // Full backrefs of a subvolume's block; and of its root, a generation that btrfs check compares.
-    ("METADATA_ITEM", "METADATA_ITEM", "flags"),
-    ("METADATA_ITEM", "METADATA_ITEM", "generation"),
-    // Quotas that are cut short, or a group of another type.
-    ("tree 8 ", "header", "nritems"),
-    ("QGROUP_INFO", "key", "type"),
-    // The entry of the default subvolume.
-    ("ROOT_TREE_DIR DIR_ITEM", "key", ""),
-    ("ROOT_TREE_DIR DIR_ITEM", "DIR_ITEM", "kind"),
-    // A system tree that nobody refers to.
-    ("_TREE ROOT_ITEM", "ROOT_ITEM", "refs"),
-    // Data that is said to be packed, or not to be written.
-    ("EXTENT_DATA", "EXTENT_DATA", "compression"),
-    ("EXTENT_DATA", "EXTENT_DATA", "kind"),
-];
-
-/// Whether this is damage of a sort that is known not to be found always.
-pub(super) fn is_gap(edge: &Edge) -> bool {
-    GAPS.iter().any(|(place, part, field)| {
-        edge.place.contains(place) && edge.part == *part && edge.field.starts_with(field)
-    })
-}
-
 /// Those of the image that has its fields changed, as it is made.
 const SUBVOLUMES: [u64; 5] = [5, 256, 257, 258, 260];
 
@@ -79,18 +53,27 @@ const FREE: &[(&str, &[&str], May)] = &[
     ("XATTR_ITEM", &["transid", "location"], any),
     ("EXTENT_DATA", &["generation"], past),
     ("EXTENT_DATA", &["ram_bytes"], any),
+    // Allocated and not written, of data that a snapshot or a clone has: it may be written through that one.
+    ("EXTENT_DATA", &["kind"], |edge, _| edge.place.contains("tree 5 ") && (edge.now, edge.value) == (1, 2)),
     ("EXTENT_ITEM", &["generation"], past),
-    ("METADATA_ITEM", &["generation"], past),
     // But for the kind of extent, and whether its references name blocks.
     ("EXTENT_ITEM", &["flags"], |edge, _| edge.value & 0x103 == edge.now & 0x103),
-    ("METADATA_ITEM", &["flags"], |edge, _| edge.value & 0x103 == edge.now & 0x103),
+    // A block that was shared once may keep full backrefs, and to a leaf without data they make no difference.
+    ("METADATA_ITEM", &["flags"], |edge, _| {
+        edge.value & 3 == edge.now & 3 && edge.value & 0x100 >= edge.now & 0x100
+    }),
     ("ROOT_ITEM", &["inode", "byte_limit", "bytes_used", "reserved", "root_dirid"], any),
     ("ROOT_ITEM", &["otime", "ctime", "stime", "rtime"], any),
     ("ROOT_ITEM", &["ctransid", "otransid", "stransid", "rtransid"], any),
     ("ROOT_ITEM", &["uuid", "parent_uuid", "received_uuid"], any),
     ("ROOT_ITEM", &["last_snapshot", "generation_v2"], past),
     ("ROOT_ITEM", &["drop_progress", "drop_level"], any),
-    ("ROOT_ITEM", &["refs"], |edge, _| edge.value > 0),
+    // Linux looks at those of subvolumes and of the data relocation tree, and mkfs.btrfs makes quota trees without.
+    ("ROOT_ITEM", &["refs"], |edge, _| {
+        edge.value > 0
+            || edge.place.contains("_TREE ROOT_ITEM")
+                && !["(FS_TREE ", "(DATA_RELOC_TREE "].iter().any(|tree| edge.place.contains(tree))
+    }),
     ("ROOT_ITEM", &["flags"], |edge, _| edge.value <= 1),
     ("FREE_SPACE_INFO", &["flags"], |edge, _| edge.value & 1 == edge.now & 1),
     ("DEV_EXTENT", &["chunk_tree", "chunk_objectid", "chunk_tree_uuid"], any),

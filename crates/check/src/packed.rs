@@ -1,0 +1,62 @@
+//! Compressed data: whether it can be unpacked, which its checksums do not say.
+
+use creamery_base::Logical;
+use creamery_codec::{UnpackError, unpack_lzo, unpack_zlib, unpack_zstd};
+use creamery_format::{Compression, RawFileExtent};
+
+use crate::reader::Reader;
+
+/// What Linux packs at once, and the most that it unpacks.
+const PACKED_MAX: u64 = 128 << 10;
+
+/// Unpacks `data` into `out`, which has room for all that it may be; gives the number of bytes that it is.
+pub(crate) fn unpack(
+    compression: u8,
+    data: &[u8],
+    sector: u64,
+    out: &mut [u8],
+) -> Result<usize, UnpackError> {
+    match Compression::from_disk(compression) {
+        Some(Compression::Zlib) => unpack_zlib(data, out),
+        Some(Compression::Lzo) => unpack_lzo(data, bounded(sector), out),
+        Some(Compression::Zstd) => unpack_zstd(data, out),
+        Some(Compression::None) | None => Ok(data.len()),
+    }
+}
+
+/// Packed data is not longer than what it was made of, and neither is longer than Linux makes it. If not, says how long.
+pub(crate) fn misfit(extent: &RawFileExtent) -> Option<String> {
+    let (packed, whole) = (extent.disk_num_bytes.get(), extent.ram_bytes.get());
+    let fits = packed <= whole && whole <= PACKED_MAX;
+    (!fits).then(|| {
+        format!(
+            "{packed} bytes that unpack to {whole}, want no more bytes than that and at most {PACKED_MAX}"
+        )
+    })
+}
+
+/// Reads an extent whose lengths fit and unpacks it: what is wrong, if no copy can be unpacked.
+pub(crate) fn unpack_extent(reader: &Reader<'_>, extent: &RawFileExtent) -> Option<UnpackError> {
+    let (packed, whole) = (extent.disk_num_bytes.get(), extent.ram_bytes.get());
+    let mut data = vec![0; bounded(packed)];
+    let mut out = vec![0; bounded(whole)];
+    let Ok(mirrors) = reader.volume.map(Logical::new(extent.disk_bytenr.get()), packed) else {
+        return None; // where it lies is judged with the extents
+    };
+    let mut wrong = None;
+    for mirror in mirrors.mirrors() {
+        if reader.read_pieces(mirror, &mut data).is_err() {
+            continue; // reading it is judged with the checksums
+        }
+        match unpack(extent.compression, &data, reader.sector_size, &mut out) {
+            Ok(_) => return None,
+            Err(error) => wrong = wrong.or(Some(error)),
+        }
+    }
+    wrong
+}
+
+/// A length that was judged to be small.
+fn bounded(len: u64) -> usize {
+    usize::try_from(len.min(PACKED_MAX)).expect("at most 128 KiB")
+}
