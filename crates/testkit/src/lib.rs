@@ -15,6 +15,7 @@
 
 mod clone;
 mod command;
+mod cpu;
 mod fuse_mount;
 pub mod harness;
 mod judges;
@@ -28,6 +29,7 @@ pub mod walk;
 
 pub use clone::{clone_range, sync_filesystem};
 pub use command::{Finished, Run, retry_while_busy, signal};
+pub use cpu::CpuMeter;
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
 pub use kernel_log::KernelLog;
