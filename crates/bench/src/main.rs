@@ -1,11 +1,15 @@
-//! `creamery-bench WORKLOAD SIDE [--threads N] [--files N] [--rounds N]`: one workload on one side, its times as one line
-//! of JSON. `cargo xtask bench` runs both sides in turn and compares.
+//! `creamery-bench WORKLOAD SIDE [OPTIONS]`: one workload on one side, its times as one line of JSON. `cargo xtask bench`
+//! runs both sides in turn and compares.
 //!
 //! The side is `--image FILE`, a filesystem that the library opens, or `--dir DIR`, one that is mounted. Both do the same
 //! operations by the same names, from as many threads.
 
+mod content;
+mod data;
+mod names;
 mod side;
-mod workload;
+mod times;
+mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,9 +17,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 
 use side::{Directory, Library, Setting, Side};
-use workload::{Scale, Workload};
+use times::Times;
 
-const USAGE: &str = "usage: creamery-bench create|lookup|lookup-warm|readdir|unlink|mixed (--image FILE | --dir DIR) [--threads N] [--files N] [--rounds N] [--cache-mib N] [--dirty-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
+const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [--server PID] [--sync-by PROGRAM]) [OPTIONS]
+  create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
+  write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
+  copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -31,42 +39,128 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[String]) -> Result<serde_json::Value> {
-    let (workload, options) = words.split_first().context(USAGE)?;
+    let (workload, words) = words.split_first().context(USAGE)?;
     let workload = Workload::parse(workload).context(USAGE)?;
-    let mut scale = Scale { threads: 1, files: 100_000, rounds: 1 };
-    let mut target = None;
-    let mut setting = Setting::default();
-    for pair in options.chunks(2) {
-        let [name, value] = pair else { bail!("{} wants a value\n{USAGE}", pair[0]) };
-        let number = || value.parse::<usize>().with_context(|| format!("{name} {value}"));
-        match name.as_str() {
-            "--image" | "--dir" => target = Some((name.as_str(), PathBuf::from(value))),
-            "--threads" => scale.threads = number()?.max(1),
-            "--files" => scale.files = number()?,
-            "--rounds" => scale.rounds = number()?.max(1),
-            "--cache-mib" => setting.cache_mib = Some(number()?),
-            "--dirty-mib" => setting.dirty_mib = Some(number()?),
-            "--early-unlock" => setting.early_unlock = Some(switch(value)?),
-            "--fingers" => setting.fingers = Some(switch(value)?),
-            "--lock-times" => setting.lock_times = switch(value)?,
-            _ => bail!("unknown option {name}\n{USAGE}"),
+    let options = Options::parse(words)?;
+    let side: Box<dyn Side> = match &options.target {
+        Some(Target::Image(image)) => Box::new(Library::open(image, options.setting)?),
+        Some(Target::Dir(dir)) => {
+            Box::new(Directory::new(dir.clone(), options.servers.clone(), options.sync_by.clone()))
         }
-    }
-    let side: Box<dyn Side> = match target.context(USAGE)? {
-        ("--image", image) => Box::new(Library::open(&image, setting)?),
-        (_, dir) => Box::new(Directory::new(dir)),
+        None => bail!(USAGE),
     };
-    let times = workload.run(&*side, scale)?;
+    let times = workload.run(&*side, &options)?;
     let mut said = times.to_json();
     said["statistics"] = serde_json::to_value(side.statistics())?;
     side.close()?;
     Ok(said)
 }
 
+/// All that can be done.
+enum Workload {
+    Names(names::Workload),
+    Data(data::Workload),
+    Tree(tree::Workload),
+}
+
+impl Workload {
+    fn parse(word: &str) -> Option<Self> {
+        let names = || names::Workload::parse(word).map(Self::Names);
+        let data = || data::Workload::parse(word).map(Self::Data);
+        let tree = || tree::Workload::parse(word).map(Self::Tree);
+        names().or_else(data).or_else(tree)
+    }
+
+    fn run(&self, side: &dyn Side, options: &Options) -> Result<Times> {
+        let Options { threads, files, rounds, .. } = *options;
+        match self {
+            Self::Names(workload) => workload.run(side, names::Scale { threads, files, rounds }),
+            Self::Data(workload) => workload.run(side, &data::Shape { threads, ..options.shape.clone() }),
+            Self::Tree(workload) => workload.run(side, &tree::Tree { host: options.host.clone(), files }),
+        }
+    }
+}
+
+enum Target {
+    Image(PathBuf),
+    Dir(PathBuf),
+}
+
+/// What the words after the workload say.
+struct Options {
+    target: Option<Target>,
+    servers: Vec<u32>,
+    sync_by: Option<PathBuf>,
+    setting: Setting,
+    threads: usize,
+    files: usize,
+    rounds: usize,
+    shape: data::Shape,
+    host: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(words: &[String]) -> Result<Self> {
+        let mut options = Self {
+            target: None,
+            servers: Vec::new(),
+            sync_by: None,
+            setting: Setting::default(),
+            threads: 1,
+            files: 100_000,
+            rounds: 1,
+            shape: data::Shape::USUAL,
+            host: None,
+        };
+        for pair in words.chunks(2) {
+            let [name, value] = pair else { bail!("{} wants a value\n{USAGE}", pair[0]) };
+            options.take(name, value).with_context(|| format!("{name} {value}"))?;
+        }
+        Ok(options)
+    }
+
+    fn take(&mut self, name: &str, value: &str) -> Result<()> {
+        let number = || Ok::<_, anyhow::Error>(value.parse::<usize>()?);
+        let Self { setting, shape, .. } = self;
+        match name {
+            "--image" => self.target = Some(Target::Image(value.into())),
+            "--dir" => self.target = Some(Target::Dir(value.into())),
+            "--server" => self.servers.push(value.parse()?),
+            "--sync-by" => self.sync_by = Some(value.into()),
+            "--threads" => self.threads = number()?.max(1),
+            "--files" => self.files = number()?,
+            "--rounds" => self.rounds = number()?.max(1),
+            "--host" => self.host = Some(value.into()),
+            "--bytes" => shape.bytes = value.parse()?,
+            "--piece" => shape.piece = number()?,
+            "--order" => shape.order = order(value)?,
+            "--sync-every" => shape.sync_every = number()?,
+            "--generation" => shape.generation = number()?,
+            "--zeros" => shape.zeros = switch(value)?,
+            "--below" => shape.below = value.to_owned(),
+            "--cache-mib" => setting.cache_mib = Some(number()?),
+            "--dirty-mib" => setting.dirty_mib = Some(number()?),
+            "--early-unlock" => setting.early_unlock = Some(switch(value)?),
+            "--fingers" => setting.fingers = Some(switch(value)?),
+            "--lock-times" => setting.lock_times = switch(value)?,
+            _ => bail!("unknown option\n{USAGE}"),
+        }
+        Ok(())
+    }
+}
+
 fn switch(value: &str) -> Result<bool> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => bail!("{value} is neither on nor off\n{USAGE}"),
+        _ => bail!("neither on nor off\n{USAGE}"),
+    }
+}
+
+fn order(value: &str) -> Result<data::Order> {
+    match value {
+        "sequential" => Ok(data::Order::Sequential),
+        "random" => Ok(data::Order::Random),
+        _ => bail!("neither sequential nor random\n{USAGE}"),
     }
 }

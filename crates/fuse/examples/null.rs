@@ -1,8 +1,10 @@
 //! A server that does nothing as fast as it can: the baseline of the benchmarks. Whatever a filesystem adds
 //! to the time this one takes is its own; what this one takes is the kernel's and the transport's.
 //!
-//! It remembers which names were made and what they stand for, or the kernel would ask for more than of a filesystem; nothing
-//! else is kept. Reads give zeros, writes are taken and forgotten. With `--exists` every name is a file already.
+//! It remembers which names were made, what they stand for, and how long files became, or the kernel would ask for more than of a
+//! filesystem, or for less; nothing else is kept. Reads give zeros, writes are taken and forgotten, and what is to be durable is
+//! so at once. A file that is opened again is read again: the kernel drops the pages that it has of it. With `--exists` every name
+//! is a file already.
 //!
 //!     null [--threads N] [--exists] DIR
 
@@ -26,11 +28,14 @@ const VALID: Duration = Duration::from_secs(3600);
 /// A directory and a name in it.
 type Name = (NodeId, Box<[u8]>);
 type Names = HashMap<Name, (NodeId, u32)>;
+const SHARDS: usize = 64;
 
 struct Null {
     next: AtomicU64,
     /// Node and mode of each name, in shards.
-    names: [Mutex<Names>; 64],
+    names: [Mutex<Names>; SHARDS],
+    /// Of files that were written to, in shards.
+    sizes: [Mutex<HashMap<NodeId, u64>>; SHARDS],
     hasher: RandomState,
     exists: bool,
     uid: u32,
@@ -40,7 +45,16 @@ struct Null {
 impl Null {
     fn attr(&self, node: NodeId, mode: u32) -> Attr {
         let (ino, nlink, blksize) = (node.get(), 1, 4096);
-        Attr { ino, mode, nlink, blksize, uid: self.uid, gid: self.gid, ..Attr::default() }
+        Attr {
+            ino,
+            mode,
+            nlink,
+            blksize,
+            uid: self.uid,
+            gid: self.gid,
+            size: self.size(node),
+            ..Attr::default()
+        }
     }
 
     fn entry(&self, node: NodeId, mode: u32) -> Entry {
@@ -50,6 +64,14 @@ impl Null {
     fn shard(&self, name: &Name) -> MutexGuard<'_, Names> {
         let shard = self.hasher.hash_one(name) as usize % self.names.len();
         self.names[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sizes(&self, node: NodeId) -> MutexGuard<'_, HashMap<NodeId, u64>> {
+        self.sizes[node.get() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn size(&self, node: NodeId) -> u64 {
+        self.sizes(node).get(&node).copied().unwrap_or(0)
     }
 
     fn make(&self, parent: NodeId, name: &[u8], mode: u32) -> Result<Entry> {
@@ -87,7 +109,10 @@ impl Operations for Null {
         Ok(AttrReply { attr: self.attr(node, mode), valid: VALID })
     }
 
-    fn setattr(&self, ctx: &RequestContext<'_>, node: NodeId, _: &SetAttr) -> Result<AttrReply> {
+    fn setattr(&self, ctx: &RequestContext<'_>, node: NodeId, changes: &SetAttr) -> Result<AttrReply> {
+        if let Some(size) = changes.size {
+            self.sizes(node).insert(node, size);
+        }
         self.getattr(ctx, node, None)
     }
 
@@ -110,6 +135,10 @@ impl Operations for Null {
         Ok((self.make(parent, name, new.masked_mode())?, Opened::default()))
     }
 
+    fn open(&self, _: &RequestContext<'_>, _: NodeId, _: &OpenRequest) -> Result<Opened> {
+        Ok(Opened::default())
+    }
+
     fn release(&self, _: &RequestContext<'_>, _: NodeId, _: &ReleaseRequest) -> Result<()> {
         Ok(())
     }
@@ -127,8 +156,14 @@ impl Operations for Null {
         Ok(out.len())
     }
 
-    fn write(&self, _: &RequestContext<'_>, _: NodeId, _: &WriteRequest, data: &[u8]) -> Result<usize> {
+    fn write(&self, _: &RequestContext<'_>, node: NodeId, at: &WriteRequest, data: &[u8]) -> Result<usize> {
+        let end = at.offset + data.len() as u64; // at most `i64::MAX`
+        self.sizes(node).entry(node).and_modify(|size| *size = end.max(*size)).or_insert(end);
         Ok(data.len())
+    }
+
+    fn fsync(&self, _: &RequestContext<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<()> {
+        Ok(())
     }
 
     fn readdir(
@@ -177,8 +212,10 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let (names, hasher) = (std::array::from_fn(|_| Mutex::default()), RandomState::new());
-    let null = Arc::new(Null { next: AtomicU64::new(2), names, hasher, exists, uid, gid });
+    let (names, sizes) =
+        (std::array::from_fn(|_| Mutex::default()), std::array::from_fn(|_| Mutex::default()));
+    let (next, hasher) = (AtomicU64::new(2), RandomState::new());
+    let null = Arc::new(Null { next, names, sizes, hasher, exists, uid, gid });
     let options = MountOptions::new("null", "creamery-null");
     let served = Session::mount(null, &point, &options).and_then(|session| {
         println!("mounted on {}", session.mount_point().display());

@@ -7,21 +7,21 @@
 //! of it: the mark is a server of ours that does no work, and the mark of that one is the same server over libfuse.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
+use creamery_testkit::{CpuMeter, Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
 
 use super::library::empty_image;
 use super::measure::median;
 use super::report::publish;
+use super::server::{Server, build_null, server_threads};
 use super::{Options, options};
-use crate::workspace::{build_program, cargo, root, run, target};
+use crate::workspace::{build_program, root, target};
 
 const IMAGE_BYTES: u64 = 4 << 30;
 const LIMIT: Duration = Duration::from_secs(300);
-const MOUNT_LIMIT: Duration = Duration::from_secs(20);
 /// Programs that must be there, and the Debian packages that bring them.
 const PROGRAMS: [(&str, &str); 6] = [
     ("fs_mark", "fsmark"),
@@ -62,18 +62,31 @@ impl Side {
     }
 }
 
-/// The files per second of one side, for each number of threads.
+/// What one run of fs_mark took.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// Files per second.
+    rate: f64,
+    /// CPU time for a file, in microseconds: of fs_mark, the server and the kernel's threads.
+    cpu: f64,
+}
+
+/// One side, for each number of threads.
 struct Rates {
     side: Side,
     name: &'static str,
-    by_threads: [Vec<f64>; THREADS.len()],
+    by_threads: [Vec<Taken>; THREADS.len()],
 }
 
 const THREADS: [usize; 2] = [1, 2];
 
 impl Rates {
-    fn median(&self, threads: usize) -> f64 {
-        median(&self.by_threads[threads])
+    fn median(&self, threads: usize, of: fn(&Taken) -> f64) -> f64 {
+        median(&self.by_threads[threads].iter().map(of).collect::<Vec<_>>())
+    }
+
+    fn rate(&self, threads: usize) -> f64 {
+        self.median(threads, |taken| taken.rate)
     }
 }
 
@@ -82,21 +95,24 @@ pub(crate) fn fs_mark(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 20_000, bytes: 0, runs: 3, dry: false }, words)?;
     insist_on_programs()?;
     build_program()?;
-    run(&mut cargo(&["build", "--release", "--locked", "-p", "creamery-fuse", "--example", "null"]))?;
+    build_null(&["--release"])?;
     let place = Place::new(options.files)?;
     let mut all: Vec<Rates> =
         SIDES.map(|(side, name)| Rates { side, name, by_threads: Default::default() }).into();
     for round in 1..=options.runs {
         for (column, threads) in THREADS.into_iter().enumerate() {
             for rates in &mut all {
-                let rate = place.measure(rates.side, threads)?;
-                println!("  run {round}, {threads} threads, {}: {rate:.0} files a second", rates.name);
-                rates.by_threads[column].push(rate);
+                let taken = place.measure(rates.side, threads)?;
+                println!(
+                    "  run {round}, {threads} threads, {}: {:.0} files a second",
+                    rates.name, taken.rate
+                );
+                rates.by_threads[column].push(taken);
             }
         }
     }
     let text = format!(
-        "{}\n`cargo xtask bench fs_mark --files {} --runs {}`: `fs_mark -S 0 -s 0 -k`, {} files of each thread (a tenth of it for fuse2fs) in a directory of its own, names of 40 bytes, images on one tmpfs, the kernel's on a loop device, sides alternating, medians of {}; `btrfs check` accepted each image of ours.",
+        "{}\n`cargo xtask bench fs_mark --files {} --runs {}`: `fs_mark -S 0 -s 0 -k`, {} files of each thread (a tenth of it for fuse2fs) in a directory of its own, names of 40 bytes, images on one tmpfs, the kernel's on a loop device, sides alternating, medians of {}; `btrfs check` accepted each image of ours. CPU time is fs_mark's, the server's and that of the kernel's threads.",
         table(&all),
         options.files,
         options.runs,
@@ -104,8 +120,7 @@ pub(crate) fn fs_mark(words: &[&str]) -> Result<()> {
         options.runs
     );
     publish("bench fs_mark", &text, options.dry)?;
-    let two =
-        |wanted| all.iter().find(|rates| rates.side == wanted).map_or(f64::NAN, |rates| rates.median(1));
+    let two = |wanted| all.iter().find(|rates| rates.side == wanted).map_or(f64::NAN, |rates| rates.rate(1));
     println!("null server over libfuse's {:.2}", two(Side::Null) / two(Side::LibfuseNull));
     println!("ratio {:.2}", two(Side::Creamery) / two(Side::Null));
     Ok(())
@@ -148,32 +163,36 @@ impl Place {
             .arg(source)
             .args(flags.split_whitespace())
             .ok()?;
-        let cores = std::thread::available_parallelism().map_or(4, usize::from);
-        let server_threads = cores.clamp(4, 16).to_string();
-        Ok(Self { scratch, creamery: Program::find()?, libfuse_null, server_threads, files })
+        Ok(Self {
+            scratch,
+            creamery: Program::find()?,
+            libfuse_null,
+            server_threads: server_threads(),
+            files,
+        })
     }
 
     /// One run on a fresh filesystem.
-    fn measure(&self, side: Side, threads: usize) -> Result<f64> {
+    fn measure(&self, side: Side, threads: usize) -> Result<Taken> {
         let dir = self.scratch.dir("mount")?;
-        let mark = || self.mark(&dir, threads, side.share(self.files));
-        let rate = match side {
-            Side::Creamery => self.on_creamery(&dir, mark),
-            Side::Kernel => self.on_kernel(&dir, mark),
+        let mark = |servers: &[u32]| self.mark(&dir, threads, side.share(self.files), servers);
+        let taken = match side {
+            Side::Creamery => self.on_creamery(&dir, &mark),
+            Side::Kernel => self.on_kernel(&dir, &mark),
             Side::Null => {
                 let mut command = Command::new(target().join("release/examples/null"));
-                on_server(command.arg("--threads").arg(&self.server_threads).arg(&dir), &dir, mark)
+                on_server(command.arg("--threads").arg(&self.server_threads).arg(&dir), &dir, &mark)
             }
             Side::LibfuseNull => {
                 let mut command = Command::new(&self.libfuse_null);
-                on_server(command.arg(&self.server_threads).arg(&dir), &dir, mark)
+                on_server(command.arg(&self.server_threads).arg(&dir), &dir, &mark)
             }
             Side::Ntfs3g => {
-                self.on_driver(&["mkntfs", "-q", "-Q", "-F"], &["ntfs-3g", "-o", "no_detach"], &dir, mark)
+                self.on_driver(&["mkntfs", "-q", "-Q", "-F"], &["ntfs-3g", "-o", "no_detach"], &dir, &mark)
             }
-            Side::Fuse2fs => self.on_driver(&["mkfs.ext4", "-q", "-F"], &["fuse2fs", "-f"], &dir, mark),
+            Side::Fuse2fs => self.on_driver(&["mkfs.ext4", "-q", "-F"], &["fuse2fs", "-f"], &dir, &mark),
         };
-        rate.with_context(|| format!("{side:?} with {threads} threads"))
+        taken.with_context(|| format!("{side:?} with {threads} threads"))
     }
 
     fn image(&self) -> Result<PathBuf> {
@@ -182,39 +201,33 @@ impl Place {
     }
 
     /// A figure counts only if the image is right.
-    fn on_creamery(&self, dir: &Path, mark: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    fn on_creamery(&self, dir: &Path, mark: Mark<'_>) -> Result<Taken> {
         let image = self.image()?;
         self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
         let mut command = Command::new(self.creamery.path());
-        let rate = on_server(command.args(["mount", "--foreground"]).arg(&image).arg(dir), dir, mark)?;
+        let taken = on_server(command.args(["mount", "--foreground"]).arg(&image).arg(dir), dir, mark)?;
         btrfs_check(&image)?;
-        Ok(rate)
+        Ok(taken)
     }
 
-    fn on_kernel(&self, dir: &Path, mark: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    fn on_kernel(&self, dir: &Path, mark: Mark<'_>) -> Result<Taken> {
         let image = self.image()?;
         Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(&image).ok()?;
         let device = LoopDevice::attach(&image, false)?;
         Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(dir).ok()?;
-        let rate = mark();
+        let taken = mark(&[]);
         Run::new("umount").arg(dir).limit(LIMIT).ok()?;
         device.detach()?;
-        rate
+        taken
     }
 
-    fn on_driver(
-        &self,
-        mkfs: &[&str],
-        driver: &[&str],
-        dir: &Path,
-        mark: impl FnOnce() -> Result<f64>,
-    ) -> Result<f64> {
+    fn on_driver(&self, mkfs: &[&str], driver: &[&str], dir: &Path, mark: Mark<'_>) -> Result<Taken> {
         let image = self.image()?;
         Run::new(mkfs[0]).args(&mkfs[1..]).arg(&image).ok()?;
         on_server(Command::new(driver[0]).args(&driver[1..]).arg(&image).arg(dir), dir, mark)
     }
 
-    fn mark(&self, dir: &Path, threads: usize, files: u64) -> Result<f64> {
+    fn mark(&self, dir: &Path, threads: usize, files: u64, servers: &[u32]) -> Result<Taken> {
         let mut fs_mark = Run::new("fs_mark").args(["-S", "0", "-s", "0", "-k", "-L", "1"]).limit(LIMIT);
         fs_mark = fs_mark.arg("-n").arg(files.to_string()).arg("-t").arg(threads.to_string());
         for thread in 0..threads {
@@ -222,38 +235,22 @@ impl Place {
             std::fs::create_dir(dir.join(&own))?;
             fs_mark = fs_mark.arg("-d").arg(own); // it takes no path of 40 bytes or more
         }
+        let cpu = CpuMeter::start(servers)?;
         let said = fs_mark.within(dir).arg("-l").arg(self.scratch.file("fs_log")).ok()?.stdout_text();
-        rate_of(&said).with_context(|| format!("no rate in what fs_mark says:\n{said}"))
+        let cpu = cpu.elapsed()?.as_secs_f64() * 1e6 / (files * threads as u64) as f64;
+        let rate = rate_of(&said).with_context(|| format!("no rate in what fs_mark says:\n{said}"))?;
+        Ok(Taken { rate, cpu })
     }
 }
 
-/// A server in the foreground, which ends when its mount does. All servers are children of this process and none a daemon: the
-/// scheduler shares out time by session first, and they are to be measured alike.
-fn on_server(command: &mut Command, dir: &Path, mark: impl FnOnce() -> Result<f64>) -> Result<f64> {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server = Server(quiet.spawn().context("starting the server")?);
-    let deadline = Instant::now() + MOUNT_LIMIT;
-    while Run::new("mountpoint").arg("-q").arg(dir).output()?.code != Some(0) {
-        ensure!(server.0.try_wait()?.is_none(), "the server ended before anything was mounted");
-        ensure!(Instant::now() < deadline, "nothing is mounted after {} s", MOUNT_LIMIT.as_secs());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let rate = mark();
-    Run::new("umount").arg(dir).limit(LIMIT).ok()?;
-    let status = server.0.wait()?;
-    ensure!(status.success(), "the server ended with {status}");
-    rate
-}
+/// What is measured on a mount with these servers.
+type Mark<'m> = &'m dyn Fn(&[u32]) -> Result<Taken>;
 
-/// Does not outlive its run.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn on_server(command: &mut Command, dir: &Path, mark: Mark<'_>) -> Result<Taken> {
+    let server = Server::start(command, dir)?;
+    let taken = mark(&[server.id()]);
+    server.end()?;
+    taken
 }
 
 /// The fourth column of the last line: FSUse%, Count, Size, Files/sec, App Overhead.
@@ -265,17 +262,20 @@ fn rate_of(said: &str) -> Option<f64> {
 fn table(all: &[Rates]) -> String {
     let null = all.iter().find(|rates| rates.side == Side::Null);
     let mut text = String::from(
-        "| side | 1 thread, files/s | 2 threads | of the null server, 1 thread | 2 threads |\n|---|---|---|---|---|\n",
+        "| side | 1 thread, files/s | 2 threads | of the null server, 1 thread | 2 threads | CPU time a file, 1 thread | 2 threads |\n|---|---|---|---|---|---|---|\n",
     );
     for rates in all {
-        let of_null = |column| rates.median(column) / null.map_or(f64::NAN, |null| null.median(column));
+        let of_null = |column| rates.rate(column) / null.map_or(f64::NAN, |null| null.rate(column));
+        let cpu = |column| rates.median(column, |taken| taken.cpu);
         text += &format!(
-            "| {} | {:.0} | {:.0} | {:.2} | {:.2} |\n",
+            "| {} | {:.0} | {:.0} | {:.2} | {:.2} | {:.1} us | {:.1} us |\n",
             rates.name,
-            rates.median(0),
-            rates.median(1),
+            rates.rate(0),
+            rates.rate(1),
             of_null(0),
-            of_null(1)
+            of_null(1),
+            cpu(0),
+            cpu(1)
         );
     }
     text
@@ -283,7 +283,7 @@ fn table(all: &[Rates]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rates, Side, rate_of, table};
+    use super::{Rates, Side, Taken, rate_of, table};
 
     #[test]
     fn the_rate_is_read_from_the_last_row() {
@@ -295,12 +295,14 @@ mod tests {
 
     #[test]
     fn every_side_is_told_as_a_part_of_the_null_server() {
+        let taken = |rate: f64| Taken { rate, cpu: 2000.0 / rate };
         let rates = |side, name, one: f64, two: f64| Rates {
             side,
             name,
-            by_threads: [vec![one, 1.0, 1e9], vec![two, two, two]],
+            by_threads: [[one, 1.0, 1e9].map(taken).into(), [two; 3].map(taken).into()],
         };
-        let text = table(&[rates(Side::Creamery, "a", 50.0, 90.0), rates(Side::Null, "b", 100.0, 100.0)]);
-        assert!(text.ends_with("| a | 50 | 90 | 0.50 | 0.90 |\n| b | 100 | 100 | 1.00 | 1.00 |\n"), "{text}");
+        let text = table(&[rates(Side::Creamery, "a", 50.0, 80.0), rates(Side::Null, "b", 100.0, 100.0)]);
+        let rows = "| a | 50 | 80 | 0.50 | 0.80 | 40.0 us | 25.0 us |\n| b | 100 | 100 | 1.00 | 1.00 | 20.0 us | 20.0 us |\n";
+        assert!(text.ends_with(rows), "{text}");
     }
 }

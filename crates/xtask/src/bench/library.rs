@@ -14,7 +14,12 @@ use crate::workspace::{build_program, cargo, run, target};
 /// Builds `creamery` and `creamery-bench` as they are measured.
 pub(super) fn build() -> Result<()> {
     build_program()?;
-    run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery-bench"]))
+    build_bench(&["--release"])
+}
+
+/// Builds `creamery-bench` in a profile.
+pub(super) fn build_bench(profile: &[&str]) -> Result<()> {
+    run(cargo(&["build", "--locked", "--bin", "creamery-bench"]).args(profile))
 }
 
 /// Directories of a thread, unless a bench says otherwise.
@@ -71,8 +76,20 @@ pub(super) fn bench(
     at: &Path,
     options: &[(impl AsRef<OsStr>, String)],
 ) -> Result<Said> {
-    let mut command = Command::new(target().join("release/creamery-bench"));
-    command.arg(workload).arg(side).arg(at);
+    let at = at.to_str().context("a path that is no text")?.to_owned();
+    let side = (OsStr::new(side), at);
+    let options = options.iter().map(|(option, value)| (option.as_ref(), value.clone()));
+    bench_of(&target().join("release"), workload, &[side].into_iter().chain(options).collect::<Vec<_>>())
+}
+
+/// The same with the program in the folder `programs`; the options say the side, too.
+pub(super) fn bench_of(
+    programs: &Path,
+    workload: &str,
+    options: &[(impl AsRef<OsStr>, String)],
+) -> Result<Said> {
+    let mut command = Command::new(programs.join("creamery-bench"));
+    command.arg(workload);
     for (option, value) in options {
         command.arg(option).arg(value);
     }

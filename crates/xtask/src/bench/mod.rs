@@ -16,6 +16,7 @@ mod names;
 mod quiet;
 mod report;
 mod scaling;
+mod server;
 mod switches;
 
 use anyhow::{Context, Result, bail};

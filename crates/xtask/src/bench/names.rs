@@ -43,6 +43,8 @@ struct Taken {
     operations: f64,
     work: f64,
     sync: f64,
+    /// CPU time of both, in seconds.
+    cpu: f64,
     /// Insertions into trees, and those that let go of the leaf's parents before they searched it.
     insertions: u64,
     by_finger: u64,
@@ -56,6 +58,11 @@ impl Taken {
 
     fn durable_rate(&self) -> f64 {
         self.operations / (self.work + self.sync)
+    }
+
+    /// CPU time for an operation, in microseconds.
+    fn cpu_micros(&self) -> f64 {
+        self.cpu * 1e6 / self.operations
     }
 }
 
@@ -154,6 +161,7 @@ impl Place {
             operations: said.number("operations")?,
             work: said.number("work_seconds")?,
             sync: said.number("sync_seconds")?,
+            cpu: said.number("cpu_seconds")?,
             insertions: said.trees("insertions"),
             by_finger: said.trees("leaf_step_finger"),
             early_unlocks: said.trees("early_unlocks"),
@@ -181,14 +189,16 @@ fn middle(taken: &[Taken], rate: fn(&Taken) -> f64) -> f64 {
 
 fn table(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| threads | library, a second | kernel, a second | ratio | with the final sync: library | kernel | ratio |\n|---|---|---|---|---|---|---|\n",
+        "| threads | library, a second | kernel, a second | ratio | with the final sync: library | kernel | ratio | CPU time each: library | kernel |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
         let [ours, theirs] = [&row.ours, &row.theirs].map(|taken| middle(taken, Taken::rate));
         let [durable, durable_theirs] =
             [&row.ours, &row.theirs].map(|taken| middle(taken, Taken::durable_rate));
+        let [cpu, cpu_theirs] = [&row.ours, &row.theirs]
+            .map(|taken| median(&taken.iter().map(Taken::cpu_micros).collect::<Vec<_>>()));
         text += &format!(
-            "| {} | {ours:.0} | {theirs:.0} | {:.2} | {durable:.0} | {durable_theirs:.0} | {:.2} |\n",
+            "| {} | {ours:.0} | {theirs:.0} | {:.2} | {durable:.0} | {durable_theirs:.0} | {:.2} | {cpu:.2} us | {cpu_theirs:.2} us |\n",
             row.threads,
             ours / theirs,
             durable / durable_theirs
@@ -204,9 +214,23 @@ mod tests {
     #[test]
     fn ratios_are_over_the_kernel() {
         let taken = |work, sync| {
-            vec![Taken { operations: 100.0, work, sync, insertions: 0, by_finger: 0, early_unlocks: 0 }; 3]
+            vec![
+                Taken {
+                    operations: 100.0,
+                    work,
+                    sync,
+                    cpu: work + sync,
+                    insertions: 0,
+                    by_finger: 0,
+                    early_unlocks: 0
+                };
+                3
+            ]
         };
         let text = table(&[Row { threads: 2, ours: taken(1.0, 1.0), theirs: taken(4.0, 0.0) }]);
-        assert!(text.ends_with("| 2 | 100 | 25 | 4.00 | 50 | 25 | 2.00 |\n"), "{text}");
+        assert!(
+            text.ends_with("| 2 | 100 | 25 | 4.00 | 50 | 25 | 2.00 | 20000.00 us | 40000.00 us |\n"),
+            "{text}"
+        );
     }
 }

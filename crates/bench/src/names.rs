@@ -1,12 +1,9 @@
-//! What is done, by several threads at once, and how long it takes.
+//! Work on names: empty files, by several threads at once.
 
-use std::sync::Barrier;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use anyhow::{Result, ensure};
 
 use crate::side::Side;
+use crate::times::{Times, in_threads};
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
@@ -32,34 +29,6 @@ pub(crate) struct Scale {
     /// Files of one thread in one round.
     pub(crate) files: usize,
     pub(crate) rounds: usize,
-}
-
-/// What was measured.
-#[derive(Debug)]
-pub(crate) struct Times {
-    operations: usize,
-    /// All threads' work, by the clock on the wall.
-    work: Duration,
-    /// Making it durable afterwards.
-    sync: Duration,
-}
-
-impl Times {
-    pub(crate) fn to_json(&self) -> serde_json::Value {
-        json!({
-            "operations": self.operations,
-            "work_seconds": self.work.as_secs_f64(),
-            "sync_seconds": self.sync.as_secs_f64(),
-            "peak_bytes": peak_bytes(),
-        })
-    }
-}
-
-/// The most memory that this process had so far, as the kernel counts it; none where it does not say.
-fn peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 /// A thread's directory of one round.
@@ -101,12 +70,7 @@ impl Workload {
             }
             Self::Lookup | Self::Readdir | Self::Unlink => {}
         }
-        let start = Instant::now();
-        let operations = in_threads(scale.threads, &|thread| self.work(side, scale, thread))?;
-        let work = start.elapsed();
-        let start = Instant::now();
-        side.sync()?;
-        Ok(Times { operations, work, sync: start.elapsed() })
+        Times::measure(side, scale.threads, &|thread| self.work(side, scale, thread))
     }
 
     /// One thread's part; gives back how many operations it did.
@@ -151,25 +115,4 @@ fn mixed(side: &dyn Side, thread: usize, round: usize, index: usize) -> Result<(
         Some(before) => side.unlink(&path("old", before)),
         None => side.stat(&path("old", index)).map(drop),
     }
-}
-
-/// Runs `work` in each thread; all begin together.
-fn in_threads(threads: usize, work: &(dyn Fn(usize) -> Result<usize> + Sync)) -> Result<usize> {
-    let barrier = Barrier::new(threads);
-    std::thread::scope(|scope| {
-        let started: Vec<_> = (0..threads)
-            .map(|thread| {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    barrier.wait();
-                    work(thread).with_context(|| format!("thread {thread}"))
-                })
-            })
-            .collect();
-        let mut operations = 0;
-        for thread in started {
-            operations += thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
-        }
-        Ok(operations)
-    })
 }

@@ -1,0 +1,162 @@
+//! Work on data: files written and read in pieces, each thread its own.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::Random;
+
+use crate::content::{Contents, PIECE_MAX};
+use crate::side::{Content, How, Side};
+use crate::times::{Times, in_threads};
+
+/// The kinds of work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Workload {
+    /// Into a new file.
+    Write,
+    /// Over everything in a file.
+    Overwrite,
+    /// With nothing cached, as far as a process that has just opened the filesystem has nothing.
+    Read,
+    /// The same, a second time.
+    ReadWarm,
+    /// As `Read`, with each byte compared.
+    Verify,
+}
+
+/// The order in which the pieces of a file come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    Sequential,
+    Random,
+}
+
+/// How much of it, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) threads: usize,
+    /// Length of each thread's file.
+    pub(crate) bytes: u64,
+    /// Bytes of one operation.
+    pub(crate) piece: usize,
+    pub(crate) order: Order,
+    /// After so many pieces the file is made durable; 0: not before the end.
+    pub(crate) sync_every: usize,
+    /// Of the content that is written or expected.
+    pub(crate) generation: usize,
+    /// Expected are zeros: the server keeps nothing.
+    pub(crate) zeros: bool,
+    /// The directory that has the files.
+    pub(crate) below: String,
+}
+
+impl Shape {
+    pub(crate) const USUAL: Self = Self {
+        threads: 1,
+        bytes: 256 << 20,
+        piece: 128 << 10,
+        order: Order::Sequential,
+        sync_every: 0,
+        generation: 0,
+        zeros: false,
+        below: String::new(),
+    };
+
+    /// Where each piece of `file` lies, in the order in which they come.
+    fn offsets(&self, file: usize) -> Vec<u64> {
+        let mut offsets: Vec<u64> =
+            (0..self.bytes / self.piece as u64).map(|index| index * self.piece as u64).collect();
+        if self.order == Order::Random {
+            Random::new(file as u64 + 1).shuffle(&mut offsets);
+        }
+        offsets
+    }
+}
+
+/// One thread's part.
+struct Part {
+    number: usize,
+    file: Box<dyn Content>,
+    offsets: Vec<u64>,
+}
+
+impl Workload {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "write" => Self::Write,
+            "overwrite" => Self::Overwrite,
+            "read" => Self::Read,
+            "read-warm" => Self::ReadWarm,
+            "verify" => Self::Verify,
+            _ => return None,
+        })
+    }
+
+    const fn how(self) -> How {
+        match self {
+            Self::Write => How::New,
+            Self::Overwrite => How::Write,
+            Self::Read | Self::ReadWarm | Self::Verify => How::Read,
+        }
+    }
+
+    /// Does it and measures.
+    pub(crate) fn run(self, side: &dyn Side, shape: &Shape) -> Result<Times> {
+        ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
+        ensure!(shape.bytes.is_multiple_of(shape.piece as u64) && shape.bytes > 0, "a file has whole pieces");
+        let contents = Contents::new(shape.generation, shape.zeros);
+        let parts: Vec<Part> = (0..shape.threads)
+            .map(|number| {
+                let path = Path::new(&shape.below).join(format!("data-{number}"));
+                let path = path.to_str().context("the directory's name is no text")?;
+                Ok(Part { number, file: side.open(path, self.how())?, offsets: shape.offsets(number) })
+            })
+            .collect::<Result<_>>()?;
+        let work = |thread: usize| self.work(&parts[thread], shape, &contents);
+        if self == Self::ReadWarm {
+            in_threads(shape.threads, &work)?;
+        }
+        Times::measure(side, shape.threads, &work)
+    }
+
+    /// One thread's part; gives back how many pieces it was.
+    fn work(self, part: &Part, shape: &Shape, contents: &Contents) -> Result<usize> {
+        let Part { number, file, offsets } = part;
+        let mut piece = vec![0; shape.piece];
+        for (done, &offset) in (1..).zip(offsets) {
+            match self {
+                Self::Write | Self::Overwrite => {
+                    file.write_all_at(contents.at(*number, offset, shape.piece), offset)?;
+                    if shape.sync_every > 0 && done % shape.sync_every == 0 {
+                        file.sync()?;
+                    }
+                }
+                Self::Read | Self::ReadWarm => {
+                    file.read_exact_at(&mut piece, offset)?;
+                    contents.glance(*number, offset, &piece)?;
+                }
+                Self::Verify => {
+                    file.read_exact_at(&mut piece, offset)?;
+                    contents.compare(*number, offset, &piece)?;
+                }
+            }
+        }
+        Ok(offsets.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order, Shape};
+
+    #[test]
+    fn each_piece_comes_once_in_either_order() {
+        let shape = Shape { bytes: 64 << 10, piece: 4096, ..Shape::USUAL };
+        let sequential = shape.offsets(0);
+        assert_eq!(sequential.len(), 16);
+        let mut random = Shape { order: Order::Random, ..shape }.offsets(0);
+        assert_ne!(random, sequential);
+        random.sort_unstable();
+        assert_eq!(random, sequential);
+    }
+}

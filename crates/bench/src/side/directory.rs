@@ -1,0 +1,140 @@
+//! A mounted filesystem, by system calls.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use creamery::Statistics;
+use creamery_testkit::sync_filesystem;
+
+use super::{Content, How, Side};
+
+/// The root of a mount, and who serves it.
+pub(crate) struct Directory {
+    root: PathBuf,
+    /// The server's process, where it is none of the kernel's.
+    servers: Vec<u32>,
+    /// The program whose `sync DIR` makes everything durable where syncfs(2) does not reach.
+    sync_by: Option<PathBuf>,
+}
+
+impl Directory {
+    pub(crate) const fn new(root: PathBuf, servers: Vec<u32>, sync_by: Option<PathBuf>) -> Self {
+        Self { root, servers, sync_by }
+    }
+}
+
+impl Side for Directory {
+    fn make_dir(&self, path: &str) -> Result<()> {
+        Ok(std::fs::create_dir(self.root.join(path))?)
+    }
+
+    fn create(&self, path: &str) -> Result<()> {
+        Ok(File::create(self.root.join(path)).map(drop)?)
+    }
+
+    fn stat(&self, path: &str) -> Result<u64> {
+        Ok(std::fs::symlink_metadata(self.root.join(path))?.ino())
+    }
+
+    fn list(&self, path: &str) -> Result<usize> {
+        let mut names = 0;
+        for entry in std::fs::read_dir(self.root.join(path))? {
+            entry?;
+            names += 1;
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        Ok(std::fs::rename(self.root.join(from), self.root.join(to))?)
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        Ok(std::fs::remove_file(self.root.join(path))?)
+    }
+
+    fn open(&self, path: &str, how: How) -> Result<Box<dyn Content>> {
+        let mut options = File::options();
+        match how {
+            How::New => options.write(true).create_new(true),
+            How::Write => options.write(true),
+            How::Read => options.read(true),
+        };
+        Ok(Box::new(options.open(self.root.join(path))?))
+    }
+
+    fn copy_in(&self, host: &Path, path: &str) -> Result<()> {
+        copy(host, &self.root.join(path))
+    }
+
+    fn copy_out(&self, path: &str, host: &Path) -> Result<()> {
+        copy(&self.root.join(path), host)
+    }
+
+    fn walk(&self, path: &str) -> Result<usize> {
+        let mut files = 0;
+        let mut waiting = vec![self.root.join(path)];
+        while let Some(dir) = waiting.pop() {
+            for entry in std::fs::read_dir(&dir)? {
+                let entry = entry?;
+                let metadata = entry.metadata()?;
+                files += usize::from(metadata.is_file());
+                if metadata.is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+        Ok(files)
+    }
+
+    fn remove_tree(&self, path: &str) -> Result<()> {
+        Ok(std::fs::remove_dir_all(self.root.join(path))?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        match &self.sync_by {
+            None => sync_filesystem(&self.root),
+            Some(program) => run(Command::new(program).arg("sync").arg(&self.root)),
+        }
+    }
+
+    fn servers(&self) -> &[u32] {
+        &self.servers
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        None
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// As anybody does it who has a mount.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    run(Command::new("cp").args(["-a", "--"]).arg(from).arg(to))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+impl Content for File {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        Ok(FileExt::read_exact_at(self, out, offset)?)
+    }
+
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        Ok(FileExt::write_all_at(self, data, offset)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.sync_all()?)
+    }
+}

@@ -1,0 +1,142 @@
+//! The library, in this process.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery::{CopyOptions, File, Filesystem, Image, NoProgress, OpenOptions, Statistics};
+
+use super::{Content, How, Side};
+
+const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true };
+
+/// How the library is opened; what is usual where nothing is said.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Setting {
+    pub(crate) cache_mib: Option<usize>,
+    pub(crate) dirty_mib: Option<usize>,
+    pub(crate) early_unlock: Option<bool>,
+    pub(crate) fingers: Option<bool>,
+    pub(crate) lock_times: bool,
+}
+
+/// An image that the library has open.
+pub(crate) struct Library {
+    fs: Filesystem,
+}
+
+impl Library {
+    pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
+        let mut options = Image::options().write(true).lock_times(setting.lock_times);
+        if let Some(cache) = setting.cache_mib {
+            options = options.cache_bytes((cache as u64) << 20);
+        }
+        if let Some(on) = setting.early_unlock {
+            options = options.early_unlock(on);
+        }
+        if let Some(on) = setting.fingers {
+            options = options.fingers(on);
+        }
+        if let Some(dirty) = setting.dirty_mib {
+            options = options.dirty_bytes((dirty as u64) << 20);
+        }
+        let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
+        Ok(Self { fs })
+    }
+}
+
+impl Side for Library {
+    fn make_dir(&self, path: &str) -> Result<()> {
+        Ok(self.fs.create_dir(path)?)
+    }
+
+    fn create(&self, path: &str) -> Result<()> {
+        Ok(self.fs.create(path).map(drop)?)
+    }
+
+    fn stat(&self, path: &str) -> Result<u64> {
+        Ok(self.fs.symlink_metadata(path)?.ino())
+    }
+
+    fn list(&self, path: &str) -> Result<usize> {
+        let mut names = 0;
+        for entry in self.fs.read_dir(path)? {
+            entry?;
+            names += 1;
+        }
+        Ok(names)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        Ok(self.fs.rename(from, to)?)
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        Ok(self.fs.remove_file(path)?)
+    }
+
+    fn open(&self, path: &str, how: How) -> Result<Box<dyn Content>> {
+        let options = OpenOptions::new();
+        let options = match how {
+            How::New => options.write(true).create_new(true),
+            How::Write => options.write(true),
+            How::Read => options.read(true),
+        };
+        Ok(Box::new(options.open(&self.fs, path)?))
+    }
+
+    fn copy_in(&self, host: &Path, path: &str) -> Result<()> {
+        Ok(self.fs.copy_in(host, path, EVERYTHING, &NoProgress)?)
+    }
+
+    fn copy_out(&self, path: &str, host: &Path) -> Result<()> {
+        Ok(self.fs.copy_out(path, host, EVERYTHING, &NoProgress)?)
+    }
+
+    fn walk(&self, path: &str) -> Result<usize> {
+        let mut files = 0;
+        for entry in self.fs.walk(path)? {
+            files += usize::from(entry?.metadata()?.is_file());
+        }
+        Ok(files)
+    }
+
+    fn remove_tree(&self, path: &str) -> Result<()> {
+        Ok(self.fs.remove_dir_all(path)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.fs.sync()?)
+    }
+
+    fn servers(&self) -> &[u32] {
+        &[]
+    }
+
+    fn statistics(&self) -> Option<Statistics> {
+        Some(self.fs.statistics())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.fs.close()?)
+    }
+}
+
+impl Content for File {
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < out.len() {
+            let count = self.read_at(&mut out[done..], offset + done as u64)?;
+            ensure!(count > 0, "the file ends at {}", offset + done as u64);
+            done += count;
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
+        Ok(Self::write_all_at(self, data, offset)?)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.sync_all()?)
+    }
+}

@@ -1,0 +1,67 @@
+//! The two sides: the library on an image, and the system on a mounted directory.
+
+mod directory;
+mod library;
+
+use std::path::Path;
+
+use anyhow::Result;
+use creamery::Statistics;
+
+pub(crate) use directory::Directory;
+pub(crate) use library::{Library, Setting};
+
+/// What a workload does to a filesystem. Paths are relative to its root.
+pub(crate) trait Side: Sync {
+    /// A directory.
+    fn make_dir(&self, path: &str) -> Result<()>;
+    /// An empty file, opened and closed.
+    fn create(&self, path: &str) -> Result<()>;
+    /// The inode number of what has the name.
+    fn stat(&self, path: &str) -> Result<u64>;
+    /// How many names a directory has.
+    fn list(&self, path: &str) -> Result<usize>;
+    /// Another name for the same.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// The end of a file's name.
+    fn unlink(&self, path: &str) -> Result<()>;
+    /// A file with its content.
+    fn open(&self, path: &str, how: How) -> Result<Box<dyn Content>>;
+    /// Copies a directory of the host with all attributes; `path` is made.
+    fn copy_in(&self, host: &Path, path: &str) -> Result<()>;
+    /// The other way; `host` is made.
+    fn copy_out(&self, path: &str, host: &Path) -> Result<()>;
+    /// Asks for the attributes of everything below a directory; gives back how many regular files there are.
+    fn walk(&self, path: &str) -> Result<usize>;
+    /// The end of a directory with all that is in it.
+    fn remove_tree(&self, path: &str) -> Result<()>;
+    /// Everything durable.
+    fn sync(&self) -> Result<()>;
+    /// Processes beside this one that do the work.
+    fn servers(&self) -> &[u32];
+    /// What it counted, if it counts.
+    fn statistics(&self) -> Option<Statistics>;
+    /// The end of the work.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// A new one, for writing.
+    New,
+    /// One that exists, for writing.
+    Write,
+    /// One that exists, for reading.
+    Read,
+}
+
+/// An open file.
+pub(crate) trait Content: Send + Sync {
+    /// Fills `out` from `offset` on; that there is less is an error.
+    fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
+    /// Writes all of `data`.
+    fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()>;
+    /// What was written is durable.
+    fn sync(&self) -> Result<()>;
+}

@@ -1,0 +1,79 @@
+//! Measuring: several threads at work, then everything made durable.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use creamery_testkit::CpuMeter;
+use serde_json::json;
+
+use crate::side::Side;
+
+/// What was measured.
+#[derive(Debug)]
+pub(crate) struct Times {
+    operations: usize,
+    /// All threads' work, by the clock on the wall.
+    work: Duration,
+    /// Making it durable afterwards.
+    sync: Duration,
+    /// CPU time of both; none where the kernel's threads cannot be seen.
+    cpu: Option<Duration>,
+}
+
+impl Times {
+    /// Runs `work` in each thread, which gives back how many operations it did, and then makes everything durable.
+    pub(crate) fn measure(
+        side: &dyn Side,
+        threads: usize,
+        work: &(dyn Fn(usize) -> Result<usize> + Sync),
+    ) -> Result<Self> {
+        let cpu = CpuMeter::start(side.servers()).ok();
+        let start = Instant::now();
+        let operations = in_threads(threads, work)?;
+        let work = start.elapsed();
+        let start = Instant::now();
+        side.sync()?;
+        let sync = start.elapsed();
+        let cpu = cpu.map(|cpu| cpu.elapsed()).transpose()?;
+        Ok(Self { operations, work, sync, cpu })
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        json!({
+            "operations": self.operations,
+            "work_seconds": self.work.as_secs_f64(),
+            "sync_seconds": self.sync.as_secs_f64(),
+            "cpu_seconds": self.cpu.map(|cpu| cpu.as_secs_f64()),
+            "peak_bytes": peak_bytes(),
+        })
+    }
+}
+
+/// The most memory that this process had so far, as the kernel counts it; none where it does not say.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// Runs `work` in each thread; all begin together.
+pub(crate) fn in_threads(threads: usize, work: &(dyn Fn(usize) -> Result<usize> + Sync)) -> Result<usize> {
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let started: Vec<_> = (0..threads)
+            .map(|thread| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(thread).with_context(|| format!("thread {thread}"))
+                })
+            })
+            .collect();
+        let mut operations = 0;
+        for thread in started {
+            operations += thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        }
+        Ok(operations)
+    })
+}

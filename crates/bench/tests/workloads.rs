@@ -1,0 +1,116 @@
+//! Every workload on every side at sizes that take no time, and that what fails is told and not measured.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{self, Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, tree};
+
+const FILES: u64 = 50;
+/// Workloads in an order in which each finds what it needs, and how many operations they say they did. HOST and OUT are directories of
+/// the host.
+const STEPS: [(&str, u64); 17] = [
+    ("create --threads 2 --files 20 --rounds 2", 80),
+    ("lookup --threads 2 --files 20 --rounds 2", 80),
+    ("lookup-warm --threads 2 --files 20", 40),
+    ("readdir --threads 2 --files 20 --rounds 2", 80),
+    ("unlink --threads 2 --files 20 --rounds 2", 80),
+    ("mixed --threads 2 --files 20", 160),
+    ("write --threads 8 --bytes 262144 --piece 4096 --order random --sync-every 16", 512),
+    ("read --threads 8 --bytes 262144 --piece 131072", 16),
+    ("read-warm --threads 8 --bytes 262144 --piece 4096 --order random", 512),
+    ("verify --threads 8 --bytes 262144", 16),
+    ("overwrite --threads 8 --bytes 262144 --piece 4096 --generation 1", 512),
+    ("verify --threads 8 --bytes 262144 --generation 1", 16),
+    ("copy-in --files 50 --host HOST", FILES),
+    ("walk --files 50", FILES),
+    ("copy-out --files 50 --host OUT", FILES),
+    ("remove --files 50", FILES),
+    ("write --below directory --bytes 1048576 --piece 1048576", 1),
+];
+
+fn main() -> ExitCode {
+    let library = [Judge::Program, Judge::BtrfsProgs];
+    let mount = [Judge::Program, Judge::BtrfsProgs, Judge::Fuse];
+    let kernel = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+    harness::main(vec![
+        Case::new("workloads/library", &library, |bench| {
+            let image = ours(bench)?;
+            all_steps(bench, &["--image", text(&image)?])?;
+            btrfs_check(&image)
+        }),
+        Case::new("workloads/mount", &mount, |bench| {
+            let image = ours(bench)?;
+            let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+            let sync_by = text(bench.creamery().path())?;
+            all_steps(bench, &["--dir", text(mount.dir())?, "--sync-by", sync_by])?;
+            mount.unmount()?;
+            btrfs_check(&image)
+        }),
+        Case::new("workloads/kernel", &kernel, |bench| {
+            let image = bench.scratch.file("kernel.img");
+            std::fs::File::create_new(&image)?.set_len(256 << 20)?;
+            Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
+            let mount = LoopMount::mount(&image, &bench.scratch.file("mount"), "")?;
+            std::fs::create_dir(mount.dir().join("directory"))?;
+            all_steps(bench, &["--dir", text(mount.dir())?])?;
+            mount.unmount()
+        }),
+        Case::new("workloads/what-fails-is-told", &library, what_fails_is_told),
+    ])
+}
+
+/// A filesystem of ours with the directory `directory`.
+fn ours(bench: &Bench) -> Result<PathBuf> {
+    let image = bench.scratch.file("ours.img");
+    bench.creamery().run(["mkfs", "-q", "-b", "256M"]).arg(&image).ok()?;
+    bench.creamery().run(["mkdir"]).arg(format!("{}:/directory", text(&image)?)).ok()?;
+    Ok(image)
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().context("a path that is no text")
+}
+
+fn run(step: &str, side: &[&str]) -> Result<Output> {
+    let mut words = step.split(' ');
+    let mut command = Command::new(env!("CARGO_BIN_EXE_creamery-bench"));
+    command.args(words.next()).args(side).args(words);
+    command.output().context("starting creamery-bench")
+}
+
+fn all_steps(bench: &Bench, side: &[&str]) -> Result<()> {
+    let (host, out) = (bench.scratch.dir("host")?, bench.scratch.file("out"));
+    tree::generate(&host, FILES, 200_000, 1)?;
+    for (step, operations) in STEPS {
+        let step = step.replace("HOST", text(&host)?).replace("OUT", text(&out)?);
+        let output = run(&step, side)?;
+        ensure!(output.status.success(), "{step}: {}", String::from_utf8_lossy(&output.stderr));
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(said["operations"] == operations, "{step}: {said}");
+    }
+    let (want, have) = (Walk::take(&host)?, Walk::take(&out)?);
+    expect_same("what was copied in and out", &want, &have, &Compare { holes: false, ..Compare::default() })
+}
+
+fn what_fails_is_told(bench: &Bench) -> Result<()> {
+    let image = ours(bench)?;
+    let side = ["--image", text(&image)?];
+    let fails = |step: &str, with: &str| -> Result<()> {
+        let output = run(step, &side)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && output.stdout.is_empty(), "{step} counts");
+        ensure!(said.contains(with), "{step} fails with {said}");
+        Ok(())
+    };
+    ensure!(run("write --bytes 1048576", &side)?.status.success());
+    fails("write --bytes 1048576", "exists")?;
+    fails("write --bytes 1073741824 --piece 1048576 --below directory", "space")?;
+    fails("verify --bytes 1048576 --generation 1", "does not have at 0 what was written there")?;
+    fails("read --bytes 1048576 --generation 1", "does not have at 0 what was written there")?;
+    fails("read --bytes 2147483648", "the file ends at")?;
+    fails("walk --files 1", "tree")?;
+    fails("overwrite --bytes 100 --piece 0", "a piece has")
+}
