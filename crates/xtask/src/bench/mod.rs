@@ -6,6 +6,7 @@
 
 mod check;
 mod check_memory;
+mod data;
 mod flat;
 mod fs_mark;
 mod image;
@@ -28,6 +29,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     match *name {
         "image" => image::image(options),
         "fs_mark" => fs_mark::fs_mark(options),
+        "data" => data::data(options),
         "memory" => memory::memory(options),
         "check" => check::check(options),
         "check-memory" => check_memory::check_memory(options),

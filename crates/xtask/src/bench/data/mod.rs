@@ -1,0 +1,77 @@
+//! `bench data`: the content of files, and a tree of them, through the library and through the mount, beside the kernel's Btrfs on
+//! a loop device and beside a server of ours that keeps nothing. All on one tmpfs, in turn, medians. The same program
+//! (`creamery-bench`) does the same on every side, and afterwards reads back what must be there.
+//!
+//! Back of the envelope, for 1 MiB: copying it once takes 100 to 200 us in cold memory, its checksums 100 us on one core, and in a
+//! tmpfs each new page is found and cleared, 100 us more. The kernel copies twice, into its cache and into the image, and
+//! has workers for the second; a library that copies once and sums on the way has 300 us of one core. The mount copies once more,
+//! through `/dev/fuse`, and waits for a round trip of 30 us: nothing for 1 MiB, and most of it for 4 KiB.
+
+mod scenes;
+mod stage;
+mod table;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_testkit::{Judge, Judges};
+
+use super::report::publish;
+use super::{Options, options};
+use scenes::SCENES;
+use stage::{SIDES, Side, Stage};
+use table::{Row, tables};
+
+/// Bytes of a file of the tree, on average.
+const MEAN_BYTES: u64 = 13_333;
+const QUICK_FILES: u64 = 200;
+
+/// `cargo xtask bench data`. With `--quick` everything is done once with so little that it takes seconds, and nothing is published;
+/// with `--only WORD`, scenes and steps whose name contains the word, and nothing is published.
+pub(crate) fn data(words: &[&str]) -> Result<()> {
+    let mut words = words.to_vec();
+    let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
+    let mut only = "";
+    if let Some(at) = words.iter().position(|word| *word == "--only") {
+        only = words.get(at + 1).context("--only needs a word")?;
+        words.drain(at..at + 2);
+    }
+    let (files, runs) = if quick { (QUICK_FILES, 1) } else { (50_000, 3) };
+    let mut options = options(Options { files, bytes: 0, runs, dry: false }, &words)?;
+    options.dry |= quick || !only.is_empty();
+    let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+    if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
+        bail!("bench data stands beside the kernel: {missing} is missing");
+    }
+    let bytes = options.files * MEAN_BYTES;
+    let stage = Stage::new(options.files, bytes, quick)?;
+    let mut rows = Vec::new();
+    for scene in SCENES.iter().filter(|scene| scene.name.contains(only)) {
+        let mut played: Vec<Row> = Row::of(scene).collect();
+        for round in 1..=options.runs {
+            let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
+            // Who comes later finds memory that the one before warmed: each comes first in its turn.
+            sides.rotate_left(round % SIDES.len());
+            for (index, side) in sides.into_iter().filter(|(_, side)| scene.null || *side != Side::Null) {
+                for (row, taken) in played.iter_mut().zip(stage.play(side, scene)?) {
+                    row.taken[index].push(taken);
+                }
+            }
+            println!("  run {round}: {}", scene.name);
+        }
+        rows.extend(played);
+    }
+    ensure!(!rows.is_empty(), "there is no scene with {only} in its name");
+    let text = format!(
+        "{}\n`cargo xtask bench data --files {} --runs {}`: files of 64 to 512 MiB, and a tree of {} files with {bytes} bytes, content that does not compress; the final sync is in the time; `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides alternating, medians of {}. Everything was read back, and `btrfs check` accepted each image of ours.",
+        tables(&rows),
+        options.files,
+        options.runs,
+        options.files,
+        options.runs
+    );
+    publish("bench data", &text, options.dry)?;
+    let ratios = rows.iter().filter_map(|row| Some((row.over(Side::Library, Side::Kernel)?, row)));
+    if let Some((ratio, row)) = ratios.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        println!("least ratio {ratio:.2}, {}: {}", row.scene, row.step.name);
+    }
+    Ok(())
+}
