@@ -1,5 +1,8 @@
 //! The chunks by logical address. Looking up is on the path of every block read, changing is rare: the table is
 //! immutable and is replaced as a whole.
+//!
+//! It lies in pages, which one table takes over from the other but for those that change: there may be a hundred thousand chunks,
+//! and a device fills with one after the other.
 
 use std::sync::Arc;
 
@@ -9,56 +12,113 @@ use creamery_base::{Error, ErrorKind, Logical, Result};
 
 use crate::Chunk;
 
+/// Chunks in a page at most.
+const PAGE: usize = 512;
+
 /// Chunks sorted by address, none overlapping (VOL-4).
 #[derive(Default)]
 pub(crate) struct ChunkMap {
-    table: ArcSwap<Vec<Arc<Chunk>>>,
+    table: ArcSwap<Table>,
     /// Held while the table is replaced.
     changing: RankedMutex<(), { rank::LEAF }>,
+}
+
+/// Pages in order of address, none of them empty.
+#[derive(Clone, Default)]
+struct Table(Vec<Arc<Vec<Arc<Chunk>>>>);
+
+impl Table {
+    /// The page that a chunk which begins at `at` belongs in, and its place there.
+    fn place(&self, at: Logical) -> (usize, usize) {
+        let page = self.0.partition_point(|page| page[0].start <= at).saturating_sub(1);
+        (page, self.0.get(page).map_or(0, |page| page.partition_point(|chunk| chunk.start <= at)))
+    }
+
+    /// The last chunk that begins at `at` or before.
+    fn at_or_before(&self, at: Logical) -> Option<&Arc<Chunk>> {
+        let (page, behind) = self.place(at);
+        self.0.get(page)?.get(behind.checked_sub(1)?)
+    }
+
+    /// The first chunk that begins behind `at`.
+    fn behind(&self, at: Logical) -> Option<&Arc<Chunk>> {
+        let (page, place) = self.place(at);
+        self.0.get(page)?.get(place).or_else(|| self.0.get(page + 1)?.first())
+    }
+
+    /// Adds a chunk, unless an equal one is there.
+    fn insert(&mut self, chunk: Chunk) -> Result<()> {
+        let before = self.at_or_before(chunk.start);
+        if before.is_some_and(|before| **before == chunk) {
+            return Ok(());
+        }
+        if let Some(before) = before.filter(|before| chunk.start < before.end()) {
+            return Err(overlap(before, &chunk));
+        }
+        if let Some(behind) = self.behind(chunk.start).filter(|behind| behind.start < chunk.end()) {
+            return Err(overlap(&chunk, behind));
+        }
+        let (number, place) = self.place(chunk.start);
+        if self.0.is_empty() {
+            self.0.push(Arc::default());
+        }
+        let page = Arc::make_mut(&mut self.0[number]);
+        page.insert(place, Arc::new(chunk));
+        if page.len() > PAGE {
+            // Chunks mostly come in order: what is behind stays full.
+            let rest = page.split_off(if place == PAGE { PAGE } else { PAGE / 2 });
+            self.0.insert(number + 1, Arc::new(rest));
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, start: Logical) -> Option<Arc<Chunk>> {
+        self.at_or_before(start).filter(|chunk| chunk.start == start)?;
+        let (number, behind) = self.place(start);
+        let page = Arc::make_mut(&mut self.0[number]);
+        let removed = page.remove(behind - 1);
+        if page.is_empty() {
+            self.0.remove(number);
+        }
+        Some(removed)
+    }
+}
+
+fn overlap(first: &Chunk, second: &Chunk) -> Error {
+    let what = format!(
+        "corrupt chunk map: chunk [{}, {}) overlaps chunk [{}, {})",
+        second.start,
+        second.end(),
+        first.start,
+        first.end()
+    );
+    Error::new(ErrorKind::Corrupt, what)
 }
 
 impl ChunkMap {
     /// The chunk that covers `at`.
     pub(crate) fn at(&self, at: Logical) -> Option<Arc<Chunk>> {
         let table = self.table.load();
-        let after = table.partition_point(|chunk| chunk.start <= at);
-        let chunk = table.get(after.checked_sub(1)?)?;
+        let chunk = table.at_or_before(at)?;
         (at < chunk.end()).then(|| Arc::clone(chunk))
     }
 
     /// All chunks, by address.
     pub(crate) fn all(&self) -> Vec<Arc<Chunk>> {
-        self.table.load().as_ref().clone()
+        self.table.load().0.iter().flat_map(|page| page.iter().cloned()).collect()
     }
 
-    /// Adds chunks. One that is already there, equal in all fields, is no error: system chunks come from the
+    /// The chunk at the highest address.
+    pub(crate) fn last(&self) -> Option<Arc<Chunk>> {
+        self.table.load().0.last().and_then(|page| page.last()).cloned()
+    }
+
+    /// Adds chunks, all of them or none. One that is already there, equal in all fields, is no error: system chunks come from the
     /// superblock and again from the chunk tree.
     pub(crate) fn push(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
         let _changing = self.changing.lock();
         let mut table = self.table.load().as_ref().clone();
-        let known = table.len();
-        for chunk in chunks {
-            let place = table[..known].binary_search_by_key(&chunk.start, |known| known.start);
-            match place {
-                Ok(same) if *table[same] == chunk => {}
-                _ => table.push(Arc::new(chunk)),
-            }
-        }
-        table.sort_by_key(|chunk| chunk.start); // stable, and nearly sorted already
-        table.dedup();
-        for pair in table.windows(2) {
-            let (first, second) = (&pair[0], &pair[1]);
-            if second.start < first.end() {
-                let what = format!(
-                    "corrupt chunk map: chunk [{}, {}) overlaps chunk [{}, {})",
-                    second.start,
-                    second.end(),
-                    first.start,
-                    first.end()
-                );
-                return Err(Error::new(ErrorKind::Corrupt, what));
-            }
-        }
+        chunks.into_iter().try_for_each(|chunk| table.insert(chunk))?;
         self.table.store(Arc::new(table));
         Ok(())
     }
@@ -67,9 +127,65 @@ impl ChunkMap {
     pub(crate) fn remove(&self, start: Logical) -> Option<Arc<Chunk>> {
         let _changing = self.changing.lock();
         let mut table = self.table.load().as_ref().clone();
-        let index = table.binary_search_by_key(&start, |chunk| chunk.start).ok()?;
-        let removed = table.remove(index);
+        let removed = table.remove(start)?;
         self.table.store(Arc::new(table));
         Some(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use creamery_base::{DevId, Uuid};
+    use creamery_format::BlockGroupFlags;
+
+    use crate::Stripe;
+
+    const MIB: u64 = 1 << 20;
+
+    fn chunk(start: u64, len: u64) -> Chunk {
+        let stripe = Stripe { dev: DevId::new(1), offset: start, dev_uuid: Uuid::nil() };
+        Chunk::new(Logical::new(start), len, BlockGroupFlags::DATA, 4096, vec![stripe])
+    }
+
+    fn starts(map: &ChunkMap) -> Vec<u64> {
+        map.all().iter().map(|chunk| chunk.start.get() / MIB).collect()
+    }
+
+    #[test]
+    fn many_chunks_are_found_in_whatever_order_they_come_and_go() {
+        const CHUNKS: u64 = 3_000;
+        let map = ChunkMap::default();
+        let shuffled = (0..CHUNKS).map(|number| number * 1_009 % CHUNKS);
+        for number in shuffled {
+            map.push([chunk(2 * number * MIB, MIB)]).expect("no overlap");
+        }
+        assert_eq!(starts(&map), (0..CHUNKS).map(|number| 2 * number).collect::<Vec<_>>());
+        for number in 0..CHUNKS {
+            let start = Logical::new(2 * number * MIB);
+            assert_eq!(map.at(start + (MIB - 1)).expect("covered").start, start);
+            assert!(map.at(start + MIB).is_none());
+            assert!(map.push([chunk(start.get() + MIB / 2, MIB)]).is_err());
+            assert!(map.push([chunk(start.get() + MIB, 2 * MIB)]).is_err() || number + 1 == CHUNKS);
+            if number % 3 > 0 {
+                assert_eq!(map.remove(start).expect("it is there").start, start);
+                assert!(map.remove(start).is_none() && map.remove(start + 1).is_none());
+            }
+        }
+        map.remove(Logical::new(2 * (CHUNKS - 1) * MIB + MIB));
+        assert_eq!(starts(&map), (0..CHUNKS).step_by(3).map(|number| 2 * number).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn all_chunks_are_added_or_none() {
+        let map = ChunkMap::default();
+        map.push([chunk(0, MIB), chunk(8 * MIB, MIB)]).expect("no overlap");
+        map.push([chunk(0, MIB)]).expect("the same once more");
+        for wrong in [chunk(0, 2 * MIB), chunk(7 * MIB, 2 * MIB), chunk(MIB / 2, MIB / 2)] {
+            assert!(map.push([chunk(4 * MIB, MIB), wrong]).is_err());
+            assert_eq!(starts(&map), [0, 8]);
+        }
+        assert_eq!(map.last().expect("two").start, Logical::new(8 * MIB));
     }
 }

@@ -188,6 +188,12 @@ impl Volume {
         self.chunks.all()
     }
 
+    /// The chunk at the highest address.
+    #[must_use]
+    pub fn last_chunk(&self) -> Option<Arc<Chunk>> {
+        self.chunks.last()
+    }
+
     /// Where the copies of `[at, at + len)` lie.
     ///
     /// # Errors
