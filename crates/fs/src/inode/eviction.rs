@@ -26,22 +26,27 @@ const ITEMS_AT_ONCE: usize = 16;
 /// The same where there is no room for that: few enough for the room that only what frees space may take.
 const ITEMS_WHEN_FULL: usize = 4;
 
-/// Leaves of an inode that is deleted with its last name, for the same reason; a larger one is left to the cleaner.
-const LEAVES_AT_ONCE: u32 = 12;
+/// Leaves and references of an inode that is deleted with its last name, for the same reason; a larger one is left to the
+/// cleaner.
+const UNITS_AT_ONCE: u32 = 12;
 
 /// The leaves that some neighbouring items lie in: leaves are at least a third full, but for those at the ends.
 fn leaves_of(tree: &Tree, bytes: usize) -> u32 {
     2 + u32::try_from(bytes / (tree.max_item_size() / 3)).unwrap_or(u32::MAX / 2)
 }
 
-/// In how many leaves the items of an inode lie, when they are so few that one handle deletes them.
-pub(crate) fn leaves_if_small(tree: &Tree, ino: ObjectId) -> Result<Option<u32>> {
-    let mut bytes = 0;
+/// In how many leaves the items of an inode lie, and how many references of extents they may hold, when they are so few that
+/// one handle deletes them.
+pub(crate) fn units_if_small(tree: &Tree, ino: ObjectId) -> Result<Option<u32>> {
+    let (mut bytes, mut extents) = (0, 0);
     let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
     for _ in 0..=ITEMS_AT_ONCE {
         match cursor.item() {
-            Some((key, item)) if key.objectid == ino => bytes += item.len(),
-            _ => return Ok(Some(leaves_of(tree, bytes)).filter(|leaves| *leaves <= LEAVES_AT_ONCE)),
+            Some((key, item)) if key.objectid == ino => {
+                bytes += item.len();
+                extents += u32::from(key.kind == KeyType::EXTENT_DATA);
+            }
+            _ => return Ok(Some(leaves_of(tree, bytes) + extents).filter(|units| *units <= UNITS_AT_ONCE)),
         }
         cursor.advance()?;
     }

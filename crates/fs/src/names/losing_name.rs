@@ -21,8 +21,8 @@ pub(crate) enum Ending {
     StillNamed,
     /// It stays until its last user is gone.
     Orphan,
-    /// Its items go now; they lie in about this many leaves.
-    Purge { leaves: u32 },
+    /// Its items go now; they lie in about so many leaves and hold references of extents, `units` in all.
+    Purge { units: u32 },
 }
 
 /// An inode that loses a name in a directory.
@@ -48,9 +48,9 @@ impl<'a> LosingName<'a> {
         let ending = if !last {
             Ending::StillNamed
         } else {
-            let leaves = eviction::leaves_if_small(inode.tree(), inode.id.ino)?;
-            match (leaves, table.doom(inode)) {
-                (Some(leaves), true) => Ending::Purge { leaves },
+            let units = eviction::units_if_small(inode.tree(), inode.id.ino)?;
+            match (units, table.doom(inode)) {
+                (Some(units), true) => Ending::Purge { units },
                 _ => Ending::Orphan,
             }
         };
@@ -62,7 +62,7 @@ impl<'a> LosingName<'a> {
         match self.ending {
             Ending::StillNamed => 2,
             Ending::Orphan => 3,
-            Ending::Purge { leaves } => leaves,
+            Ending::Purge { units } => units,
         }
     }
 

@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("orphans/a_stranger_pays_for_one_step", &[BtrfsProgs], stranger),
         Case::new("orphans/a_whole_inode_deleted_for_others_is_noticed", &[BtrfsProgs], canary),
         Case::new("orphans/deleting_goes_on_after_a_crash", kernel, interrupted),
+        Case::new("orphans/a_small_file_of_many_extents_goes", &[BtrfsProgs], many_extents),
         Case::new("orphans/what_is_freed_shows_before_the_commit", &[BtrfsProgs], shown_at_once),
         Case::new("orphans/a_removed_directory_takes_no_names", &[BtrfsProgs], removed_directory),
         Case::new("orphans/what_is_replaced_while_open_lives_on", &[BtrfsProgs], replaced),
@@ -177,6 +178,29 @@ fn pays_for_one_step(fs: &Fixture) -> Result<()> {
 fn stranger(bench: &Bench) -> Result<()> {
     let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
     pays_for_one_step(&fs)?;
+    fs.judge()
+}
+
+/// A file's few items lie in few leaves, and each of them may give up an extent: who removes it reckons with both.
+fn many_extents(bench: &Bench) -> Result<()> {
+    const EXTENTS: usize = ITEMS_OF_A_STEP - 3;
+    let fs = Fixture::new(bench, &[])?;
+    let top = fs.top();
+    let free = fs.statfs().blocks_free;
+    for extents in [3, EXTENTS / 2, EXTENTS] {
+        let file = fs.file(top, "file")?;
+        let open = fs.open_file(file)?;
+        for number in 0..extents {
+            fs.write_at(&open, (2 * number * 4096) as u64, &[b'd'; 4096])?;
+        }
+        fs.close(open);
+        ensure!(items_of(&fs, file)? <= ITEMS_OF_A_STEP, "few enough to go at once");
+        fs.unlink(top, b"file")?;
+        while fs.clean_step()? == Cleaning::More {}
+        ensure!(items_of(&fs, file)? == 0, "it is gone");
+    }
+    fs.sync()?;
+    ensure!(fs.statfs().blocks_free == free, "all of it");
     fs.judge()
 }
 
