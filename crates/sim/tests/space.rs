@@ -6,11 +6,11 @@ mod refill;
 use std::sync::{Arc, Barrier};
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery_base::ErrorKind;
+use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId};
 use creamery_device::BlockDevice;
 use creamery_fs::FileType;
 use creamery_sim::{Driver, MadeBy, Operation, ROOT, SimDevice, Taste, fresh_image, random_run_on};
-use creamery_txn::{Engine, Options};
+use creamery_txn::{Engine, Handle, Options, Units};
 use creamery_volume::{Mode, Volume};
 
 use crate::refill::{DUP, SINGLE, judge, refill};
@@ -165,6 +165,36 @@ fn threads_that_write_leave_metadata_its_room() {
         });
         assert!(got <= LEFT, "round {round}: {got} pieces were handed out of room for {LEFT}");
     }
+}
+
+/// Groups that data has left go to metadata, also when nobody has committed that they were left.
+#[test]
+fn what_data_leaves_is_there_for_metadata() {
+    const PIECE: u64 = 1 << 20;
+    const ROOM: u32 = 300;
+    let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
+    let made_by = MadeBy { len: 256 << 20, ..SINGLE };
+    let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
+    let engine = Engine::open(volume, Options::default()).expect("it opens");
+    let taken: Vec<_> = std::iter::from_fn(|| engine.allocate_data(PIECE, 4096).ok()).collect();
+    let places: Vec<_> = taken.iter().map(|extent| (extent.start(), extent.len())).collect();
+    for extent in taken {
+        let handle = engine.start(Units::items(2)).expect("room");
+        let at = extent.start().get();
+        handle.complete_data(extent, owner, at, None).expect("room");
+        handle.end();
+    }
+    engine.commit().expect("a commit");
+    let refused = engine.start(Units::items(ROOM)).map(Handle::end).expect_err("all is full of data");
+    assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
+    for (at, len) in places {
+        let handle = engine.start(Units::freeing(1)).expect("room");
+        handle.drop_data_ref(at, len, owner, at.get()).expect("a reference");
+        handle.end();
+    }
+    engine.start(Units::items(ROOM)).map(Handle::end).expect("data left its room");
+    engine.commit().expect("a commit");
 }
 
 #[test]

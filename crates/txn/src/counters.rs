@@ -7,7 +7,7 @@ use creamery_base::{Histogram, HistogramSnapshot, TreeId};
 use creamery_tree::TreeCounters;
 
 use crate::engine::Engine;
-use crate::space::SpaceKind;
+use crate::space_info::SpaceKind;
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -95,7 +95,7 @@ impl Engine {
             blocks_written: self.counters.blocks_written.load(Ordering::Relaxed),
             commit_micros: self.counters.commit_micros.snapshot(),
             gate_closed_micros: self.counters.gate_closed_micros.snapshot(),
-            promised_bytes: self.space.promised_to_handles(),
+            promised_bytes: self.reservations.promised_to_handles(),
             delayed_refs: self.extent_tree.refs().len() as u64,
             store: self.store().counters(),
         }
@@ -117,25 +117,18 @@ impl Engine {
     /// How the space is used now. What is pending stands in a field of its own, as far as it is known before the commit.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
-        let sum = |kind: SpaceKind| {
-            self.space.groups_of(kind).iter().fold((0, 0, 1), |(total, used, copies), group| {
-                let dup = group.flags.contains(creamery_format::BlockGroupFlags::DUP);
-                (total + group.len, used + group.state.lock().used, if dup { 2 } else { copies })
-            })
-        };
-        let (data_total, data_used, data_copies) = sum(SpaceKind::Data);
-        let (metadata_total, metadata_used, metadata_copies) = sum(SpaceKind::Metadata);
+        let [data, metadata] = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| self.space.figures(kind));
         SpaceReport {
             total: self.volume().superblock().total_bytes(),
             used: self.space.bytes_used(),
             unallocated: self.unallocated(),
-            data_total,
-            data_used,
+            data_total: data.total,
+            data_used: data.used,
             data_pending: self.extent_tree.refs().data_bytes(),
-            metadata_total,
-            metadata_used,
-            metadata_copies,
-            data_copies,
+            metadata_total: metadata.total,
+            metadata_used: metadata.used,
+            metadata_copies: self.space.copies(SpaceKind::Metadata),
+            data_copies: self.space.copies(SpaceKind::Data),
         }
     }
 }

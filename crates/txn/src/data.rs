@@ -5,9 +5,9 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_volume::Written;
 
-use crate::block_group::BlockGroup;
 use crate::engine::Engine;
-use crate::space::SpaceKind;
+use crate::make_room::Tried;
+use crate::space_info::{BlockGroup, SpaceKind};
 
 /// Space for data that no file refers to yet. It goes back when dropped, unless
 /// [`Handle::complete_data`](crate::Handle::complete_data) made it part of a file.
@@ -61,12 +61,9 @@ impl DataExtent {
 
 impl Drop for DataExtent {
     fn drop(&mut self) {
-        let mut state = self.group.state.lock();
-        state.reservations -= 1;
-        if !self.completed {
-            // Nothing durable ever pointed here, so it need not be pinned. In a damaged filesystem an extent that
-            // claimed this space may have been freed meanwhile; then it is free already.
-            let _ = state.free.add(self.start.get(), self.len);
+        match self.completed {
+            true => self.group.complete_data(),
+            false => self.group.abandon_data(self.start, self.len),
         }
     }
 }
@@ -79,26 +76,31 @@ impl Engine {
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
         assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));
-        let mut committed = false;
+        let mut tried = Tried::default();
         loop {
+            let chunks = self.chunks.made();
             if let Some((group, start, len)) = self.take_data(len, min.max(sector)) {
                 return Ok(DataExtent { group, start, len, completed: false });
             }
-            if self.allocate_chunk(SpaceKind::Data)? {
+            if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;
             }
-            if !self.make_room(committed, false)? {
+            if !self.make_room(&mut tried, false)? {
                 return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
             }
-            committed = true;
         }
     }
 
     /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`.
     fn take_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
         let _running = self.join();
-        // How much there is for data is looked at and taken in one step: two would take the last of it twice.
-        let _alone = self.shares_groups().then(|| self.space.sharing.lock());
+        // How much there is for data is looked at and taken in one step: two would take the last of it twice, or take what
+        // metadata was promised meanwhile.
+        let shares_groups = self.shares_groups();
+        if shares_groups {
+            self.reservations.call_in();
+        }
+        let _alone = shares_groups.then(|| self.reservations.hold());
         let sector = u64::from(self.sector_size());
         let most = self.data_headroom() / sector * sector;
         if most < min { None } else { self.space.allocate_data(len.min(most), min) }

@@ -12,7 +12,8 @@ use creamery_tree::{BufferStore, Tree};
 use creamery_volume::Volume;
 
 use crate::abort::{Abort, Tell};
-use crate::chunks::ChunkMutex;
+use crate::block_group_items::BlockGroupItems;
+use crate::chunk_allocator::{ChunkAllocator, DeviceSpace};
 use crate::commit::{CommitPipeline, NextSuperblock};
 use crate::counters::Counters;
 use crate::csum_tree::CsumTree;
@@ -21,7 +22,7 @@ use crate::free_space_tree::FreeSpaceTree;
 use crate::reclaim::Reclaimers;
 use crate::roots::{RootTree, Switches};
 use crate::run_refs::{Ports, RefRunner};
-use crate::space::{Space, SpaceKind};
+use crate::space_info::{Reservations, Space, SpaceKind};
 use crate::transaction::{Joined, Transaction};
 
 /// How an engine runs.
@@ -93,8 +94,10 @@ pub struct Engine {
     pub(crate) csum_tree: CsumTree,
     pub(crate) free_space_tree: FreeSpaceTree,
     pub(crate) block_group_tree: Option<Arc<Tree>>,
+    pub(crate) block_groups: BlockGroupItems,
     pub(crate) space: Space,
-    pub(crate) chunks: ChunkMutex,
+    pub(crate) reservations: Arc<Reservations>,
+    pub(crate) chunks: ChunkAllocator,
     pub(crate) runner: RefRunner,
     pub(crate) reclaimers: Reclaimers,
     pub(crate) counters: Counters,
@@ -122,7 +125,7 @@ pub(crate) struct Parts {
     pub(crate) csum_tree: Tree,
     pub(crate) free_space_tree: Option<Tree>,
     pub(crate) block_group_tree: Option<Tree>,
-    pub(crate) chunks: ChunkMutex,
+    pub(crate) devices: Vec<DeviceSpace>,
     pub(crate) read_only: Option<String>,
 }
 
@@ -139,7 +142,15 @@ impl Engine {
         let csum_tree = keep(parts.csum_tree);
         let free_space_tree = parts.free_space_tree.map(keep);
         let block_group_tree = parts.block_group_tree.map(keep);
+        let block_group_items = block_group_tree.as_ref().unwrap_or(&extent_tree);
         Self {
+            block_groups: BlockGroupItems::new(Arc::clone(block_group_items)),
+            chunks: ChunkAllocator::new(
+                Arc::clone(&parts.volume),
+                Arc::clone(&chunk_tree),
+                Arc::clone(&dev_tree),
+                parts.devices,
+            ),
             volume: parts.volume,
             store: parts.store,
             options,
@@ -151,7 +162,7 @@ impl Engine {
             block_group_tree,
             root_tree,
             space: Space::new(superblock.bytes_used()),
-            chunks: parts.chunks,
+            reservations: Arc::default(),
             runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
             counters: Counters::default(),

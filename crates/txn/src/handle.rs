@@ -3,10 +3,8 @@
 //! Whoever holds a handle never waits for a commit, which waits for all handles. So a thread holds at most one,
 //! reserves before it begins, and takes inode and range locks before.
 
-use std::cell::Cell;
 use std::panic::Location;
 
-use creamery_base::sync::thread_local;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
@@ -15,12 +13,10 @@ use creamery_volume::Written;
 use crate::data::DataExtent;
 use crate::engine::Engine;
 use crate::extent_tree::{Backref, ExtentKind, file_extent_address};
-use crate::reserve::{KeptPromise, Promise, Units};
+use crate::held;
+use crate::reserve::Units;
+use crate::space_info::{KeptPromise, Ticket};
 use crate::transaction::Joined;
-
-thread_local! {
-    static HELD: Cell<bool> = const { Cell::new(false) };
-}
 
 /// The right to change trees in the running transaction. End it with [`Handle::end`]; dropping it unfinished
 /// aborts the transaction.
@@ -48,47 +44,47 @@ pub struct Handle<'e> {
     generation: Generation,
     ended: bool,
     _running: Option<Joined<'e>>,
-    promise: Option<Promise<'e>>,
+    ticket: Option<Ticket<'e>>,
 }
 
 impl Engine {
     /// Joins the running transaction after reserving metadata for `units`.
     /// Errors: closed; read-only; aborted; no space; those of a commit that the reservation needed.
     pub fn start(&self, units: Units) -> Result<Handle<'_>> {
-        assert!(!HELD.with(Cell::get), "a thread holds at most one handle");
+        held::assert_none("a thread holds at most one handle");
         self.check_open()?;
         self.check_writable()?;
         self.commit_if_due()?;
         self.store().prepare();
-        let promise = self.promise(units)?;
+        let ticket = self.promise(units)?;
         let running = self.join();
         self.check_open()?;
         self.check_writable()?;
-        HELD.with(|held| held.set(true));
+        held::set_held(true);
         Ok(Handle {
             engine: self,
             generation: self.generation(),
             ended: false,
             _running: Some(running),
-            promise: Some(promise),
+            ticket: Some(ticket),
         })
     }
 
     /// A handle for a step of running refs. It was promised nothing: what the step takes is part of what all promises leave
     /// for the commit (RESERVE-1).
     pub(crate) fn handle_for_refs(&self) -> Result<Handle<'_>> {
-        assert!(!HELD.with(Cell::get), "a thread holds at most one handle");
+        held::assert_none("a thread holds at most one handle");
         let running = self.join();
         self.check_writable()?;
-        HELD.with(|held| held.set(true));
+        held::set_held(true);
         let generation = self.generation();
-        Ok(Handle { engine: self, generation, ended: false, _running: Some(running), promise: None })
+        Ok(Handle { engine: self, generation, ended: false, _running: Some(running), ticket: None })
     }
 
     /// The committer's own handle: the transaction is already closed to others.
     pub(crate) fn committing_handle(&self) -> Handle<'_> {
-        HELD.with(|held| held.set(true));
-        Handle { engine: self, generation: self.generation(), ended: false, _running: None, promise: None }
+        held::set_held(true);
+        Handle { engine: self, generation: self.generation(), ended: false, _running: None, ticket: None }
     }
 }
 
@@ -108,7 +104,7 @@ impl Handle<'_> {
     /// Holds on to room for `items` items that this handle was promised, for changes that are put off: a participant of
     /// the commit makes them ([`crate::CommitParticipant`]), or a later handle.
     pub fn keep(&self, items: u32) -> KeptPromise {
-        self.promise.as_ref().expect("the commit's own handle puts nothing off").keep(items)
+        self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep(items)
     }
 
     /// Finishes the work: what was changed is part of the next commit.
@@ -140,39 +136,35 @@ impl Handle<'_> {
         if let Some(csums) = csums {
             self.engine.csum_tree.insert(self, start, csums)?;
         }
-        self.engine.extent_tree.refs().insert(
-            start,
-            len,
-            ExtentKind::Data,
-            Backref::of_file(owner, offset),
-        )?;
+        self.queue_reference();
+        let backref = Backref::of_file(owner, offset);
+        self.engine.extent_tree.refs().insert(start, len, ExtentKind::Data, backref)?;
         self.engine.transaction.wrote(written);
         extent.completed();
         Ok(())
     }
 
+    /// Whoever asked for the handle reckoned with it (RESERVE-3). Participants of the commit reckoned before.
+    fn queue_reference(&self) {
+        if let Some(ticket) = &self.ticket {
+            ticket.queue_reference();
+        }
+    }
+
     /// Queues one more reference to a data extent; `offset` as in [`Handle::complete_data`].
     /// Errors: damage.
     pub fn add_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
-        self.engine.extent_tree.refs().change(
-            start,
-            len,
-            ExtentKind::Data,
-            Backref::of_file(owner, offset),
-            1,
-        )
+        self.queue_reference();
+        let backref = Backref::of_file(owner, offset);
+        self.engine.extent_tree.refs().change(start, len, ExtentKind::Data, backref, 1)
     }
 
     /// Queues giving up one reference to a data extent.
     /// Errors: damage.
     pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
-        self.engine.extent_tree.refs().change(
-            start,
-            len,
-            ExtentKind::Data,
-            Backref::of_file(owner, offset),
-            -1,
-        )
+        self.queue_reference();
+        let backref = Backref::of_file(owner, offset);
+        self.engine.extent_tree.refs().change(start, len, ExtentKind::Data, backref, -1)
     }
 
     /// Sets bits of the superblock's incompat features, with this transaction.
@@ -222,6 +214,9 @@ impl CowHost for Handle<'_> {
         let at = self.engine.space.allocate_block(kind, len, hint).ok_or_else(|| {
             Error::new(ErrorKind::NoSpace, format!("allocating a {kind} block for tree {tree} level {level}"))
         })?;
+        if let Some(ticket) = &self.ticket {
+            ticket.take_block(len);
+        }
         let backref = Backref::TreeBlock { root: tree };
         self.engine.extent_tree.refs().insert(at, len, ExtentKind::TreeBlock { level }, backref)?;
         Ok(at)
@@ -259,7 +254,7 @@ impl CowHost for Handle<'_> {
 impl Drop for Handle<'_> {
     #[track_caller]
     fn drop(&mut self) {
-        HELD.with(|held| held.set(false));
+        held::set_held(false);
         if !self.ended {
             let error = Error::new(ErrorKind::Aborted, "a transaction handle was dropped unfinished");
             self.engine.abort(&error, Location::caller());

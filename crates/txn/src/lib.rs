@@ -6,14 +6,16 @@
 //!
 //! | file | mechanism |
 //! |---|---|
-//! | `reserve` | metadata is promised before a handle begins |
-//! | `reclaim` | who finds no room has others do what frees space |
-//! | `advance` | each thread is promised more than it asks for, where there is plenty |
+//! | `reserve`, `space_info/reservations` | metadata is promised before a handle begins |
+//! | `space_info/advance` | each thread is promised more than it asks for, where there is plenty |
+//! | `make_room`, `reclaim` | who finds no room has others do what frees space |
 //! | `handle` | the right to change trees; the trees' host for copy on write |
 //! | `extent_tree` | who refers to which extent, and changes of that which wait |
 //! | `run_refs` | putting them into the tree, in steps beside those who work |
-//! | `free_space`, `free_space_tree` | free space in memory and on disk |
-//! | `block_group`, `space`, `chunks`, `device_space` | where space comes from |
+//! | `space_info` | block groups, their sums, their free space in memory |
+//! | `free_space_tree`, `block_group_items` | the same on disk |
+//! | `chunk_allocator` | where block groups come from and go to |
+//! | `space` | what the engine has these do together |
 //! | `data`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |
 //! | `commit` | closing a transaction, the way to durability, and what old roots still need |
@@ -25,27 +27,27 @@
 //! locks, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
 
 mod abort;
-mod advance;
-mod block_group;
-mod chunks;
+mod block_group_items;
+mod chunk_allocator;
 mod commit;
 mod counters;
 mod csum_tree;
 mod data;
-mod device_space;
 mod engine;
 mod extent_tree;
 #[cfg(feature = "faults")]
 mod fault;
-mod free_space;
 mod free_space_tree;
 mod handle;
+mod held;
+mod make_room;
 mod open;
 mod reclaim;
 mod reserve;
 mod roots;
 mod run_refs;
 mod space;
+mod space_info;
 mod transaction;
 
 pub use abort::Abort;
@@ -55,5 +57,5 @@ pub use data::{DataCsums, DataExtent};
 pub use engine::{Engine, Options};
 pub use handle::Handle;
 pub use reclaim::Reclaimer;
-pub use reserve::{KeptPromise, Units};
-pub use space::SpaceKind;
+pub use reserve::Units;
+pub use space_info::{KeptPromise, SpaceKind};

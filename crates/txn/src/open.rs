@@ -13,7 +13,7 @@ use creamery_tree::{BufferStore, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Volume};
 use zerocopy::FromBytes;
 
-use crate::chunks::ChunkState;
+use crate::chunk_allocator::{read_device_extents, read_devices};
 use crate::engine::{Engine, Options, Parts};
 use crate::roots::{find_root_item, open_by_item};
 
@@ -39,7 +39,7 @@ impl Engine {
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
         let mut devices =
-            Self::load_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
+            read_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
@@ -51,7 +51,7 @@ impl Engine {
         };
         let dev_tree = required(TreeId::DEV)?;
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
-        Self::load_device_extents(&mut devices, &dev_tree)?;
+        read_device_extents(&mut devices, &dev_tree)?;
         let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?;
         let read_only = match refusal {
             Some(reason) if !options.read_only => {
@@ -70,7 +70,7 @@ impl Engine {
             store: Arc::clone(&store),
             chunk_tree,
             dev_tree,
-            chunks: creamery_base::lock::RankedMutex::new(ChunkState::new(devices)),
+            devices,
             read_only,
             root_tree,
         };

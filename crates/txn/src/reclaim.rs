@@ -1,27 +1,25 @@
-//! Making room when there is none: layers above have work that frees space and was put off.
-//!
-//! Who finds no room - for data before a handle begins, or for what a handle is to be promised - has the reclaimers take some
-//! steps and commits, so that what they freed can be handed out, and tries again. Only when they have nothing left
-//! and a commit did not help either, the answer is "no space".
+//! Layers above have work that frees space and was put off: who finds no room has them take some steps of it.
 //!
 //! # Invariants
 //! - RECLAIM-1: reclaiming asks for no reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
-//! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
 //!
 //! # Locking
 //! Who asks may hold inode and range locks. So a reclaimer locks nothing of the layers above that somebody who may ask for
 //! room could hold.
 
-use std::sync::{Arc, Weak};
+use std::cell::Cell;
+use std::sync::Weak;
 
 use creamery_base::Result;
-use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedRwLock, rank};
-
-use crate::engine::Engine;
+use creamery_base::sync::thread_local;
 
 /// Steps that all reclaimers take between two commits at most: a commit for each would cost more than it frees.
 const STEPS_PER_COMMIT: usize = 128;
+
+thread_local! {
+    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Somebody who has put off work that frees space.
 ///
@@ -50,35 +48,29 @@ pub trait Reclaimer: Send + Sync {
 #[derive(Default)]
 pub(crate) struct Reclaimers(RankedRwLock<Vec<Weak<dyn Reclaimer>>, { rank::LEAF }>);
 
-#[cfg(feature = "faults")]
 impl Reclaimers {
+    pub(crate) fn register(&self, reclaimer: Weak<dyn Reclaimer>) {
+        self.0.write().push(reclaimer);
+    }
+
     /// Plants a fault: nobody is asked any more.
+    #[cfg(feature = "faults")]
     pub(crate) fn forget(&self) {
         self.0.write().clear();
     }
-}
-
-impl Engine {
-    /// Asks `reclaimer` for its work when there is no room, as long as somebody has it.
-    pub fn register_reclaimer(&self, reclaimer: &Arc<impl Reclaimer + 'static>) {
-        let reclaimer: Weak<dyn Reclaimer> = Arc::downgrade(&(Arc::clone(reclaimer) as Arc<dyn Reclaimer>));
-        self.reclaimers.0.write().push(reclaimer);
-    }
-
-    /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
-    /// free, and whoever asks has committed already.
-    pub(crate) fn make_room(&self, committed: bool, reclaiming: bool) -> Result<bool> {
-        let freed = !reclaiming && self.reclaim();
-        if committed && !freed {
-            return Ok(false);
-        }
-        gate::passing(Reason::Reservation, || self.commit())?;
-        Ok(true)
-    }
 
     /// Lets reclaimers take their steps. Whether a commit gives back what was freed by these, or by others since the last one.
-    fn reclaim(&self) -> bool {
-        let reclaimers: Vec<_> = self.reclaimers.0.read().iter().filter_map(Weak::upgrade).collect();
+    pub(crate) fn reclaim(&self) -> bool {
+        RECLAIMING.with(|reclaiming| {
+            assert!(!reclaiming.replace(true), "RECLAIM-1: a reclaimer asks for reclaiming");
+            let any = self.take_steps();
+            reclaiming.set(false);
+            any
+        })
+    }
+
+    fn take_steps(&self) -> bool {
+        let reclaimers: Vec<_> = self.0.read().iter().filter_map(Weak::upgrade).collect();
         let mut any = false;
         for reclaimer in reclaimers {
             // Why one cannot go on is not what the asker wants to know.
@@ -87,5 +79,57 @@ impl Engine {
             any |= reclaimer.has_freed();
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Has so many steps to take; the last one asks for reclaiming if it is `greedy`.
+    struct Steps {
+        left: AtomicUsize,
+        greedy: bool,
+        reclaimers: Arc<Reclaimers>,
+    }
+
+    impl Reclaimer for Steps {
+        fn reclaim_step(&self) -> Result<bool> {
+            let left = self.left.load(Ordering::Relaxed);
+            self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+            if left == 1 && self.greedy {
+                self.reclaimers.reclaim();
+            }
+            Ok(left > 0)
+        }
+
+        fn has_freed(&self) -> bool {
+            self.left.load(Ordering::Relaxed) == 0
+        }
+    }
+
+    fn reclaimers(left: usize, greedy: bool) -> (Arc<Reclaimers>, Arc<Steps>) {
+        let reclaimers = Arc::<Reclaimers>::default();
+        let steps = Arc::new(Steps { left: left.into(), greedy, reclaimers: Arc::clone(&reclaimers) });
+        reclaimers.register(Arc::downgrade(&(Arc::clone(&steps) as Arc<dyn Reclaimer>)));
+        (reclaimers, steps)
+    }
+
+    #[test]
+    fn a_bounded_number_of_steps_is_taken_between_commits() {
+        let (reclaimers, steps) = reclaimers(STEPS_PER_COMMIT + 1, false);
+        assert!(!reclaimers.reclaim());
+        assert_eq!(steps.left.load(Ordering::Relaxed), 1);
+        assert!(reclaimers.reclaim());
+    }
+
+    #[test]
+    #[should_panic(expected = "RECLAIM-1")]
+    fn a_reclaimer_that_asks_for_reclaiming_is_a_bug() {
+        let (reclaimers, _steps) = reclaimers(1, true);
+        reclaimers.reclaim();
     }
 }

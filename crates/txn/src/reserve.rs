@@ -4,8 +4,9 @@
 //! A handle says how many tree leaves it may change at most; each is reckoned with a whole path copied and split
 //! once. What handles were promised, plus what the commit itself will need for the trees it must update (extent,
 //! free space, block groups, checksums, roots), must fit into the space that can be handed out right now. If it
-//! does not, a chunk is allocated; if there is no room for one, others free what they put off and a commit frees what is
-//! pinned (`reclaim`); if that does not help, the answer is "no space" and nothing has been changed.
+//! does not, a chunk is allocated; if there is no room for one, it waits until other handles have ended, others free what they
+//! put off and a commit frees what is pinned (`make_room`); if that does not help, the answer is "no space" and nothing has been
+//! changed. The sum of what was promised and the line of those who wait are [`Reservations`](crate::space_info::Reservations).
 //!
 //! What the commit needs is bounded from two sides: a queued reference change touches one leaf of each of those
 //! trees, and a tree cannot be copied more than once as a whole.
@@ -16,16 +17,12 @@
 //!   not free space leaves room for one that does.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
-use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use creamery_base::{CachePadded, Error, ErrorKind, Result};
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Incompat;
 
-use crate::advance;
 use crate::engine::Engine;
-use crate::space::SpaceKind;
+use crate::make_room::Tried;
+use crate::space_info::{SpaceKind, Ticket};
 
 /// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
 const BLOCKS_PER_UNIT: u64 = 8;
@@ -89,59 +86,6 @@ impl Units {
     }
 }
 
-/// Metadata bytes promised to a handle; given back when dropped.
-#[must_use]
-pub(crate) struct Promise<'e> {
-    engine: &'e Engine,
-    bytes: Cell<u64>,
-    /// Taken from the thread's advance, and given back to it.
-    advanced: bool,
-}
-
-impl Promise<'_> {
-    /// Takes room for `items` items out of it, to be held for longer.
-    pub(crate) fn keep(&self, items: u32) -> KeptPromise {
-        let bytes = self.engine.bytes_for(items);
-        let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
-        self.bytes.set(left);
-        KeptPromise { promised: Arc::clone(&self.engine.space.promised), bytes }
-    }
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        let (space, bytes) = (&self.engine.space, self.bytes.get());
-        if self.advanced {
-            space.advances.give_back(bytes);
-        } else {
-            space.promised.fetch_sub(bytes, Ordering::AcqRel);
-        }
-    }
-}
-
-/// Metadata room for changes that a handle put off: they are made at the latest when the transaction closes, and the room
-/// is given back by dropping this when they are.
-///
-/// ```no_run
-/// # fn put_off(engine: &creamery_txn::Engine) -> creamery_base::Result<creamery_txn::KeptPromise> {
-/// let handle = engine.start(creamery_txn::Units::items(1))?;
-/// let kept = handle.keep(1);
-/// handle.end();
-/// # Ok(kept)
-/// # }
-/// ```
-#[must_use]
-pub struct KeptPromise {
-    promised: Arc<CachePadded<AtomicU64>>,
-    bytes: u64,
-}
-
-impl Drop for KeptPromise {
-    fn drop(&mut self) {
-        self.promised.fetch_sub(self.bytes, Ordering::AcqRel);
-    }
-}
-
 impl Engine {
     /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
     pub(crate) fn commit_need(&self, more: u64) -> u64 {
@@ -167,69 +111,66 @@ impl Engine {
         if !self.shares_groups() {
             return u64::MAX;
         }
-        self.space.advances.call_in(&self.space.promised);
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let taken = self.space.promised.load(Ordering::Acquire)
-            + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT)
-            + spare;
+        let taken = self.reservations.may_use() + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
-    /// What changing `items` items in different leaves may take, bytes.
-    fn bytes_for(&self, items: u32) -> u64 {
-        u64::from(items) * BLOCKS_PER_UNIT * u64::from(self.node_size())
+    /// What changing an item may take, bytes.
+    fn item_bytes(&self) -> u64 {
+        BLOCKS_PER_UNIT * u64::from(self.node_size())
     }
 
-    /// Reserves metadata for `units`; allocates a chunk, has space freed or commits when it has to.
-    pub(crate) fn promise(&self, units: Units) -> Result<Promise<'_>> {
-        let need = self.bytes_for(units.items);
-        let (freeing, reclaiming) = (units.point != Point::Change, units.point == Point::Reclaim);
-        let mut committed = false;
+    /// Reserves metadata for `units`; allocates a chunk, waits for its turn, has space freed or commits when it has to.
+    pub(crate) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
+        let mut tried = Tried::default();
         loop {
-            if let Some(promise) = self.promise_by_advance(need) {
-                return Ok(promise);
+            let chunks = self.chunks.made();
+            if let Some(ticket) = self.promise_at_once(units) {
+                return Ok(ticket);
             }
-            if let Some(promise) = self.try_promise(need, freeing, 1) {
-                return Ok(promise);
-            }
-            if self.space.advances.call_in(&self.space.promised) {
+            if self.reservations.call_in() || self.allocate_chunk(SpaceKind::Metadata, chunks)? {
                 continue;
             }
-            if self.allocate_chunk(SpaceKind::Metadata)? {
-                continue;
+            if let Some(ticket) = self.promise_in_turn(units) {
+                return Ok(ticket);
             }
-            if !self.make_room(committed, reclaiming)? {
+            if !self.make_room(&mut tried, units.point == Point::Reclaim)? {
+                let need = u64::from(units.items) * self.item_bytes();
                 let message = format!("reserving {need} bytes of metadata for {} items", units.items);
                 return Err(Error::new(ErrorKind::NoSpace, message));
             }
-            committed = true;
         }
     }
 
-    /// Room from this thread's advance, which is filled up where there is plenty.
-    fn promise_by_advance(&self, need: u64) -> Option<Promise<'_>> {
-        let advances = &self.space.advances;
-        if !advances.take(need) {
-            let more = self.try_promise(need * advance::OPERATIONS, false, PLENTY)?;
-            let spent = advances.refill(more.bytes.take());
-            self.space.promised.fetch_sub(spent, Ordering::AcqRel);
-            if !advances.take(need) {
-                return None; // a thread that shares the advance was faster
-            }
+    /// Room from this thread's advance, else from what there is.
+    fn promise_at_once(&self, units: Units) -> Option<Ticket<'_>> {
+        let Units { items, point } = units;
+        if point == Point::Change && self.reservations.is_anybody_waiting() {
+            return None;
         }
-        Some(Promise { engine: self, bytes: Cell::new(need), advanced: true })
+        let advanced = self
+            .reservations
+            .take_advanced(items, self.item_bytes(), |sum| self.fits(sum, Point::Change, PLENTY));
+        advanced.or_else(|| self.reservations.take(items, self.item_bytes(), |sum| self.fits(sum, point, 1)))
     }
 
-    /// Promises `need` bytes if what can be handed out is `times` as much as is needed with them.
-    fn try_promise(&self, need: u64, freeing: bool, times: u64) -> Option<Promise<'_>> {
-        let node = u64::from(self.node_size());
-        let left = if freeing { 0 } else { FREEING_UNITS * BLOCKS_PER_UNIT * node };
-        // What is promised is counted before what is available is looked at: of a handle that ends between, blocks are counted
-        // twice, never not at all. Two that come for the last room at once may both be refused, and try again.
-        let before = self.space.promised.fetch_add(need, Ordering::AcqRel);
-        let promise = Promise { engine: self, bytes: Cell::new(need), advanced: false };
-        let handles = before + need + left;
-        let wanted = (handles + self.commit_need(handles / node)).saturating_mul(times);
-        (self.space.available_up_to(SpaceKind::Metadata, wanted) >= wanted).then_some(promise)
+    /// The same after all those who came before, and when nobody is left who may leave some.
+    fn promise_in_turn(&self, units: Units) -> Option<Ticket<'_>> {
+        let Units { items, point } = units;
+        // Others may wait for what is reclaimed.
+        if point == Point::Reclaim {
+            return None;
+        }
+        self.reservations.take_in_turn(items, self.item_bytes(), |sum| self.fits(sum, point, 1))
+    }
+
+    /// Whether what can be handed out is `times` as much as is needed when `sum` is promised (RESERVE-1).
+    fn fits(&self, sum: u64, point: Point, times: u64) -> bool {
+        let left = if point == Point::Change { FREEING_UNITS * self.item_bytes() } else { 0 };
+        let handles = sum + left;
+        let wanted =
+            (handles + self.commit_need(handles / u64::from(self.node_size()))).saturating_mul(times);
+        self.space.available(SpaceKind::Metadata) >= wanted
     }
 }

@@ -29,7 +29,7 @@ use creamery_tree::CowHost;
 use crate::csum_tree::CsumTree;
 use crate::extent_tree::{ExtentKind, ExtentTree, Outcome, Ran};
 use crate::free_space_tree::{FreeSpaceTree, SpacePlan};
-use crate::space::Space;
+use crate::space_info::Space;
 
 /// Heads that one step runs: some hundred microseconds.
 pub(crate) const STEP: usize = 64;

@@ -1,310 +1,167 @@
-//! Space: all block groups, by address and by what they hold, and the counters of what was promised.
+//! The engine's part in space: what the owners of it do together.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashSet;
 
-use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
-use creamery_format::BlockGroupFlags;
+use creamery_base::{Logical, Result};
+use creamery_format::RawDevItem;
 
-use crate::advance::Advances;
-use crate::block_group::BlockGroup;
+use crate::chunk_allocator::{NewChunk, excluded_ranges};
+use crate::engine::Engine;
+use crate::free_space_tree::GroupFreeSpace;
+use crate::handle::Handle;
+use crate::space_info::{BlockGroup, SpaceInfo, SpaceKind};
 
-/// What a block group is for.
-///
-/// ```
-/// use creamery_txn::SpaceKind;
-/// assert_eq!(SpaceKind::Data.to_string(), "data");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum SpaceKind {
-    /// File data.
-    Data,
-    /// All trees but the chunk tree.
-    Metadata,
-    /// The chunk tree.
-    System,
-}
+/// Groups that one commit removes at most: its critical section is not to last for the sake of space that nobody waits for.
+const REMOVED_AT_ONCE: usize = 64;
 
-impl SpaceKind {
-    pub(crate) fn flag(self) -> BlockGroupFlags {
-        match self {
-            Self::Data => BlockGroupFlags::DATA,
-            Self::Metadata => BlockGroupFlags::METADATA,
-            Self::System => BlockGroupFlags::SYSTEM,
-        }
-    }
-}
-
-impl std::fmt::Display for SpaceKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Data => "data",
-            Self::Metadata => "metadata",
-            Self::System => "system",
-        })
-    }
-}
-
-/// All block groups of a filesystem.
-pub(crate) struct Space {
-    groups: RankedRwLock<BTreeMap<Logical, Arc<BlockGroup>>, { rank::SPACE }>,
-    /// Metadata bytes promised to open handles, to what they put off, and to threads in advance.
-    pub(crate) promised: Arc<CachePadded<AtomicU64>>,
-    pub(crate) advances: Advances,
-    /// Held while data is taken out of groups that it shares with metadata.
-    pub(crate) sharing: RankedMutex<(), { rank::SHARED_GROUPS }>,
-    bytes_used: CachePadded<AtomicU64>,
-}
-
-impl Space {
-    pub(crate) fn new(bytes_used: u64) -> Self {
-        Self {
-            groups: RankedRwLock::new(BTreeMap::new()),
-            promised: Arc::default(),
-            advances: Advances::default(),
-            sharing: RankedMutex::new(()),
-            bytes_used: CachePadded::new(AtomicU64::new(bytes_used)),
-        }
-    }
-
-    /// Metadata bytes promised to open handles, and to what they put off; threads' advances left out.
-    pub(crate) fn promised_to_handles(&self) -> u64 {
-        self.promised.load(Ordering::Relaxed).saturating_sub(self.advances.bytes())
-    }
-
-    pub(crate) fn add_group(&self, group: Arc<BlockGroup>) {
-        self.groups.write().insert(group.start, group);
-    }
-
-    pub(crate) fn remove_group(&self, start: Logical) {
-        self.groups.write().remove(&start);
-    }
-
-    /// All groups in order of address.
-    pub(crate) fn groups(&self) -> Vec<Arc<BlockGroup>> {
-        self.groups.read().values().cloned().collect()
-    }
-
-    /// Groups that hold this kind. A mixed group holds data and metadata.
-    pub(crate) fn groups_of(&self, kind: SpaceKind) -> Vec<Arc<BlockGroup>> {
-        let groups = self.groups.read();
-        groups.values().filter(|group| group.flags.contains(kind.flag())).cloned().collect()
-    }
-
-    /// The group that an address lies in.
-    pub(crate) fn group_at(&self, at: Logical) -> Option<Arc<BlockGroup>> {
-        let groups = self.groups.read();
-        let (_, group) = groups.range(..=at).next_back()?;
-        (at < group.end()).then(|| Arc::clone(group))
-    }
-
-    /// Bytes of this kind that can be handed out now.
-    pub(crate) fn available(&self, kind: SpaceKind) -> u64 {
-        self.available_up_to(kind, u64::MAX)
-    }
-
-    /// The same, counted no further than to `enough`: most of the time the first group with any room has it.
-    pub(crate) fn available_up_to(&self, kind: SpaceKind, enough: u64) -> u64 {
-        let groups = self.groups.read();
-        let mut available = 0;
-        for group in groups.values().filter(|group| group.flags.contains(kind.flag())) {
-            available += group.available();
-            if available >= enough {
-                break;
+impl Engine {
+    /// Reads the block group of every chunk, and its free space where that is needed.
+    pub(crate) fn load_groups(&self, with_free_space: bool) -> Result<()> {
+        let mut claimed = HashSet::new();
+        for chunk in self.volume().chunks() {
+            let used = self.block_groups.used(&chunk)?;
+            if with_free_space {
+                self.chunks.claim_device_extents(&chunk, &mut claimed)?;
             }
+            let sector = self.sector_size();
+            let excluded = excluded_ranges(&chunk);
+            let group = BlockGroup::new(chunk.start, chunk.len, chunk.flags, sector, used, excluded);
+            if let Some(tree) = self.free_space_tree.tree().filter(|_| with_free_space) {
+                let listed = GroupFreeSpace::new(tree, chunk.start, chunk.len, sector);
+                listed.each_extent(&mut |start, len| {
+                    let free = group.give_back(Logical::new(start), len);
+                    assert!(free, "free extents were checked when they were read");
+                })?;
+            }
+            self.space.add_group(group);
         }
-        available
-    }
-
-    /// Hands out one tree block of `len` bytes, first the group that took the last one.
-    pub(crate) fn allocate_block(&self, kind: SpaceKind, len: u64, hint: Logical) -> Option<Logical> {
-        let groups = self.groups.read();
-        let hinted = groups.range(..=hint).next_back().map(|(_, group)| group);
-        let wanted = |group: &&Arc<BlockGroup>| group.flags.contains(kind.flag());
-        let mut candidates = hinted.filter(wanted).into_iter().chain(groups.values().filter(wanted));
-        candidates.find_map(|group| group.allocate_block(len))
-    }
-
-    /// Hands out data space: `len` bytes, else the longest extent there is, not below `min`.
-    pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
-        let mut groups = self.groups_of(SpaceKind::Data);
-        let of = |group: &Arc<BlockGroup>, min| {
-            group.allocate_data(len, min).map(|(at, got)| (Arc::clone(group), at, got))
-        };
-        groups.iter().find_map(|group| of(group, len)).or_else(|| {
-            groups.sort_by_cached_key(|group| Reverse(group.longest()));
-            groups.iter().find_map(|group| of(group, min))
-        })
-    }
-
-    /// The group that holds all of an extent. Extents come from the disk, so there may be none.
-    fn group_of(&self, at: Logical, len: u64) -> Result<Arc<BlockGroup>> {
-        let group = self.group_at(at).filter(|group| group.holds(at, len));
-        group.ok_or_else(|| damaged(at, len, "is no whole sectors of a block group"))
-    }
-
-    /// Counts bytes that an extent item now stands for, or no longer.
-    ///
-    /// # Errors
-    /// Damage: the extent lies in no block group, or the group's item and the extents in it disagree.
-    pub(crate) fn count_used(&self, at: Logical, len: u64, added: bool) -> Result<()> {
-        let group = self.group_of(at, len)?;
-        let mut state = group.state.lock();
-        let all = self.bytes_used.load(Ordering::Relaxed);
-        let counted = |sum: u64| if added { sum.checked_add(len) } else { sum.checked_sub(len) };
-        let (Some(used), Some(all)) = (counted(state.used).filter(|&used| used <= group.len), counted(all))
-        else {
-            return Err(damaged(
-                at,
-                len,
-                "does not fit to what its block group and the superblock count as used",
-            ));
-        };
-        state.used = used;
-        // Only the commit counts, one at a time.
-        self.bytes_used.store(all, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Bytes in extents, all groups together; what the superblock records.
-    pub(crate) fn bytes_used(&self) -> u64 {
-        self.bytes_used.load(Ordering::Relaxed)
+    /// Makes a chunk for `kind`, if none was made since there were `seen`; false when no device has room for a useful one.
+    /// Waits for a commit's critical section to end.
+    pub(crate) fn allocate_chunk(&self, kind: SpaceKind, seen: u64) -> Result<bool> {
+        let running = self.join();
+        let wish = NewChunk { kind, seen, generation: self.generation() };
+        self.chunks.allocate(&self.space, wish, &running)
     }
 
-    /// Gives space back that nothing durable reaches.
-    ///
-    /// # Errors
-    /// Damage: it is free already.
-    pub(crate) fn give_back(&self, at: Logical, len: u64) -> Result<()> {
-        let group = self.group_of(at, len)?;
-        let added = group.give_back(&mut group.state.lock(), at.get(), len);
-        if added { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
+    /// Whether chunks wait for their items, or somebody waits for groups to be removed.
+    pub(crate) fn has_pending_chunks(&self) -> bool {
+        self.chunks.has_work()
     }
 
-    /// Marks space as freed but still reached by the last commit.
-    ///
-    /// # Errors
-    /// Damage: it is free already.
-    pub(crate) fn pin(&self, at: Logical, len: u64) -> Result<()> {
-        let group = self.group_of(at, len)?;
-        let mut state = group.state.lock();
-        if state.free.overlaps(at.get(), len) {
-            return Err(damaged(at, len, FREE_ALREADY));
+    /// Bytes on the devices that no chunk has.
+    pub(crate) fn unallocated(&self) -> u64 {
+        self.chunks.unallocated()
+    }
+
+    /// How many devices the chunk tree lists.
+    pub(crate) fn device_count(&self) -> u64 {
+        self.chunks.device_count()
+    }
+
+    /// What the chunk tree says of the device that the superblock is on.
+    pub(crate) fn recorded_device(&self) -> Result<RawDevItem> {
+        let dev = self.superblock.device();
+        self.chunks.recorded_device(dev)
+    }
+
+    /// Writes the items of all pending chunks. True when there were any.
+    pub(crate) fn record_chunks(&self, handle: &Handle<'_>) -> Result<bool> {
+        let pending = self.chunks.take_pending(handle.generation());
+        for chunk in &pending {
+            self.chunks.record(handle, chunk, &self.superblock)?;
+            let group = self.space.group_at(chunk.start).expect("a pending chunk has its group");
+            self.block_groups.insert(handle, &group)?;
+            if let Some(free) = self.free_space_tree.of_group(&group) {
+                free.create(handle)?;
+            }
         }
-        state.pinned += len;
+        if !pending.is_empty() {
+            self.chunks.record_device_use(handle)?;
+        }
+        Ok(!pending.is_empty())
+    }
+
+    /// Writes the used bytes of every group in which they changed. True when there were any.
+    pub(crate) fn record_groups(&self, handle: &Handle<'_>) -> Result<bool> {
+        let mut any = false;
+        for group in self.space.changed_groups() {
+            if let Some(used) = group.take_change() {
+                self.block_groups.set_used(handle, &group, used)?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Gives back some block groups in which nothing lives, but for one of each sort. Called at the beginning of a commit.
+    /// True when there were any.
+    pub(crate) fn remove_idle_groups(&self, handle: &Handle<'_>) -> Result<bool> {
+        self.chunks.begin_removal();
+        let mut left = REMOVED_AT_ONCE;
+        for info in self.space.removable() {
+            for start in self.removable_groups(info, left) {
+                // One of them may have been counted on by the others' removal.
+                if let Some(group) = self.space.group_at(start).filter(|group| self.may_go(group)) {
+                    self.remove_group(handle, &group)?;
+                    left -= 1;
+                }
+            }
+        }
+        let removed = left < REMOVED_AT_ONCE;
+        if removed {
+            self.chunks.record_device_use(handle)?;
+        }
+        Ok(removed)
+    }
+
+    /// Whether the next commit would remove groups; has it do that, even if it has nothing else to do.
+    pub(crate) fn want_idle_groups_removed(&self) -> bool {
+        let _running = self.join();
+        let mut infos = self.space.removable().into_iter();
+        let any = infos.any(|info| !self.removable_groups(info, 1).is_empty());
+        if any {
+            self.chunks.want_removal();
+        }
+        any
+    }
+
+    /// Up to `most` groups of one sort that may go, without the last of its sort.
+    fn removable_groups(&self, info: &SpaceInfo, most: usize) -> Vec<Logical> {
+        let most = most.min(info.groups().saturating_sub(1));
+        let may_go = |start: &Logical| self.space.group_at(*start).is_some_and(|group| self.may_go(&group));
+        info.idle().into_iter().filter(may_go).take(most).collect()
+    }
+
+    fn may_go(&self, group: &BlockGroup) -> bool {
+        group.is_idle() && !self.chunks.is_pending(group.start) && !self.counts_on(group)
+    }
+
+    /// Whether this commit and the next operations may need what an idle group offers. Handles began because of it
+    /// (RESERVE-1), and the next one would allocate it again at once.
+    fn counts_on(&self, group: &BlockGroup) -> bool {
+        if !group.flags.contains(SpaceKind::Metadata.flag()) {
+            return false;
+        }
+        let others = self.space.available(SpaceKind::Metadata).saturating_sub(group.available());
+        others < 2 * self.commit_need(0)
+    }
+
+    fn remove_group(&self, handle: &Handle<'_>, group: &BlockGroup) -> Result<()> {
+        group.leave();
+        self.block_groups.remove(handle, group)?;
+        if let Some(free) = self.free_space_tree.of_group(group) {
+            free.delete(handle)?;
+        }
+        self.chunks.remove(handle, group.start)?;
+        self.space.remove_group(group.start);
         Ok(())
     }
 
-    /// Gives pinned space back, once the superblock that no longer needs it is durable.
-    ///
-    /// # Errors
-    /// Damage: two extents claimed the same space.
-    pub(crate) fn unpin(&self, at: Logical, len: u64) -> Result<()> {
-        let group = self.group_of(at, len)?;
-        let mut state = group.state.lock();
-        state.pinned = state.pinned.saturating_sub(len);
-        if group.give_back(&mut state, at.get(), len) { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
-    }
-}
-
-const FREE_ALREADY: &str = "is freed and is free already";
-
-fn damaged(at: Logical, len: u64, what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("extent {at} of {len} bytes {what}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    use std::sync::atomic::AtomicBool;
-
-    const MIB: u64 = 1 << 20;
-    const ROUNDS: usize = 2_000;
-
-    /// One group from 1 to 2 MiB, of which the first half is used.
-    fn space() -> Space {
-        let space = Space::new(MIB / 2);
-        let (start, flags) = (Logical::new(MIB), BlockGroupFlags::DATA);
-        let group = BlockGroup::new(start, MIB, flags, 4096, MIB / 2, Vec::new());
-        assert!(group.give_back(&mut group.state.lock(), MIB + MIB / 2, MIB / 2));
-        space.add_group(Arc::new(group));
-        space
-    }
-
-    fn is_damage(outcome: Result<()>) -> bool {
-        outcome.is_err_and(|error| error.kind() == ErrorKind::Corrupt)
-    }
-
-    #[test]
-    fn extents_outside_block_groups_are_damage() {
-        let space = space();
-        for (at, len) in
-            [(0, 4096), (2 * MIB, 4096), (MIB - 4096, 8192), (2 * MIB - 4096, 8192), (MIB, u64::MAX)]
-                .into_iter()
-                .chain([(MIB, 0), (MIB + 2048, 4096), (MIB, 6144)])
-        {
-            let at = Logical::new(at);
-            assert!(is_damage(space.count_used(at, len, false)), "{at} of {len}");
-            assert!(is_damage(space.pin(at, len)), "{at} of {len}");
-            assert!(is_damage(space.give_back(at, len)), "{at} of {len}");
-        }
-    }
-
-    #[test]
-    fn counts_that_cannot_be_are_damage_and_change_nothing() {
-        let space = space();
-        let start = Logical::new(MIB);
-        assert!(is_damage(space.count_used(start, MIB, false)), "more than is used");
-        assert!(is_damage(space.count_used(start, MIB, true)), "more than the group has");
-        assert_eq!(space.bytes_used(), MIB / 2);
-        assert!(space.count_used(start, MIB / 2, false).is_ok());
-        assert_eq!(space.bytes_used(), 0);
-    }
-
-    #[test]
-    fn space_that_is_free_cannot_be_freed() {
-        let space = space();
-        let (used, free) = (Logical::new(MIB), Logical::new(MIB + MIB / 2));
-        assert!(is_damage(space.pin(free, 4096)));
-        // Two extents that overlap: the second one's space is free when its turn comes.
-        assert!(space.pin(used, 8192).is_ok() && space.pin(used, 4096).is_ok());
-        assert!(space.unpin(used, 8192).is_ok());
-        assert!(is_damage(space.unpin(used, 4096)));
-    }
-
-    #[test]
-    fn a_group_that_became_read_only_hands_nothing_out() {
-        let space = space();
-        let group = space.group_at(Logical::new(MIB)).expect("the group");
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    if let Some((group, at, len)) = space.allocate_data(8192, 4096) {
-                        let mut state = group.state.lock();
-                        state.reservations -= 1;
-                        assert!(state.free.add(at.get(), len));
-                    }
-                }
-            });
-            for _ in 0..ROUNDS {
-                group.state.lock().read_only += 1;
-                let before = group.state.lock().reservations;
-                let handed_out = (0..10).any(|_| {
-                    std::thread::yield_now();
-                    group.state.lock().reservations > before
-                });
-                group.state.lock().read_only -= 1;
-                if handed_out {
-                    done.store(true, Ordering::Relaxed);
-                    panic!("something was handed out of a read-only group");
-                }
-            }
-            done.store(true, Ordering::Relaxed);
-        });
+    /// After the commit that removed chunks is durable: their device extents can be used again (CHUNK-3).
+    pub(crate) fn release_device_extents(&self) {
+        self.chunks.release_device_extents(self.volume().generation());
     }
 }

@@ -1,6 +1,6 @@
 //! Threads read data while another one frees their neighbours and commits, under a scheduler that runs one of them at a time
 //! and chooses the next at every lock, in an order that follows from a seed: whoever reads gets what was written, and what
-//! is rotten is told. `cargo test -p creamery-txn --features shuttle --test schedules`
+//! is rotten is told. And threads ask for the last room there is. `cargo test -p creamery-txn --features shuttle --test schedules`
 //!
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs.
@@ -18,6 +18,7 @@ use creamery_base::sync::shuttle::rand::{Rng, thread_rng};
 use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
 use creamery_device::MemoryDevice;
+use creamery_txn::{Handle, KeptPromise, Units};
 
 use crate::neighbours::{World, empty_image};
 
@@ -121,6 +122,48 @@ fn reads_beside_commits_in_schedules_from_a_fresh_seed() {
 fn reads_beside_commits_in_schedules_with_few_changes_of_threads() {
     let scheduler = PctScheduler::new_from_seed(SEED, 3, schedules(150));
     run("schedules with few changes of threads", SEED, scheduler);
+}
+
+/// Holds on to room for metadata until there is none left, but for one item's.
+fn leave_room_for_one(world: &World) -> Vec<KeptPromise> {
+    let mut kept = Vec::new();
+    for items in [64, 16, 4, 1] {
+        while let Ok(handle) = world.engine.start(Units::items(items)) {
+            kept.push(handle.keep(items));
+            handle.end();
+        }
+    }
+    kept.pop();
+    kept
+}
+
+/// One execution: somebody who asks for more than there is does not take the last room from somebody whom it is enough for.
+fn ask_for_the_last_room(image: &Arc<MemoryDevice>) {
+    const MORE_THAN_THERE_IS: u32 = 1000;
+    const GREEDY: usize = 2;
+    const ASKED: usize = 10;
+    let world = Arc::new(World::new(image));
+    let data: Vec<_> = std::iter::from_fn(|| world.engine.allocate_data(64 << 20, 4096).ok()).collect();
+    let kept = leave_room_for_one(&world);
+    let greedy: Vec<_> = (0..GREEDY)
+        .map(|_| {
+            let world = Arc::clone(&world);
+            let ask = move || world.engine.start(Units::items(MORE_THAN_THERE_IS)).map(Handle::end);
+            thread::spawn(move || assert!((0..ASKED).all(|_| ask().is_err())))
+        })
+        .collect();
+    let asked = world.engine.start(Units::items(1)).map(Handle::end);
+    greedy.into_iter().for_each(|asker| asker.join().expect("it ends well"));
+    drop((kept, data));
+    assert!(asked.is_ok(), "{asked:?}");
+}
+
+#[test]
+fn who_asks_for_too_much_takes_no_room_from_others() {
+    let Some(image) = empty_image() else { return };
+    let runner =
+        Runner::new(RandomScheduler::new_from_seed(SEED, schedules(150)), config(FailurePersistence::Print));
+    runner.run(move || ask_for_the_last_room(&image));
 }
 
 /// The canary: the harness finds readers that see an item half cut, which was planted.

@@ -43,12 +43,14 @@ pub const DEVICE: u8 = 54;
 pub const SHORT: u8 = 60;
 /// Tables above the inodes: subvolumes, inodes, cleaner's and delayed items' queues, the mount's nodes and handles.
 pub const TABLE: u8 = 62;
-/// Taking data out of block groups that metadata shares.
-pub const SHARED_GROUPS: u8 = 63;
+/// Being promised metadata, and taking data out of block groups that metadata shares.
+pub const RESERVATION: u8 = 63;
 /// The list of block groups.
 pub const SPACE: u8 = 64;
 /// One block group's free space.
 pub const BLOCK_GROUP: u8 = 66;
+/// Which block groups of a type are worth looking at.
+pub const SPACE_INFO: u8 = 67;
 /// A shard of the delayed refs.
 pub const DELAYED_REFS: u8 = 68;
 /// A shard of the buffer index.

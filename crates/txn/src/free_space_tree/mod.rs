@@ -25,7 +25,7 @@ use creamery_format::{FREE_SPACE_BITMAP_SIZE, ITEM_LEN, Key, KeyType, RawFreeSpa
 use creamery_tree::{CowHost, Tree};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::block_group::BlockGroup;
+use crate::space_info::BlockGroup;
 use bitmaps::bit_at;
 pub(crate) use plan::SpacePlan;
 

@@ -15,7 +15,7 @@ use creamery_base::Striped;
 use creamery_base::lock::{RankedMutex, rank};
 
 /// An advance is for so many operations like the one that asked.
-pub(crate) const OPERATIONS: u64 = 8;
+pub(super) const OPERATIONS: u64 = 8;
 
 /// What one thread has.
 #[derive(Default)]
@@ -28,11 +28,11 @@ struct Advance {
 
 /// What all threads have.
 #[derive(Default)]
-pub(crate) struct Advances(Striped<RankedMutex<Advance, { rank::LEAF }>>);
+pub(super) struct Advances(Striped<RankedMutex<Advance, { rank::LEAF }>>);
 
 impl Advances {
     /// Takes `need` bytes out of this thread's advance; false when it has less.
-    pub(crate) fn take(&self, need: u64) -> bool {
+    pub(super) fn take(&self, need: u64) -> bool {
         let mut advance = self.0.mine().lock();
         let left = advance.fresh.checked_sub(need);
         if let Some(left) = left {
@@ -43,30 +43,31 @@ impl Advances {
 
     /// Adds `fresh` bytes that were just promised to this thread's advance. Returns what it had given back, which is to leave
     /// the sum.
-    pub(crate) fn refill(&self, fresh: u64) -> u64 {
+    pub(super) fn refill(&self, fresh: u64) -> u64 {
         let mut advance = self.0.mine().lock();
         advance.fresh += fresh;
         std::mem::take(&mut advance.spent)
     }
 
     /// Keeps `bytes` of an operation that ended until this thread asks again.
-    pub(crate) fn give_back(&self, bytes: u64) {
+    pub(super) fn give_back(&self, bytes: u64) {
         self.0.mine().lock().spent += bytes;
     }
 
     /// Calls in what all threads have. Returns whether that was anything.
-    pub(crate) fn call_in(&self, promised: &AtomicU64) -> bool {
+    pub(super) fn call_in(&self, promised: &AtomicU64) -> bool {
         let mut any = false;
         for advance in self.0.all() {
             let Advance { fresh, spent } = std::mem::take(&mut *advance.lock());
-            promised.fetch_sub(fresh + spent, Ordering::AcqRel);
+            let all = promised.fetch_sub(fresh + spent, Ordering::AcqRel);
+            assert!(all >= fresh + spent, "ADVANCE-1: an advance is not part of what is promised");
             any |= fresh + spent > 0;
         }
         any
     }
 
     /// Bytes in them.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.0
             .all()
             .map(|advance| {
@@ -106,5 +107,13 @@ mod tests {
         assert!(advances.call_in(&promised));
         assert_eq!((promised.into_inner(), advances.bytes()), (50, 0));
         assert!(!advances.call_in(&AtomicU64::new(0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "ADVANCE-1")]
+    fn an_advance_that_nobody_promised_is_a_bug() {
+        let advances = Advances::default();
+        advances.refill(20);
+        advances.call_in(&AtomicU64::new(19));
     }
 }

@@ -145,8 +145,15 @@ impl FreeSpace {
         ((start - self.origin) / self.sector, len / self.sector)
     }
 
-    /// Changes to the form that takes less memory, where the other one took it (FREE-SPACE-1).
+    /// Changes to the form that takes less memory, where the other one took it.
     fn choose_form(&mut self) {
+        self.change_form();
+        let Form::Extents(extents) = &self.form else { return };
+        let (bytes, most) = (extents.count() as u64 * EXTENT_BYTES, Bitmap::bytes(self.sectors));
+        assert!(bytes <= most, "FREE-SPACE-1: extents of {bytes} bytes instead of a bitmap of {most}");
+    }
+
+    fn change_form(&mut self) {
         let extents_max = Bitmap::bytes(self.sectors) / EXTENT_BYTES;
         let form = match &self.form {
             Form::Extents(extents) if extents.count() as u64 > extents_max => {

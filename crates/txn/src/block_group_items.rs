@@ -1,0 +1,88 @@
+//! The items of block groups, in the block group tree or, where there is none, in the extent tree.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
+use creamery_format::{Key, KeyType, RawBlockGroupItem};
+use creamery_tree::{CowHost, Tree};
+use creamery_volume::Chunk;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::space_info::BlockGroup;
+
+/// The items of all block groups.
+pub(crate) struct BlockGroupItems(Arc<Tree>);
+
+fn key(group: &BlockGroup) -> Key {
+    Key::new(ObjectId::new(group.start.get()), KeyType::BLOCK_GROUP_ITEM, group.len)
+}
+
+fn item(group: &BlockGroup, used: u64) -> RawBlockGroupItem {
+    RawBlockGroupItem {
+        used: used.into(),
+        chunk_objectid: ObjectId::FIRST_CHUNK_TREE.get().into(),
+        flags: group.flags.bits().into(),
+    }
+}
+
+fn damaged(key: &Key) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("block group item {key} is missing or damaged"))
+}
+
+impl BlockGroupItems {
+    pub(crate) fn new(tree: Arc<Tree>) -> Self {
+        Self(tree)
+    }
+
+    /// How many bytes are used in the group of `chunk`.
+    ///
+    /// # Errors
+    /// Damage: there is no item, or it does not fit the chunk; those of the tree.
+    pub(crate) fn used(&self, chunk: &Chunk) -> Result<u64> {
+        let key = Key::new(ObjectId::new(chunk.start.get()), KeyType::BLOCK_GROUP_ITEM, chunk.len);
+        let found = self.0.get(&key, Wait::Yes, |data| {
+            RawBlockGroupItem::read_from_bytes(data).ok().map(|item| (item.used.get(), item.flags()))
+        })?;
+        let (used, flags) = found.flatten().ok_or_else(|| damaged(&key))?;
+        if flags != chunk.flags || used > chunk.len {
+            let message = format!(
+                "block group {}: {used} bytes used, {flags:?}; its chunk has {} bytes, {:?}",
+                chunk.start, chunk.len, chunk.flags
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(used)
+    }
+
+    /// Records a new group.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn insert(&self, host: &dyn CowHost, group: &BlockGroup) -> Result<()> {
+        self.0.insert(host, &key(group), item(group, group.recorded_used()).as_bytes())
+    }
+
+    /// Writes how many bytes are used.
+    ///
+    /// # Errors
+    /// Damage; those of the tree.
+    pub(crate) fn set_used(&self, host: &dyn CowHost, group: &BlockGroup, used: u64) -> Result<()> {
+        let (key, item) = (key(group), item(group, used));
+        let updated = self.0.update(host, &key, |data| {
+            let fits = data.len() == item.as_bytes().len();
+            if fits {
+                data.copy_from_slice(item.as_bytes());
+            }
+            fits
+        })?;
+        if updated == Some(true) { Ok(()) } else { Err(damaged(&key)) }
+    }
+
+    /// Removes the item of a group that goes.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub(crate) fn remove(&self, host: &dyn CowHost, group: &BlockGroup) -> Result<()> {
+        self.0.remove(host, &key(group)).map(drop)
+    }
+}

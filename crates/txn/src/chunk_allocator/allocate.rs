@@ -1,0 +1,95 @@
+//! Making a chunk.
+
+use std::sync::atomic::Ordering;
+
+use creamery_base::lock::{RankedRead, rank};
+use creamery_base::{Generation, Logical, Result};
+use creamery_format::BlockGroupFlags;
+use creamery_volume::{Chunk, Stripe};
+
+use super::excluded::excluded_ranges;
+use super::{ChunkAllocator, STRIPE, State};
+use crate::space_info::{BlockGroup, Space, SpaceKind};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+/// Chunk tree blocks for which there must be room before another chunk is made.
+const SYSTEM_BLOCKS_MIN: u64 = 8;
+
+/// A wish for a chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct NewChunk {
+    pub(crate) kind: SpaceKind,
+    /// [`ChunkAllocator::made`] when there was no room in the chunks there were.
+    pub(crate) seen: u64,
+    /// The running transaction.
+    pub(crate) generation: Generation,
+}
+
+impl ChunkAllocator {
+    /// Makes a chunk and its block group; false when no device has room for a useful one. True also when somebody else made one
+    /// meanwhile: there may be room in that. The transaction's gate is held (CHUNK-1).
+    pub(crate) fn allocate(
+        &self,
+        space: &Space,
+        wish: NewChunk,
+        _running: &RankedRead<'_, (), { rank::TRANSACTION }>,
+    ) -> Result<bool> {
+        let mut state = self.state.lock();
+        if self.made() != wish.seen {
+            return Ok(true);
+        }
+        if wish.kind != SpaceKind::System && !self.has_system_room(space) {
+            self.make(&mut state, space, NewChunk { kind: SpaceKind::System, ..wish })?;
+            if !self.has_system_room(space) {
+                return Ok(false);
+            }
+        }
+        self.make(&mut state, space, wish)
+    }
+
+    fn has_system_room(&self, space: &Space) -> bool {
+        space.available(SpaceKind::System) >= SYSTEM_BLOCKS_MIN * u64::from(self.volume.node_size())
+    }
+
+    fn make(&self, state: &mut State, space: &Space, wish: NewChunk) -> Result<bool> {
+        let NewChunk { kind, generation, .. } = wish;
+        assert!(
+            kind == SpaceKind::System || self.has_system_room(space),
+            "CHUNK-2: a {kind} chunk without room for its item in the chunk tree"
+        );
+        // Type and profile are those of the chunks that are there.
+        let flags = space.last_flags(kind).unwrap_or(kind.flag());
+        let copies = if flags.contains(BlockGroupFlags::DUP) { 2 } else { 1 };
+        let device = &mut state.devices[0];
+        let most = match kind {
+            SpaceKind::Data => GIB,
+            SpaceKind::Metadata if device.total > 50 * GIB => GIB,
+            SpaceKind::Metadata => 256 * MIB,
+            SpaceKind::System => 32 * MIB,
+        };
+        // A tenth of the device at most, so that small devices keep both kinds of chunk possible.
+        let len = most.min((device.total / 10).max(8 * MIB));
+        let Some((len, places)) = device.find(copies, len, MIB, STRIPE) else { return Ok(false) };
+        let start = self.volume.last_chunk().map_or(Logical::new(0), |chunk| chunk.end());
+        if start.checked_add(len).is_none() {
+            return Ok(false); // the last address is in use: a chunk that somebody made up
+        }
+        let (dev, dev_uuid) = (device.dev, device.uuid);
+        let stripes = places.iter().map(|&offset| Stripe { dev, offset, dev_uuid }).collect();
+        let sector = self.volume.sector_size();
+        let chunk = Chunk::new(start, len, flags, sector, stripes);
+        self.volume.push_chunk(chunk.clone())?;
+        for &offset in &places {
+            let taken = device.take(offset, len);
+            assert!(taken, "a hole on the device was not a hole");
+        }
+        let group = BlockGroup::new(start, len, flags, sector, 0, excluded_ranges(&chunk));
+        let free = group.give_back(start, len);
+        assert!(free, "nothing of a new group is free yet");
+        space.add_group(group);
+        state.pending.push(generation, chunk);
+        self.made.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
+    }
+}

@@ -1,0 +1,205 @@
+//! Which parts of a device belong to chunks.
+
+use std::collections::BTreeMap;
+
+use creamery_base::{DevId, Uuid};
+
+/// Linux keeps the first MiB of every device free of chunks.
+const RESERVED_FRONT: u64 = 1 << 20;
+
+/// One device's map of used extents, and of the holes between them.
+#[derive(Debug)]
+pub(crate) struct DeviceSpace {
+    pub(super) dev: DevId,
+    pub(super) uuid: Uuid,
+    pub(super) total: u64,
+    used: BTreeMap<u64, u64>,
+    used_bytes: u64,
+    /// What lies behind the front and in no extent.
+    holes: BTreeMap<u64, u64>,
+    unused_bytes: u64,
+}
+
+impl DeviceSpace {
+    pub(super) fn new(dev: DevId, uuid: Uuid, total: u64) -> Self {
+        let (used, mut holes) = (BTreeMap::new(), BTreeMap::new());
+        let unused_bytes = total.saturating_sub(RESERVED_FRONT);
+        if unused_bytes > 0 {
+            holes.insert(RESERVED_FRONT, unused_bytes);
+        }
+        Self { dev, uuid, total, used, used_bytes: 0, holes, unused_bytes }
+    }
+
+    /// Records an extent of the device. False when it overlaps another one.
+    pub(super) fn take(&mut self, start: u64, len: u64) -> bool {
+        let before = self.used.range(..=start).next_back();
+        let behind = self.used.range(start..).next();
+        let free = before.is_none_or(|(&at, &size)| at + size <= start)
+            && behind.is_none_or(|(&at, _)| start + len <= at);
+        if free {
+            self.used.insert(start, len);
+            self.used_bytes += len;
+            self.fill_hole(start.max(RESERVED_FRONT), start + len);
+        }
+        free
+    }
+
+    /// Nothing of `[start, end)` is a hole any more; it lies in one.
+    fn fill_hole(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return; // all of it lies in the front
+        }
+        let (&hole, &len) = self.holes.range(..=start).next_back().expect("what no extent has is a hole");
+        let hole_end = hole + len;
+        assert!(end <= hole_end, "the extents and the holes of device {} overlap at {end}", self.dev);
+        self.holes.remove(&hole);
+        if hole < start {
+            self.holes.insert(hole, start - hole);
+        }
+        if end < hole_end {
+            self.holes.insert(end, hole_end - end);
+        }
+        self.unused_bytes -= end - start;
+    }
+
+    /// Length of the extent that begins at `start`.
+    pub(super) fn extent_at(&self, start: u64) -> Option<u64> {
+        self.used.get(&start).copied()
+    }
+
+    /// An extent that was taken is a hole again.
+    pub(super) fn give_back(&mut self, start: u64) {
+        let len = self.used.remove(&start);
+        let len = len.unwrap_or_else(|| panic!("device extent {start} was given back twice"));
+        self.used_bytes -= len;
+        let (mut from, mut to) = (start.max(RESERVED_FRONT), start + len);
+        if from >= to {
+            return;
+        }
+        self.unused_bytes += to - from;
+        if let Some((&before, &size)) = self.holes.range(..from).next_back()
+            && before + size == from
+        {
+            from = before;
+        }
+        if let Some(size) = self.holes.remove(&to) {
+            to += size;
+        }
+        self.holes.insert(from, to - from);
+    }
+
+    /// Bytes in extents.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// Bytes outside extents that could become one.
+    pub(super) fn unused_bytes(&self) -> u64 {
+        self.unused_bytes
+    }
+
+    /// The first places for up to `copies` extents of `size` bytes each, at multiples of `unit`.
+    fn places(&self, copies: usize, size: u64, unit: u64) -> Vec<u64> {
+        let mut places = Vec::with_capacity(copies);
+        for (&start, &len) in &self.holes {
+            let mut at = start.next_multiple_of(unit);
+            while places.len() < copies && at + size <= start + len {
+                places.push(at);
+                at += size;
+            }
+            if places.len() == copies {
+                break;
+            }
+        }
+        places
+    }
+
+    /// Places for `copies` extents of up to `len` bytes each, all of the same length, a multiple of `unit` and
+    /// not below `min`. Takes the first holes that have the whole length, else the largest length possible.
+    pub(super) fn find(&self, copies: usize, len: u64, min: u64, unit: u64) -> Option<(u64, Vec<u64>)> {
+        let fits = |units: u64| self.places(copies, units * unit, unit).len() == copies;
+        let (mut low, mut high) = (min.div_ceil(unit).max(1), len / unit);
+        if high < low || !fits(low) {
+            return None;
+        }
+        // Where all copies of a length fit, those of a shorter one do. The whole length fits nearly always.
+        if fits(high) {
+            low = high;
+        }
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        Some((low * unit, self.places(copies, low * unit, unit)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_first_mib_is_never_used_and_holes_are_found_in_order() {
+        let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 100 * MIB);
+        assert_eq!(space.find(1, 10 * MIB, MIB, 65536), Some((10 * MIB, vec![MIB])));
+        assert!(space.take(MIB, 10 * MIB));
+        assert!(!space.take(5 * MIB, MIB));
+        assert_eq!(space.find(2, 10 * MIB, MIB, 65536), Some((10 * MIB, vec![11 * MIB, 21 * MIB])));
+        assert_eq!(space.unused_bytes(), 89 * MIB);
+        assert_eq!(space.used_bytes(), 10 * MIB);
+    }
+
+    #[test]
+    fn two_copies_share_the_last_hole_evenly() {
+        let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 32 * MIB);
+        assert!(space.take(MIB, 11 * MIB));
+        assert_eq!(space.find(2, 100 * MIB, MIB, 65536), Some((10 * MIB, vec![12 * MIB, 22 * MIB])));
+        assert_eq!(space.find(2, 100 * MIB, 11 * MIB, 65536), None);
+    }
+
+    /// The holes are what the extents leave, whatever comes and goes.
+    #[test]
+    fn holes_and_extents_are_the_whole_device() {
+        let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 64 * MIB);
+        assert!(space.take(0, 2 * MIB), "old tools put chunks on the front");
+        let mut random: u64 = 7;
+        let mut taken = Vec::new();
+        for _ in 0..2_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (place, size) = ((random >> 33) % 62 + 2, (random >> 20) % 3 + 1);
+            if random >> 63 == 0 && place + size <= 64 && space.take(place * MIB, size * MIB) {
+                taken.push(place * MIB);
+            } else if let Some(start) = taken.pop() {
+                space.give_back(start);
+            }
+            let mut at = 2 * MIB;
+            let mut holes = BTreeMap::new();
+            for (&start, &len) in space.used.range(MIB..).chain([(&space.total, &0)]) {
+                if start > at {
+                    holes.insert(at, start - at);
+                }
+                at = start + len;
+            }
+            assert_eq!(space.holes, holes);
+            assert_eq!(space.unused_bytes, holes.values().sum());
+            assert_eq!(space.used_bytes, space.used.values().sum());
+        }
+        taken.into_iter().for_each(|start| space.give_back(start));
+        space.give_back(0);
+        assert_eq!((space.unused_bytes(), space.used_bytes()), (63 * MIB, 0));
+        assert_eq!(space.holes, BTreeMap::from([(MIB, 63 * MIB)]));
+    }
+
+    #[test]
+    fn the_largest_length_that_all_copies_fit_in_is_found() {
+        let mut space = DeviceSpace::new(DevId::new(1), Uuid::nil(), 64 * MIB);
+        assert!(space.take(8 * MIB, MIB) && space.take(14 * MIB, 40 * MIB));
+        assert_eq!(space.find(1, 40 * MIB, MIB, MIB), Some((10 * MIB, vec![54 * MIB])));
+        assert_eq!(space.find(2, 40 * MIB, MIB, MIB), Some((7 * MIB, vec![MIB, 54 * MIB])));
+        assert_eq!(space.find(3, 40 * MIB, MIB, MIB), Some((5 * MIB, vec![MIB, 9 * MIB, 54 * MIB])));
+        assert_eq!(space.find(1, 3 * MIB, MIB, MIB), Some((3 * MIB, vec![MIB])));
+        assert_eq!(space.find(1, 40 * MIB, 11 * MIB, MIB), None);
+    }
+}

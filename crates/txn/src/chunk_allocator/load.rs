@@ -1,0 +1,93 @@
+//! Reading what is on the devices.
+
+use std::collections::HashSet;
+
+use creamery_base::{DevId, Error, ErrorKind, ObjectId, Result, Uuid, Wait};
+use creamery_format::{Key, KeyType, RawDevExtent, RawDevItem};
+use creamery_tree::Tree;
+use creamery_volume::{Chunk, Volume};
+use zerocopy::FromBytes;
+
+use super::{ChunkAllocator, DeviceSpace};
+
+/// Reads which devices there are, and holds those that are given against them.
+pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<DeviceSpace>> {
+    let mut devices = Vec::new();
+    let first = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, 0);
+    let mut cursor = chunk_tree.cursor(&first, Wait::Yes)?;
+    while let Some((key, data)) = cursor.item() {
+        if key.objectid != ObjectId::DEV_ITEMS || key.kind != KeyType::DEV_ITEM {
+            break;
+        }
+        let item = RawDevItem::read_from_bytes(data)
+            .map_err(|_| Error::new(ErrorKind::Corrupt, format!("device item {key} has a wrong size")))?;
+        let (dev, total) = (item.dev_id(), item.total_bytes.get());
+        let len = volume.device(dev).map(|device| device.len());
+        if len.is_some_and(|len| total > len) || devices.iter().any(|other: &DeviceSpace| other.dev == dev) {
+            let message = format!("device item {key}: {total} bytes, and the device has {len:?}");
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        devices.push(DeviceSpace::new(dev, Uuid::from_bytes(item.uuid), total));
+        cursor.advance()?;
+    }
+    let listed: Vec<DevId> = devices.iter().map(|device| device.dev).collect();
+    let own = volume.superblock().dev_item().dev_id();
+    if !listed.contains(&own) {
+        let message =
+            format!("the chunk tree has no device item of device {own}, which the superblock is of");
+        return Err(Error::new(ErrorKind::Corrupt, message));
+    }
+    volume.judge_devices(&listed)?;
+    Ok(devices)
+}
+
+/// Reads which parts of the devices belong to chunks.
+pub(crate) fn read_device_extents(devices: &mut [DeviceSpace], dev_tree: &Tree) -> Result<()> {
+    for device in devices {
+        let first = Key::new(ObjectId::new(device.dev.get()), KeyType::DEV_EXTENT, 0);
+        let mut cursor = dev_tree.cursor(&first, Wait::Yes)?;
+        while let Some((key, data)) = cursor.item() {
+            if key.objectid.get() != device.dev.get() || key.kind != KeyType::DEV_EXTENT {
+                break;
+            }
+            let extent = RawDevExtent::read_from_bytes(data).ok().map(|extent| extent.length.get());
+            let end = extent.and_then(|len| key.offset.checked_add(len));
+            let valid = end.is_some_and(|end| end <= device.total)
+                && extent.is_some_and(|len| len > 0 && device.take(key.offset, len));
+            if !valid {
+                let message =
+                    format!("device extent {key} is damaged, overlaps another or leaves the device");
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            cursor.advance()?;
+        }
+    }
+    Ok(())
+}
+
+impl ChunkAllocator {
+    /// Every stripe of a chunk has a device extent of its own: what is written follows the device tree, what is read
+    /// the chunk tree.
+    pub(crate) fn claim_device_extents(
+        &self,
+        chunk: &Chunk,
+        claimed: &mut HashSet<(DevId, u64)>,
+    ) -> Result<()> {
+        let state = self.state.lock();
+        for stripe in &chunk.stripes {
+            let device = state.devices.iter().find(|device| device.dev == stripe.dev);
+            let known = device.and_then(|device| device.extent_at(stripe.offset));
+            if known != Some(chunk.stripe_bytes()) || !claimed.insert((stripe.dev, stripe.offset)) {
+                let message = format!(
+                    "chunk {}: its stripe at {} of device {} has no device extent of its own of {} bytes",
+                    chunk.start,
+                    stripe.offset,
+                    stripe.dev,
+                    chunk.stripe_bytes()
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+        }
+        Ok(())
+    }
+}

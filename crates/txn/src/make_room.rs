@@ -1,0 +1,50 @@
+//! Making room when there is none.
+//!
+//! Who finds no room - for data before a handle begins, or for what a handle is to be promised - has the reclaimers take some
+//! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
+//! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
+//! is nothing left of all that and a commit did not help either, the answer is "no space".
+//!
+//! # Invariants
+//! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
+
+use std::sync::{Arc, Weak};
+
+use creamery_base::Result;
+use creamery_base::gate::{self, Reason};
+
+use crate::engine::Engine;
+use crate::held;
+use crate::reclaim::Reclaimer;
+
+/// What somebody who finds no room has tried already.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tried {
+    committed: bool,
+    /// A commit to have groups removed, when so many chunks had been.
+    for_removal: Option<u64>,
+}
+
+impl Engine {
+    /// Asks `reclaimer` for its work when there is no room, as long as somebody has it.
+    pub fn register_reclaimer(&self, reclaimer: &Arc<impl Reclaimer + 'static>) {
+        let reclaimer: Weak<dyn Reclaimer> = Arc::downgrade(&(Arc::clone(reclaimer) as Arc<dyn Reclaimer>));
+        self.reclaimers.register(reclaimer);
+    }
+
+    /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
+    /// free and no block group to give back, and whoever asks has committed already.
+    pub(crate) fn make_room(&self, tried: &mut Tried, reclaiming: bool) -> Result<bool> {
+        held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
+        let freed = !reclaiming && self.reclaimers.reclaim();
+        // What a commit has emptied goes with the next one. It is no use to ask for that again when nothing went.
+        let removed = self.chunks.removed();
+        let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed();
+        if tried.committed && !freed && !empty {
+            return Ok(false);
+        }
+        gate::passing(Reason::Reservation, || self.commit())?;
+        *tried = Tried { committed: true, for_removal: empty.then_some(removed).or(tried.for_removal) };
+        Ok(true)
+    }
+}

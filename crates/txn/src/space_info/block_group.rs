@@ -1,0 +1,418 @@
+//! Block groups: the allocation view of a chunk.
+//!
+//! What a group says of itself - its part of the sums, and in which lists it stands - follows from its state, and is told when
+//! its lock is let go, before anybody else gets it.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use creamery_base::Logical;
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_format::BlockGroupFlags;
+use smallvec::SmallVec;
+
+use super::free_space::FreeSpace;
+use super::info::{Figures, SpaceInfo};
+use super::lists::Listing;
+
+/// One block group.
+pub(crate) struct BlockGroup {
+    pub(crate) start: Logical,
+    pub(crate) len: u64,
+    pub(crate) flags: BlockGroupFlags,
+    /// What is never handed out, though the free space tree counts it as free, as Linux has it, and extents may lie there that
+    /// somebody else made.
+    excluded: Box<[(u64, u64)]>,
+    sector: u64,
+    info: Arc<SpaceInfo>,
+    state: RankedMutex<State, { rank::BLOCK_GROUP }>,
+}
+
+/// What changes in a block group.
+#[derive(Debug)]
+struct State {
+    /// Bytes in extents, as the block group item says once all delayed refs have run.
+    used: u64,
+    /// The value that the item holds now.
+    recorded_used: u64,
+    /// What can be handed out.
+    free: FreeSpace,
+    /// Free space has changed since the longest run was looked for.
+    free_changed: bool,
+    /// There was no place for a tree block, and nothing came back since.
+    no_block_fits: bool,
+    /// What could be handed out if nothing lived here: all but what is excluded.
+    capacity: u64,
+    /// Bytes freed whose last commit still reaches them.
+    pinned: u64,
+    /// Where the last tree block went.
+    cursor: u64,
+    /// How many ask that nothing new be placed here (scrub, balance, removal); nests.
+    read_only: u32,
+    /// Data extents handed out that no file refers to yet.
+    reservations: u32,
+    /// One of the groups of the filesystem: neither being read yet nor gone.
+    member: bool,
+    /// What was told last.
+    figures: Figures,
+    listing: Listing,
+}
+
+impl State {
+    /// What can be handed out; nothing of a group that is read-only or gone. Only who holds the lock knows.
+    fn offered(&mut self) -> Option<&mut FreeSpace> {
+        (self.read_only == 0 && self.member).then_some(&mut self.free)
+    }
+
+    /// Whether nothing lives here and nothing is on its way, so that the group can be given back.
+    fn is_idle(&self) -> bool {
+        // What was handed out in this transaction is not counted as used yet, but it is not free either.
+        self.free.total() == self.capacity
+            && self.used == 0
+            && self.recorded_used == 0
+            && self.pinned == 0
+            && self.reservations == 0
+            && self.read_only == 0
+            && self.member
+    }
+}
+
+/// A group with its lock held. Letting go tells what changed.
+struct Locked<'g> {
+    group: &'g BlockGroup,
+    state: RankedGuard<'g, State, { rank::BLOCK_GROUP }>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Self { group, state } = self;
+        let (figures, listing) = (group.figures(state), group.listing(state));
+        group.info.recount(state.figures, figures);
+        group.info.relist(group.start, state.listing, listing);
+        (state.figures, state.listing, state.free_changed) = (figures, listing, false);
+    }
+}
+
+impl BlockGroup {
+    /// A group of which `used` bytes are in extents and none are free; those are given to it by [`Self::give_back`]. It counts
+    /// when it [joins](Self::join) the others.
+    pub(crate) fn new(
+        start: Logical,
+        len: u64,
+        flags: BlockGroupFlags,
+        sector_size: u32,
+        used: u64,
+        excluded: Vec<(u64, u64)>,
+    ) -> Self {
+        let sector = u64::from(sector_size);
+        let state = State {
+            used,
+            recorded_used: used,
+            free: FreeSpace::new(start.get(), len, sector),
+            free_changed: false,
+            no_block_fits: false,
+            capacity: without(&excluded, start.get(), len).iter().map(|&(_, len)| len).sum(),
+            pinned: 0,
+            cursor: 0,
+            read_only: 0,
+            reservations: 0,
+            member: false,
+            figures: Figures::default(),
+            listing: Listing::default(),
+        };
+        let (excluded, info) = (excluded.into_boxed_slice(), Arc::default());
+        Self { start, len, flags, excluded, sector, info, state: RankedMutex::new(state) }
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        Locked { group: self, state: self.state.lock() }
+    }
+
+    /// Its part of the sums.
+    fn figures(&self, state: &State) -> Figures {
+        if !state.member {
+            return Figures::default();
+        }
+        let free = state.free.total();
+        let (free, read_only) = if state.read_only == 0 { (free, 0) } else { (0, free) };
+        Figures { total: self.len, used: state.used, free, pinned: state.pinned, read_only }
+    }
+
+    /// The lists that it belongs in.
+    fn listing(&self, state: &mut State) -> Listing {
+        if !state.member {
+            return Listing::default();
+        }
+        let offers = state.read_only == 0 && state.free.total() > 0;
+        let longest = match offers && self.flags.contains(BlockGroupFlags::DATA) {
+            false => 0,
+            true if state.free_changed || state.listing.longest == 0 => state.free.longest(),
+            true => state.listing.longest,
+        };
+        let for_trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
+        Listing {
+            longest,
+            blocks: offers && self.flags.intersects(for_trees) && !state.no_block_fits,
+            idle: state.is_idle(),
+            changed: state.used != state.recorded_used,
+        }
+    }
+
+    /// Counts from now on as one of `info`'s groups.
+    pub(super) fn join(&mut self, info: &Arc<SpaceInfo>) {
+        self.info = Arc::clone(info);
+    }
+
+    /// Begins to count, once it can be found.
+    pub(super) fn appear(&self) {
+        self.info.group_added(self.start, self.flags);
+        self.lock().member = true;
+    }
+
+    /// Stops counting: nothing is handed out from now on. Nothing may live in it.
+    pub(crate) fn leave(&self) {
+        let mut state = self.lock();
+        assert!(state.is_idle(), "block group {} goes, and something lives in it", self.start);
+        state.member = false;
+        drop(state);
+        self.info.group_removed(self.flags);
+    }
+
+    /// Whether these are whole sectors of the group.
+    pub(super) fn holds(&self, at: Logical, len: u64) -> bool {
+        let whole = at.is_aligned(self.sector) && len.is_multiple_of(self.sector) && len > 0;
+        whole && at >= self.start && at.checked_add(len).is_some_and(|end| end <= self.end())
+    }
+
+    /// Gives space back, but for what is excluded; false when a part of it is free already.
+    #[must_use]
+    pub(crate) fn give_back(&self, at: Logical, len: u64) -> bool {
+        self.give_back_locked(&mut self.lock(), at, len)
+    }
+
+    fn give_back_locked(&self, state: &mut State, at: Logical, len: u64) -> bool {
+        (state.free_changed, state.no_block_fits) = (true, false);
+        without(&self.excluded, at.get(), len).into_iter().all(|(at, len)| state.free.add(at, len))
+    }
+
+    pub(crate) fn end(&self) -> Logical {
+        self.start + self.len
+    }
+
+    /// Bytes that can be handed out now.
+    pub(crate) fn available(&self) -> u64 {
+        self.lock().offered().map_or(0, |free| free.total())
+    }
+
+    /// Hands out data space: `len` bytes, else the longest extent here, not below `min`. It goes back by
+    /// [`Self::abandon_data`], or stays by [`Self::complete_data`].
+    pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Logical, u64)> {
+        let mut state = self.lock();
+        let (at, got) = state.offered()?.allocate_best(len, min)?;
+        state.reservations += 1;
+        state.free_changed = true;
+        Some((Logical::new(at), got))
+    }
+
+    /// Data space that was handed out is part of a file.
+    pub(crate) fn complete_data(&self) {
+        self.lock().reservations -= 1;
+    }
+
+    /// Data space that was handed out is part of nothing.
+    pub(crate) fn abandon_data(&self, at: Logical, len: u64) {
+        let mut state = self.lock();
+        state.reservations -= 1;
+        // Nothing durable ever pointed here, so it need not be pinned. In a damaged filesystem an extent that
+        // claimed this space may have been freed meanwhile; then it is free already.
+        let _ = self.give_back_locked(&mut state, at, len);
+    }
+
+    /// Hands out a tree block of `len` bytes, behind the last one where there is room.
+    pub(super) fn allocate_block(&self, len: u64) -> Option<Logical> {
+        let mut state = self.lock();
+        if state.no_block_fits {
+            return None;
+        }
+        let cursor = state.cursor;
+        let Some(at) = state.offered()?.allocate_aligned(len, cursor) else {
+            state.no_block_fits = true;
+            return None;
+        };
+        state.free_changed = true;
+        state.cursor = at + len;
+        Some(Logical::new(at))
+    }
+
+    /// Counts bytes in extents; false when that cannot be.
+    #[must_use]
+    pub(super) fn count_used(&self, len: u64, added: bool) -> bool {
+        let mut state = self.lock();
+        let counted = if added { state.used.checked_add(len) } else { state.used.checked_sub(len) };
+        let Some(used) = counted.filter(|&used| used <= self.len) else { return false };
+        state.used = used;
+        true
+    }
+
+    /// What its item is to say, when it says something else; it does from now on.
+    pub(crate) fn take_change(&self) -> Option<u64> {
+        let mut state = self.lock();
+        let changed = state.used != state.recorded_used;
+        state.recorded_used = state.used;
+        changed.then_some(state.used)
+    }
+
+    /// What its item says.
+    pub(crate) fn recorded_used(&self) -> u64 {
+        self.state.lock().recorded_used
+    }
+
+    /// Counts space as pinned; false when a part of it is free.
+    #[must_use]
+    pub(super) fn pin(&self, at: Logical, len: u64) -> bool {
+        let mut state = self.lock();
+        let free = state.free.overlaps(at.get(), len);
+        if !free {
+            state.pinned += len;
+        }
+        !free
+    }
+
+    /// Gives pinned space back; false when a part of it is free already.
+    #[must_use]
+    pub(super) fn unpin(&self, at: Logical, len: u64) -> bool {
+        let mut state = self.lock();
+        state.pinned = state.pinned.saturating_sub(len);
+        self.give_back_locked(&mut state, at, len)
+    }
+
+    /// Whether nothing lives here and nothing is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().is_idle()
+    }
+
+    /// Asks that nothing new be placed here, or takes that back; asking nests.
+    #[cfg(test)]
+    pub(super) fn set_read_only(&self, read_only: bool) {
+        let mut state = self.lock();
+        state.read_only = if read_only { state.read_only + 1 } else { state.read_only - 1 };
+    }
+
+    /// Data extents handed out that no file refers to yet.
+    #[cfg(test)]
+    pub(super) fn reservations(&self) -> u32 {
+        self.state.lock().reservations
+    }
+}
+
+/// The parts of a range that are not in any of the ascending `excluded` ones.
+fn without(excluded: &[(u64, u64)], start: u64, len: u64) -> SmallVec<[(u64, u64); 2]> {
+    let mut kept = SmallVec::new();
+    let (mut at, end) = (start, start + len);
+    for &(from, from_len) in excluded {
+        if from + from_len <= at || from >= end {
+            continue;
+        }
+        if from > at {
+            kept.push((at, from - at));
+        }
+        at = from + from_len;
+    }
+    if at < end {
+        kept.push((at, end - at));
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: u64 = 1 << 20;
+
+    fn group(used: u64, excluded: Vec<(u64, u64)>, free: &[(u64, u64)]) -> BlockGroup {
+        let (start, flags) = (Logical::new(START), BlockGroupFlags::METADATA | BlockGroupFlags::DATA);
+        let group = BlockGroup::new(start, 1 << 20, flags, 4096, used, excluded);
+        assert!(free.iter().all(|&(at, len)| group.give_back(Logical::new(at), len)));
+        group.appear();
+        group
+    }
+
+    #[test]
+    fn a_read_only_group_offers_nothing() {
+        let group = group(0, Vec::new(), &[(START, 1 << 20)]);
+        assert_eq!(group.available(), 1 << 20);
+        group.set_read_only(true);
+        assert_eq!(group.available(), 0);
+        assert_eq!((group.info.figures().free, group.info.figures().read_only), (0, 1 << 20));
+        assert_eq!((group.info.for_blocks(), group.info.for_data(1, 1)), (None, None));
+        assert!(!group.is_idle() && group.info.idle().is_empty());
+        group.set_read_only(false);
+        assert!(group.info.for_blocks().is_some() && group.info.for_data(1, 1).is_some());
+    }
+
+    #[test]
+    fn what_is_excluded_does_not_become_free() {
+        let start = START;
+        let excluded = vec![(start, 65536), (start + 65536, 65536)];
+        let group = group(16384, excluded, &[(start + 16384, 1 << 19)]);
+        assert_eq!(group.available(), (1 << 19) + 16384 - 131_072);
+        let before = group.available();
+        assert!(group.give_back(Logical::new(start), 16384));
+        assert_eq!(group.available(), before);
+        assert!(group.give_back(Logical::new(start + (1 << 19) + 16384), 4096));
+        assert_eq!(group.available(), before + 4096);
+    }
+
+    #[test]
+    fn a_group_from_which_something_was_handed_out_is_not_idle() {
+        let group = group(0, Vec::new(), &[(START, 1 << 20)]);
+        assert_eq!(group.info.idle(), [group.start]);
+        let (at, len) = group.allocate_data(4096, 4096).expect("room");
+        assert!(!group.is_idle() && group.info.idle().is_empty());
+        group.abandon_data(at, len);
+        assert!(group.is_idle());
+        assert_eq!(group.info.idle(), [group.start]);
+    }
+
+    #[test]
+    fn a_group_without_a_place_for_a_block_is_asked_again_when_space_comes_back() {
+        let group = group(0, Vec::new(), &[(START + 4096, 16384)]);
+        assert_eq!(group.info.for_blocks(), Some(group.start));
+        assert_eq!(group.allocate_block(16384), None, "no 16 KiB that are aligned");
+        assert_eq!(group.info.for_blocks(), None);
+        assert!(group.give_back(group.start, 4096));
+        assert_eq!(group.info.for_blocks(), Some(group.start));
+        assert_eq!(group.allocate_block(16384), Some(group.start));
+    }
+
+    #[test]
+    fn the_item_of_a_group_is_to_be_written_when_its_use_changed() {
+        let group = group(4096, Vec::new(), &[(START + 4096, 4096)]);
+        assert_eq!((group.info.changed(), group.take_change()), (vec![], None));
+        assert!(group.count_used(4096, true) && !group.count_used(1 << 20, true));
+        assert_eq!((group.info.changed(), group.recorded_used()), (vec![group.start], 4096));
+        assert_eq!((group.take_change(), group.recorded_used()), (Some(8192), 8192));
+        assert_eq!(group.info.changed(), []);
+    }
+
+    #[test]
+    #[should_panic(expected = "something lives in it")]
+    fn a_group_that_is_used_does_not_go() {
+        group(4096, Vec::new(), &[(START + 4096, 4096)]).leave();
+    }
+}

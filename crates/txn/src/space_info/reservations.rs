@@ -1,0 +1,420 @@
+//! Reservations of metadata: one sum of what may be used, and the tickets that are parts of it.
+//!
+//! Who wants room asks whether the sum with his part still fits; both is one step, so nobody is refused for the sake of somebody
+//! who is refused as well. A ticket that was given ends with its handle, or is kept for work that was put off.
+//!
+//! # Waiting
+//! A handle that is open counts twice: by its ticket and by the blocks that it has taken already. So who found no room stands in
+//! line, first come, first served, until it fits or nobody else holds a ticket. Only those in line are looked at before that who
+//! free space: what is left for them is none of the others' business.
+//!
+//! # Invariants
+//! - ADVANCE-1: `fresh` and `spent` of all threads are part of the sum, and of no handle's ticket.
+//! - RESERVE-3: a handle queues no more references of data extents than it was promised items, for each makes the commit change
+//!   leaves of other trees.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use creamery_base::CachePadded;
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
+
+use super::advance::{self, Advances};
+
+#[derive(Default)]
+struct Sums {
+    /// Promised to open handles, to what they put off, and to threads in advance; bytes.
+    may_use: AtomicU64,
+    /// Of that, for what handles put off.
+    kept: AtomicU64,
+}
+
+/// Those who wait, in the order in which they came.
+#[derive(Default)]
+struct Line {
+    next: u64,
+    waiting: VecDeque<u64>,
+    /// Grows whenever the sum may have become less.
+    changes: u64,
+}
+
+/// All that was promised of metadata.
+#[derive(Default)]
+pub(crate) struct Reservations {
+    sums: CachePadded<Sums>,
+    advances: Advances,
+    /// Held while somebody looks whether his part fits, until it is added.
+    taking: RankedMutex<(), { rank::RESERVATION }>,
+    line: RankedMutex<Line, { rank::LEAF }>,
+    waiting: AtomicUsize,
+    changed: RankedCondvar,
+}
+
+/// Metadata promised to a handle; given back when dropped.
+#[must_use]
+pub(crate) struct Ticket<'r> {
+    reservations: &'r Arc<Reservations>,
+    items: u32,
+    /// Bytes for each.
+    item: u64,
+    bytes: Cell<u64>,
+    references: Cell<u32>,
+    blocks: Cell<u64>,
+    /// Taken from the thread's advance, and given back to it.
+    advanced: bool,
+}
+
+impl Ticket<'_> {
+    /// Takes room for `items` items out of it, to be held for longer.
+    pub(crate) fn keep(&self, items: u32) -> KeptPromise {
+        let bytes = u64::from(items) * self.item;
+        let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
+        self.bytes.set(left);
+        self.reservations.sums.kept.fetch_add(bytes, Ordering::SeqCst);
+        KeptPromise { reservations: Arc::clone(self.reservations), bytes }
+    }
+
+    /// One more tree block of `len` bytes is taken (RESERVE-1).
+    pub(crate) fn take_block(&self, len: u64) {
+        let (blocks, most) = (self.blocks.get() + len, u64::from(self.items) * self.item);
+        assert!(
+            blocks <= most,
+            "RESERVE-1: a handle that was promised {most} bytes of tree blocks for {} items takes {blocks}",
+            self.items
+        );
+        self.blocks.set(blocks);
+    }
+
+    /// One more reference of a data extent is queued (RESERVE-3).
+    pub(crate) fn queue_reference(&self) {
+        let references = self.references.get() + 1;
+        assert!(
+            references <= self.items,
+            "RESERVE-3: a handle that was promised {} items queues {references} references",
+            self.items
+        );
+        self.references.set(references);
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let bytes = self.bytes.get();
+        if self.advanced {
+            self.reservations.advances.give_back(bytes);
+        } else {
+            self.reservations.sums.may_use.fetch_sub(bytes, Ordering::SeqCst);
+        }
+        self.reservations.tell_change();
+    }
+}
+
+/// Metadata room for changes that a handle put off: they are made at the latest when the transaction closes, and the room
+/// is given back by dropping this when they are.
+///
+/// ```no_run
+/// # fn put_off(engine: &creamery_txn::Engine) -> creamery_base::Result<creamery_txn::KeptPromise> {
+/// let handle = engine.start(creamery_txn::Units::items(1))?;
+/// let kept = handle.keep(1);
+/// handle.end();
+/// # Ok(kept)
+/// # }
+/// ```
+#[must_use]
+pub struct KeptPromise {
+    reservations: Arc<Reservations>,
+    bytes: u64,
+}
+
+impl Drop for KeptPromise {
+    fn drop(&mut self) {
+        // In this order: who looks between takes it for a handle's, and is told right after.
+        self.reservations.sums.kept.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.reservations.sums.may_use.fetch_sub(self.bytes, Ordering::SeqCst);
+        self.reservations.tell_change();
+    }
+}
+
+/// A place in the line.
+struct Place<'r> {
+    reservations: &'r Reservations,
+    number: u64,
+}
+
+impl Place<'_> {
+    /// Waits for being the first, and for a change after `seen`. Returns the changes so far.
+    fn wait(&self, seen: Option<u64>) -> u64 {
+        let Reservations { line, changed, .. } = self.reservations;
+        let waits = |line: &mut Line| {
+            line.waiting.front() != Some(&self.number) || seen.is_some_and(|seen| line.changes == seen)
+        };
+        let mut line = line.lock();
+        if waits(&mut line) {
+            line = gate::passing(Reason::Reservation, || changed.wait_while(line, waits));
+        }
+        line.changes
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let Reservations { line, waiting, .. } = self.reservations;
+        line.lock().waiting.retain(|&number| number != self.number);
+        waiting.fetch_sub(1, Ordering::SeqCst);
+        self.reservations.tell_change();
+    }
+}
+
+impl Reservations {
+    /// Bytes promised, whoever has them.
+    pub(crate) fn may_use(&self) -> u64 {
+        self.sums.may_use.load(Ordering::SeqCst)
+    }
+
+    /// Bytes promised to open handles, and to what they put off; threads' advances left out.
+    pub(crate) fn promised_to_handles(&self) -> u64 {
+        self.may_use().saturating_sub(self.advances.bytes())
+    }
+
+    /// Keeps others from being promised anything, so that what is looked at stays so.
+    pub(crate) fn hold(&self) -> RankedGuard<'_, (), { rank::RESERVATION }> {
+        self.taking.lock()
+    }
+
+    /// Calls in what threads were promised in advance. Returns whether that was anything.
+    pub(crate) fn call_in(&self) -> bool {
+        let any = self.advances.call_in(&self.sums.may_use);
+        if any {
+            self.tell_change();
+        }
+        any
+    }
+
+    /// Whether somebody stands in line.
+    pub(crate) fn is_anybody_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// A ticket for `items` items of `item` bytes out of this thread's advance, which is filled up if the sum `fits` with
+    /// that.
+    pub(crate) fn take_advanced<'r>(
+        self: &'r Arc<Self>,
+        items: u32,
+        item: u64,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<Ticket<'r>> {
+        let need = u64::from(items) * item;
+        if !self.advances.take(need) {
+            let more = need * advance::OPERATIONS;
+            if !self.add(more, fits) {
+                return None;
+            }
+            let spent = self.advances.refill(more);
+            self.sums.may_use.fetch_sub(spent, Ordering::SeqCst);
+            self.tell_change();
+            if !self.advances.take(need) {
+                return None; // a thread that shares the advance was faster
+            }
+        }
+        Some(self.ticket(items, item, true))
+    }
+
+    /// A ticket for `items` items of `item` bytes, if the sum `fits` with that.
+    pub(crate) fn take<'r>(
+        self: &'r Arc<Self>,
+        items: u32,
+        item: u64,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<Ticket<'r>> {
+        self.add(u64::from(items) * item, fits).then(|| self.ticket(items, item, false))
+    }
+
+    /// The same, waiting in line while others hold tickets that may end.
+    pub(crate) fn take_in_turn<'r>(
+        self: &'r Arc<Self>,
+        items: u32,
+        item: u64,
+        fits: impl Fn(u64) -> bool,
+    ) -> Option<Ticket<'r>> {
+        let place = self.stand_in_line();
+        let mut seen = place.wait(None);
+        loop {
+            self.call_in();
+            let others = self.held();
+            if let Some(ticket) = self.take(items, item, &fits) {
+                return Some(ticket);
+            }
+            if others == 0 && self.held() == 0 {
+                return None;
+            }
+            seen = place.wait(Some(seen));
+        }
+    }
+
+    fn ticket<'r>(self: &'r Arc<Self>, items: u32, item: u64, advanced: bool) -> Ticket<'r> {
+        let bytes = Cell::new(u64::from(items) * item);
+        let (references, blocks) = (Cell::new(0), Cell::new(0));
+        Ticket { reservations: self, items, item, bytes, references, blocks, advanced }
+    }
+
+    /// Adds `need` to the sum if it `fits` then.
+    fn add(&self, need: u64, fits: impl Fn(u64) -> bool) -> bool {
+        let _alone = self.taking.lock();
+        loop {
+            // First the sum, then, in `fits`, what there is: of a handle that ends between, blocks are counted twice, never not
+            // at all. And who ends in between may leave the room that was missing.
+            let sum = self.may_use();
+            if fits(sum + need) {
+                self.sums.may_use.fetch_add(need, Ordering::SeqCst);
+                return true;
+            }
+            if self.may_use() == sum {
+                return false;
+            }
+        }
+    }
+
+    /// Bytes that open handles hold.
+    fn held(&self) -> u64 {
+        self.promised_to_handles().saturating_sub(self.sums.kept.load(Ordering::SeqCst))
+    }
+
+    fn stand_in_line(&self) -> Place<'_> {
+        let mut line = self.line.lock();
+        let number = line.next;
+        line.next += 1;
+        line.waiting.push_back(number);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Place { reservations: self, number }
+    }
+
+    /// Has those in line look again.
+    fn tell_change(&self) {
+        // Who comes into the line after this looks at the sum after this.
+        if self.is_anybody_waiting() {
+            self.line.lock().changes += 1;
+            self.changed.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Barrier;
+
+    const UNIT: u64 = 1000;
+
+    fn most(bytes: u64) -> impl Fn(u64) -> bool {
+        move |sum| sum <= bytes
+    }
+
+    /// Asking and adding is one step: who asks for more than there is never stands in the way of somebody else.
+    #[test]
+    fn who_is_refused_takes_no_room_from_others() {
+        const ROUNDS: usize = 5_000;
+        let reservations = Arc::new(Reservations::default());
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    barrier.wait();
+                    assert!(reservations.take(9, UNIT, most(UNIT)).is_none());
+                }
+            });
+            for round in 0..ROUNDS {
+                barrier.wait();
+                assert!(reservations.take(1, UNIT, most(UNIT)).is_some(), "round {round}");
+            }
+        });
+        assert_eq!(reservations.may_use(), 0);
+    }
+
+    #[test]
+    fn who_finds_no_room_waits_for_those_who_may_leave_some() {
+        let reservations = Arc::new(Reservations::default());
+        let first = reservations.take(1, UNIT, most(UNIT)).expect("room");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| reservations.take_in_turn(1, UNIT, most(UNIT)).is_some());
+            while !reservations.is_anybody_waiting() {
+                std::thread::yield_now();
+            }
+            drop(first);
+            assert!(second.join().expect("it ends well"));
+        });
+        assert_eq!(reservations.may_use(), 0);
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_kept() {
+        let reservations = Arc::new(Reservations::default());
+        let ticket = reservations.take(2, UNIT, most(2 * UNIT)).expect("room");
+        let kept = ticket.keep(2);
+        drop(ticket);
+        assert!(reservations.take_in_turn(1, UNIT, most(2 * UNIT)).is_none());
+        drop(kept);
+        assert!(reservations.take_in_turn(1, UNIT, most(2 * UNIT)).is_some());
+        assert_eq!(reservations.may_use(), 0);
+    }
+
+    #[test]
+    fn those_in_line_are_served_in_the_order_in_which_they_came() {
+        const WAITING: usize = 4;
+        let reservations = Arc::new(Reservations::default());
+        let first = reservations.take(1, UNIT, most(UNIT)).expect("room");
+        let served = std::sync::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for number in 0..WAITING {
+                let (reservations, served) = (&reservations, &served);
+                scope.spawn(move || {
+                    let _ticket = reservations.take_in_turn(1, UNIT, most(UNIT)).expect("its turn comes");
+                    served.lock().expect("not poisoned").push(number);
+                });
+                while reservations.waiting.load(Ordering::SeqCst) <= number {
+                    std::thread::yield_now();
+                }
+            }
+            drop(first);
+        });
+        assert_eq!(served.into_inner().expect("not poisoned"), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_threads_have_in_advance_is_called_in_for_those_in_line() {
+        let reservations = Arc::new(Reservations::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(reservations.take_advanced(1, UNIT, most(8 * UNIT)).expect("room")));
+        });
+        assert_eq!((reservations.may_use(), reservations.promised_to_handles()), (8 * UNIT, 0));
+        assert!(reservations.take(1, UNIT, most(8 * UNIT)).is_none());
+        assert!(reservations.take_in_turn(1, UNIT, most(8 * UNIT)).is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "RESERVE-1")]
+    fn a_handle_that_takes_more_blocks_than_it_was_promised_is_a_bug() {
+        let reservations = Arc::new(Reservations::default());
+        let ticket = reservations.take(2, UNIT, |_| true).expect("room");
+        (0..3).for_each(|_| ticket.take_block(UNIT));
+    }
+
+    #[test]
+    #[should_panic(expected = "RESERVE-3")]
+    fn a_handle_that_queues_more_references_than_it_said_is_a_bug() {
+        let reservations = Arc::new(Reservations::default());
+        let ticket = reservations.take(2, UNIT, |_| true).expect("room");
+        (0..3).for_each(|_| ticket.queue_reference());
+    }
+
+    #[test]
+    #[should_panic(expected = "keeps no more than it was promised")]
+    fn a_handle_that_keeps_more_than_it_was_promised_is_a_bug() {
+        let reservations = Arc::new(Reservations::default());
+        let ticket = reservations.take(2, UNIT, |_| true).expect("room");
+        drop(ticket.keep(3));
+    }
+}

@@ -1,0 +1,222 @@
+//! All block groups of a filesystem, by address and by type.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::lock::{RankedRwLock, rank};
+use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
+use creamery_format::BlockGroupFlags;
+
+use super::block_group::BlockGroup;
+use super::info::{Figures, SpaceInfo};
+use super::kind::SpaceKind;
+
+/// All block groups of a filesystem.
+pub(crate) struct Space {
+    groups: RankedRwLock<BTreeMap<Logical, Arc<BlockGroup>>, { rank::SPACE }>,
+    data: Arc<SpaceInfo>,
+    metadata: Arc<SpaceInfo>,
+    /// Groups that hold data and metadata.
+    mixed: Arc<SpaceInfo>,
+    system: Arc<SpaceInfo>,
+    bytes_used: CachePadded<AtomicU64>,
+}
+
+impl Space {
+    /// No groups; the superblock says that `bytes_used` bytes are in extents.
+    pub(crate) fn new(bytes_used: u64) -> Self {
+        let info = Arc::<SpaceInfo>::default;
+        Self {
+            groups: RankedRwLock::new(BTreeMap::new()),
+            data: info(),
+            metadata: info(),
+            mixed: info(),
+            system: info(),
+            bytes_used: CachePadded::new(AtomicU64::new(bytes_used)),
+        }
+    }
+
+    /// What holds this kind of space.
+    fn infos(&self, kind: SpaceKind) -> impl Iterator<Item = &Arc<SpaceInfo>> {
+        let (first, second) = match kind {
+            SpaceKind::Data => (&self.data, Some(&self.mixed)),
+            SpaceKind::Metadata => (&self.metadata, Some(&self.mixed)),
+            SpaceKind::System => (&self.system, None),
+        };
+        [first].into_iter().chain(second)
+    }
+
+    /// Each sort of groups but those of the chunk tree.
+    pub(crate) fn removable(&self) -> [&SpaceInfo; 3] {
+        [&self.data, &self.mixed, &self.metadata]
+    }
+
+    fn info_of(&self, flags: BlockGroupFlags) -> &Arc<SpaceInfo> {
+        let (data, metadata) = (BlockGroupFlags::DATA, BlockGroupFlags::METADATA);
+        match (flags.contains(data), flags.contains(metadata)) {
+            (true, true) => &self.mixed,
+            (true, false) => &self.data,
+            (false, true) => &self.metadata,
+            (false, false) => &self.system,
+        }
+    }
+
+    /// From now on space is handed out of `group`.
+    pub(crate) fn add_group(&self, mut group: BlockGroup) {
+        group.join(self.info_of(group.flags));
+        let group = Arc::new(group);
+        let known = self.groups.write().insert(group.start, Arc::clone(&group));
+        assert!(known.is_none(), "two block groups begin at {}", group.start);
+        group.appear();
+    }
+
+    /// Forgets a group that has [left](BlockGroup::leave).
+    pub(crate) fn remove_group(&self, start: Logical) {
+        let removed = self.groups.write().remove(&start);
+        assert!(removed.is_some(), "no block group begins at {start}");
+    }
+
+    /// The group that an address lies in.
+    pub(crate) fn group_at(&self, at: Logical) -> Option<Arc<BlockGroup>> {
+        let groups = self.groups.read();
+        let (_, group) = groups.range(..=at).next_back()?;
+        (at < group.end()).then(|| Arc::clone(group))
+    }
+
+    /// The groups whose items do not say what is used.
+    pub(crate) fn changed_groups(&self) -> Vec<Arc<BlockGroup>> {
+        let infos = [&self.data, &self.mixed, &self.metadata, &self.system];
+        let changed = infos.into_iter().flat_map(|info| info.changed());
+        changed.filter_map(|start| self.group_at(start)).collect()
+    }
+
+    /// The sums of this kind.
+    pub(crate) fn figures(&self, kind: SpaceKind) -> Figures {
+        self.infos(kind).fold(Figures::default(), |sum, info| {
+            let more = info.figures();
+            Figures {
+                total: sum.total + more.total,
+                used: sum.used + more.used,
+                free: sum.free + more.free,
+                pinned: sum.pinned + more.pinned,
+                read_only: sum.read_only + more.read_only,
+            }
+        })
+    }
+
+    /// How many copies a group of this kind keeps on one device, at most.
+    pub(crate) fn copies(&self, kind: SpaceKind) -> u64 {
+        if self.infos(kind).any(|info| info.has_dup()) { 2 } else { 1 }
+    }
+
+    /// Type and profile of the last group of this kind.
+    pub(crate) fn last_flags(&self, kind: SpaceKind) -> Option<BlockGroupFlags> {
+        let last = self.infos(kind).filter_map(|info| info.last()).max_by_key(|(start, _)| *start);
+        last.map(|(_, flags)| flags)
+    }
+
+    /// Bytes of this kind that can be handed out now.
+    pub(crate) fn available(&self, kind: SpaceKind) -> u64 {
+        self.infos(kind).map(|info| info.free()).sum()
+    }
+
+    /// Hands out one tree block of `len` bytes, first from the group that took the last one.
+    pub(crate) fn allocate_block(&self, kind: SpaceKind, len: u64, hint: Logical) -> Option<Logical> {
+        let hinted = self.group_at(hint).filter(|group| group.flags.contains(kind.flag()));
+        if let Some(at) = hinted.and_then(|group| group.allocate_block(len)) {
+            return Some(at);
+        }
+        loop {
+            let start = self.infos(kind).find_map(|info| info.for_blocks())?;
+            // A group that has none is not listed any more, nor is one that is gone.
+            let group = self.group_at(start);
+            if let Some(at) = group.and_then(|group| group.allocate_block(len)) {
+                return Some(at);
+            }
+        }
+    }
+
+    /// Hands out data space: `len` bytes, else the longest extent there is, not below `min`.
+    pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+        loop {
+            let found = self.infos(SpaceKind::Data).filter_map(|info| info.for_data(len, min));
+            let (_, start) = found.max_by_key(|&(longest, _)| longest.min(len))?;
+            // Where somebody was faster, the group is listed with what it has left.
+            let group = self.group_at(start);
+            if let Some((group, (at, got))) = group.and_then(|group| {
+                let found = group.allocate_data(len, min)?;
+                Some((group, found))
+            }) {
+                return Some((group, at, got));
+            }
+        }
+    }
+
+    /// The group that holds all of an extent. Extents come from the disk, so there may be none.
+    fn group_of(&self, at: Logical, len: u64) -> Result<Arc<BlockGroup>> {
+        let group = self.group_at(at).filter(|group| group.holds(at, len));
+        group.ok_or_else(|| damaged(at, len, "is no whole sectors of a block group"))
+    }
+
+    /// Counts bytes that an extent item now stands for, or no longer.
+    ///
+    /// # Errors
+    /// Damage: the extent lies in no block group, or the group's item and the extents in it disagree.
+    pub(crate) fn count_used(&self, at: Logical, len: u64, added: bool) -> Result<()> {
+        let group = self.group_of(at, len)?;
+        let all = self.bytes_used.load(Ordering::Relaxed);
+        let all = if added { all.checked_add(len) } else { all.checked_sub(len) };
+        match all {
+            // Only the commit counts, one at a time.
+            Some(all) if group.count_used(len, added) => self.bytes_used.store(all, Ordering::Relaxed),
+            _ => {
+                let what = "does not fit to what its block group and the superblock count as used";
+                return Err(damaged(at, len, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes in extents, all groups together; what the superblock records.
+    pub(crate) fn bytes_used(&self) -> u64 {
+        self.bytes_used.load(Ordering::Relaxed)
+    }
+
+    /// Gives space back that nothing durable reaches.
+    ///
+    /// # Errors
+    /// Damage: it is free already.
+    pub(crate) fn give_back(&self, at: Logical, len: u64) -> Result<()> {
+        let added = self.group_of(at, len)?.give_back(at, len);
+        if added { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
+    }
+
+    /// Marks space as freed but still reached by the last commit.
+    ///
+    /// # Errors
+    /// Damage: it is free already.
+    pub(crate) fn pin(&self, at: Logical, len: u64) -> Result<()> {
+        let pinned = self.group_of(at, len)?.pin(at, len);
+        if pinned { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
+    }
+
+    /// Gives pinned space back, once the superblock that no longer needs it is durable.
+    ///
+    /// # Errors
+    /// Damage: two extents claimed the same space.
+    pub(crate) fn unpin(&self, at: Logical, len: u64) -> Result<()> {
+        let added = self.group_of(at, len)?.unpin(at, len);
+        if added { Ok(()) } else { Err(damaged(at, len, FREE_ALREADY)) }
+    }
+}
+
+const FREE_ALREADY: &str = "is freed and is free already";
+
+fn damaged(at: Logical, len: u64, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("extent {at} of {len} bytes {what}"))
+}
+
+#[cfg(test)]
+#[path = "space_tests.rs"]
+mod tests;
