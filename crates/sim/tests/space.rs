@@ -182,7 +182,8 @@ fn what_data_leaves_is_there_for_metadata() {
     for extent in taken {
         let handle = engine.start(Units::items(2)).expect("room");
         let at = extent.start().get();
-        handle.complete_data(extent, owner, at, None).expect("room");
+        let written = engine.volume().nothing_written();
+        handle.complete_data(extent, written, owner, at, None).expect("room");
         handle.end();
     }
     engine.commit().expect("a commit");

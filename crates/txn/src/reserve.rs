@@ -34,6 +34,8 @@ const BYTES_PER_HEAD: u64 = 256;
 /// the changes that copying those queues.
 const LEAVES_PER_HEAD: u64 = 8;
 
+/// A new chunk changes leaves of the device, block group and free space trees, as a queued change does.
+const HEADS_PER_CHUNK: u64 = 1;
 /// Changes that copying a block queues: of the new one and of the old one.
 const HEADS_PER_BLOCK: u64 = 2;
 /// Room in mixed block groups that data leaves for the metadata of operations to come.
@@ -90,8 +92,8 @@ impl Engine {
     /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
     pub(crate) fn commit_need(&self, more: u64) -> u64 {
         let node = u64::from(self.node_size());
-        let heads =
-            self.extent_tree.refs().len() as u64 + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
+        let queued = self.extent_tree.refs().len() as u64 + HEADS_PER_CHUNK * self.chunks.pending();
+        let heads = queued + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
         let trees = self.commit_tree_blocks();
         let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
         // Each copy is a change of the extent tree, too. Leaves that were full split at their first insertion.

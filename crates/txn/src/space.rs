@@ -136,7 +136,10 @@ impl Engine {
     }
 
     fn may_go(&self, group: &BlockGroup) -> bool {
-        group.is_idle() && !self.chunks.is_pending(group.start) && !self.counts_on(group)
+        group.is_idle()
+            && !self.chunks.is_pending(group.start)
+            && self.chunks.may_remove(&self.space)
+            && !self.counts_on(group)
     }
 
     /// Whether this commit and the next operations may need what an idle group offers. Handles began because of it

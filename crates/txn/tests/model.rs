@@ -1,6 +1,9 @@
 //! Random changes of a tree against a map in memory, over many commits, on an image made by mkfs.btrfs; in the
 //! end everything is removed again and `btrfs check` judges what the transactions left.
 
+#[path = "support/remove.rs"]
+mod remove;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -11,6 +14,8 @@ use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
+
+use crate::remove::remove_in_steps;
 
 struct Rng(u64);
 
@@ -108,16 +113,14 @@ fn step(engine: &Engine, rng: &mut Rng, model: &mut BTreeMap<Key, Vec<u8>>, keys
             }
         }
         _ if rng.below(40) == 0 => {
+            handle.end();
             let last = key_of(rng.below(keys)).max(key);
             let mut seen = Vec::new();
-            tree.remove_range(&handle, &key, &last, &mut |key, data| {
-                seen.push((*key, data.to_vec()));
-                Ok(())
-            })
-            .expect("room");
+            remove_in_steps(engine, &key, &last, &mut |key, data| seen.push((*key, data.to_vec())));
             let gone: Vec<_> = model.range(key..=last).map(|(key, data)| (*key, data.clone())).collect();
             assert_eq!(seen, gone);
             gone.iter().for_each(|(key, _)| assert!(model.remove(key).is_some()));
+            return;
         }
         _ => {}
     }
@@ -159,12 +162,8 @@ fn run(options: &[&str], seed: u64, steps: u64, keys: u64, sizes: u64) {
     compare(&engine, &model);
     count(&engine, &mut seen);
     assert!(seen[0] > 20 && seen[1] > 5 && seen[2] > 100, "splits, merges, early unlocks: {seen:?}");
-    let tree = engine.tree(TreeId::FS).expect("the top level");
-    let handle = engine.start(Units::freeing(64)).expect("room");
-    tree.remove_range(&handle, &key_of(0), &key_of(keys), &mut |_, _| Ok(())).expect("room");
-    handle.end();
+    remove_in_steps(&engine, &key_of(0), &key_of(keys), &mut |_, _| ());
     engine.commit().expect("a commit");
-    drop(tree);
     drop(engine);
     check(&path);
 }

@@ -1,6 +1,9 @@
 //! Several threads change one tree at once, each its own keys, while another thread commits; then every key is
 //! there, and `btrfs check` agrees once they are gone again.
 
+#[path = "support/remove.rs"]
+mod remove;
+
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +14,8 @@ use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
+
+use crate::remove::remove_in_steps;
 
 const THREADS: u64 = 4;
 const KEYS: u64 = 8_000;
@@ -89,13 +94,9 @@ fn threads_and_commits_do_not_disturb_each_other() {
             assert_eq!(there, kept(number), "thread {thread} key {number}");
         }
     }
-    let handle = engine.start(Units::freeing(64)).expect("room");
-    let all = Key::new(ObjectId::new(1_000_000), KeyType::new(0), 0);
-    tree.remove_range(&handle, &all, &Key::new(ObjectId::new(1 << 24), KeyType::new(0), 0), &mut |_, _| {
-        Ok(())
-    })
-    .expect("room");
-    handle.end();
+    let (first, last) = (ObjectId::new(1_000_000), ObjectId::new(1 << 24));
+    let [first, last] = [first, last].map(|objectid| Key::new(objectid, KeyType::new(0), 0));
+    remove_in_steps(&engine, &first, &last, &mut |_, _| ());
     engine.commit().expect("a commit");
     drop(tree);
     drop(engine);

@@ -1,5 +1,8 @@
 //! Commits that fall due are written by those who work, a batch each; whoever waits for a batch that fails is told.
 
+#[path = "support/remove.rs"]
+mod remove;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +14,8 @@ use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
+
+use crate::remove::remove_in_steps;
 
 const NODE: u64 = 4096;
 /// The engine's batch.
@@ -127,14 +132,11 @@ fn writing(engine: &Engine) -> u64 {
 
 /// Has `btrfs check` judge an image without our items, which belong to no file.
 fn judge(engine: Arc<Engine>, image: &Path) {
-    let tree = engine.tree(TreeId::FS).expect("the top level");
-    let handle = engine.start(Units::freeing(64)).expect("room");
     let (first, last) = (ObjectId::new(1_000_000), ObjectId::new(1 << 24));
-    let all = [first, last].map(|objectid| Key::new(objectid, KeyType::new(0), 0));
-    tree.remove_range(&handle, &all[0], &all[1], &mut |_, _| Ok(())).expect("room");
-    handle.end();
+    let [first, last] = [first, last].map(|objectid| Key::new(objectid, KeyType::new(0), 0));
+    remove_in_steps(&engine, &first, &last, &mut |_, _| ());
     engine.commit().expect("a commit");
-    drop((tree, engine));
+    drop(engine);
     btrfs_check(image).expect("judged");
 }
 

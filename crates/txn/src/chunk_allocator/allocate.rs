@@ -13,8 +13,10 @@ use crate::space_info::{BlockGroup, Space, SpaceKind};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Chunk tree blocks for which there must be room before another chunk is made.
+/// Chunk tree blocks that a commit changes besides those for the items of new chunks.
 const SYSTEM_BLOCKS_MIN: u64 = 8;
+/// Bytes that a chunk's item takes in a leaf at most, with two stripes.
+const CHUNK_ITEM_BYTES: u64 = 256;
 
 /// A wish for a chunk.
 #[derive(Clone, Copy)]
@@ -39,23 +41,26 @@ impl ChunkAllocator {
         if self.made() != wish.seen {
             return Ok(true);
         }
-        if wish.kind != SpaceKind::System && !self.has_system_room(space) {
-            self.make(&mut state, space, NewChunk { kind: SpaceKind::System, ..wish })?;
-            if !self.has_system_room(space) {
+        while wish.kind != SpaceKind::System && !self.has_system_room(space, &state) {
+            if !self.make(&mut state, space, NewChunk { kind: SpaceKind::System, ..wish })? {
                 return Ok(false);
             }
         }
         self.make(&mut state, space, wish)
     }
 
-    fn has_system_room(&self, space: &Space) -> bool {
-        space.available(SpaceKind::System) >= SYSTEM_BLOCKS_MIN * u64::from(self.volume.node_size())
+    /// Whether the chunk tree has room for the items of the chunks that wait for them, of one more, and for other changes.
+    pub(super) fn has_system_room(&self, space: &Space, state: &State) -> bool {
+        let node = u64::from(self.volume.node_size());
+        let items = (state.pending.len() as u64 + 1) * CHUNK_ITEM_BYTES;
+        // Leaves are half full at least.
+        space.available(SpaceKind::System) >= (SYSTEM_BLOCKS_MIN + items / (node / 2)) * node
     }
 
     fn make(&self, state: &mut State, space: &Space, wish: NewChunk) -> Result<bool> {
         let NewChunk { kind, generation, .. } = wish;
         assert!(
-            kind == SpaceKind::System || self.has_system_room(space),
+            kind == SpaceKind::System || self.has_system_room(space, state),
             "CHUNK-2: a {kind} chunk without room for its item in the chunk tree"
         );
         // Type and profile are those of the chunks that are there.
@@ -89,6 +94,7 @@ impl ChunkAllocator {
         assert!(free, "nothing of a new group is free yet");
         space.add_group(group);
         state.pending.push(generation, chunk);
+        self.pending.store(state.pending.len() as u64, Ordering::Release);
         self.made.fetch_add(1, Ordering::AcqRel);
         Ok(true)
     }

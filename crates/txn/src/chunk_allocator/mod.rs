@@ -41,6 +41,7 @@ pub(crate) struct ChunkAllocator {
     chunk_tree: Arc<Tree>,
     dev_tree: Arc<Tree>,
     state: RankedMutex<State, { rank::CHUNK_ALLOCATION }>,
+    pending: AtomicU64,
     made: AtomicU64,
     removed: AtomicU64,
 }
@@ -67,13 +68,15 @@ impl ChunkAllocator {
             leaving: Leaving::default(),
             removal_wanted: false,
         };
+        let zero = || AtomicU64::new(0);
         Self {
             volume,
             chunk_tree,
             dev_tree,
             state: RankedMutex::new(state),
-            made: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
+            made: zero(),
+            removed: zero(),
+            pending: zero(),
         }
     }
 
@@ -86,6 +89,11 @@ impl ChunkAllocator {
     /// How many chunks were removed since the filesystem was opened.
     pub(crate) fn removed(&self) -> u64 {
         self.removed.load(Ordering::Acquire)
+    }
+
+    /// How many chunks wait for their items.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending.load(Ordering::Acquire)
     }
 
     /// Bytes on the devices that no chunk has.

@@ -1,6 +1,7 @@
 //! Writing the items of chunks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use creamery_base::{DevId, Error, ErrorKind, Generation, ObjectId, Result, TreeId, Wait};
 use creamery_format::{BlockGroupFlags, Key, KeyType, RawDevExtent, RawDevItem};
@@ -31,12 +32,14 @@ impl ChunkAllocator {
     /// Whether chunks wait for their items, or somebody waits for groups to be removed.
     pub(crate) fn has_work(&self) -> bool {
         let state = self.state.lock();
-        !state.pending.is_empty() || state.removal_wanted
+        state.pending.len() > 0 || state.removal_wanted
     }
 
     /// The chunks whose items are to be written in transaction `generation`.
     pub(crate) fn take_pending(&self, generation: Generation) -> Vec<Arc<Chunk>> {
-        self.state.lock().pending.take(generation)
+        let pending = self.state.lock().pending.take(generation);
+        self.pending.store(0, Ordering::Release);
+        pending
     }
 
     /// Writes a chunk's item and those of its device extents.

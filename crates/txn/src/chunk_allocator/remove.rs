@@ -8,6 +8,7 @@ use creamery_tree::CowHost;
 use super::ChunkAllocator;
 use super::queues::DeviceExtent;
 use super::record::{chunk_key, device_extent_key};
+use crate::space_info::Space;
 
 impl ChunkAllocator {
     /// Has the next commit remove groups in which nothing lives, also when there is nothing else to commit.
@@ -18,6 +19,11 @@ impl ChunkAllocator {
     /// The commit looks for groups in which nothing lives.
     pub(crate) fn begin_removal(&self) {
         self.state.lock().removal_wanted = false;
+    }
+
+    /// Whether the chunk tree has room for removing one more.
+    pub(crate) fn may_remove(&self, space: &Space) -> bool {
+        self.has_system_room(space, &self.state.lock())
     }
 
     /// Whether the chunk at `start` waits for its items.
