@@ -121,7 +121,8 @@ fn make(dir: &Path, groups: u64) -> Result<()> {
     for number in 0..groups {
         let extent = engine.allocate_data(len, len)?;
         let handle = engine.start(Units::items(2))?;
-        handle.complete_data(extent, OWNER, number * GIB, None)?;
+        let written = engine.volume().nothing_written();
+        handle.complete_data(extent, written, OWNER, number * GIB, None)?;
         handle.end();
     }
     engine.commit()?;

@@ -191,7 +191,7 @@ fn many_extents(bench: &Bench) -> Result<()> {
         let file = fs.file(top, "file")?;
         let open = fs.open_file(file)?;
         for number in 0..extents {
-            fs.write_at(&open, (2 * number * 4096) as u64, &[b'd'; 4096])?;
+            open.write_at((2 * number * 4096) as u64, &[b'd'; 4096])?;
         }
         fs.close(open);
         ensure!(items_of(&fs, file)? <= ITEMS_OF_A_STEP, "few enough to go at once");

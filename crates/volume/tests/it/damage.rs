@@ -159,7 +159,7 @@ impl Data {
         let chunk = chunk_of(volume, BlockGroupFlags::DATA);
         let at = chunk.start + (1 << 20);
         let bytes: Vec<u8> = (0..Self::SECTORS * SECTOR).map(|n| (n / SECTOR + 1) as u8).collect();
-        volume.write_data(at, &bytes).unwrap();
+        let _written = volume.write_data(at, &bytes).unwrap();
         let places = [0, 1].map(|copy: usize| chunk.stripes[copy].offset + (1 << 20));
         Self { at, bytes, places }
     }

@@ -141,10 +141,10 @@ fn data_goes_to_all_copies_and_fails_only_when_none_was_written() {
     let chunk = chunk_of(&volume, BlockGroupFlags::DATA);
     let places = [chunk.stripes[0].offset, chunk.stripes[1].offset];
     let data = vec![0x5a; 64 << 10];
-    volume.write_data(chunk.start, &data).unwrap();
+    let _written = volume.write_data(chunk.start, &data).unwrap();
     assert!(places.iter().all(|&place| bytes_at(&*device, place, data.len()) == data));
     faulty.fail_writes(places[1]..places[1] + 1);
-    volume.write_data(chunk.start, &data).unwrap();
+    let _written = volume.write_data(chunk.start, &data).unwrap();
     faulty.fail_writes(places[0]..places[0] + 1);
     let error = volume.write_data(chunk.start, &data).unwrap_err();
     assert!(error.to_string().contains(&format!("writing data at logical {}", chunk.start)), "{error}");
@@ -156,7 +156,7 @@ fn data_goes_to_all_copies_and_fails_only_when_none_was_written() {
 fn discarding_reaches_all_copies() {
     let Some((device, faulty, volume)) = dup() else { return };
     let chunk = chunk_of(&volume, BlockGroupFlags::DATA);
-    volume.write_data(chunk.start, &vec![1; 1 << 20]).unwrap();
+    let _written = volume.write_data(chunk.start, &vec![1; 1 << 20]).unwrap();
     faulty.take_events();
     volume.discard(chunk.start, 1 << 20).unwrap();
     let places = [chunk.stripes[0].offset, chunk.stripes[1].offset];
