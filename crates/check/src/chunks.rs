@@ -13,7 +13,7 @@ use creamery_format::{
 use creamery_volume::{Chunk, Volume};
 use zerocopy::FromBytes;
 
-use crate::extents::BlockGroup;
+use crate::block_groups::BlockGroup;
 use crate::features::Features;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};

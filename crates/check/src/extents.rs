@@ -14,6 +14,7 @@ use creamery_format::{
 };
 use zerocopy::FromBytes;
 
+pub(crate) use crate::block_groups::BlockGroup;
 use crate::chunks::ChunkTable;
 use crate::features::Features;
 use crate::problem::Problem;
@@ -26,16 +27,6 @@ use crate::walk::{Meta, Sequence, TreeBlock, TreeBlocks};
 /// How far behind its hash the item of a reference is believed to stand. References with one hash lie at neighbouring
 /// offsets, and whoever may clone can make a great many of those; a wrong hash is far away in 63 bits.
 const HASH_REACH: u64 = 1 << 16;
-
-/// A block group as its item says.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockGroup {
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) used: u64,
-    pub(crate) flags: BlockGroupFlags,
-    pub(crate) tree: TreeId,
-}
 
 /// What the extent tree says, once it was walked.
 #[derive(Default)]

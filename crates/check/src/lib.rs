@@ -23,6 +23,7 @@
 //! - CHECK-4: what could not be read is reported once; what then cannot be known is not reported as wrong.
 
 mod bad_data;
+mod block_groups;
 mod chunks;
 mod csums;
 mod extents;
