@@ -101,7 +101,7 @@ impl OpenFile {
         let item = inode.read(wait)?;
         check_regular(&item)?;
         let range = inode.ranges().shared(offset, offset.saturating_add(out.len() as u64), wait)?;
-        let read = data::read(inode.engine(), inode, &item, offset, out, wait)?;
+        let read = data::read(inode, &item, offset, out, wait)?;
         drop(range);
         Ok(read)
     }
@@ -156,7 +156,7 @@ impl OpenFile {
         }
         // Growing over a gap changes what lies between the old end and the new data.
         let range = inode.ranges().exclusive(offset.min(item.size), end, Wait::Yes)?;
-        let written = data::write(inode.engine(), inode, item, offset, data)?;
+        let written = data::write(inode, item, offset, data)?;
         drop(range);
         Ok(written)
     }
@@ -176,7 +176,7 @@ impl OpenFile {
         inode.engine().check_open()?;
         let item = inode.read(Wait::Yes)?;
         check_regular(&item)?;
-        data::seek(inode.engine(), inode, &item, offset, want)?.ok_or_else(|| ErrorKind::NotFound.into())
+        data::seek(inode, &item, offset, want)?.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there

@@ -129,13 +129,13 @@ impl OrderedExtent {
     /// Errors: no space, damage (then the file has the front of the data, see `reached`); aborted.
     pub(crate) fn complete(
         self,
-        engine: &Engine,
         inode: &Inode,
         item: &mut InodeItem,
         holes: &HolePlan,
         size: NewSize,
         reached: &mut u64,
     ) -> Result<()> {
+        let engine = inode.engine();
         let (start, end) = (self.start, self.end());
         let mut at = start;
         let mut fresh = Some(self);

@@ -6,12 +6,13 @@
 use creamery_base::{ObjectId, Result, Wait};
 use creamery_format::Incompat;
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle};
+use creamery_txn::Handle;
 use smallvec::SmallVec;
 
 use super::extent_map::Items;
 use super::file_extent;
 use super::reserve::HOLES_MAX;
+use crate::inode::Inode;
 use crate::keys::extent_data;
 
 /// Gaps that have to be filled.
@@ -24,14 +25,15 @@ pub(crate) struct HolePlan {
 
 impl HolePlan {
     /// Plans for the gaps of `[start, end)`, two multiples of the sector size.
-    pub(crate) fn new(engine: &Engine, tree: &Tree, ino: ObjectId, start: u64, end: u64) -> Result<Self> {
+    pub(crate) fn new(inode: &Inode, start: u64, end: u64) -> Result<Self> {
+        let engine = inode.engine();
         let mut plan = Self { gaps: SmallVec::new(), stop: end };
         if start >= end || engine.incompat().contains(Incompat::NO_HOLES) {
             return Ok(plan);
         }
         let mut at = start;
         let sector = u64::from(engine.sector_size());
-        let mut items = Items::new(tree, ino, (start, end), sector, Wait::Yes)?;
+        let mut items = Items::new(inode.tree(), inode.id.ino, (start, end), sector, Wait::Yes)?;
         while let Some(item) = items.next()? {
             if item.start > at && !plan.add(at, item.start) {
                 return Ok(plan);

@@ -36,7 +36,8 @@ pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> 
 
 /// Makes `content` the whole of a file for which [`possible`] holds. One handle.
 /// Errors: no space; aborted.
-pub(crate) fn rewrite(engine: &Engine, inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
+pub(crate) fn rewrite(inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
+    let engine = inode.engine();
     assert!(!content.is_empty());
     let sector = u64::from(engine.sector_size());
     let plan = DropPlan::from_front(inode.tree(), inode.id.ino, (0, sector), 2, sector)?;

@@ -28,13 +28,13 @@ const BOUNCE: u64 = 64 << 10;
 /// Reads at `offset` into `out`; returns how many bytes the file has there, at most `out.len()`. The rest of `out`
 /// may be overwritten with zeros. Errors: would block; device errors; damage.
 pub(crate) fn read(
-    engine: &Engine,
     inode: &Inode,
     item: &InodeItem,
     offset: u64,
     out: &mut [u8],
     wait: Wait,
 ) -> Result<usize> {
+    let engine = inode.engine();
     if offset >= item.size || out.is_empty() {
         return Ok(0);
     }

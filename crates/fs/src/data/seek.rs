@@ -5,7 +5,6 @@
 //! tree is all there is.
 
 use creamery_base::{Result, Wait};
-use creamery_txn::Engine;
 
 use super::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -19,13 +18,7 @@ pub(crate) enum Want {
 
 /// The first place at or behind `offset` that is data, or a hole; none when there is none before the end, or the
 /// offset is not in the file. The end itself is a hole.
-pub(crate) fn seek(
-    engine: &Engine,
-    inode: &Inode,
-    item: &InodeItem,
-    offset: u64,
-    want: Want,
-) -> Result<Option<u64>> {
+pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> Result<Option<u64>> {
     if offset >= item.size {
         return Ok(None);
     }
@@ -34,7 +27,7 @@ pub(crate) fn seek(
     if full {
         return Ok(Some(if want == Want::Data { offset } else { item.size }));
     }
-    let sector = u64::from(engine.sector_size());
+    let sector = u64::from(inode.engine().sector_size());
     let range = (offset - offset % sector, item.size.next_multiple_of(sector));
     let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
     while let Some(map) = maps.next()? {

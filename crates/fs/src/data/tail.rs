@@ -4,7 +4,6 @@
 //! have left something there, so it is looked at, and the sector is written anew where it is not zero.
 
 use creamery_base::{Result, Wait};
-use creamery_txn::Engine;
 
 use super::completion::{NewSize, OrderedExtent};
 use super::extent_map::{ExtentKind, ExtentMaps};
@@ -37,8 +36,8 @@ pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
 
 /// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
 /// behind the end of the file is zero.
-pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) -> Result<()> {
-    let sector = u64::from(engine.sector_size());
+pub(crate) fn settle_tail(inode: &Inode, item: &mut InodeItem) -> Result<()> {
+    let sector = u64::from(inode.engine().sector_size());
     if item.size == 0 {
         return Ok(());
     }
@@ -51,35 +50,31 @@ pub(crate) fn settle_tail(engine: &Engine, inode: &Inode, item: &mut InodeItem) 
         Some(ExtentKind::Data(_) | ExtentKind::Compressed(_)) if item.size < last + sector => {
             let behind = InodeItem { size: last + sector, ..item.clone() };
             let mut bytes = vec![0; as_len(last + sector - item.size)];
-            read(engine, inode, &behind, item.size, &mut bytes, Wait::Yes)?;
+            read(inode, &behind, item.size, &mut bytes, Wait::Yes)?;
             bytes.iter().any(|byte| *byte != 0)
         }
         _ => false,
     };
     if dirty {
         let size = item.size;
-        rewrite_last_sector(engine, inode, item, size)?;
+        rewrite_last_sector(inode, item, size)?;
     }
     Ok(())
 }
 
 /// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
 /// is not more than it was, the file's.
-pub(crate) fn rewrite_last_sector(
-    engine: &Engine,
-    inode: &Inode,
-    item: &mut InodeItem,
-    size: u64,
-) -> Result<()> {
+pub(crate) fn rewrite_last_sector(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+    let engine = inode.engine();
     assert!(size <= item.size && size > 0);
     let sector = u64::from(engine.sector_size());
     let last = (size - 1) / sector * sector;
     let mut bytes = vec![0; as_len(sector)];
-    read(engine, inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
+    read(inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
     let mut ordered = OrderedExtent::allocate(engine, item.flags, last, sector)?;
     ordered.write(engine, &bytes)?;
     let holes = HolePlan::nothing();
-    ordered.complete(engine, inode, item, &holes, NewSize::Exactly(size), &mut 0)
+    ordered.complete(inode, item, &holes, NewSize::Exactly(size), &mut 0)
 }
 
 /// A length that is bounded by a sector's.

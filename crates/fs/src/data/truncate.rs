@@ -9,7 +9,7 @@
 //! Growing is `grow`'s.
 
 use creamery_base::{ErrorKind, Generation, Result, Wait};
-use creamery_txn::{Engine, Handle, Units};
+use creamery_txn::{Handle, Units};
 
 use super::drop_extents::DropPlan;
 use super::grow::grow;
@@ -22,24 +22,25 @@ use crate::operation::in_handle;
 /// Makes `size` the file's size; nothing changes when it is that already.
 /// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
 /// that fails on the way leaves a size between the old and the new one.
-pub(crate) fn truncate(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+pub(crate) fn truncate(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     if size > FILE_SIZE_MAX {
         return Err(ErrorKind::FileTooLarge.into());
     }
     match size.cmp(&item.size) {
         std::cmp::Ordering::Equal => Ok(()),
-        std::cmp::Ordering::Greater => grow(engine, inode, item, size),
-        std::cmp::Ordering::Less => shrink(engine, inode, item, size),
+        std::cmp::Ordering::Greater => grow(inode, item, size),
+        std::cmp::Ordering::Less => shrink(inode, item, size),
     }
 }
 
-fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+    let engine = inode.engine();
     let sector = u64::from(engine.sector_size());
     let keep = size.next_multiple_of(sector);
     let tail = tail_of(inode, size, sector)?;
     let mut most = reserve::DROP_EDITS_MAX;
     loop {
-        let plan = back_plan(engine, inode, keep, most)?;
+        let plan = back_plan(inode, keep, most)?;
         let done = plan.start == keep;
         let finish = done && tail == Tail::Nothing;
         if !plan.is_empty() || finish {
@@ -62,12 +63,12 @@ fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Re
     if tail == Tail::Nothing {
         return Ok(());
     }
-    if tail == Tail::Inline && size <= inline::len_max(engine, inode.tree()) {
+    if tail == Tail::Inline && size <= inline::len_max(inode.engine(), inode.tree()) {
         let mut content = vec![0; usize::try_from(size).expect("an inline extent fits in memory")];
-        read(engine, inode, item, 0, &mut content, Wait::Yes)?;
-        return inline::rewrite(engine, inode, item, &content);
+        read(inode, item, 0, &mut content, Wait::Yes)?;
+        return inline::rewrite(inode, item, &content);
     }
-    match rewrite_last_sector(engine, inode, item, size) {
+    match rewrite_last_sector(inode, item, size) {
         Err(error) if error.kind() == ErrorKind::NoSpace => in_handle(engine, Units::freeing(1), |handle| {
             let next = InodeItem { size, ..item.clone() };
             store(handle, inode, item, next)
@@ -76,8 +77,8 @@ fn shrink(engine: &Engine, inode: &Inode, item: &mut InodeItem, size: u64) -> Re
     }
 }
 
-fn back_plan(engine: &Engine, inode: &Inode, start: u64, most: usize) -> Result<DropPlan> {
-    let sector = u64::from(engine.sector_size());
+fn back_plan(inode: &Inode, start: u64, most: usize) -> Result<DropPlan> {
+    let sector = u64::from(inode.engine().sector_size());
     DropPlan::from_back(inode.tree(), inode.id.ino, start, most, sector)
 }
 
@@ -91,17 +92,12 @@ fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPl
 
 /// Drops the last `most` extents of an inode that is going away, in one handle. Returns the transaction that did;
 /// none when there was no data left. Whoever goes on, after a crash too, begins with this again (ORPHAN-2).
-pub(crate) fn drop_last(
-    engine: &Engine,
-    inode: &Inode,
-    item: &mut InodeItem,
-    most: usize,
-) -> Result<Option<Generation>> {
-    let plan = back_plan(engine, inode, 0, most)?;
+pub(crate) fn drop_last(inode: &Inode, item: &mut InodeItem, most: usize) -> Result<Option<Generation>> {
+    let plan = back_plan(inode, 0, most)?;
     if plan.is_empty() {
         return Ok(None);
     }
-    in_handle(engine, Units::reclaiming(reserve::drop_units(&plan) + 1), |handle| {
+    in_handle(inode.engine(), Units::reclaiming(reserve::drop_units(&plan) + 1), |handle| {
         let size = item.size.min(plan.start);
         apply(handle, inode, item, &plan, size).map(|()| Some(handle.generation()))
     })

@@ -25,31 +25,26 @@ const BOUNCE: u64 = 64 << 10;
 
 /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
 /// Errors: no space; file too large; what reading can fail with, where a sector is written in part; aborted.
-pub(crate) fn write(
-    engine: &Engine,
-    inode: &Inode,
-    item: &mut InodeItem,
-    offset: u64,
-    data: &[u8],
-) -> Result<usize> {
+pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
     if data.is_empty() {
         return Ok(0);
     }
     let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
     let Some(end) = end else { return Err(ErrorKind::FileTooLarge.into()) };
     let size = item.size.max(end);
-    let sector = u64::from(engine.sector_size());
-    if size <= inline::len_max(engine, inode.tree()) && inline::possible(inode.tree(), inode.id.ino, sector)?
+    let sector = u64::from(inode.engine().sector_size());
+    if size <= inline::len_max(inode.engine(), inode.tree())
+        && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let mut content = vec![0; as_len(size)];
-        read(engine, inode, item, 0, &mut content, Wait::Yes)?;
+        read(inode, item, 0, &mut content, Wait::Yes)?;
         content[as_len(offset)..as_len(end)].copy_from_slice(data);
-        inline::rewrite(engine, inode, item, &content)?;
+        inline::rewrite(inode, item, &content)?;
         return Ok(data.len());
     }
-    let payload = Payload::new(engine, inode, item, offset, data)?;
+    let payload = Payload::new(inode, item, offset, data)?;
     let mut reached = payload.start;
-    match write_payload(engine, inode, item, &payload, &mut reached) {
+    match write_payload(inode, item, &payload, &mut reached) {
         Ok(()) => Ok(data.len()),
         Err(error) if error.kind() == ErrorKind::NoSpace && reached > offset => {
             Ok(as_len(reached.min(end) - offset))
@@ -59,28 +54,27 @@ pub(crate) fn write(
 }
 
 fn write_payload(
-    engine: &Engine,
     inode: &Inode,
     item: &mut InodeItem,
     payload: &Payload<'_>,
     reached: &mut u64,
 ) -> Result<()> {
+    let engine = inode.engine();
     let sector = u64::from(engine.sector_size());
     if payload.start >= item.size && payload.start > 0 {
-        settle_tail(engine, inode, item)?;
+        settle_tail(inode, item)?;
     }
-    let mut holes = gap(engine, inode, item, payload.start)?;
+    let mut holes = gap(inode, item, payload.start)?;
     if holes.stop < payload.start {
         // More gaps than one handle fills: the file grows up to the write first.
-        grow(engine, inode, item, payload.start)?;
-        holes = gap(engine, inode, item, payload.start)?;
+        grow(inode, item, payload.start)?;
+        holes = gap(inode, item, payload.start)?;
     }
     let end = payload.end(sector);
     while *reached < end {
         let mut ordered = OrderedExtent::allocate(engine, item.flags, *reached, end - *reached)?;
         payload.write(engine, &mut ordered, sector)?;
-        let written =
-            ordered.complete(engine, inode, item, &holes, NewSize::AtLeast(payload.data_end()), reached);
+        let written = ordered.complete(inode, item, &holes, NewSize::AtLeast(payload.data_end()), reached);
         assert!((payload.start..=end).contains(reached), "WRITE-1: what was reached is a first part");
         written?;
         holes = HolePlan::nothing();
@@ -89,9 +83,9 @@ fn write_payload(
 }
 
 /// The holes between the end of the file and `start`.
-fn gap(engine: &Engine, inode: &Inode, item: &InodeItem, start: u64) -> Result<HolePlan> {
-    let sector = u64::from(engine.sector_size());
-    HolePlan::new(engine, inode.tree(), inode.id.ino, item.size.next_multiple_of(sector), start)
+fn gap(inode: &Inode, item: &InodeItem, start: u64) -> Result<HolePlan> {
+    let sector = u64::from(inode.engine().sector_size());
+    HolePlan::new(inode, item.size.next_multiple_of(sector), start)
 }
 
 /// Whole sectors to be written: the caller's data and the old bytes around it.
@@ -104,14 +98,14 @@ struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    fn new(engine: &Engine, inode: &Inode, item: &InodeItem, offset: u64, data: &'a [u8]) -> Result<Self> {
-        let sector = u64::from(engine.sector_size());
+    fn new(inode: &Inode, item: &InodeItem, offset: u64, data: &'a [u8]) -> Result<Self> {
+        let sector = u64::from(inode.engine().sector_size());
         let end = offset + data.len() as u64;
         let start = offset - offset % sector;
         let whole_end = end.next_multiple_of(sector);
         let old = |from: u64, to: u64| {
             let mut bytes = vec![0; as_len(to - from)];
-            read(engine, inode, item, from, &mut bytes, Wait::Yes)?;
+            read(inode, item, from, &mut bytes, Wait::Yes)?;
             Ok::<_, Error>(bytes)
         };
         if whole_end - start == sector && start < offset && end < whole_end {

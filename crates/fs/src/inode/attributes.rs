@@ -338,7 +338,7 @@ impl Inode {
         if let Some(size) = set.size {
             let from = size.min(item.size);
             let range = self.ranges().exclusive(from, u64::MAX, Wait::Yes)?;
-            data::truncate(self.engine(), self, &mut item, size)?;
+            data::truncate(self, &mut item, size)?;
             drop(range);
             if set.is_only_size() {
                 return Ok(Attributes::new(self.id, &item));

@@ -155,7 +155,7 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
         // for nobody.
         let mut item = inode.try_write()?.expect("nobody else has it");
         inode.set_gone(); // dropping the object must not ask for this once more
-        if let Some(generation) = data::drop_last(engine, &inode, &mut item, most)? {
+        if let Some(generation) = data::drop_last(&inode, &mut item, most)? {
             dead_inodes.note_deleted(generation);
             return Ok(Deleted::Partly { nbytes: item.nbytes });
         }

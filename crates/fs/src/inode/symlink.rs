@@ -48,7 +48,7 @@ impl Inode {
         }
         let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
         let mut target = vec![0; len.unwrap_or_default()];
-        data::read(self.engine(), self, &item, 0, &mut target, wait)?;
+        data::read(self, &item, 0, &mut target, wait)?;
         if target.is_empty() || target.contains(&0) {
             let message =
                 format!("inode {}: a symbolic link of {} bytes has no such target", self.id, item.size);

@@ -65,7 +65,7 @@ fn a_new_file_has_the_items_that_its_content_needs() {
                 want[at..at + bytes.len()].copy_from_slice(bytes);
             }
             let mut out = vec![0xaa; want.len()];
-            read(&engine, &inode, &item, 0, &mut out, Wait::Yes).expect("a read");
+            read(&inode, &item, 0, &mut out, Wait::Yes).expect("a read");
             assert!(out == want, "row {index}");
         }
     }
@@ -80,7 +80,7 @@ fn small_appends_grow_an_inline_file_into_a_regular_one() {
     let mut seen = Vec::new();
     for part in all.chunks(500) {
         let at = item.size;
-        write(&engine, &inode, &mut item, at, part).expect("a write");
+        write(&inode, &mut item, at, part).expect("a write");
         audit(&engine, &inode, &item);
         let now = items(&inode);
         if seen.last() != Some(&now) {
@@ -100,7 +100,7 @@ fn small_appends_grow_an_inline_file_into_a_regular_one() {
         ]
     );
     let mut out = vec![0; 7000];
-    assert_eq!(read(&engine, &inode, &item, 0, &mut out, Wait::Yes).expect("a read"), 6000);
+    assert_eq!(read(&inode, &item, 0, &mut out, Wait::Yes).expect("a read"), 6000);
     assert!(out[..6000] == all);
 }
 

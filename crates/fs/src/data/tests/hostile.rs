@@ -95,10 +95,10 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
         }
         let mut out = vec![0; 70_000];
         for offset in [0, 100, 8192, 200_000] {
-            let _ = read(&engine, &inode, &item, offset, &mut out, Wait::Yes);
-            let data = seek(&engine, &inode, &item, offset, Want::Data);
+            let _ = read(&inode, &item, offset, &mut out, Wait::Yes);
+            let data = seek(&inode, &item, offset, Want::Data);
             assert!(data.is_err() || data.is_ok_and(|found| found.is_none_or(|at| at >= offset)));
-            let _ = seek(&engine, &inode, &item, offset, Want::Hole);
+            let _ = seek(&inode, &item, offset, Want::Hole);
         }
     }
 }

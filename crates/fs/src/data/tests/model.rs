@@ -51,7 +51,7 @@ impl Model {
     }
 
     /// Compares what our own reading says.
-    fn compare(&self, engine: &Engine, inode: &Inode, item: &InodeItem, random: &mut Random) {
+    fn compare(&self, inode: &Inode, item: &InodeItem, random: &mut Random) {
         assert_eq!(item.size, self.size());
         for whole in [true, false] {
             let (at, count) = if whole {
@@ -60,7 +60,7 @@ impl Model {
                 (random.below(self.size() + 5000), random.below(90_000))
             };
             let mut out = vec![0xaa; len(count)];
-            let got = read(engine, inode, item, at, &mut out, Wait::Yes).expect("a read");
+            let got = read(inode, item, at, &mut out, Wait::Yes).expect("a read");
             let (start, end) = (at.min(self.size()), (at + count).min(self.size()));
             assert_eq!(got as u64, end - start);
             assert!(out[..got] == self.bytes[len(start)..len(end)], "content differs in {at}+{count}");
@@ -68,7 +68,7 @@ impl Model {
         for _ in 0..4 {
             let at = random.below(self.size() + SECTOR);
             for want in [Want::Data, Want::Hole] {
-                let found = seek(engine, inode, item, at, want).expect("a search");
+                let found = seek(inode, item, at, want).expect("a search");
                 assert_eq!(found, self.seek(at, want), "{want:?} at {at}");
             }
         }
@@ -111,7 +111,6 @@ fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
 }
 
 fn change(
-    engine: &Engine,
     inode: &Inode,
     item: &mut InodeItem,
     model: &mut Model,
@@ -132,7 +131,7 @@ fn change(
         };
         let salt = random.next();
         let data: Vec<u8> = (0..count).map(|index| ((index ^ salt) % 251) as u8 + 1).collect();
-        assert_eq!(write(engine, inode, item, at, &data).expect("room"), data.len());
+        assert_eq!(write(inode, item, at, &data).expect("room"), data.len());
         model.write(at, &data);
     } else {
         let to = match random.below(3) {
@@ -140,7 +139,7 @@ fn change(
             1 => random.below(scale * 2),
             _ => random.below(scale) / SECTOR * SECTOR,
         };
-        truncate(engine, inode, item, to).expect("room");
+        truncate(inode, item, to).expect("room");
         model.truncate(to);
     }
 }
@@ -158,8 +157,8 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
         let held = fragment(fixture, pieces);
         let mut item = inode.write().expect("it lives");
         for _ in 0..15 {
-            change(fixture, &inode, &mut item, &mut model, scale, &mut random);
-            model.compare(fixture, &inode, &item, &mut random);
+            change(&inode, &mut item, &mut model, scale, &mut random);
+            model.compare(&inode, &item, &mut random);
             audit(fixture, &inode, &item);
             if random.below(6) == 0 {
                 fixture.commit().expect("a commit");
@@ -168,11 +167,11 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
         drop((item, held));
         fixture.reopen();
         inode = fixture.named(name);
-        model.compare(fixture, &inode, &inode.read(Wait::Yes).expect("it lives"), &mut random);
+        model.compare(&inode, &inode.read(Wait::Yes).expect("it lives"), &mut random);
     }
     let mut item = inode.write().expect("it lives");
     if !keep {
-        while drop_last(fixture, &inode, &mut item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
+        while drop_last(&inode, &mut item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
             audit(fixture, &inode, &item);
         }
         assert_eq!(item.nbytes, 0);
@@ -285,10 +284,10 @@ fn files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays() {
             let mut random = Random(number);
             let inode = fixture.named(name);
             let mut item = inode.write().expect("it lives");
-            model.compare(&fixture, &inode, &item, &mut random);
+            model.compare(&inode, &item, &mut random);
             for _ in 0..25 {
-                change(&fixture, &inode, &mut item, model, 300_000, &mut random);
-                model.compare(&fixture, &inode, &item, &mut random);
+                change(&inode, &mut item, model, 300_000, &mut random);
+                model.compare(&inode, &item, &mut random);
                 audit(&fixture, &inode, &item);
             }
         }
