@@ -1,10 +1,20 @@
 //! Files and names over the engine's trees: subvolumes, inodes, directories, extended attributes and file data.
 //!
-//! [`Filesystem`] is the face: every operation of a POSIX mount is one of its methods, named by [`InodeId`]
-//! (subvolume and inode number) and bytes of a name. An operation takes the inode locks it needs, starts one
-//! transaction handle, makes its few tree changes, and ends the handle; nothing is visible of an operation that
-//! returned an error, except that an error after the first change aborts the transaction (the engine then turns
-//! read-only and the last commit stands).
+//! [`Filesystem`] is the face: an operation of a POSIX mount is a method of it, or of an [`OpenFile`]. Inodes are named by
+//! [`InodeId`] (subvolume and inode number). An operation takes the inode locks it needs, starts one transaction handle, makes
+//! its few tree changes, and ends the handle. Nothing is visible of an operation that returned an error, but an error after the
+//! first change aborts the transaction: the engine turns read-only, and the last commit stands.
+//!
+//! # How it is divided
+//! Each part keeps its state to itself and uses those below it only:
+//! ```text
+//!   Filesystem            the face; it has no state but the parts
+//!     Names               look-up, links, renames, listings; the directories that are known
+//!     Cleaner             deletes what has neither a name nor a user
+//!       Inodes            the table of live inodes
+//!         Subvolumes      those in use; the root tree's references between them
+//!   OpenFile, Inode       one file: its data, attributes and xattrs; needs none of the above
+//! ```
 //!
 //! # Invariants
 //! - FS-1: at the end of every operation the items of an inode, its names and its directory agree.

@@ -11,13 +11,13 @@
 //! - DELAYED-2: the numbers of delayed entries rise, and are greater than those of all DIR_INDEX items in the tree.
 //! - DELAYED-3: the room that writing takes stays promised until it is done.
 //! - DELAYED-4: the table of inodes keeps an object that has delayed items, so nobody reads the older item in the tree.
-//! - DELAYED-5: what is put off is never older than what is in the tree. Who writes or deletes the item in the tree forgets the
-//!   delayed one in the same step: with the lock held, under which others write it.
+//! - DELAYED-5: what is put off is never older than what is in the tree. Whoever writes or deletes the item in the tree forgets
+//!   the delayed one while the lock of the delayed items is held, as those do who write these.
 //!
 //! # Locking
 //! [`DelayedNode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
-//! guard of the directory's item, or when the items are written; whoever reads entries looks here first and then into
-//! the tree, so that none slips by that is being written meanwhile.
+//! guard of the directory's item, or when the items are written. Whoever reads entries looks here first and then into
+//! the tree, so an entry that is being written meanwhile is seen once at least.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //! and the table keeps their objects until it is done.
 //!
 //! # Invariants
-//! - INODE-1: at most one `Inode` object exists per [`InodeId`] and filesystem.
+//! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
 //! - INODE-2: while nobody holds the write guard, the copy equals the INODE_ITEM of the running transaction, or the
 //!   delayed item that will replace it.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.

@@ -5,22 +5,22 @@
 //! those that nobody uses and nobody asked for since they were looked at last (the clock algorithm). Objects in
 //! use are never forgotten, so the table can outgrow its capacity by as many as are in use.
 //!
-//! Of inodes that were just made most are never asked for again, and whoever makes many shall not drive out what others need. So a
-//! new inode waits in line first; one that nobody asked for when its turn comes is forgotten, and its memory, which has not left
-//! the processor's caches, is the next one's. (The idea is that of the short queue in 2Q: Johnson and Shasha, "2Q: A Low Overhead High
-//! Performance Buffer Management Replacement Algorithm", 1994.)
+//! Most inodes that were just made are never asked for again. Whoever makes many must not drive out what others need, so a new
+//! inode waits in a short queue first. If nobody asked for it when its turn comes, it is forgotten; its memory is still in the
+//! processor's caches, and the next one gets it. (The short queue is that of 2Q: Johnson and Shasha, "2Q: A Low Overhead
+//! High Performance Buffer Management Replacement Algorithm", 1994.)
 //!
 //! An inode without a name is held weakly: it must go when its last user does, for then its items are deleted.
 //!
 //! # Invariants
 //! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and it has no delayed items
 //!   (DELAYED-4), and under the shard's lock.
-//! - TABLE-2: an item read from the tree becomes an object only if no object left the shard since before the read, and none
-//!   lost its last name (from then on it is held weakly, and leaves unseen); else the item may be older than what
-//!   that object wrote, or deleted, and it is read again.
+//! - TABLE-2: an item read from the tree becomes an object only if, since before the read, no object of the shard left and none
+//!   lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than what that object wrote
+//!   or deleted, and it is read again.
 //!
 //! # Locking
-//! One mutex per shard, short: no I/O and no other lock under it but the list of doomed inodes.
+//! One mutex per shard, short: no I/O and no other lock under it but the list of dead inodes.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};

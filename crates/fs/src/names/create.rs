@@ -1,8 +1,8 @@
 //! Making new inodes: with a name, and without one.
 //!
 //! A creation is two searches: the DIR_ITEM, and the items of the inode (side by side at the tree's end). The DIR_INDEX and
-//! the INODE_ITEM of the directory are put off until many can be written at once. The DIR_ITEM comes first: whether the name is taken shows when it is
-//! inserted, and then nothing has been changed yet.
+//! the INODE_ITEM of the directory are put off until many can be written at once. The DIR_ITEM comes first: inserting it shows
+//! whether the name is taken, and nothing has been changed yet.
 
 use std::sync::Arc;
 
