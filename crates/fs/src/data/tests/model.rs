@@ -110,13 +110,7 @@ fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
     all
 }
 
-fn change(
-    inode: &Inode,
-    item: &mut InodeItem,
-    model: &mut Model,
-    scale: u64,
-    random: &mut Random,
-) {
+fn change(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, random: &mut Random) {
     let size = item.size;
     if random.below(10) < 6 {
         let at = match random.below(4) {
