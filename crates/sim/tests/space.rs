@@ -167,6 +167,17 @@ fn threads_that_write_leave_metadata_its_room() {
     }
 }
 
+/// Making a chunk may wait for a commit, which waits for all handles.
+#[test]
+#[should_panic(expected = "RESERVE-2")]
+fn who_holds_a_handle_allocates_no_data() {
+    let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&SINGLE).expect("an image")));
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
+    let engine = Engine::open(volume, Options::default()).expect("it opens");
+    let _handle = engine.start(Units::items(1)).expect("room");
+    drop(engine.allocate_data(4096, 4096));
+}
+
 /// Groups that data has left go to metadata, also when nobody has committed that they were left.
 #[test]
 fn what_data_leaves_is_there_for_metadata() {

@@ -6,6 +6,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_volume::Written;
 
 use crate::engine::Engine;
+use crate::held;
 use crate::make_room::Tried;
 use crate::space_info::{BlockGroup, SpaceKind};
 
@@ -73,6 +74,7 @@ impl Engine {
     /// handle begins: it may allocate a chunk, have others free space, or commit.
     /// Errors: no space, also after all that; read-only; those of a commit.
     pub fn allocate_data(&self, len: u64, min: u64) -> Result<DataExtent> {
+        held::assert_none("RESERVE-2: who holds a handle allocates no chunk");
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
         assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));

@@ -37,7 +37,9 @@ impl ChunkAllocator {
 
     /// The chunks whose items are to be written in transaction `generation`.
     pub(crate) fn take_pending(&self, generation: Generation) -> Vec<Arc<Chunk>> {
-        let pending = self.state.lock().pending.take(generation);
+        let mut state = self.state.lock();
+        let pending = state.pending.take(generation);
+        // With the lock: chunks are made beside a step that records them.
         self.pending.store(0, Ordering::Release);
         pending
     }

@@ -49,7 +49,7 @@ pub(crate) struct Reservations {
     /// Held while somebody looks whether his part fits, until it is added.
     taking: RankedMutex<(), { rank::RESERVATION }>,
     line: RankedMutex<Line, { rank::LEAF }>,
-    waiting: AtomicUsize,
+    waiting: CachePadded<AtomicUsize>,
     changed: RankedCondvar,
 }
 

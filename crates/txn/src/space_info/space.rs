@@ -123,10 +123,13 @@ impl Space {
 
     /// Hands out one tree block of `len` bytes, first from the group that took the last one.
     pub(crate) fn allocate_block(&self, kind: SpaceKind, len: u64, hint: Logical) -> Option<Logical> {
-        let hinted = self.group_at(hint).filter(|group| group.flags.contains(kind.flag()));
+        let groups = self.groups.read();
+        let hinted = groups.range(..=hint).next_back().map(|(_, group)| group);
+        let hinted = hinted.filter(|group| group.flags.contains(kind.flag()));
         if let Some(at) = hinted.and_then(|group| group.allocate_block(len)) {
             return Some(at);
         }
+        drop(groups);
         loop {
             let start = self.infos(kind).find_map(|info| info.for_blocks())?;
             // A group that has none is not listed any more, nor is one that is gone.
