@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use creamery_base::{Logical, ObjectId};
 use creamery_codec::UnpackError;
 use creamery_format::{
-    Compression, DirEntries, Expected, ExtentRef, FileExtent, Incompat, InodeExtrefs, InodeRefs, Key,
-    KeyType, RawFileExtent, RawFileExtentHead, RawInodeItem,
+    DirEntries, Expected, ExtentRef, FileExtent, Incompat, InodeExtrefs, InodeRefs, Key, KeyType,
+    RawFileExtent, RawFileExtentHead, RawInodeItem,
 };
 use zerocopy::FromBytes;
 
@@ -21,6 +21,7 @@ use crate::reader::Reader;
 use crate::references::{Reference, References};
 use crate::report::Sink;
 use crate::summary::Summary;
+use crate::summed::{is_compressed, summed_range};
 use crate::unwritten::Unwritten;
 use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
 
@@ -281,20 +282,6 @@ fn is_begin(leaf: &Leaf<'_>, slot: usize) -> bool {
     };
     let before = slot.checked_sub(1).filter(|slot| leaf.block.key(*slot).kind == KeyType::EXTENT_DATA);
     before.and_then(extent) != extent(slot)
-}
-
-fn is_compressed(extent: &RawFileExtent) -> bool {
-    Compression::from_disk(extent.compression) != Some(Compression::None)
-}
-
-/// The data whose checksums reading an extent needs: of a compressed one all of it.
-pub(crate) fn summed_range(extent: &RawFileExtent) -> Option<(u64, u64)> {
-    let disk = extent.disk_bytenr.get();
-    let (start, len) = match is_compressed(extent) {
-        false => (disk.checked_add(extent.offset.get())?, extent.num_bytes.get()),
-        true => (disk, extent.disk_num_bytes.get()),
-    };
-    Some((start, start.checked_add(len)?))
 }
 
 /// Takes note of the data extent that an item refers to.

@@ -47,6 +47,7 @@ mod run;
 mod sets;
 mod space_cache;
 mod summary;
+mod summed;
 mod superblocks;
 mod unwritten;
 mod walk;

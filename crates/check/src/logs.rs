@@ -7,11 +7,11 @@ use creamery_base::{ObjectId, TreeId};
 use creamery_format::{BlockRef, FileExtent, InodeFlags, KeyType, RawInodeItem, RawRootItem};
 use zerocopy::FromBytes;
 
-use crate::fs_tree::summed_range;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::report::{Place, Sink};
+use crate::summed::summed_range;
 use crate::walk::{Meta, Root, Sequence};
 
 /// The trees that have a log, each with the log's root.

@@ -8,12 +8,12 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Result, TreeId};
 use creamery_format::{BlockRef, Expected, FileExtent, Key, KeyType};
 
-use crate::fs_tree::summed_range;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::references::References;
 use crate::report::{Place, Sink};
+use crate::summed::summed_range;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, Walker};
 
 /// Start and end of the data, and the file extent.

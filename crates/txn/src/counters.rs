@@ -3,11 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use creamery_base::{Histogram, HistogramSnapshot, TreeId};
-use creamery_tree::TreeCounters;
-
-use crate::engine::Engine;
-use crate::space_info::SpaceKind;
+use creamery_base::{Histogram, HistogramSnapshot};
 
 #[derive(Default)]
 pub(crate) struct Counters {
@@ -31,104 +27,14 @@ impl Counters {
     pub(crate) fn gate_closed(&self, took: Duration) {
         self.gate_closed_micros.record(micros(took));
     }
-}
 
-/// Figures of a running engine.
-///
-/// ```
-/// assert_eq!(creamery_txn::EngineCounters::default().commits, 0);
-/// ```
-#[derive(Clone, Copy, Default, Debug)]
-pub struct EngineCounters {
-    /// Transactions made durable.
-    pub commits: u64,
-    /// Tree blocks written by them.
-    pub blocks_written: u64,
-    /// How long commits took from beginning to end, microseconds. A call that found nothing to commit is not counted.
-    pub commit_micros: HistogramSnapshot,
-    /// How long they kept handles from beginning, microseconds: from when a commit asks for the gate, for nobody gets in
-    /// while it waits for those inside.
-    pub gate_closed_micros: HistogramSnapshot,
-    /// Bytes of metadata promised to handles that have not ended.
-    pub promised_bytes: u64,
-    /// Extents with changes of references that wait for the next commit.
-    pub delayed_refs: u64,
-    /// What the block cache did.
-    pub store: creamery_tree::StoreCounters,
-}
-
-/// How the space of a filesystem is used, bytes.
-///
-/// ```
-/// assert_eq!(creamery_txn::SpaceReport::default().total, 0);
-/// ```
-#[derive(Clone, Copy, Default, Debug)]
-pub struct SpaceReport {
-    /// Size of all devices.
-    pub total: u64,
-    /// In extents.
-    pub used: u64,
-    /// On the devices and in no chunk.
-    pub unallocated: u64,
-    /// In data block groups.
-    pub data_total: u64,
-    /// In data extents.
-    pub data_used: u64,
-    /// By how much that will change with the next commit; an extent that others refer to as well counts as freed until then.
-    pub data_pending: i64,
-    /// In metadata block groups.
-    pub metadata_total: u64,
-    /// In tree blocks.
-    pub metadata_used: u64,
-    /// How many copies a metadata chunk takes on the devices.
-    pub metadata_copies: u64,
-    /// How many copies a data chunk takes on the devices.
-    pub data_copies: u64,
-}
-
-impl Engine {
-    /// What the engine did so far.
-    #[must_use]
-    pub fn counters(&self) -> EngineCounters {
-        EngineCounters {
-            commits: self.counters.commits.load(Ordering::Relaxed),
-            blocks_written: self.counters.blocks_written.load(Ordering::Relaxed),
-            commit_micros: self.counters.commit_micros.snapshot(),
-            gate_closed_micros: self.counters.gate_closed_micros.snapshot(),
-            promised_bytes: self.reservations.promised_to_handles(),
-            delayed_refs: self.extent_tree.refs().len() as u64,
-            store: self.store().counters(),
-        }
+    /// Transactions made durable, and tree blocks written by them.
+    pub(crate) fn commits(&self) -> (u64, u64) {
+        (self.commits.load(Ordering::Relaxed), self.blocks_written.load(Ordering::Relaxed))
     }
 
-    /// How long write locks on tree blocks were held and waited for, by level, leaves first; all zero unless
-    /// [`Options::lock_times`](crate::Options::lock_times) is on.
-    #[must_use]
-    pub fn lock_times(&self) -> Vec<creamery_tree::LockTimes> {
-        self.store().lock_times().to_vec()
-    }
-
-    /// What each open tree did so far, in order of their ids.
-    #[must_use]
-    pub fn tree_counters(&self) -> Vec<(TreeId, TreeCounters)> {
-        self.root_tree.all().iter().map(|tree| (tree.id(), tree.counters())).collect()
-    }
-
-    /// How the space is used now. What is pending stands in a field of its own, as far as it is known before the commit.
-    #[must_use]
-    pub fn space(&self) -> SpaceReport {
-        let [data, metadata] = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| self.space.figures(kind));
-        SpaceReport {
-            total: self.volume().superblock().total_bytes(),
-            used: self.space.bytes_used(),
-            unallocated: self.unallocated(),
-            data_total: data.total,
-            data_used: data.used,
-            data_pending: self.extent_tree.refs().data_bytes(),
-            metadata_total: metadata.total,
-            metadata_used: metadata.used,
-            metadata_copies: self.space.copies(SpaceKind::Metadata),
-            data_copies: self.space.copies(SpaceKind::Data),
-        }
+    /// How long commits took, and how long they kept handles from beginning.
+    pub(crate) fn times(&self) -> (HistogramSnapshot, HistogramSnapshot) {
+        (self.commit_micros.snapshot(), self.gate_closed_micros.snapshot())
     }
 }

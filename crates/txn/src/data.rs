@@ -5,28 +5,11 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_volume::Written;
 
+use crate::data_extent::DataExtent;
 use crate::engine::Engine;
 use crate::held;
 use crate::make_room::Tried;
 use crate::space_info::{BlockGroup, SpaceKind};
-
-/// Space for data that no file refers to yet. It goes back when dropped, unless
-/// [`Handle::complete_data`](crate::Handle::complete_data) made it part of a file.
-///
-/// ```no_run
-/// # fn write(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
-/// let extent = engine.allocate_data(1 << 20, 4096)?;
-/// println!("{} bytes at {}", extent.len(), extent.start());
-/// # Ok(())
-/// # }
-/// ```
-#[must_use]
-pub struct DataExtent {
-    group: Arc<BlockGroup>,
-    start: Logical,
-    len: u64,
-    completed: bool,
-}
 
 /// Whether the data of a file has checksums, which the file's flags say.
 ///
@@ -39,34 +22,6 @@ pub enum DataCsums {
     Present,
     /// The file is NODATASUM: its data is taken as it is.
     Absent,
-}
-
-impl DataExtent {
-    /// Address of the first byte.
-    #[must_use]
-    pub fn start(&self) -> Logical {
-        self.start
-    }
-
-    /// Bytes.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
-    pub fn len(&self) -> u64 {
-        self.len
-    }
-
-    pub(crate) fn completed(mut self) {
-        self.completed = true;
-    }
-}
-
-impl Drop for DataExtent {
-    fn drop(&mut self) {
-        match self.completed {
-            true => self.group.complete_data(),
-            false => self.group.abandon_data(self.start, self.len),
-        }
-    }
 }
 
 impl Engine {
@@ -82,7 +37,7 @@ impl Engine {
         loop {
             let chunks = self.chunks.made();
             if let Some((group, start, len)) = self.take_data(len, min.max(sector)) {
-                return Ok(DataExtent { group, start, len, completed: false });
+                return Ok(DataExtent::new(group, start, len));
             }
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;
@@ -112,8 +67,8 @@ impl Engine {
     /// commit of the transaction that is told ([`Handle::complete_data`](crate::Handle::complete_data)).
     /// Errors: device errors.
     pub fn write_data(&self, extent: &DataExtent, data: &[u8]) -> Result<Written> {
-        assert!(data.len() as u64 <= extent.len, "writing past the space that was handed out");
-        self.volume().write_data(extent.start, data)
+        assert!(data.len() as u64 <= extent.len(), "writing past the space that was handed out");
+        self.volume().write_data(extent.start(), data)
     }
 
     /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.

@@ -10,13 +10,13 @@ use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 use creamery_volume::Written;
 
-use crate::data::DataExtent;
+use crate::data_extent::DataExtent;
 use crate::engine::Engine;
 use crate::extent_tree::{Backref, ExtentKind, file_extent_address};
 use crate::held;
-use crate::reserve::Units;
 use crate::space_info::{KeptPromise, Ticket};
 use crate::transaction::Joined;
+use crate::units::Units;
 
 /// The right to change trees in the running transaction. End it with [`Handle::end`]; dropping it unfinished
 /// aborts the transaction.

@@ -23,6 +23,7 @@ use creamery_format::Incompat;
 use crate::engine::Engine;
 use crate::make_room::Tried;
 use crate::space_info::{SpaceKind, Ticket};
+use crate::units::{Point, Units};
 
 /// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
 const BLOCKS_PER_UNIT: u64 = 8;
@@ -44,49 +45,6 @@ const SPARE_UNITS: u64 = 64;
 const FREEING_UNITS: u64 = 16;
 /// Advances are made only while there is so many times the room that is needed.
 const PLENTY: u64 = 2;
-
-/// How many leaves a handle may change at most.
-///
-/// ```
-/// use creamery_txn::Units;
-/// assert_ne!(Units::items(3), Units::freeing(3));
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Units {
-    items: u32,
-    point: Point,
-}
-
-/// What an operation is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Point {
-    Change,
-    /// Removing things: may use the reserve.
-    Free,
-    /// Doing what frees space for somebody who may be waiting for it.
-    Reclaim,
-}
-
-impl Units {
-    /// For an operation that changes up to `items` items in different leaves.
-    #[must_use]
-    pub const fn items(items: u32) -> Self {
-        Self { items, point: Point::Change }
-    }
-
-    /// The same for an operation whose point is to free space: it may use the reserve, so that removing files
-    /// works on a full filesystem.
-    #[must_use]
-    pub const fn freeing(items: u32) -> Self {
-        Self { items, point: Point::Free }
-    }
-
-    /// The same for a step of a [`Reclaimer`](crate::Reclaimer): no room does not make it ask for reclaiming.
-    #[must_use]
-    pub const fn reclaiming(items: u32) -> Self {
-        Self { items, point: Point::Reclaim }
-    }
-}
 
 impl Engine {
     /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.

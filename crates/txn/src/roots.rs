@@ -3,17 +3,11 @@
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
-use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
+use creamery_base::{Error, ErrorKind, Generation, Result, Timespec, TreeId, Wait};
+use creamery_format::{Key, KeyType, RawRootItem};
 use creamery_tree::{BufferStore, CowHost, RootPointer, Tree};
 use hashbrown::HashMap;
-use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
-
-use crate::engine::Engine;
-use crate::handle::Handle;
-
-/// Linux' mark in a root item's embedded inode that its flags are valid (BTRFS_INODE_ROOT_ITEM_INIT).
-const ROOT_ITEM_INIT: u64 = 1 << 31;
+use zerocopy::{IntoBytes, little_endian::U64};
 
 /// The key of a tree's root item and its item: the last one with that id (a snapshot's key offset is its
 /// generation).
@@ -30,7 +24,7 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
 }
 
 /// Where a root item says that the tree is.
-fn root_pointer(item: &RawRootItem) -> RootPointer {
+pub(crate) fn root_pointer(item: &RawRootItem) -> RootPointer {
     RootPointer { logical: item.root(), generation: item.root_generation(), level: item.level }
 }
 
@@ -121,7 +115,7 @@ impl RootTree {
 
     /// A tree's root item and its key.
     /// Errors: not found; device errors; damage.
-    fn item(&self, id: TreeId) -> Result<(Key, RawRootItem)> {
+    pub(crate) fn item(&self, id: TreeId) -> Result<(Key, RawRootItem)> {
         let found = find_root_item(&self.tree, id)?;
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("root item of tree {id}")))
     }
@@ -170,74 +164,5 @@ impl Switches {
     fn apply_to(self, tree: &Tree) {
         tree.set_early_unlock(self.early_unlock);
         tree.set_fingers(self.fingers);
-    }
-}
-
-impl Engine {
-    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
-    /// Errors: not found; device errors; damage.
-    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
-        self.root_tree.get(id)
-    }
-
-    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
-    /// Errors: not found; device errors; damage.
-    pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
-        self.root_tree.item(id).map(|(_, item)| item)
-    }
-}
-
-impl Handle<'_> {
-    /// Makes the tree of a new subvolume, with its root directory's inode item and its own name "..", and its
-    /// root item.
-    /// Errors: already exists; no space; device errors; damage. The caller aborts.
-    pub fn create_subvolume_tree(
-        &self,
-        id: TreeId,
-        uuid: Uuid,
-        otime: Timespec,
-        root_dir: &RawInodeItem,
-    ) -> Result<Arc<Tree>> {
-        let engine = self.engine();
-        let tree = Tree::create(Arc::clone(engine.store()), id, self)?;
-        let ino = ObjectId::FIRST_FREE;
-        tree.insert(self, &Key::new(ino, KeyType::INODE_ITEM, 0), root_dir.as_bytes())?;
-        let parent_ref = [&0_u64.to_le_bytes()[..], &2_u16.to_le_bytes(), b".."].concat();
-        tree.insert(self, &Key::new(ino, KeyType::INODE_REF, ino.get()), &parent_ref)?;
-        let root = tree.root_pointer()?;
-        let mut item =
-            RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
-        item.inode.generation = U64::new(1);
-        item.inode.size = U64::new(3);
-        item.inode.nlink = 1.into();
-        item.inode.nbytes = U64::new(u64::from(engine.node_size()));
-        item.inode.mode = 0o40755.into();
-        item.inode.flags = U64::new(ROOT_ITEM_INIT);
-        item.set_root(root.logical, root.level, root.generation);
-        item.root_dirid = U64::new(ino.get());
-        item.bytes_used = U64::new(u64::from(engine.node_size()));
-        item.refs = 1.into();
-        item.uuid = uuid.into_bytes();
-        item.otransid = item.generation;
-        item.ctransid = item.generation;
-        item.otime.sec = otime.sec.into();
-        item.otime.nsec = otime.nsec.into();
-        item.ctime = item.otime;
-        // Before anybody can find its item: opened by that, it would be there twice.
-        let tree = engine.root_tree.keep(tree);
-        let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
-        engine.root_tree.tree().insert(self, &key, item.as_bytes())?;
-        Ok(tree)
-    }
-
-    /// Changes a tree's root item. Where the root is stays the commit's business.
-    /// Errors: not found; no space; device errors; damage.
-    pub fn update_root_item(&self, id: TreeId, edit: impl FnOnce(&mut RawRootItem)) -> Result<()> {
-        let engine = self.engine();
-        let (key, mut item) = engine.root_tree.item(id)?;
-        let root = root_pointer(&item);
-        edit(&mut item);
-        assert_eq!(root_pointer(&item), root, "only the commit moves a root");
-        engine.root_tree.tree().upsert(self, &key, item.as_bytes())
     }
 }

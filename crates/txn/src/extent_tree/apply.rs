@@ -4,10 +4,11 @@ use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::{ExtentFlags, ExtentRef, Key, KeyType};
 use creamery_tree::CowHost;
 
-use super::ExtentTree;
 use super::backref::{Backref, ExtentKind};
 use super::item::ExtentItem;
+use super::outcome::Outcome;
 use super::ref_head::RefHead;
+use super::tree::ExtentTree;
 
 /// How far behind its hash the item of a data reference may stand; a bound for hostile images.
 const HASH_REACH: u64 = 1 << 16;
@@ -23,19 +24,6 @@ fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
 /// The keys that an extent's item may have: tree blocks of old filesystems have EXTENT_ITEMs.
 pub(super) fn item_keys(at: Logical, kind: ExtentKind, len: u64) -> [Key; 2] {
     [item_key(at, kind, len), item_key(at, ExtentKind::Data, len)]
-}
-
-/// What running one head did to its extent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
-    /// The extent is new.
-    Inserted,
-    /// Only its references changed.
-    Changed,
-    /// The last reference went.
-    Freed,
-    /// It was new and lost its references before anything was recorded.
-    NeverThere,
 }
 
 impl ExtentTree {

@@ -4,8 +4,9 @@ use creamery_base::{ObjectId, Result, Wait};
 use creamery_format::{FREE_SPACE_USING_BITMAPS, Key, KeyType};
 use creamery_tree::CowHost;
 
+use super::bits::{bit_at, set_bit};
+use super::group::{GroupFreeSpace, Info, damaged, extent_key};
 use super::plan::SpaceRun;
-use super::{GroupFreeSpace, Info, damaged, extent_key};
 
 impl GroupFreeSpace<'_> {
     /// Writes what is free as bitmaps.
@@ -103,19 +104,5 @@ impl GroupFreeSpace<'_> {
             false => self.counted(info.extents.saturating_add(neighbours), 1)?,
         };
         Ok(())
-    }
-}
-
-pub(super) fn bit_at(data: &[u8], bit: u64) -> bool {
-    let byte = usize::try_from(bit / 8).expect("a bitmap's bit");
-    data[byte] & (1 << (bit % 8)) != 0
-}
-
-fn set_bit(data: &mut [u8], bit: u64, on: bool) {
-    let byte = usize::try_from(bit / 8).expect("a bitmap's bit");
-    if on {
-        data[byte] |= 1 << (bit % 8);
-    } else {
-        data[byte] &= !(1 << (bit % 8));
     }
 }

@@ -4,7 +4,7 @@ use creamery_base::{Logical, Result, Wait};
 use creamery_format::{Key, KeyType};
 use creamery_tree::CowHost;
 
-use super::{GroupFreeSpace, Info, THRESHOLD_GAP, damaged, end_of, extent_key};
+use super::group::{GroupFreeSpace, Info, THRESHOLD_GAP, damaged, end_of, extent_key};
 
 /// A run of space that became used or free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

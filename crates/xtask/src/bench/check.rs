@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges, LoopMount, Program, Run, Scratch, btrfs_check, tree};
 
 use super::measure::{Taken, measure, median};
+use super::options::{Options, options};
 use super::report::{mebibytes, publish};
-use super::{Options, options};
 use crate::workspace::build_program;
 
 const SEED: u64 = 20_251_121;

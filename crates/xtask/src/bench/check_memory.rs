@@ -9,8 +9,8 @@ use creamery_testkit::{Program, Run};
 use serde_json::Value;
 
 use super::measure::measure;
+use super::options::{Options, options};
 use super::report::{mebibytes, publish};
-use super::{Options, options};
 use crate::workspace::{build_program, cargo, run, target};
 
 const PEAK_MAX: u64 = 512 << 20;

@@ -8,8 +8,8 @@ use creamery_testkit::{Program, Run, Scratch};
 
 use super::library::{bench, build, empty_filesystem};
 use super::measure::median;
+use super::options::{Options, options};
 use super::report::{mebibytes, publish};
-use super::{Options, options};
 
 const FEW: u64 = 100_000;
 /// Directories that the many files lie in.

@@ -15,9 +15,9 @@ use creamery_testkit::{CpuMeter, Judge, Judges, LoopDevice, Program, Run, Scratc
 
 use super::library::empty_image;
 use super::measure::median;
+use super::options::{Options, options};
 use super::report::publish;
 use super::server::{Server, build_null, server_threads};
-use super::{Options, options};
 use crate::workspace::{build_program, root, target};
 
 const IMAGE_BYTES: u64 = 4 << 30;

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use creamery_testkit::{Program, Scratch, btrfs_check};
 
 use super::measure::measure;
+use super::options::{Options, options};
 use super::report::{mebibytes, publish};
-use super::{Options, options};
 use crate::workspace::build_program;
 
 const PEAK_MAX: u64 = 256 << 20;

@@ -14,13 +14,14 @@ mod library;
 mod measure;
 mod memory;
 mod names;
+mod options;
 mod quiet;
 mod report;
 mod scaling;
 mod server;
 mod switches;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 /// `cargo xtask bench NAME [OPTIONS]`.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
@@ -40,30 +41,4 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "create" | "lookup" | "lookup-warm" | "readdir" | "unlink" | "mixed" => names::names(name, options),
         _ => bail!("there is no bench {name}: cargo xtask help lists them"),
     }
-}
-
-/// What the words after the command's name say.
-struct Options {
-    files: u64,
-    bytes: u64,
-    runs: usize,
-    dry: bool,
-}
-
-fn options(mut options: Options, words: &[&str]) -> Result<Options> {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        let mut number = || -> Result<u64> {
-            let text = words.next().with_context(|| format!("{word} needs a number"))?;
-            text.replace('_', "").parse().with_context(|| format!("{word} {text}"))
-        };
-        match *word {
-            "--files" => options.files = number()?,
-            "--bytes" => options.bytes = number()?,
-            "--runs" => options.runs = usize::try_from(number()?)?.max(1),
-            "--dry" => options.dry = true,
-            _ => bail!("unknown option {word}: --files N, --bytes N, --runs N, --dry"),
-        }
-    }
-    Ok(options)
 }

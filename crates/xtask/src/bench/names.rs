@@ -14,8 +14,8 @@ use creamery_testkit::{Judge, Judges, LoopDevice, Run, btrfs_check};
 
 use super::library::{Place, ROUNDS, empty_image};
 use super::measure::median;
+use super::options::{Options, options};
 use super::report::publish;
-use super::{Options, options};
 
 const IMAGE_BYTES: u64 = 6 << 30;
 const IMAGE: &str = "names.img";

@@ -11,8 +11,8 @@ use creamery_testkit::btrfs_check;
 
 use super::library::{Place, ROUNDS};
 use super::measure::median;
+use super::options::{Options, options};
 use super::report::publish;
-use super::{Options, options};
 
 const IMAGE_BYTES: u64 = 6 << 30;
 

@@ -9,8 +9,8 @@ use creamery_testkit::{Program, Scratch, btrfs_check};
 
 use super::library::{bench, build, empty_filesystem};
 use super::measure::median;
+use super::options::{Options, options};
 use super::report::publish;
-use super::{Options, options};
 
 const IMAGE_BYTES: u64 = 8 << 30;
 const THREADS: [u64; 4] = [2, 4, 8, 16];

@@ -14,8 +14,8 @@ mod table;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges};
 
+use super::options::{Options, options};
 use super::report::publish;
-use super::{Options, options};
 use scenes::SCENES;
 use stage::{SIDES, Side, Stage};
 use table::{Row, tables};

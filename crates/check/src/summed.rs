@@ -1,0 +1,18 @@
+//! Which data a file extent's checksums are of.
+
+use creamery_format::{Compression, RawFileExtent};
+
+/// Whether an extent is stored packed.
+pub(crate) fn is_compressed(extent: &RawFileExtent) -> bool {
+    Compression::from_disk(extent.compression) != Some(Compression::None)
+}
+
+/// The data whose checksums reading an extent needs: of a compressed one all of it.
+pub(crate) fn summed_range(extent: &RawFileExtent) -> Option<(u64, u64)> {
+    let disk = extent.disk_bytenr.get();
+    let (start, len) = match is_compressed(extent) {
+        false => (disk.checked_add(extent.offset.get())?, extent.num_bytes.get()),
+        true => (disk, extent.disk_num_bytes.get()),
+    };
+    Some((start, start.checked_add(len)?))
+}

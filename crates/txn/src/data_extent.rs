@@ -1,0 +1,58 @@
+//! Data space on its way into a file.
+
+use std::sync::Arc;
+
+use creamery_base::Logical;
+
+use crate::space_info::BlockGroup;
+
+/// Space for data that no file refers to yet. It goes back when dropped, unless
+/// [`Handle::complete_data`](crate::Handle::complete_data) made it part of a file.
+///
+/// ```no_run
+/// # fn write(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// let extent = engine.allocate_data(1 << 20, 4096)?;
+/// println!("{} bytes at {}", extent.len(), extent.start());
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct DataExtent {
+    group: Arc<BlockGroup>,
+    start: Logical,
+    len: u64,
+    completed: bool,
+}
+
+impl DataExtent {
+    /// Space that was taken out of `group`.
+    pub(crate) fn new(group: Arc<BlockGroup>, start: Logical, len: u64) -> Self {
+        Self { group, start, len, completed: false }
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub fn start(&self) -> Logical {
+        self.start
+    }
+
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an extent is never empty")]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn completed(mut self) {
+        self.completed = true;
+    }
+}
+
+impl Drop for DataExtent {
+    fn drop(&mut self) {
+        match self.completed {
+            true => self.group.complete_data(),
+            false => self.group.abandon_data(self.start, self.len),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The owner: the tree and its queue.
+
+use std::sync::Arc;
+
+use creamery_tree::Tree;
+
+use super::delayed_refs::DelayedRefs;
+
+/// The extent tree and what waits to be put into it.
+pub(crate) struct ExtentTree {
+    pub(super) tree: Arc<Tree>,
+    pub(super) refs: DelayedRefs,
+    /// Bytes.
+    pub(super) node_size: u32,
+}
+
+impl ExtentTree {
+    pub(crate) fn new(tree: Arc<Tree>, node_size: u32) -> Self {
+        Self { tree, refs: DelayedRefs::new(), node_size }
+    }
+
+    /// The tree, for what all trees have.
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// What is queued.
+    pub(crate) fn refs(&self) -> &DelayedRefs {
+        &self.refs
+    }
+}
