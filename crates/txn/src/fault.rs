@@ -9,6 +9,11 @@ impl Engine {
         self.csum_tree.remove_in_two_steps();
     }
 
+    /// Who asks how often a block is referred to does not see that what was queued is on its way into the tree.
+    pub fn run_refs_unlocked(&self) {
+        self.extent_tree.refs().run_unlocked();
+    }
+
     /// Who finds no room is told so, whatever others have put off that would make some.
     pub fn forget_reclaimers(&self) {
         self.reclaimers.forget();

@@ -5,6 +5,8 @@
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs.
 
+#[path = "support/moving_refs.rs"]
+mod moving_refs;
 #[path = "support/neighbours.rs"]
 mod neighbours;
 
@@ -174,4 +176,21 @@ fn items_cut_in_two_steps_are_caught() {
     let planted = Scenario { in_two_steps: true };
     let found = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(&image, planted))));
     assert!(found.is_err(), "100 schedules went well with items that are cut in two steps");
+}
+
+#[test]
+fn references_are_seen_in_the_tree_or_in_the_queue() {
+    let Some(image) = empty_image() else { return };
+    let scheduler = RandomScheduler::new_from_seed(SEED, schedules(150));
+    let runner = Runner::new(scheduler, config(FailurePersistence::Print));
+    runner.run(move || moving_refs::execute(&image, false));
+}
+
+/// The canary: the harness finds who looks while a reference is in neither place, which was planted.
+#[test]
+fn references_that_move_unseen_are_caught() {
+    let Some(image) = empty_image() else { return };
+    let runner = Runner::new(RandomScheduler::new_from_seed(SEED, 100), config(FailurePersistence::None));
+    let found = catch_unwind(AssertUnwindSafe(|| runner.run(move || moving_refs::execute(&image, true))));
+    assert!(found.is_err(), "100 schedules went well with heads that run unlocked");
 }

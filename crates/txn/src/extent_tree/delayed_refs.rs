@@ -51,6 +51,8 @@ pub(crate) struct DelayedRefs {
     heads: CachePadded<AtomicUsize>,
     /// The sum of [`RefHead::data_bytes`] of all heads, those that run included, wrapping.
     data_bytes: CachePadded<AtomicI64>,
+    #[cfg(feature = "faults")]
+    unlocked: std::sync::atomic::AtomicBool,
 }
 
 /// What is known of an extent's head.
@@ -112,7 +114,19 @@ impl Drop for LockedHead<'_> {
 impl DelayedRefs {
     pub(crate) fn new() -> Self {
         let shards = (0..SHARDS).map(|_| CachePadded::default()).collect();
-        Self { shards, heads: CachePadded::default(), data_bytes: CachePadded::default() }
+        Self {
+            shards,
+            heads: CachePadded::default(),
+            data_bytes: CachePadded::default(),
+            #[cfg(feature = "faults")]
+            unlocked: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// Plants a fault: nobody sees that a head runs.
+    #[cfg(feature = "faults")]
+    pub(crate) fn run_unlocked(&self) {
+        self.unlocked.store(true, Ordering::Relaxed);
     }
 
     fn shard(&self, at: Logical) -> &Shard {
@@ -191,6 +205,8 @@ impl DelayedRefs {
     pub(crate) fn queued(&self, at: Logical) -> Queued {
         match self.shard(at).entries.lock().get(&at) {
             None => Queued::Nothing,
+            #[cfg(feature = "faults")]
+            Some(entry) if self.unlocked.load(Ordering::Relaxed) => Queued::Changes(entry.head.clone()),
             Some(entry) if entry.locked => Queued::Locked,
             Some(entry) => Queued::Changes(entry.head.clone()),
         }

@@ -107,10 +107,15 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(image: &Arc<MemoryDevice>) -> Self {
+        Self::with(image, Options::default())
+    }
+
+    /// As usual but for `options`.
+    pub(crate) fn with(image: &Arc<MemoryDevice>, options: Options) -> Self {
         let device = Arc::new(Overlay { below: Arc::clone(image), written: Mutex::default() });
         let volume =
             Volume::open(vec![Arc::<Overlay>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
-        let options = Options { cache_bytes: 1 << 20, commit_threads: 1, ..Options::default() };
+        let options = Options { cache_bytes: 1 << 20, commit_threads: 1, ..options };
         Self { engine: Engine::open(volume, options).expect("writable"), device }
     }
 
