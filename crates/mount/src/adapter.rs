@@ -397,7 +397,11 @@ impl Operations for Adapter {
         set: &SetXattrRequest,
     ) -> Result<()> {
         let mode = match (set.create(), set.replace()) {
-            (true, true) => return Err(Errno::EINVAL),
+            (true, true) => {
+                // It may neither be there nor be missing.
+                self.fs.get_xattr(self.nodes.inode(node), name, Wait::Yes)?;
+                return Err(Errno::EEXIST);
+            }
             (true, false) => XattrMode::Create,
             (false, true) => XattrMode::Replace,
             (false, false) => XattrMode::Any,

@@ -59,6 +59,11 @@ fn make_root(place: &Path) -> Result<()> {
     run(&mut command)?;
     // Names are resolved as on the host.
     std::fs::copy("/etc/resolv.conf", place.join("etc/resolv.conf")).context("copying resolv.conf")?;
+    // What init makes of a root folder when it starts; fusermount3 looks there.
+    let mounts = place.join("etc/mtab");
+    if mounts.symlink_metadata().is_err() {
+        std::os::unix::fs::symlink("../proc/self/mounts", &mounts).context("linking /etc/mtab")?;
+    }
     Ok(())
 }
 

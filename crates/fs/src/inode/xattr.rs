@@ -37,23 +37,33 @@ pub enum XattrMode {
     Replace,
 }
 
-/// Refuses names that this filesystem has no meaning for.
+/// Namespaces whose names are free.
+const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+/// That of properties.
+const PROPERTIES: &[u8] = b"btrfs.";
+
+/// Refuses names that this filesystem has no meaning for, to who wants to change an attribute.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    check_namespace(name)?;
+    match name.starts_with(PROPERTIES) && name != COMPRESSION {
+        true => Err(Error::invalid(format!("the property {:?}", String::from_utf8_lossy(name)))),
+        false => Ok(()),
+    }
+}
+
+/// Refuses names of no namespace, also to who only asks.
+fn check_namespace(name: &[u8]) -> Result<()> {
     if name.len() > NAME_LEN_MAX {
         return Err(Error::new(ErrorKind::Range, "an attribute name of more than 255 bytes"));
     }
-    let in_space = |space: &[u8]| name.len() > space.len() && name.starts_with(space);
-    let known = in_space(b"user.")
-        || in_space(b"trusted.")
-        || in_space(b"security.")
-        || name == acl::ACCESS
-        || name == acl::DEFAULT
-        || name == COMPRESSION;
-    if known && !name.contains(&0) {
-        Ok(())
-    } else {
-        Err(Error::unsupported(format!("the extended attribute {:?}", String::from_utf8_lossy(name))))
+    let spaces = || NAMESPACES.into_iter().chain([PROPERTIES]);
+    if spaces().any(|space| name == space) || name.contains(&0) {
+        return Err(Error::invalid(format!("the attribute name {:?}", String::from_utf8_lossy(name))));
     }
+    let known = spaces().any(|space| name.starts_with(space)) || name == acl::ACCESS || name == acl::DEFAULT;
+    let unknown =
+        || Error::unsupported(format!("the extended attribute {:?}", String::from_utf8_lossy(name)));
+    if known { Ok(()) } else { Err(unknown()) }
 }
 
 /// Refuses a name and value that no leaf can hold.
@@ -217,6 +227,7 @@ pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeF
 impl Inode {
     /// The value of an extended attribute.
     pub(crate) fn get_xattr(&self, name: &[u8], wait: Wait) -> Result<Vec<u8>> {
+        check_namespace(name)?;
         let _item = self.read(wait)?;
         if self.id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::NoAttribute.into());

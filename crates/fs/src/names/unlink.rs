@@ -46,7 +46,15 @@ impl Names {
 
     /// Removes the empty directory `name`.
     pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
-        self.remove_name(dir, Name::new(name)?, Expect::Directory)
+        match self.remove_name(dir, Name::new(name)?, Expect::Directory) {
+            // Why a subvolume cannot be removed is told with the directory let go: it may have to be opened.
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                let child = self.inodes.get(self.lookup(dir, name, Wait::Yes)?, Wait::Yes)?;
+                let empty = directory::is_empty(child.tree(), child.id.ino)?;
+                Err(if empty { error } else { ErrorKind::DirectoryNotEmpty.into() })
+            }
+            removed => removed,
+        }
     }
 
     fn remove_name(&self, dir: InodeId, name: Name<'_>, expect: Expect) -> Result<()> {

@@ -14,6 +14,8 @@ const SCRIPT: &str = r#"
     mkfifo "$1/out"
     nobody="setpriv --reuid=65534 --regid=65534 --clear-groups"
     $nobody "$3" --threads 2 "$2" > "$1/out" &
+    # It has this script's output, too: left behind, it would keep whoever reads that waiting.
+    trap "kill $! 2> /dev/null || :" EXIT
     read line < "$1/out"
     echo "server: $line"
     grep " $2 " /proc/self/mounts

@@ -41,7 +41,13 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
+/// What `body` asks for holds on Linux' Btrfs, and on ours.
 fn on_a_mount(bench: &Bench, body: Body) -> Result<()> {
+    let linux = bench.scratch.file("linux.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &linux)?;
+    let mounted = LoopMount::mount(&linux, &bench.scratch.file("linux"), "")?;
+    body(&bench.scratch.file("linux")).context("on Linux' own Btrfs")?;
+    mounted.unmount()?;
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
@@ -184,6 +190,22 @@ fn xattr_flags(dir: &Path) -> Result<()> {
     );
     let list_len = rustix::fs::llistxattr_query(&path)?;
     ensure!(list_len == 0, "a removed attribute is listed");
+    let both = XattrFlags::CREATE | XattrFlags::REPLACE;
+    ensure!(set(b"1", both) == Err(Errno::NODATA), "an attribute was made and replaced at once");
+    set(b"1", XattrFlags::empty())?;
+    ensure!(set(b"2", both) == Err(Errno::EXIST), "an attribute was made and replaced at once");
+    let name_of = |name: &str| lsetxattr(&path, name, b"", XattrFlags::empty());
+    let get = |name: &str| rustix::fs::lgetxattr(&path, name, &mut [0_u8; 16]).map(drop);
+    for (name, set, got) in [
+        ("user.", Errno::INVAL, Errno::INVAL),
+        ("trusted.", Errno::INVAL, Errno::INVAL),
+        ("nobodys.name", Errno::OPNOTSUPP, Errno::OPNOTSUPP),
+        ("system.nfs4_acl", Errno::OPNOTSUPP, Errno::OPNOTSUPP),
+        ("btrfs.unknown", Errno::INVAL, Errno::NODATA),
+    ] {
+        ensure!(name_of(name) == Err(set), "setting {name}: {:?}", name_of(name));
+        ensure!(get(name) == Err(got), "getting {name}: {:?}", get(name));
+    }
     Ok(())
 }
 
