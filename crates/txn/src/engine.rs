@@ -252,7 +252,7 @@ impl Engine {
     /// Refuses who comes after [`shut_down`](Self::shut_down).
     /// Errors: closed.
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Stale, "the filesystem was closed"));
         }
         Ok(())
@@ -262,9 +262,9 @@ impl Engine {
     /// reference. Never call it with a handle.
     /// Errors: those of the commit and of the devices; it is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
-        // Who begins a handle looks at this with the gate held, so the commit, which waits for the gate, has all of those who
-        // were not refused.
-        self.closed.store(true, Ordering::Release);
+        // Who begins a handle looks at this with a part of the gate. In the one order of all these (SeqCst), whoever joins a
+        // transaction later than the one that the commit asks for comes behind this, and is refused.
+        self.closed.store(true, Ordering::SeqCst);
         self.commit().and(self.volume.close())
     }
 

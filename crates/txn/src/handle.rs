@@ -3,12 +3,14 @@
 //! Whoever holds a handle never waits for a commit, which waits for all handles. So a thread holds at most one,
 //! reserves before it begins, and takes inode and range locks before.
 
+use std::cell::RefCell;
 use std::panic::Location;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 use creamery_volume::Written;
+use smallvec::SmallVec;
 
 use crate::data_extent::DataExtent;
 use crate::engine::Engine;
@@ -45,6 +47,15 @@ pub struct Handle<'e> {
     ended: bool,
     _running: Option<Joined<'e>>,
     ticket: Option<Ticket<'e>>,
+    /// Queued when the work ends (REF-4).
+    given_up: RefCell<SmallVec<[GivenUp; 2]>>,
+}
+
+/// A reference to a data extent that somebody gives up.
+struct GivenUp {
+    start: Logical,
+    len: u64,
+    backref: Backref,
 }
 
 impl Engine {
@@ -67,6 +78,7 @@ impl Engine {
             ended: false,
             _running: Some(running),
             ticket: Some(ticket),
+            given_up: RefCell::default(),
         })
     }
 
@@ -78,13 +90,15 @@ impl Engine {
         self.check_writable()?;
         held::set_held(true);
         let generation = self.generation();
-        Ok(Handle { engine: self, generation, ended: false, _running: Some(running), ticket: None })
+        let given_up = RefCell::default();
+        Ok(Handle { engine: self, generation, ended: false, _running: Some(running), ticket: None, given_up })
     }
 
     /// The committer's own handle: the transaction is already closed to others.
     pub(crate) fn committing_handle(&self) -> Handle<'_> {
         held::set_held(true);
-        Handle { engine: self, generation: self.generation(), ended: false, _running: None, ticket: None }
+        let (generation, given_up) = (self.generation(), RefCell::default());
+        Handle { engine: self, generation, ended: false, _running: None, ticket: None, given_up }
     }
 }
 
@@ -107,8 +121,16 @@ impl Handle<'_> {
         self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep(items)
     }
 
-    /// Finishes the work: what was changed is part of the next commit.
+    /// Finishes the work: what was changed is part of the next commit. Damage that shows only now - an extent loses a
+    /// reference that nobody got - aborts, and is told by whatever comes next.
+    #[track_caller]
     pub fn end(mut self) {
+        let refs = self.engine.extent_tree.refs();
+        for GivenUp { start, len, backref } in self.given_up.take() {
+            if let Err(error) = refs.change(start, len, ExtentKind::Data, backref, -1) {
+                self.engine.abort(&error, Location::caller());
+            }
+        }
         self.ended = true;
     }
 
@@ -159,12 +181,11 @@ impl Handle<'_> {
         self.engine.extent_tree.refs().change(start, len, ExtentKind::Data, backref, 1)
     }
 
-    /// Queues giving up one reference to a data extent.
-    /// Errors: damage.
-    pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
+    /// Gives up one reference to a data extent, which is queued when the handle ends (REF-4): the leaf that has it may be
+    /// shared, and when it is copied, later, the copy's references are made from what the leaf says.
+    pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) {
         self.queue_reference();
-        let backref = Backref::of_file(owner, offset);
-        self.engine.extent_tree.refs().change(start, len, ExtentKind::Data, backref, -1)
+        self.given_up.borrow_mut().push(GivenUp { start, len, backref: Backref::of_file(owner, offset) });
     }
 
     /// Sets bits of the superblock's incompat features, with this transaction.

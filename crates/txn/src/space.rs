@@ -80,6 +80,7 @@ impl Engine {
         }
         if !pending.is_empty() {
             self.chunks.record_device_use(handle)?;
+            self.chunks.recorded();
         }
         Ok(!pending.is_empty())
     }

@@ -41,7 +41,7 @@ impl Transaction {
     }
 
     pub(crate) fn generation(&self) -> Generation {
-        Generation::new(self.generation.load(Ordering::Acquire))
+        Generation::new(self.generation.load(Ordering::SeqCst))
     }
 
     /// Holds off the commit's critical section; waits while there is one.
@@ -76,6 +76,6 @@ impl ClosedGate<'_> {
     pub(crate) fn begin_next(self) {
         let left = self.transaction.written.lock().is_some();
         assert!(!left, "what was written goes with its own transaction (GATE-3)");
-        self.transaction.generation.fetch_add(1, Ordering::AcqRel);
+        self.transaction.generation.fetch_add(1, Ordering::SeqCst);
     }
 }

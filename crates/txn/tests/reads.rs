@@ -6,7 +6,7 @@ mod neighbours;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::{ErrorKind, Wait};
-use creamery_txn::DataCsums;
+use creamery_txn::{DataCsums, Options, Units};
 
 use crate::neighbours::{SECTOR, World, empty_image};
 
@@ -62,4 +62,27 @@ fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
         world.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect_err("nobody can tell");
     assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     assert!(error.to_string().contains(&at.to_string()), "{error}");
+}
+
+/// Who gives up references has not changed the leaf yet that has them, and somebody else runs heads meanwhile.
+#[test]
+fn an_extent_is_freed_when_who_gives_it_up_is_done() {
+    const EXTENTS: usize = 8;
+    let Some(image) = empty_image() else { return };
+    let world = World::with(&image, Options { delayed_refs_max: EXTENTS, ..Options::default() });
+    let all = world.fill(EXTENTS);
+    let handle = world.engine.start(Units::freeing(EXTENTS as u32)).expect("room");
+    all.iter().for_each(|at| world.give_up(&handle, *at));
+    // As long as a quarter of `delayed_refs_max` waits, each who begins runs some.
+    std::thread::scope(|scope| {
+        let others = scope
+            .spawn(|| (0..EXTENTS).for_each(|_| world.engine.start(Units::items(1)).expect("room").end()));
+        others.join().expect("it runs what there is");
+    });
+    all.iter().for_each(|at| world.read_good(*at));
+    handle.end();
+    world.engine.commit().expect("a commit");
+    let mut out = [0; SECTOR];
+    let read = world.engine.read_data(all[0], &mut out, DataCsums::Present, Wait::Yes);
+    assert_eq!(read.expect_err("its checksum went with it").kind(), ErrorKind::Unreadable);
 }

@@ -223,7 +223,7 @@ impl DropPlan {
         for edit in &self.edits {
             if let Edit::Remove { at, reference } = *edit {
                 if let Some(dropped) = reference {
-                    handle.drop_data_ref(dropped.start, dropped.len, owner, dropped.offset)?;
+                    handle.drop_data_ref(dropped.start, dropped.len, owner, dropped.offset);
                 }
                 if replaced != Some(at) {
                     run = Some(run.map_or((at, at, 1), |(first, _, count)| (first, at, count + 1)));

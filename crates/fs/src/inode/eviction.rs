@@ -67,16 +67,15 @@ pub(crate) fn purge(handle: &Handle<'_>, tree: &Tree, id: InodeId, first: &Key) 
 /// Gives up the extent that a file extent item refers to.
 fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> Result<()> {
     let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"));
-    match FileExtent::parse(item).map_err(|damage| damaged(damage.to_string()))? {
-        FileExtent::Regular(extent) | FileExtent::Prealloc(extent) if !extent.is_hole() => handle
-            .drop_data_ref(
-                Logical::new(extent.disk_bytenr.get()),
-                extent.disk_num_bytes.get(),
-                id,
-                key.offset.wrapping_sub(extent.offset.get()),
-            ),
-        _ => Ok(()),
+    let parsed = FileExtent::parse(item).map_err(|damage| damaged(damage.to_string()))?;
+    if let FileExtent::Regular(extent) | FileExtent::Prealloc(extent) = parsed
+        && !extent.is_hole()
+    {
+        let start = Logical::new(extent.disk_bytenr.get());
+        let offset = key.offset.wrapping_sub(extent.offset.get());
+        handle.drop_data_ref(start, extent.disk_num_bytes.get(), id, offset);
     }
+    Ok(())
 }
 
 /// How far an inode is deleted.

@@ -181,7 +181,8 @@ impl Subvolumes {
         });
         finish(handle, done)?;
         subvolume.read_only.store(read_only, Ordering::Release);
-        Ok(())
+        // No inode says when this changed, so no fsync asks for it. Linux commits, too.
+        self.shared.engine.commit()
     }
 
     /// The id for the next subvolume. It is the next one's until that is in the root tree.

@@ -35,7 +35,7 @@ fn ours(bench: &Bench) -> Result<()> {
     let file = fs.file(inner, "file")?;
     ensure!(file.ino.get() == 257 && file.subvolume == inner.subvolume);
     ensure!(kind(fs.rename(inner, b"file", top, b"x", RenameMode::Replace)) == Some(ErrorKind::CrossDevice));
-    ensure!(kind(fs.rmdir(dir, b"outer")) == Some(ErrorKind::Unsupported));
+    ensure!(kind(fs.rmdir(dir, b"outer")) == Some(ErrorKind::DirectoryNotEmpty));
     ensure!(kind(fs.unlink(dir, b"outer")) == Some(ErrorKind::IsADirectory));
     // A subvolume's entry moves within its parent.
     fs.rename(dir, b"outer", top, b"moved", RenameMode::Replace)?;

@@ -50,6 +50,8 @@ pub(crate) struct ChunkAllocator {
 struct State {
     devices: Vec<DeviceSpace>,
     pending: Pending,
+    /// How many were taken from there, and are being recorded.
+    recording: u64,
     leaving: Leaving,
     /// Somebody waits for groups in which nothing lives to be removed.
     removal_wanted: bool,
@@ -65,6 +67,7 @@ impl ChunkAllocator {
         let state = State {
             devices,
             pending: Pending::default(),
+            recording: 0,
             leaving: Leaving::default(),
             removal_wanted: false,
         };

@@ -39,9 +39,15 @@ impl ChunkAllocator {
     pub(crate) fn take_pending(&self, generation: Generation) -> Vec<Arc<Chunk>> {
         let mut state = self.state.lock();
         let pending = state.pending.take(generation);
+        state.recording += pending.len() as u64;
         // With the lock: chunks are made beside a step that records them.
         self.pending.store(0, Ordering::Release);
         pending
+    }
+
+    /// All that were [taken](Self::take_pending) are recorded.
+    pub(crate) fn recorded(&self) {
+        self.state.lock().recording = 0;
     }
 
     /// Writes a chunk's item and those of its device extents.

@@ -41,7 +41,7 @@ mod settle;
 mod turn;
 mod write_out;
 
-use creamery_base::{Generation, Result};
+use creamery_base::{Error, ErrorKind, Generation, Result};
 use creamery_volume::Durable;
 
 use crate::engine::Engine;
@@ -166,7 +166,11 @@ impl Engine {
     fn share_run_refs(&self) -> Result<()> {
         let handle = self.handle_for_refs()?;
         match self.runner.try_turn() {
-            Some(turn) => self.run_a_step(handle, turn),
+            // Who only began an operation is not to take it for an answer to that.
+            Some(turn) => self.run_a_step(handle, turn).map_err(|error| {
+                let what = "running delayed references";
+                self.named(Error::with_source(ErrorKind::Aborted, what, error))
+            }),
             None => {
                 handle.end();
                 Ok(())

@@ -66,8 +66,13 @@ impl Drop for CommitTurn<'_> {
         assert!(state.taken, "a turn is given back once (TURN-1)");
         state.taken = false;
         // Nothing became durable: there was nothing, or it failed.
-        if let Some(asked) = self.asked.and_then(|asked| state.asked.get_mut(&asked)) {
+        if let Some(generation) = self.asked
+            && let Some(asked) = state.asked.get_mut(&generation)
+        {
             *asked -= 1;
+            if *asked == 0 {
+                state.asked.remove(&generation);
+            }
         }
         drop(state);
         self.turns.changed.notify_all();

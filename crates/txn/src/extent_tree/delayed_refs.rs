@@ -16,6 +16,9 @@
 //! - REF-1: a head whose extent is to be inserted never has a negative sum.
 //! - REF-2: a head is run by one thread at a time; a reference is seen in the tree, in the head, or the head is locked.
 //! - REF-3: a locked head is given back, run or not.
+//! - REF-4: a data reference is given up when the leaf that had it is the transaction's own, or does not have it any more. Before,
+//!   the extent may have that one reference only in the extent tree, and copying the leaf is what makes the other ones: a head
+//!   that ran in between would free an extent that a snapshot needs.
 //!
 //! # Locking
 //! Heads live in shards by address; all access is under the shard's short lock. A locked head has a place among the long

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use creamery_base::{ErrorKind, InodeId, Logical, ObjectId, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, Completion, DeviceId, FileDevice, MemoryDevice, Reply, Request};
 use creamery_testkit::{Judge, Judges, Scratch};
-use creamery_txn::{DataCsums, DataExtent, Engine, Options, Units};
+use creamery_txn::{DataCsums, DataExtent, Engine, Handle, Options, Units};
 use creamery_volume::{Mode, Volume, Written};
 
 pub(crate) const SECTOR: usize = 4096;
@@ -157,10 +157,15 @@ impl World {
         at
     }
 
+    /// Gives up the only reference to the extent at `at`, when `handle` ends.
+    pub(crate) fn give_up(&self, handle: &Handle<'_>, at: Logical) {
+        handle.drop_data_ref(at, SECTOR as u64, OWNER, at.get());
+    }
+
     /// Gives up the only reference to the extent at `at`; the next commit frees it.
     pub(crate) fn free(&self, at: Logical) {
         let handle = self.engine.start(Units::freeing(1)).expect("room");
-        handle.drop_data_ref(at, SECTOR as u64, OWNER, at.get()).expect("a reference");
+        self.give_up(&handle, at);
         handle.end();
     }
 
