@@ -71,6 +71,6 @@ fn nobody_mounts_and_unmounts_through_the_helper() {
     assert_eq!(lines[0], format!("server: mounted on {place}"), "{told}");
     let options = "rw,nosuid,nodev,relatime,user_id=65534,group_id=65534,default_permissions";
     assert!(lines[1].starts_with(&format!("null {place} fuse.creamery-null {options}")), "{told}");
-    assert_eq!(lines[2..], ["0,65534", "2", "server ended: 0"], "{told}");
+    assert_eq!(lines[2..], ["5,65534", "2", "server ended: 0"], "{told}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
