@@ -111,7 +111,8 @@ fn start(stage: &Stage, tests: &[String]) -> Result<Child> {
 fn stop(child: &mut Child, stage: &Stage) -> Result<()> {
     stage.clear();
     let group = format!("-{}", child.id());
-    Run::new("sh").args(["-c", "kill -KILL -- $0", &group]).output()?;
+    // A shell has it, where no package brings the program; some do not know `--`.
+    Run::new("sh").args(["-c", "kill -KILL $0", &group]).output()?;
     child.wait()?;
     Ok(())
 }
