@@ -397,11 +397,7 @@ impl Operations for Adapter {
         set: &SetXattrRequest,
     ) -> Result<()> {
         let mode = match (set.create(), set.replace()) {
-            (true, true) => {
-                // It may neither be there nor be missing.
-                self.fs.get_xattr(self.nodes.inode(node), name, Wait::Yes)?;
-                return Err(Errno::EEXIST);
-            }
+            (true, true) => XattrMode::CreateAndReplace,
             (true, false) => XattrMode::Create,
             (false, true) => XattrMode::Replace,
             (false, false) => XattrMode::Any,

@@ -42,15 +42,15 @@ pub struct Driver {
 /// # Errors
 /// Whatever the engine says.
 pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
-    open_with(device, Options::default().dirty_bytes)
+    open_with(device, Options::default())
 }
 
-/// As [`open`], with a budget of dirty tree blocks.
-fn open_with(device: &Arc<SimDevice>, dirty_bytes: u64) -> creamery_base::Result<Arc<Filesystem>> {
+/// As [`open`], with budgets of its own.
+fn open_with(device: &Arc<SimDevice>, options: Options) -> creamery_base::Result<Arc<Filesystem>> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    let options = Options { cache_bytes: 4 << 20, dirty_bytes, commit_threads: 1, env, ..Options::default() };
+    let options = Options { cache_bytes: 4 << 20, commit_threads: 1, env, ..options };
     Filesystem::open(Engine::open(volume, options)?, FsOptions::default())
 }
 
@@ -63,9 +63,9 @@ impl Driver {
         Self::with_model(open(device)?, Model::new())
     }
 
-    /// An empty filesystem with a budget of dirty tree blocks.
-    pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, dirty_bytes: u64) -> Result<Self> {
-        Self::with_model(open_with(device, dirty_bytes)?, Model::new())
+    /// An empty filesystem with budgets of its own.
+    pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, options: Options) -> Result<Self> {
+        Self::with_model(open_with(device, options)?, Model::new())
     }
 
     /// A filesystem that holds what `model` says, which is compared.

@@ -1,4 +1,5 @@
 //! Work that nobody asks to be durable: commits fall due, and are written a batch at a time by the operations that come by.
+//! These run delayed refs, too, while the transaction is open.
 //!
 //! A transaction has what was done before the operation that closed it; its superblock is written some operations later.
 //! So a power cut falls between operations that belong to the next transaction and blocks of the last one.
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use creamery_fs::{FileType, RenameMode};
 use creamery_testkit::Random;
+use creamery_txn::Options;
 
 use crate::device::SimDevice;
 use crate::driver::Driver;
@@ -22,6 +24,8 @@ const COMMITS: usize = 30;
 const OPERATIONS_MAX: u64 = 100_000;
 /// So much that a commit has several batches.
 const DIRTY_BYTES: u64 = 1 << 20;
+/// So few that some are run beside operations: a quarter of it is enough for that.
+const DELAYED_REFS_MAX: usize = 160;
 const DIRECTORIES: u64 = 24;
 
 /// What was done since the last transaction was closed.
@@ -47,7 +51,9 @@ impl Transaction {
 /// Where engine and model differ.
 pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
-    let mut driver = Driver::open_fresh_with(&device, DIRTY_BYTES)?;
+    let options =
+        Options { dirty_bytes: DIRTY_BYTES, delayed_refs_max: DELAYED_REFS_MAX, ..Options::default() };
+    let mut driver = Driver::open_fresh_with(&device, options)?;
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
     let mut running = Transaction { begun: driver.model().clone(), operations: Vec::new() };

@@ -94,12 +94,7 @@ impl Tree {
     pub fn extend(&self, host: &dyn CowHost, key: &Key, more: &[u8]) -> Result<bool> {
         let (mut path, found) = self.find(host, key, Intent::Extend(more.len()))?;
         if found {
-            let slot = path.slots[0];
-            let mut leaf = path.block_mut(0);
-            leaf.grow_item(slot, more.len());
-            let data = leaf.data_mut(slot);
-            let old = data.len() - more.len();
-            data[old..].copy_from_slice(more);
+            append(&mut path, more);
         }
         Ok(found)
     }
@@ -160,6 +155,16 @@ impl Tree {
             self.fix_low_keys(path, 1, &items[0].0);
         }
     }
+}
+
+/// Appends to the item at the path's slot of a leaf that has the room.
+pub(crate) fn append(path: &mut Path, more: &[u8]) {
+    let slot = path.slots[0];
+    let mut leaf = path.block_mut(0);
+    leaf.grow_item(slot, more.len());
+    let data = leaf.data_mut(slot);
+    let old = data.len() - more.len();
+    data[old..].copy_from_slice(more);
 }
 
 /// Whether the item at the path's slot keeps its place under the key `new`. Callers shorten a range from its front or take

@@ -6,7 +6,7 @@
 use creamery_base::Result;
 use creamery_format::{ITEM_LEN, Keep, Key};
 
-use crate::edit::check_place;
+use crate::edit::{append, check_place};
 use crate::host::CowHost;
 use crate::path::Path;
 use crate::search::Intent;
@@ -35,10 +35,7 @@ impl Tree {
         let Some(mut path) = self.find_seen(host, item, Intent::Extend(more.len()))? else {
             return Ok(false);
         };
-        let slot = path.slots[0];
-        let mut leaf = path.block_mut(0);
-        leaf.grow_item(slot, more.len());
-        leaf.data_mut(slot)[item.len..].copy_from_slice(more);
+        append(&mut path, more);
         Ok(true)
     }
 

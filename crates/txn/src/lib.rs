@@ -9,22 +9,23 @@
 //! | `reserve`, `space_info/reservations` | metadata is promised before a handle begins |
 //! | `space_info/advance` | each thread is promised more than it asks for, where there is plenty |
 //! | `make_room`, `reclaim` | who finds no room has others do what frees space |
-//! | `handle` | the right to change trees; the trees' host for copy on write |
+//! | `handle`, `units` | the right to change trees, and what it asks for; the trees' host for copy on write |
 //! | `extent_tree` | who refers to which extent, and changes of that which wait |
 //! | `run_refs` | putting them into the tree, in steps beside those who work |
 //! | `space_info` | block groups, their sums, their free space in memory |
 //! | `free_space_tree`, `block_group_items` | the same on disk |
 //! | `chunk_allocator` | where block groups come from and go to |
 //! | `space` | what the engine has these do together |
-//! | `data`, `csum_tree` | data extents and their checksums |
+//! | `data`, `data_extent`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |
 //! | `commit` | closing a transaction, the way to durability, and what old roots still need |
 //! | `abort` | the end of all writing, with its reason and its place |
-//! | `roots`, `open` | the root tree; opening |
+//! | `roots`, `root_items`, `open` | the root tree; trees by their ids; opening |
+//! | `counters`, `statistics` | what it did |
 //!
 //! # Locking
-//! Inode and range locks of the layer above, then the transaction's gate (a handle), then the chunk mutex or node
-//! locks, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
+//! Inode and range locks of the layer above, a turn to commit, then the transaction's gate (a handle), the turn to run
+//! delayed refs, the chunk mutex, node locks with a locked head before those of the extent tree, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
 
 mod abort;
 mod block_group_items;

@@ -58,11 +58,10 @@ impl Transaction {
 
     /// Data was written that this transaction's metadata shows (GATE-3).
     pub(crate) fn wrote(&self, written: Written) {
-        let mut all = self.written.lock();
-        *all = Some(match all.take() {
-            Some(before) => before.and(written),
-            None => written,
-        });
+        match &mut *self.written.lock() {
+            Some(all) => all.add(written),
+            none => *none = Some(written),
+        }
     }
 }
 

@@ -84,9 +84,14 @@ impl Written {
 
     /// This and another write, as one token.
     pub fn and(mut self, other: Self) -> Self {
+        self.add(other);
+        self
+    }
+
+    /// Takes another write in.
+    pub fn add(&mut self, other: Self) {
         assert_eq!(self.volume, other.volume, "tokens of one volume");
         self.failures.extend(other.failures);
-        self
     }
 
     /// The copies that could not be written. Every block has reached at least one.

@@ -45,7 +45,7 @@ pub(crate) struct OrderedExtent {
     space: DataExtent,
     written: u64,
     /// What the commit flushes before anybody sees it.
-    proof: Option<Written>,
+    proof: Written,
     /// None in a NODATASUM file.
     csums: Option<Vec<u8>>,
     checksum: ChecksumType,
@@ -71,7 +71,8 @@ impl OrderedExtent {
         let space = engine.allocate_data(len.min(EXTENT_LEN_MAX), sector)?;
         assert!(space.len() <= len);
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        Ok(Self { start, space, written: 0, proof: None, csums, checksum: engine.checksum_type(), sector })
+        let proof = engine.volume().nothing_written();
+        Ok(Self { start, space, written: 0, proof, csums, checksum: engine.checksum_type(), sector })
     }
 
     /// Where in the file it begins.
@@ -93,10 +94,7 @@ impl OrderedExtent {
             checksum_blocks(self.checksum, data, as_len(self.sector), csums);
         }
         let written = engine.volume().write_data(self.space.start() + self.written, data)?;
-        self.proof = Some(match self.proof.take() {
-            Some(before) => before.and(written),
-            None => written,
-        });
+        self.proof.add(written);
         self.written += len;
         Ok(())
     }
@@ -119,8 +117,7 @@ impl OrderedExtent {
         let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
         assert!(summed, "ORDERED-3: checksums of all sectors or of none");
         let at = self.space.start();
-        let written = self.proof.expect("an extent is not empty");
-        handle.complete_data(self.space, written, owner, self.start, self.csums.as_deref())?;
+        handle.complete_data(self.space, self.proof, owner, self.start, self.csums.as_deref())?;
         Ok(at)
     }
 

@@ -35,6 +35,8 @@ pub enum XattrMode {
     Create,
     /// Fail unless it exists.
     Replace,
+    /// Fail: both of these were asked for. What is wrong is told as of the one that fails.
+    CreateAndReplace,
 }
 
 /// Namespaces whose names are free.
@@ -141,8 +143,12 @@ impl Change<'_> {
         })?;
         let (mut item, was_there) = old.transpose()?.unwrap_or_default();
         match (self.mode, was_there) {
-            (XattrMode::Create, true) => return Err(ErrorKind::AlreadyExists.into()),
-            (XattrMode::Replace, false) => return Err(ErrorKind::NoAttribute.into()),
+            (XattrMode::Create | XattrMode::CreateAndReplace, true) => {
+                return Err(ErrorKind::AlreadyExists.into());
+            }
+            (XattrMode::Replace | XattrMode::CreateAndReplace, false) => {
+                return Err(ErrorKind::NoAttribute.into());
+            }
             _ => {}
         }
         if let Some(value) = self.value {

@@ -84,9 +84,8 @@ impl Subvolumes {
         child: TreeId,
         entry: &SubvolumeEntry<'_>,
     ) -> Result<()> {
-        let (item, parent) = (entry.encode(), entry.dir.subvolume);
-        self.root_tree().insert(handle, &keys::root_ref(parent, child), &item)?;
-        self.root_tree().insert(handle, &keys::root_backref(child, parent), &item)
+        let write = |key: &Key, item: &[u8]| self.root_tree().insert(handle, key, item);
+        for_both(child, entry, write)
     }
 
     /// Writes the references of a subvolume anew: its entry moved within `entry.dir.subvolume`.
@@ -96,8 +95,18 @@ impl Subvolumes {
         child: TreeId,
         entry: &SubvolumeEntry<'_>,
     ) -> Result<()> {
-        let (item, parent) = (entry.encode(), entry.dir.subvolume);
-        self.root_tree().upsert(handle, &keys::root_ref(parent, child), &item)?;
-        self.root_tree().upsert(handle, &keys::root_backref(child, parent), &item)
+        let write = |key: &Key, item: &[u8]| self.root_tree().upsert(handle, key, item);
+        for_both(child, entry, write)
     }
+}
+
+/// Writes what both references of `child` say, each under its key.
+fn for_both(
+    child: TreeId,
+    entry: &SubvolumeEntry<'_>,
+    write: impl Fn(&Key, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (item, parent) = (entry.encode(), entry.dir.subvolume);
+    write(&keys::root_ref(parent, child), &item)?;
+    write(&keys::root_backref(child, parent), &item)
 }
