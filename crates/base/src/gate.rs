@@ -4,11 +4,18 @@
 //! [`waits_of_this_thread`] grows by one for every wait that really happened, and tests demand that it stood
 //! still.
 //!
+//! A simulator has several threads of which one runs at a time. Those that it has take turns here ([`take_turns`]): who passes
+//! the gate or takes a lock may let others run, and who finds a lock taken must ([`until`]), for its holder cannot give it back otherwise. So
+//! what runs when follows from the simulator's seed, and a deadlock is found instead of hung in.
+//!
 //! # Invariants
 //! - GATE-1: code that was given `Wait::No` never calls [`passing`]; it returns
 //!   [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock) and leaves no trace.
+//! - GATE-2: a thread that takes turns waits for nothing but its turn.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a call may wait for locks, devices or space.
 ///
@@ -54,8 +61,98 @@ pub enum Reason {
 
 const REASONS: usize = 5;
 
+/// A place where a simulator may let others run.
+///
+/// ```
+/// use creamery_base::gate::Chance;
+/// assert_ne!(Chance::Lock, Chance::Request);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Chance {
+    /// A lock is about to be taken: there are very many of these.
+    Lock,
+    /// Something is asked of a device, or an operation begins or ends.
+    Request,
+}
+
+/// A simulator's threads, of which one runs at a time.
+///
+/// ```
+/// use creamery_base::gate::{Chance, Turns, take_turns};
+/// struct Alone;
+/// impl Turns for Alone {
+///     fn may_turn(&self, _: Chance) {}
+///     fn must_turn(&self) -> bool { false }
+/// }
+/// assert_eq!(take_turns(std::rc::Rc::new(Alone), || 7), 7);
+/// ```
+pub trait Turns {
+    /// A place where others may run first, if the simulator likes.
+    fn may_turn(&self, chance: Chance);
+
+    /// Lets another run, who may have what this thread waits for. False when there is nobody.
+    fn must_turn(&self) -> bool;
+}
+
 thread_local! {
     static WAITS: [Cell<u64>; REASONS] = const { [const { Cell::new(0) }; REASONS] };
+    static TURNS: RefCell<Option<Rc<dyn Turns>>> = const { RefCell::new(None) };
+}
+
+/// Whether any thread of this process ever took turns. Every lock asks, and mostly none did.
+static SIMULATED: AtomicBool = AtomicBool::new(false);
+
+/// The simulator that has this thread.
+fn turns() -> Option<Rc<dyn Turns>> {
+    if !SIMULATED.load(Ordering::Relaxed) {
+        return None;
+    }
+    TURNS.with(|turns| turns.borrow().clone())
+}
+
+/// Runs `work` on this thread as one of `turns`.
+pub fn take_turns<T>(turns: Rc<dyn Turns>, work: impl FnOnce() -> T) -> T {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            TURNS.with(|turns| turns.take());
+        }
+    }
+    SIMULATED.store(true, Ordering::Relaxed);
+    TURNS.with(|mine| *mine.borrow_mut() = Some(turns));
+    let _reset = Reset;
+    work()
+}
+
+/// Attempts again and again, after each turn of others. None at once when this thread takes no turns: it may wait itself.
+///
+/// # Panics
+/// When nobody is left who could run: a deadlock.
+pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let turns = turns()?;
+    loop {
+        assert!(turns.must_turn(), "a deadlock: nobody can run (GATE-2)");
+        if let Some(got) = attempt() {
+            return Some(got);
+        }
+    }
+}
+
+/// A place where a simulator may let others run.
+pub fn may_turn(chance: Chance) {
+    if let Some(turns) = turns() {
+        turns.may_turn(chance);
+    }
+}
+
+/// Whether this thread takes turns.
+pub(crate) fn takes_turns() -> bool {
+    turns().is_some()
+}
+
+/// Lets another run, if this thread takes turns and there is one.
+pub(crate) fn must_turn() -> bool {
+    turns().is_some_and(|turns| turns.must_turn())
 }
 
 /// Runs `wait`, which is about to wait for `reason`, and counts it.
@@ -64,6 +161,7 @@ pub fn passing<T>(reason: Reason, wait: impl FnOnce() -> T) -> T {
         let count = &waits[reason as usize];
         count.set(count.get() + 1);
     });
+    may_turn(Chance::Request);
     wait()
 }
 

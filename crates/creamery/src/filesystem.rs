@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Timespec, Wait};
 
+use creamery_txn::BackgroundThreads;
+
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, means_directory, resolve, resolve_parent};
 use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk};
@@ -37,6 +39,8 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// # Ok::<(), creamery::Error>(())
 /// ```
 pub struct Filesystem {
+    /// Ends before the rest is dropped.
+    background: BackgroundThreads,
     pub(crate) fs: Arc<fs::Filesystem>,
     /// For what each thread opens.
     near: Striped<OnceLock<Near<fs::Filesystem>>>,
@@ -63,8 +67,14 @@ pub struct Usage {
 }
 
 impl Filesystem {
-    pub(crate) fn new(fs: Arc<fs::Filesystem>, root: InodeId, image: Option<(u64, u64)>) -> Self {
-        Self { fs, near: Striped::default(), root, image }
+    pub(crate) fn new(
+        fs: Arc<fs::Filesystem>,
+        root: InodeId,
+        image: Option<(u64, u64)>,
+        threads: usize,
+    ) -> Self {
+        let background = fs.engine().start_background(threads);
+        Self { background, fs, near: Striped::default(), root, image }
     }
 
     /// A reference for something that this thread opens.
@@ -496,7 +506,8 @@ impl Filesystem {
     /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left;
     /// the image is let go all the same.
     pub fn close(self) -> Result<()> {
-        self.fs.shut_down()
+        let stopped = self.background.stop();
+        self.fs.shut_down().and(stopped)
     }
 
     pub(crate) const fn default_file_mode() -> u32 {

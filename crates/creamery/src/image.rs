@@ -7,7 +7,7 @@ use std::sync::Arc;
 use creamery_base::{Env, Error, ErrorKind, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
-use creamery_txn::{Engine, Options};
+use creamery_txn::{BackgroundThreads, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 use crate::Filesystem;
@@ -64,6 +64,7 @@ pub struct ImageOptions {
     early_unlock: Option<bool>,
     fingers: Option<bool>,
     lock_times: bool,
+    background_threads: Option<usize>,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -124,6 +125,15 @@ impl ImageOptions {
     #[must_use]
     pub fn lock_times(mut self, on: bool) -> Self {
         self.lock_times = on;
+        self
+    }
+
+    /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
+    /// as the [`Filesystem`] is there; two to four, by the number of cores, unless told, and none when it is opened for reading.
+    /// With 0, those who work do that as they come by.
+    #[must_use]
+    pub fn background_threads(mut self, threads: usize) -> Self {
+        self.background_threads = Some(threads);
         self
     }
 
@@ -194,7 +204,8 @@ impl ImageOptions {
         };
         let root =
             fs.root(subvolume).map_err(|error| error.context(format!("subvolume number {subvolume}")))?;
-        Ok(Filesystem::new(fs, root, image))
+        let threads = if self.write { self.background_threads } else { Some(0) };
+        Ok(Filesystem::new(fs, root, image, threads.unwrap_or_else(BackgroundThreads::usual)))
     }
 }
 

@@ -74,8 +74,8 @@ pub use creamery_base::{
 };
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
-    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
-    PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
+    LockStatistics, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

@@ -1,7 +1,7 @@
 //! The cleaner: deletes inodes that have neither a name nor a user any more, one bounded step at a time.
 //!
 //! Letting go of an inode only notes its id ([`DeadInodes`](crate::inode::dead_inodes::DeadInodes)). The work is cut into steps
-//! of one transaction handle each. Whoever has time takes them: a thread of the mount until nothing is left, an embedder with
+//! of one transaction handle each. Whoever has time takes them: the background until nothing is left, an embedder with
 //! [`Filesystem::clean_step`](crate::Filesystem::clean_step), and otherwise the operations, each
 //! [so many](crate::FsOptions::cleaning_steps) on behalf of others. Who finds no space has steps taken until there is some
 //! ([`Reclaimer`]).
@@ -18,7 +18,7 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
-use creamery_txn::Reclaimer;
+use creamery_txn::{Engine, Reclaimer};
 
 use crate::inode::Inodes;
 use crate::inode::dead_inodes::{DeadInodes, Turn};
@@ -51,6 +51,15 @@ pub(crate) struct Cleaner {
 impl Cleaner {
     pub(crate) const fn new(inodes: Arc<Inodes>, steps_for_others: usize) -> Self {
         Self { inodes, steps_for_others }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.inodes.shared().engine
+    }
+
+    /// Whether something waits for it.
+    pub(crate) fn has_dead(&self) -> bool {
+        !self.dead().is_empty()
     }
 
     fn dead(&self) -> &DeadInodes {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{CommitParticipant, Engine};
 
+use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::data::FileContent;
 #[cfg(feature = "shuttle")]
@@ -72,6 +73,7 @@ impl Filesystem {
         engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
+        background::register(&engine, &cleaner);
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         Ok(Arc::new(Self { engine, inodes, names, cleaner }))
@@ -374,18 +376,6 @@ impl Filesystem {
     /// Whether something waits for the cleaner.
     #[must_use]
     pub fn has_cleaning(&self) -> bool {
-        self.inodes.shared().dead_inodes.any_wait()
-    }
-
-    /// Whether something was deleted whose space can only be used after a commit.
-    #[must_use]
-    pub fn has_deleted(&self) -> bool {
-        self.cleaner.has_deleted()
-    }
-
-    /// Has `wake` called whenever there is something new for the cleaner. It must not wait for anything nor call the
-    /// filesystem. The first one stays.
-    pub fn wake_cleaner_with(&self, wake: impl Fn() + Send + Sync + 'static) {
-        self.inodes.shared().dead_inodes.wake_with(wake);
+        !self.inodes.shared().dead_inodes.is_empty()
     }
 }

@@ -28,6 +28,7 @@
 //!
 //! [`InodeId`]: creamery_base::InodeId
 
+mod background;
 mod cleaner;
 mod data;
 mod fault;
@@ -53,6 +54,6 @@ pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
 pub use open_file::{Access, OpenFile};
 pub use statfs::FsStatistics;
 pub use statistics::{
-    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, LockStatistics, NamedTree,
-    PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
+    LockStatistics, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };

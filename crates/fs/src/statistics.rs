@@ -6,9 +6,11 @@
 //! become statistics, field by field: a counter that a room gains does not compile until it is named here, and appears
 //! from then on in the JSON and in what `creamery stats` prints.
 
+use std::time::Duration;
+
 use creamery_base::HistogramSnapshot;
 use creamery_tree::{LeafSteps, StoreCounters, TreeCounters};
-use creamery_txn::{Abort, EngineCounters};
+use creamery_txn::{Abort, BackgroundReport, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
@@ -315,6 +317,34 @@ impl From<&Abort> for Aborted {
     }
 }
 
+/// One sort of background work: what has to be done and nobody waits for.
+///
+/// ```
+/// assert_eq!(creamery_fs::BackgroundStatistics::default().steps, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackgroundStatistics {
+    /// Its name.
+    pub name: String,
+    /// Steps that were taken.
+    pub steps: u64,
+    /// How many of them failed.
+    pub failures: u64,
+    /// What the last of these said.
+    pub last_failure: Option<String>,
+    /// How long the step takes that is being taken, microseconds; none when none is.
+    pub running_micros: Option<u64>,
+}
+
+impl From<BackgroundReport> for BackgroundStatistics {
+    fn from(report: BackgroundReport) -> Self {
+        let BackgroundReport { name, steps, failures, last_failure, running } = report;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self { name: name.to_owned(), steps, failures, last_failure, running_micros: running.map(micros) }
+    }
+}
+
 /// What a filesystem has done since it was opened.
 ///
 /// ```no_run
@@ -344,6 +374,8 @@ pub struct Statistics {
     pub locks: Vec<LockStatistics>,
     /// The devices.
     pub volume: VolumeStatistics,
+    /// Background work, one sort after the other.
+    pub background: Vec<BackgroundStatistics>,
 }
 
 impl Statistics {
@@ -392,6 +424,7 @@ impl Statistics {
                 })
                 .collect(),
             volume: (&engine.volume().counters()).into(),
+            background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }
     }
 }

@@ -16,7 +16,6 @@
 
 mod adapter;
 mod attributes;
-mod cleaner;
 mod closing;
 mod control;
 mod flags;

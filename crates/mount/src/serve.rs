@@ -1,4 +1,4 @@
-//! Mounting, serving until the unmount, and the commit timer.
+//! Mounting, and serving until the unmount.
 //!
 //! # Invariants
 //! - SERVE-1: however serving ends, what was acknowledged is committed, or the reason why not is told: to who called
@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, panics};
 use creamery_fs::Filesystem;
 use creamery_fuse::{Operations, Session, Unmount};
+use creamery_txn::BackgroundThreads;
 
 use crate::adapter::Adapter;
-use crate::cleaner::Cleaner;
 use crate::closing::{End, Watchers};
 use crate::options::Options;
 
@@ -88,14 +87,13 @@ impl Mounted {
     /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then.
     pub fn serve(self) -> Result<()> {
         let Self { fs, session, commit, log, watchers } = self;
-        let timer = CommitTimer::start(Arc::clone(&fs), commit);
-        let cleaner = fs.engine().read_only().is_none().then(|| Cleaner::start(Arc::clone(&fs)));
+        // sync(2) does not reach a FUSE filesystem.
+        fs.engine().commit_every(Some(commit));
+        let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
+        let background = fs.engine().start_background(threads);
         let served = session.run(workers());
-        if let Some(cleaner) = cleaner {
-            cleaner.stop();
-        }
-        timer.stop();
-        let durable = shut_down(&fs);
+        let stopped = background.stop();
+        let durable = shut_down(&fs).and(stopped);
         drop(fs);
         // What became of the transport is no loss, and must not hide one.
         watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });
@@ -137,39 +135,5 @@ impl Unmounter {
             let _ = File::open(&self.point).map(|dir| rustix::fs::syncfs(&dir));
         }
         self.inner.unmount(Unmount::Now)
-    }
-}
-
-/// Commits every so often: sync(2) does not reach a FUSE filesystem.
-struct CommitTimer {
-    thread: std::thread::JoinHandle<()>,
-    stop: Arc<(RankedMutex<bool, { rank::COMMIT_TIMER }>, RankedCondvar)>,
-}
-
-impl CommitTimer {
-    fn start(fs: Arc<Filesystem>, interval: Duration) -> Self {
-        let stop = Arc::new((RankedMutex::new(false), RankedCondvar::new()));
-        let signal = Arc::clone(&stop);
-        let run = move || {
-            let (stopped, changed) = &*signal;
-            while !*changed.wait_while_for(stopped.lock(), interval, |stopped| !*stopped) {
-                if fs.engine().read_only().is_some() {
-                    continue;
-                }
-                // One that fails has aborted, which is told where it happened.
-                if let Err(panic) = panics::catch(|| fs.sync()) {
-                    fs.engine().abort_after_panic(&panic);
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("commit".to_owned()).spawn(run);
-        Self { thread: thread.expect("a thread for the commit timer"), stop }
-    }
-
-    fn stop(self) {
-        let (stopped, changed) = &*self.stop;
-        *stopped.lock() = true;
-        changed.notify_all();
-        assert!(self.thread.join().is_ok(), "the commit timer panicked");
     }
 }

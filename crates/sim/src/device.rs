@@ -16,6 +16,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use creamery_base::gate::{self, Chance};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{BlockDevice, Completion, DeviceId, MemoryDevice, Reply, Request};
 use parking_lot::Mutex;
@@ -180,10 +181,14 @@ impl SimDevice {
 
     /// The first write of a first superblock copy among the events from `start` on, and how many there are.
     pub(crate) fn superblock_since(&self, start: usize) -> (Option<usize>, usize) {
+        let found = self.superblocks_since(start);
+        (found.first().copied(), found.len())
+    }
+
+    /// The writes of first superblock copies among the events from `start` on.
+    pub(crate) fn superblocks_since(&self, start: usize) -> Vec<usize> {
         let state = self.state.lock();
-        let mut found = (start..state.log.len()).filter(|&at| state.log[at].is_first_superblock());
-        let first = found.next();
-        (first, usize::from(first.is_some()) + found.count())
+        (start..state.log.len()).filter(|&at| state.log[at].is_first_superblock()).collect()
     }
 
     pub(crate) fn take_log(&self) -> Vec<Event> {
@@ -343,6 +348,7 @@ impl State {
 
 impl BlockDevice for SimDevice {
     fn submit(&self, request: Request, done: Completion) {
+        gate::may_turn(Chance::Request);
         let outcome = self.state.lock().run(request);
         done(outcome);
     }

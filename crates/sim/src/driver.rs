@@ -50,7 +50,7 @@ fn open_with(device: &Arc<SimDevice>, options: Options) -> creamery_base::Result
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    let options = Options { cache_bytes: 4 << 20, commit_threads: 1, env, ..options };
+    let options = Options { cache_bytes: 4 << 20, env, ..options };
     Filesystem::open(Engine::open(volume, options)?, FsOptions::default())
 }
 

@@ -28,15 +28,30 @@ const DIRTY_BYTES: u64 = 1 << 20;
 const DELAYED_REFS_MAX: usize = 160;
 const DIRECTORIES: u64 = 24;
 
+/// Commits fall due soon, and refs are run beside operations.
+pub(crate) fn small_budgets() -> Options {
+    Options { dirty_bytes: DIRTY_BYTES, delayed_refs_max: DELAYED_REFS_MAX, ..Options::default() }
+}
+
 /// What was done since the last transaction was closed.
-struct Transaction {
+pub(crate) struct Transaction {
     begun: Model,
     operations: Vec<Operation>,
 }
 
 impl Transaction {
+    /// It begins with what `model` says.
+    pub(crate) fn begin(model: &Model) -> Self {
+        Self { begun: model.clone(), operations: Vec::new() }
+    }
+
+    /// An operation that succeeded is part of it.
+    pub(crate) fn push(&mut self, operation: Operation) {
+        self.operations.push(operation);
+    }
+
     /// What it has when the operation that is not in it yet closes it. The next one begins.
-    fn close(&mut self) -> Result<Model> {
+    pub(crate) fn close(&mut self) -> Result<Model> {
         for operation in self.operations.drain(..) {
             let done = self.begun.apply(&operation);
             ensure!(done.is_ok(), "{operation:?} succeeded before");
@@ -51,12 +66,10 @@ impl Transaction {
 /// Where engine and model differ.
 pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
-    let options =
-        Options { dirty_bytes: DIRTY_BYTES, delayed_refs_max: DELAYED_REFS_MAX, ..Options::default() };
-    let mut driver = Driver::open_fresh_with(&device, options)?;
+    let mut driver = Driver::open_fresh_with(&device, small_budgets())?;
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
-    let mut running = Transaction { begun: driver.model().clone(), operations: Vec::new() };
+    let mut running = Transaction::begin(driver.model());
     let mut closed: Option<Model> = None;
     let (mut logged, mut shared) = (0, 0);
     for number in 0..OPERATIONS_MAX {
@@ -67,7 +80,7 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
             ensure!(closed.is_none(), "a transaction was closed before the last one was durable");
             closed = Some(running.close()?);
         }
-        running.operations.push(operation);
+        running.push(operation);
         shared += usize::from(closed.is_some());
         let (superblock, count) = device.superblock_since(logged);
         ensure!(count <= 1, "an operation wrote {count} superblocks");
@@ -86,7 +99,7 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
 }
 
 /// Something that takes one handle, so that a transaction has it whole or not at all.
-fn next(random: &mut Random, model: &Model, number: u64) -> Operation {
+pub(crate) fn next(random: &mut Random, model: &Model, number: u64) -> Operation {
     let name = format!("a name of some length, for leaves shall fill: {number}").into_bytes();
     if number < DIRECTORIES {
         return Operation::Create { dir: ROOT, name, kind: FileType::Directory, mode: 0o750 };

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`random_run`], [`random_run_on`] | results, kinds of error and files agree with the model; also on a full device |
 //! | [`kernel_run`] | the model, and so the engine, agrees with the kernel |
+//! | [`random_run_beside`], [`record_beside`], [`faulty_run_beside`] | the same with the background's steps in the midst of operations |
 //! | [`threads_run`] | threads on trees of their own agree with their own models |
 //! | [`readers_run`] | what is read while others write and commit is whole and right; what is rotten is never read as good |
 //! | [`linearizable`] | what threads see of the same directories has an order that explains it |
@@ -23,6 +24,7 @@
 //!   engine's trees and transactions, and by judges that are not ours: never by the engine.
 //! - SIM-3: a [`Canary`] that breaks a promise is noticed by the same run that finds nothing else.
 
+mod beside;
 mod campaign;
 mod crash;
 mod device;
@@ -43,9 +45,11 @@ mod readers;
 mod seeds;
 mod snapshot;
 mod threads;
+mod turns;
 mod watch;
 mod workload;
 
+pub use beside::{faulty_run_beside, random_run_beside, record_beside, requests_of_a_run_beside};
 pub use campaign::{Campaign, campaign};
 pub use crash::{CrashReport, Survivor, crash};
 pub use device::{Canary, Fault, Kind, SimDevice};

@@ -60,6 +60,8 @@ pub struct Features {
     pub snapshots: usize,
     /// Operations that ended while blocks of an earlier transaction were still to be written.
     pub shared: usize,
+    /// Steps of the background that ended, and how often one was left in its midst for an operation to go on.
+    pub steps: (u64, u64),
 }
 
 /// A recorded piece of work.
@@ -274,6 +276,9 @@ impl History {
         };
         let newest = self.commits.iter().rposition(begun).unwrap_or(0);
         let oldest = self.commits.iter().rposition(flushed).unwrap_or(0);
+        // Where it is not known which of two an operation was part of, both are there, with one superblock.
+        let superblock = self.commits[oldest].superblock;
+        let oldest = self.commits.iter().position(|commit| commit.superblock == superblock).unwrap_or(oldest);
         &self.commits[oldest..=newest.max(oldest)]
     }
 }

@@ -4,7 +4,7 @@
 mod refill;
 
 use creamery_mkfs::Profile;
-use creamery_sim::readers_run_with;
+use creamery_sim::{MadeBy, crash, fresh_image, readers_run_with, record_beside};
 use creamery_txn::Engine;
 
 use crate::refill::{DUP, SINGLE, refill};
@@ -19,6 +19,17 @@ fn readers_notice_checksums_that_are_removed_in_two_steps() {
     let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
     let told = format!("{noticed:#}");
     assert!(told.contains("has no checksum for it"), "{told}");
+}
+
+#[test]
+fn a_power_cut_notices_handles_that_do_not_hold_off_the_commit() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    let run = |seed| {
+        let planted = record_beside(&base, seed, Engine::forget_the_gate);
+        planted.and_then(|history| crash(&history, seed, 100, &mut |_| Ok(()))).err()
+    };
+    let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
+    println!("{noticed:#}");
 }
 
 #[test]

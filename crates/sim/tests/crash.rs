@@ -1,6 +1,6 @@
 //! A few hundred power cuts in every kind of image; `cargo xtask crash` does thousands.
 
-use creamery_sim::{Canary, MadeBy, crash, fresh_image, record, record_due};
+use creamery_sim::{Canary, MadeBy, crash, fresh_image, record, record_beside, record_due};
 
 fn survive(made_by: &MadeBy, seed: u64, states: usize) {
     let history = record(&fresh_image(made_by).expect("an image"), seed, None).expect("the workload runs");
@@ -41,6 +41,22 @@ fn commits_that_fell_due_survive_every_power_cut() {
         Ok(report) => {
             println!("{features:?}\n{report}");
             assert!(report.states() == 300 && report.last > 0 && report.in_flight > 0, "{report}");
+        }
+        Err(error) => panic!("{error:#}"),
+    }
+}
+
+#[test]
+fn commits_in_the_midst_of_operations_survive_every_power_cut() {
+    let history = record_beside(&fresh_image(&MadeBy::default()).expect("an image"), 5, |_| ())
+        .expect("the workload runs");
+    let features = history.features;
+    assert!(features.commits >= 50 && features.steps.0 > 50 && features.steps.1 > 300, "{features:?}");
+    match crash(&history, 5, 300, &mut |_| Ok(())) {
+        Ok(report) => {
+            println!("{features:?}\n{report}");
+            assert!(report.states() == 300 && report.last > 0 && report.in_flight > 0, "{report}");
+            assert!(report.classes.len() > 4, "{report}");
         }
         Err(error) => panic!("{error:#}"),
     }

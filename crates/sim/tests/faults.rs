@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use creamery_sim::{
-    Fault, FaultOutcome, Image, Kind, MadeBy, Model, faulty_run, image_with_files, requests_of_a_run,
-    stored_seeds, watched,
+    Fault, FaultOutcome, Image, Kind, MadeBy, Model, Watch, faulty_run, faulty_run_beside, fresh_image,
+    image_with_files, requests_of_a_run, requests_of_a_run_beside, stored_seeds, watched,
 };
 
 /// Runs per kind of failure.
@@ -66,6 +66,29 @@ fn a_write_that_fails_loses_nothing() {
 fn a_flush_that_fails_makes_it_read_only() {
     let outcomes = every_request(Kind::Flush);
     assert!(outcomes.contains_key(&FaultOutcome::ReadOnly), "{outcomes:?}");
+}
+
+#[test]
+fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
+    let image = fresh_image(&MadeBy::default()).expect("an image");
+    let mut met = 0;
+    for seed in seeds() {
+        let requests = requests_of_a_run_beside(&image, seed, Kind::Any).expect("it works without failures");
+        for (nth, lasting) in (0..requests).flat_map(|nth| [(nth, false), (nth, true)]) {
+            let fault = Fault { kind: Kind::Any, nth, lasting };
+            let image = image.clone();
+            let run = move |watch: &Watch| {
+                watch.doing(&format!("seed {seed}, {fault:?}"));
+                faulty_run_beside(&image, seed, fault)
+            };
+            match watched(LIMIT, run) {
+                Ok(failed) => met += usize::from(failed),
+                Err(error) => panic!("seed {seed}, {fault:?}: {error:#}"),
+            }
+        }
+        println!("{requests} requests, {met} met");
+    }
+    assert!(met > 200, "{met}");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl BlockDevice for Paged {
 
 fn open(device: Arc<Paged>) -> Result<Arc<Engine>> {
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
-    Engine::open(volume, Options { commit_threads: 1, ..Options::default() })
+    Engine::open(volume, Options { ..Options::default() })
 }
 
 /// A filesystem with so many data groups, each of them used but for [`LEFT`].

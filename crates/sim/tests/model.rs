@@ -1,6 +1,6 @@
 //! Random operations of the library against a model in memory: results, kinds of error, and everything there is.
 
-use creamery_sim::{MadeBy, Taste, random_run, stored_seeds};
+use creamery_sim::{MadeBy, Taste, random_run, random_run_beside, stored_seeds};
 
 fn run(seed: u64, count: u64, node_size: u32) {
     let made_by = MadeBy { node_size, ..MadeBy::default() };
@@ -26,6 +26,17 @@ fn more_directories_than_may_put_changes_off_agree_with_the_model() {
     for seed in [6, 7] {
         if let Err(error) = random_run(seed, 4000, &MadeBy::default(), taste) {
             panic!("replay with seed {seed} and {taste:?}: {error:#}");
+        }
+    }
+}
+
+#[test]
+fn steps_of_the_background_in_the_midst_of_operations_agree_with_the_model() {
+    for seed in [8, 9, 10].into_iter().chain(stored_seeds("beside")) {
+        let made_by = MadeBy { node_size: if seed % 2 == 0 { 4096 } else { 16384 }, ..MadeBy::default() };
+        match random_run_beside(seed, 2000, &made_by, Taste::default()) {
+            Ok((steps, interrupted)) => assert!(steps > 100 && interrupted > 100, "{steps} {interrupted}"),
+            Err(error) => panic!("replay with seed {seed}: {error:#}"),
         }
     }
 }

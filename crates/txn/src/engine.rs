@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::available_parallelism;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId};
@@ -12,6 +11,7 @@ use creamery_tree::{BufferStore, Tree};
 use creamery_volume::Volume;
 
 use crate::abort::{Abort, Tell};
+use crate::background::{Background, CommitTimer};
 use crate::block_group_items::BlockGroupItems;
 use crate::chunk_allocator::{ChunkAllocator, DeviceSpace};
 use crate::commit::{CommitPipeline, NextSuperblock};
@@ -41,9 +41,6 @@ pub struct Options {
     pub dirty_bytes: u64,
     /// Extents with queued changes of references at which a commit is due. From a quarter of it on, who works runs some of them.
     pub delayed_refs_max: usize,
-    /// Threads that write a commit that was asked for, those left out that come by; one alone writes the blocks in an order that
-    /// does not change from run to run.
-    pub commit_threads: usize,
     /// Insertions let go of parents before they search the leaf. Off, to measure what that is worth.
     pub early_unlock: bool,
     /// Batches of items that continue the thread's last one go straight to its leaf. Off, to measure what that is worth.
@@ -54,9 +51,6 @@ pub struct Options {
     pub env: Arc<dyn Env>,
 }
 
-/// More threads than this wait for the device, not for each other's checksums.
-const COMMIT_THREADS_MAX: usize = 4;
-
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -64,7 +58,6 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             dirty_bytes: 128 << 20,
             delayed_refs_max: 200_000,
-            commit_threads: available_parallelism().map_or(1, usize::from).min(COMMIT_THREADS_MAX),
             early_unlock: true,
             fingers: true,
             lock_times: false,
@@ -104,6 +97,8 @@ pub struct Engine {
     pub(crate) superblock: NextSuperblock,
     pub(crate) transaction: Transaction,
     pub(crate) pipeline: CommitPipeline,
+    pub(crate) background: Arc<Background>,
+    pub(crate) timer: CommitTimer,
     /// Why nothing may be written, known from the start.
     read_only: Option<String>,
     /// Why nothing may be written any more.
@@ -153,6 +148,8 @@ impl Engine {
             ),
             volume: parts.volume,
             store: parts.store,
+            background: Arc::new(Background::new(Arc::clone(&options.env))),
+            timer: CommitTimer::default(),
             options,
             chunk_tree,
             dev_tree,

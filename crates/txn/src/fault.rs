@@ -14,6 +14,11 @@ impl Engine {
         self.extent_tree.refs().run_unlocked();
     }
 
+    /// Who has a handle does not hold off the commit.
+    pub fn forget_the_gate(&self) {
+        self.transaction.forget_the_gate();
+    }
+
     /// Who finds no room is told so, whatever others have put off that would make some.
     pub fn forget_reclaimers(&self) {
         self.reclaimers.forget();

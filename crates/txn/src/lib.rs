@@ -19,6 +19,7 @@
 //! | `data`, `data_extent`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |
 //! | `commit` | closing a transaction, the way to durability, and what old roots still need |
+//! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items`, `open` | the root tree; trees by their ids; opening |
 //! | `counters`, `statistics` | what it did |
@@ -28,6 +29,7 @@
 //! delayed refs, the chunk mutex, node locks with a locked head before those of the extent tree, then the short locks of `creamery_base::lock::rank`. Whoever holds a handle never waits for a commit.
 
 mod abort;
+mod background;
 mod block_group_items;
 mod chunk_allocator;
 mod commit;
@@ -56,6 +58,7 @@ mod transaction;
 mod units;
 
 pub use abort::Abort;
+pub use background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
 pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use data::DataCsums;
 pub use data_extent::DataExtent;

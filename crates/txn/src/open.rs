@@ -13,6 +13,7 @@ use creamery_tree::{BufferStore, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Volume};
 use zerocopy::FromBytes;
 
+use crate::background::register_own;
 use crate::chunk_allocator::{read_device_extents, read_devices};
 use crate::engine::{Engine, Options, Parts};
 use crate::roots::{find_root_item, open_by_item};
@@ -77,7 +78,11 @@ impl Engine {
         let engine = Self::from_parts(parts, options);
         engine.load_groups(engine.read_only().is_none())?;
         engine.volume().decide_repairs(engine.read_only().is_none());
-        Ok(Arc::new(engine))
+        let engine = Arc::new(engine);
+        if !engine.is_opened_for_reading() {
+            register_own(&engine);
+        }
+        Ok(engine)
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) struct Transaction {
     generation: AtomicU64,
     gate: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
     written: RankedMutex<Option<Written>, { rank::LEAF }>,
+    /// The gate of those who were planted not to hold off the commit.
+    #[cfg(feature = "faults")]
+    no_gate: std::sync::OnceLock<RankedRwLock<(), { rank::TRANSACTION }>>,
 }
 
 /// A part of the gate: the transaction does not end before it is given back (GATE-1).
@@ -37,7 +40,15 @@ impl Transaction {
             generation: AtomicU64::new(last.next().get()),
             gate: Striped::default(),
             written: RankedMutex::new(None),
+            #[cfg(feature = "faults")]
+            no_gate: std::sync::OnceLock::new(),
         }
+    }
+
+    /// Plants a fault: nobody who joins holds off the commit.
+    #[cfg(feature = "faults")]
+    pub(crate) fn forget_the_gate(&self) {
+        let _planted = self.no_gate.set(RankedRwLock::default());
     }
 
     pub(crate) fn generation(&self) -> Generation {
@@ -46,6 +57,10 @@ impl Transaction {
 
     /// Holds off the commit's critical section; waits while there is one.
     pub(crate) fn join(&self) -> Joined<'_> {
+        #[cfg(feature = "faults")]
+        if let Some(no_gate) = self.no_gate.get() {
+            return no_gate.read_for(Reason::Commit, 0);
+        }
         self.gate.mine().read_for(Reason::Commit, 0)
     }
 

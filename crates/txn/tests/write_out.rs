@@ -103,7 +103,7 @@ fn file(image: &Path) -> Arc<FileDevice> {
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
-    Engine::open(volume, Options { dirty_bytes: DIRTY_BYTES, commit_threads: 1, ..Options::default() })
+    Engine::open(volume, Options { dirty_bytes: DIRTY_BYTES, ..Options::default() })
 }
 
 fn key_of(number: u64) -> Key {
@@ -250,8 +250,8 @@ fn a_helper_that_dies_is_told_with_its_words_and_its_place() {
     let device = Arc::new(Hooked::new(file(&image), Deadly::default()));
     let volume =
         Volume::open(vec![Arc::<Hooked<Deadly>>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
-    let options = Options { commit_threads: 2, ..Options::default() };
-    let engine = Engine::open(volume, options).expect("writable");
+    let engine = Engine::open(volume, Options::default()).expect("writable");
+    let _background = engine.start_background(1);
     (0..2000).for_each(|number| insert(&engine, number).expect("room"));
     *device.spared.lock().expect("not poisoned") = Some(std::thread::current().id());
     let error = engine.commit().expect_err("a part of it is not written");

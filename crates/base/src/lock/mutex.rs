@@ -2,7 +2,7 @@
 
 use super::{Held, Place, Ranked};
 use crate::gate::{self, Reason};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, lock_by};
 
 /// A mutex with a rank from [`rank`](super::rank).
 ///
@@ -26,13 +26,13 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     /// Locks, waiting for the holder (LOCK-1).
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        Ranked { guard: self.inner.lock(), held }
+        Ranked { guard: lock_by(|| self.inner.try_lock(), || self.inner.lock()), held }
     }
 
     /// As [`lock`](Self::lock); a wait that happens is counted as one for `reason`.
     pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
-        let guard = self.inner.try_lock().unwrap_or_else(|| gate::passing(reason, || self.inner.lock()));
+        let guard = lock_by(|| self.inner.try_lock(), || gate::passing(reason, || self.inner.lock()));
         Ranked { guard, held }
     }
 

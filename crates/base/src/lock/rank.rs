@@ -1,7 +1,5 @@
 //! The list of ranks, outer to inner. A thread takes locks in this order and skips what it does not need.
 
-/// When the commit timer ends.
-pub const COMMIT_TIMER: u8 = 2;
 /// The next job of several threads that import a folder; held while waiting for it.
 pub const JOBS: u8 = 4;
 /// Opening a subvolume that nobody has open.

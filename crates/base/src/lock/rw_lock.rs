@@ -2,7 +2,7 @@
 
 use super::{Held, Place, Ranked};
 use crate::gate::{self, Reason};
-use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, lock_by};
 
 /// A reader-writer lock with a rank from [`rank`](super::rank). A thread that reads does not ask once more: it would stand
 /// behind a writer who waits for it.
@@ -26,19 +26,21 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
 
     /// Locks for reading, waiting for a writer (LOCK-1).
     pub fn read(&self) -> RankedRead<'_, T, RANK> {
-        Ranked { held: Held::wait(Place::of(RANK)), guard: self.inner.read() }
+        let held = Held::wait(Place::of(RANK));
+        Ranked { guard: lock_by(|| self.inner.try_read(), || self.inner.read()), held }
     }
 
     /// Locks for writing, waiting for everybody else (LOCK-1).
     pub fn write(&self) -> RankedWrite<'_, T, RANK> {
-        Ranked { held: Held::wait(Place::of(RANK)), guard: self.inner.write() }
+        let held = Held::wait(Place::of(RANK));
+        Ranked { guard: lock_by(|| self.inner.try_write(), || self.inner.write()), held }
     }
 
     /// As [`read`](Self::read), of one of several of this rank that are taken in the order of `within`. A wait that happens is
     /// counted as one for `reason`.
     pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
-        let guard = self.inner.try_read().unwrap_or_else(|| gate::passing(reason, || self.inner.read()));
+        let guard = lock_by(|| self.inner.try_read(), || gate::passing(reason, || self.inner.read()));
         Ranked { guard, held }
     }
 
@@ -46,7 +48,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// is counted as one for `reason`.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
-        let guard = self.inner.try_write().unwrap_or_else(|| gate::passing(reason, || self.inner.write()));
+        let guard = lock_by(|| self.inner.try_write(), || gate::passing(reason, || self.inner.write()));
         Ranked { guard, held }
     }
 

@@ -17,6 +17,7 @@ use real as primitives;
 use scheduled as primitives;
 
 pub use owned::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
+pub(crate) use primitives::lock_by;
 pub use primitives::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, thread_local};
 /// The scheduler, for the tests that run under it.
 #[cfg(feature = "shuttle")]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use parking_lot::lock_api::RawRwLock as _;
 
-use super::primitives::RawRwLock;
+use super::primitives::{RawRwLock, lock_by};
 
 /// A reader-writer lock around `T`. It is locked through [`OwnedRead`] and [`OwnedWrite`] only.
 ///
@@ -101,7 +101,8 @@ impl<O: HasLock> OwnedRead<O> {
     /// Locks, waiting for a writer.
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
-        held.lock().raw.lock_shared();
+        let raw = &held.lock().raw;
+        lock_by(|| raw.try_lock_shared().then_some(()), || raw.lock_shared());
         Self { held }
     }
 
@@ -150,7 +151,8 @@ impl<O: HasLock> OwnedWrite<O> {
     /// Locks, waiting for everybody else.
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
-        held.lock().raw.lock_exclusive();
+        let raw = &held.lock().raw;
+        lock_by(|| raw.try_lock_exclusive().then_some(()), || raw.lock_exclusive());
         Self { held }
     }
 

@@ -5,6 +5,20 @@ pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGua
 pub use std::thread_local;
 use std::time::Duration;
 
+use crate::gate::{self, Chance};
+
+/// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (GATE-2).
+pub(crate) fn lock_by<T>(attempt: impl Fn() -> Option<T>, wait: impl FnOnce() -> T) -> T {
+    gate::may_turn(Chance::Lock);
+    match attempt() {
+        Some(got) => got,
+        None => gate::until(attempt).unwrap_or_else(wait),
+    }
+}
+
+/// Turns that others have in place of a wait with an end.
+const TURNS_MAX: usize = 8;
+
 /// A condition variable for a [`Mutex`]. Waiting takes the guard and gives it back.
 ///
 /// ```
@@ -27,9 +41,17 @@ impl Condvar {
     pub fn wait_while<'m, T>(
         &self,
         mut guard: MutexGuard<'m, T>,
-        waits: impl FnMut(&mut T) -> bool,
+        mut waits: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'m, T> {
-        self.0.wait_while(&mut guard, waits);
+        if !gate::takes_turns() {
+            self.0.wait_while(&mut guard, waits);
+            return guard;
+        }
+        while waits(&mut guard) {
+            let mutex = MutexGuard::mutex(&guard);
+            drop(guard);
+            guard = gate::until(|| mutex.try_lock()).expect("it takes turns");
+        }
         guard
     }
 
@@ -38,9 +60,25 @@ impl Condvar {
         &self,
         mut guard: MutexGuard<'m, T>,
         timeout: Duration,
-        waits: impl FnMut(&mut T) -> bool,
+        mut waits: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'m, T> {
-        let _ = self.0.wait_while_for(&mut guard, waits, timeout);
+        if !gate::takes_turns() {
+            let _ = self.0.wait_while_for(&mut guard, waits, timeout);
+            return guard;
+        }
+        // A simulator's time passes when it likes.
+        for _ in 0..TURNS_MAX {
+            if !waits(&mut guard) {
+                break;
+            }
+            let mutex = MutexGuard::mutex(&guard);
+            drop(guard);
+            let anybody = gate::must_turn();
+            guard = lock_by(|| mutex.try_lock(), || mutex.lock());
+            if !anybody {
+                break;
+            }
+        }
         guard
     }
 

@@ -9,6 +9,11 @@ use parking_lot::lock_api::{self, GuardSend};
 pub use shuttle::sync::MutexGuard;
 pub use shuttle::thread_local;
 
+/// What `attempt` gets, else what `wait` does, during which the scheduler has others run.
+pub(crate) fn lock_by<T>(attempt: impl Fn() -> Option<T>, wait: impl FnOnce() -> T) -> T {
+    attempt().unwrap_or_else(wait)
+}
+
 /// A reader-writer lock with the face of `parking_lot`'s.
 pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
 /// The witness that a [`RwLock`] is locked for reading.

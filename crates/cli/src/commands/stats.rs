@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use creamery::{Aborted, Distribution, ErrorKind, NamedTree, TreeStatistics};
+use creamery::{Aborted, BackgroundStatistics, Distribution, ErrorKind, NamedTree, TreeStatistics};
 use creamery_mount::{MountStatistics, Requests};
 
 use crate::failure::Failure;
@@ -103,6 +103,8 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     writeln!(out, "\nCache")?;
     line(out, "inodes", filesystem.inodes_cached)?;
     filesystem.block_cache.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nBackground")?;
+    filesystem.background.iter().try_for_each(|work| background(out, work))?;
     writeln!(out, "\nDevices")?;
     filesystem.volume.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nTrees")?;
@@ -117,6 +119,18 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
         writeln!(out, "  {:<32}{:>12}   in {sum}, {:.1}us each", spaced(name), requests.count, micros(each))?;
     }
     Ok(())
+}
+
+fn background(out: &mut Output, work: &BackgroundStatistics) -> std::io::Result<()> {
+    let BackgroundStatistics { name, steps, failures, last_failure, running_micros } = work;
+    write!(out, "  {name:<32}{steps:>12} steps")?;
+    if let Some(running) = running_micros {
+        write!(out, ", one for {} now", Span(Duration::from_micros(*running)))?;
+    }
+    if let Some(failure) = last_failure {
+        write!(out, ", {failures} failed, the last one: {failure}")?;
+    }
+    writeln!(out)
 }
 
 fn micros(time: Duration) -> f64 {

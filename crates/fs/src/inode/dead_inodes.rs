@@ -3,7 +3,6 @@
 //! Letting go of an inode only notes its id here: `Drop` does no I/O, and an inode may have a million items.
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
@@ -12,8 +11,6 @@ use creamery_base::{Generation, InodeId};
 
 /// The witness that nobody else cleans.
 pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
-
-type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Inodes whose last user is gone and that have no name: their items are waiting to be deleted.
 #[derive(Default)]
@@ -30,20 +27,15 @@ pub(crate) struct DeadInodes {
     turn: RankedMutex<(), { rank::CLEANER }>,
     /// The transaction in which something was deleted last.
     deleted_in: AtomicU64,
-    waker: OnceLock<Waker>,
 }
 
 impl DeadInodes {
-    /// Adds an inode, whose items hold `nbytes` bytes of data.
+    /// Adds an inode, whose items hold `nbytes` bytes of data. Whoever adds one wakes the background.
     pub(crate) fn push(&self, id: InodeId, nbytes: u64) {
         let mut inodes = self.inodes.lock();
         inodes.push_back((id, nbytes));
         self.count.store(inodes.len() as u64, Ordering::Release);
         self.bytes.fetch_add(nbytes, Ordering::Relaxed);
-        drop(inodes);
-        if let Some(wake) = self.waker.get() {
-            wake();
-        }
     }
 
     /// How many will have left when all that wait now are gone: they go in the order in which they came.
@@ -79,13 +71,12 @@ impl DeadInodes {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that items were deleted in transaction `generation`.
-    pub(crate) fn note_deleted(&self, generation: Generation) {
+    /// Notes that items were deleted in transaction `generation`. Whether they are the first.
+    pub(crate) fn note_deleted(&self, generation: Generation) -> bool {
         // Mostly it says so already, and everybody who unlinks comes here.
-        if self.deleted_in.load(Ordering::Relaxed) < generation.get() {
+        self.deleted_in.load(Ordering::Relaxed) < generation.get()
             // Somebody else may know of a later one meanwhile.
-            self.deleted_in.fetch_max(generation.get(), Ordering::Release);
-        }
+            && self.deleted_in.fetch_max(generation.get(), Ordering::Release) < generation.get()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -102,12 +93,6 @@ impl DeadInodes {
         self.turn.try_lock()
     }
 
-    /// Whether any waits; asked under the lock. Who told a waker before that it sleeps either sees the inode here, or is woken
-    /// for it.
-    pub(crate) fn any_wait(&self) -> bool {
-        !self.inodes.lock().is_empty()
-    }
-
     /// Whether so many as [`mark`](Self::mark) said have left.
     pub(crate) fn has_passed(&self, mark: u64) -> bool {
         self.left.load(Ordering::Relaxed) >= mark
@@ -116,12 +101,6 @@ impl DeadInodes {
     /// The transaction in which something was deleted last.
     pub(crate) fn deleted_in(&self) -> Generation {
         Generation::new(self.deleted_in.load(Ordering::Acquire))
-    }
-
-    /// Has `wake` called whenever one is added. The first one stays.
-    pub(crate) fn wake_with(&self, wake: impl Fn() + Send + Sync + 'static) {
-        // A second cleaner has what the first one leaves, which is nothing.
-        let _ = self.waker.set(Box::new(wake));
     }
 }
 
@@ -148,7 +127,7 @@ mod tests {
         dead.leave_first(&turn, id(257), None);
         assert_eq!((dead.first(), dead.bytes(), dead.has_passed(mark)), (Some(id(256)), 5, false));
         dead.leave_first(&turn, id(256), None);
-        assert!(dead.is_empty() && dead.has_passed(mark) && !dead.any_wait());
+        assert!(dead.is_empty() && dead.has_passed(mark));
     }
 
     #[test]

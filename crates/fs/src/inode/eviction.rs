@@ -19,7 +19,7 @@ use super::{FileType, Inode, InodeItem, orphan_item};
 use crate::data;
 use crate::keys;
 use crate::operation::finish;
-use crate::subvolume::{Shared, SubvolumeRef};
+use crate::subvolume::SubvolumeRef;
 
 /// Items of an inode that are deleted in one handle at most.
 const ITEMS_AT_ONCE: usize = 16;
@@ -135,7 +135,7 @@ pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Delete
 
 /// The same for at most so many items.
 fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Deleted> {
-    let Shared { engine, dead_inodes, .. } = subvolume.shared();
+    let shared = subvolume.shared();
     let tree = subvolume.tree();
     let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("inode {id}{what}"));
     let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?.transpose()?;
@@ -155,12 +155,12 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
         let mut item = inode.try_write()?.expect("nobody else has it");
         inode.set_gone(); // dropping the object must not ask for this once more
         if let Some(generation) = data::drop_last(&inode, &mut item, most)? {
-            dead_inodes.note_deleted(generation);
+            shared.note_deleted(generation);
             return Ok(Deleted::Partly { nbytes: item.nbytes });
         }
     }
-    let handle = engine.start(Units::reclaiming(last.units + 1))?;
-    dead_inodes.note_deleted(handle.generation());
+    let handle = shared.engine.start(Units::reclaiming(last.units + 1))?;
+    shared.note_deleted(handle.generation());
     let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
         true => orphan_item::remove(&handle, tree, id.ino).map(|_| Deleted::Wholly),
         false => Ok(Deleted::Partly { nbytes: 0 }),

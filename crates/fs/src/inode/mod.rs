@@ -331,7 +331,7 @@ impl Drop for Inode {
     fn drop(&mut self) {
         let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
         if nlink == 0 && !self.has(state::GONE) {
-            self.shared().dead_inodes.push(self.id, nbytes);
+            self.shared().add_dead(self.id, nbytes);
         }
     }
 }

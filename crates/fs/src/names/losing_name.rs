@@ -83,7 +83,7 @@ impl<'a> LosingName<'a> {
             inode.delete_items(|| {
                 eviction::purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))
             })?;
-            inode.shared().dead_inodes.note_deleted(handle.generation());
+            inode.shared().note_deleted(handle.generation());
             return Ok(item);
         }
         inode_ref::remove(handle, inode.tree(), inode.id.ino, *dir, *name, *link)?;

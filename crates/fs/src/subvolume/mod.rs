@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Near, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Near, ObjectId, Result};
 use creamery_tree::Tree;
 use creamery_txn::Engine;
 
@@ -43,6 +43,19 @@ impl Shared {
             dead_inodes: DeadInodes::default(),
             planted: Planted::default(),
         })
+    }
+
+    /// Leaves an inode that has neither a name nor a user to the cleaner; its items hold `nbytes` bytes of data.
+    pub(crate) fn add_dead(&self, id: InodeId, nbytes: u64) {
+        self.dead_inodes.push(id, nbytes);
+        self.engine.wake_background();
+    }
+
+    /// Notes that items were deleted in transaction `generation`.
+    pub(crate) fn note_deleted(&self, generation: Generation) {
+        if self.dead_inodes.note_deleted(generation) {
+            self.engine.wake_background();
+        }
     }
 }
 

@@ -111,7 +111,7 @@ impl Subvolumes {
         let subvolume = Subvolume::new(tree, Arc::clone(&self.shared), last_ino, read_only);
         let (subvolume, put) = self.put(id, subvolume);
         if put == Put::InUse {
-            orphans.into_iter().for_each(|(orphan, nbytes)| self.shared.dead_inodes.push(orphan, nbytes));
+            orphans.into_iter().for_each(|(orphan, nbytes)| self.shared.add_dead(orphan, nbytes));
         }
         drop(loading);
         Ok(subvolume)

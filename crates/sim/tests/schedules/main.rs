@@ -41,7 +41,7 @@ struct World {
 fn open(device: &Arc<SimDevice>) -> Arc<Filesystem> {
     let block_device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![block_device], Mode::ReadWrite).expect("it opens");
-    let options = Options { commit_threads: 1, cache_bytes: 4 << 20, ..Options::default() };
+    let options = Options { cache_bytes: 4 << 20, ..Options::default() };
     let engine = Engine::open(volume, options).expect("it opens");
     Filesystem::open(engine, FsOptions { inodes_cached: 1, ..FsOptions::default() }).expect("it opens")
 }

@@ -130,17 +130,20 @@ impl Engine {
     pub(crate) fn commit_if_due(&self) -> Result<()> {
         self.share_write_out()?;
         let heads = self.extent_tree.refs().len();
-        if heads > self.options.delayed_refs_max / RUN_FROM {
+        if self.many_refs_wait() {
+            self.wake_background();
             self.share_run_refs()?;
         }
         let budget = self.options.dirty_bytes;
-        // Each commit copies blocks again that were just written, so the later the better; what is left of the budget is for
-        // those who go on meanwhile.
-        let due_at = budget / 4 * 3;
+        let due_at = self.due_at();
         if !self.is_commit_due(due_at) {
             return Ok(());
         }
+        self.wake_background();
         let used_up = || self.is_commit_due(budget.saturating_sub(self.store().writing_bytes()));
+        if self.background.has_threads() && !used_up() {
+            return Ok(());
+        }
         if heads > LEFT_FOR_THE_GATE && !used_up() {
             return self.share_run_refs();
         }
@@ -157,13 +160,29 @@ impl Engine {
         Ok(())
     }
 
+    /// Bytes of dirty blocks at which a commit is due. Each copies blocks again that were just written, so the later the better;
+    /// what is left of the budget is for those who go on meanwhile.
+    fn due_at(&self) -> u64 {
+        self.options.dirty_bytes / 4 * 3
+    }
+
+    /// Whether so many heads wait that it is time to run some beside those who work.
+    pub(crate) fn many_refs_wait(&self) -> bool {
+        self.extent_tree.refs().len() > self.options.delayed_refs_max / RUN_FROM
+    }
+
+    /// Whether memory, or the length of the commit itself, asks for one.
+    pub(crate) fn is_a_commit_due(&self) -> bool {
+        self.is_commit_due(self.due_at())
+    }
+
     fn is_commit_due(&self, dirty_max: u64) -> bool {
         self.store().dirty_bytes() > dirty_max
             || self.extent_tree.refs().len() > self.options.delayed_refs_max
     }
 
     /// Runs a step of heads, if nobody else does.
-    fn share_run_refs(&self) -> Result<()> {
+    pub(crate) fn share_run_refs(&self) -> Result<()> {
         let handle = self.handle_for_refs()?;
         match self.runner.try_turn() {
             // Who only began an operation is not to take it for an answer to that.

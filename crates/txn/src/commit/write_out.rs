@@ -2,8 +2,9 @@
 //!
 //! A commit that falls due in the middle of the work is written by those who work: who starts a handle takes one
 //! batch first, if nobody else has one, until none is left. So no thread falls behind the others by a whole commit,
-//! nobody waits for one beyond its critical section, and the engine needs no thread of its own. Who asks for a commit ([`Engine::commit`]) takes batches until none is left,
-//! with helpers, and waits for those that others took.
+//! nobody waits for one beyond its critical section, and the engine needs no thread of its own. Where it has some
+//! (`background`), they take batches, too. Who asks for a commit ([`Engine::commit`]) takes batches until none is left, and
+//! waits for those that others took.
 //!
 //! Whoever gives back the last batch makes the transaction durable, in the order that the volume's types demand:
 //!
@@ -14,7 +15,8 @@
 //!   flush all devices          -> Committed
 //!   unpin what the transaction freed
 //! ```
-//! While nobody works a write-out rests; a commit that is asked for, or the next one that falls due, ends it first.
+//! Where nobody works and there are no such threads a write-out rests; a commit that is asked for, or the next one that falls
+//! due, ends it first.
 //!
 //! # Invariants
 //! - WRITEOUT-1: at most one transaction is being written; the next one is closed when its superblock is durable.
@@ -24,7 +26,6 @@
 use std::collections::VecDeque;
 use std::panic::Location;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
@@ -143,12 +144,9 @@ impl WriteOut {
         !self.stage.lock().goes_on()
     }
 
-    /// How many batches nobody has taken yet.
-    fn waiting(&self) -> usize {
-        match &*self.stage.lock() {
-            Stage::Writing(writing) => writing.batches.len(),
-            Stage::Nothing | Stage::Finishing | Stage::Failed => 0,
-        }
+    /// Whether there are batches that nobody has taken yet.
+    fn has_batches(&self) -> bool {
+        matches!(&*self.stage.lock(), Stage::Writing(writing) if !writing.batches.is_empty())
     }
 
     /// The next batch; if `alone`, only when nobody else has one.
@@ -214,6 +212,12 @@ impl Engine {
     pub(super) fn begin_write_out(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>]) {
         self.pipeline.phase.enter(CommitPhase::WriteOut);
         self.pipeline.write_out.begin(closed, blocks, self.volume().nothing_written());
+        self.wake_background();
+    }
+
+    /// Whether there is something of a transaction to be written out that nobody has taken yet.
+    pub(crate) fn has_batches(&self) -> bool {
+        self.pipeline.write_out.has_batches()
     }
 
     /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
@@ -226,23 +230,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes what is left of the transaction that is being written out, with helpers, and waits until it is durable.
+    /// Writes what is left of the transaction that is being written out, and waits until it is durable.
     /// Errors: those of the devices; that others failed.
     pub(super) fn end_write_out(&self) -> Result<()> {
-        let work = || {
-            while self.write_a_batch(false)? {}
-            Ok(())
-        };
-        let helpers = self.pipeline.write_out.waiting().min(self.options.commit_threads).saturating_sub(1);
-        thread::scope(|scope| {
-            // A helper that panics has aborted before it is gone; its panic ends here. Without a thread to be had it takes
-            // longer; that is no reason to lose a transaction.
-            let helper = |_| thread::Builder::new().spawn_scoped(scope, || panics::catch(work)).ok();
-            let helpers: Vec<_> = (0..helpers).filter_map(helper).collect();
-            helpers.into_iter().fold(work(), |done: Result<()>, helper| {
-                done.and(helper.join().expect("panics are caught").unwrap_or(Ok(())))
-            })
-        })?;
+        while self.write_a_batch(false)? {}
         if self.pipeline.write_out.wait() {
             return Ok(());
         }
@@ -250,8 +241,8 @@ impl Engine {
         unreachable!("whoever fails aborts before anybody learns of it (WRITEOUT-2)")
     }
 
-    /// False when there is no batch to take.
-    fn write_a_batch(&self, alone: bool) -> Result<bool> {
+    /// False when there is no batch to take; if `alone`, also when somebody else has one.
+    pub(crate) fn write_a_batch(&self, alone: bool) -> Result<bool> {
         panics::note_places();
         let Some(mut batch) = self.pipeline.write_out.take(alone) else { return Ok(false) };
         let _aborts = AbortsWhenItPanics(self); // dropped before the batch

@@ -115,7 +115,7 @@ impl World {
         let device = Arc::new(Overlay { below: Arc::clone(image), written: Mutex::default() });
         let volume =
             Volume::open(vec![Arc::<Overlay>::clone(&device)], Mode::ReadWrite).expect("a filesystem");
-        let options = Options { cache_bytes: 1 << 20, commit_threads: 1, ..options };
+        let options = Options { cache_bytes: 1 << 20, ..options };
         Self { engine: Engine::open(volume, options).expect("writable"), device }
     }
 

@@ -1,0 +1,124 @@
+//! What the background does for files: it deletes what was unlinked and closed, and commits that when all comes to rest.
+//!
+//! While there is work, operations take steps of the cleaner, too, and commits come of themselves. The background sees to it
+//! that the space is free a few seconds later where nothing else happens.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Generation, Result};
+use creamery_txn::{BackgroundWork, Due, Engine};
+
+use crate::cleaner::Cleaner;
+
+/// How long what is doomed is left to those who work, and for how long nothing may change for a filesystem to be at rest.
+const NAP: Duration = Duration::from_secs(1);
+
+/// Has the pool of `engine` know of it.
+pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>) {
+    if engine.is_opened_for_reading() {
+        return;
+    }
+    let since = RankedMutex::new(None);
+    engine.register_background(Arc::new(CleaningUp { cleaner: Arc::downgrade(cleaner), since }));
+    let since = RankedMutex::new(None);
+    engine.register_background(Arc::new(CommittingAtRest { cleaner: Arc::downgrade(cleaner), since }));
+}
+
+/// When `what` is due that has been as it is since `now`, or since when it was first seen to be.
+fn after_a_nap<T: PartialEq>(since: &mut Option<(T, Duration)>, what: T, now: Duration) -> Due {
+    let begun = match since {
+        Some((same, begun)) if *same == what => *begun,
+        _ => now,
+    };
+    *since = Some((what, begun));
+    match (begun + NAP).saturating_sub(now) {
+        Duration::ZERO => Due::Now,
+        left => Due::In(left),
+    }
+}
+
+/// Steps of the cleaner, for which somebody has to wait who does nothing else.
+struct CleaningUp {
+    cleaner: Weak<Cleaner>,
+    since: RankedMutex<Option<((), Duration)>, { rank::LEAF }>,
+}
+
+impl BackgroundWork for CleaningUp {
+    fn name(&self) -> &'static str {
+        "cleaner"
+    }
+
+    fn due(&self) -> Due {
+        let cleaner = self.cleaner.upgrade().filter(|cleaner| cleaner.engine().read_only().is_none());
+        let now = cleaner.as_ref().map(|cleaner| cleaner.engine().env().monotonic());
+        let mut since = self.since.lock();
+        match (cleaner, now) {
+            (Some(cleaner), Some(now)) if cleaner.has_dead() => after_a_nap(&mut since, (), now),
+            _ => {
+                *since = None;
+                Due::Never
+            }
+        }
+    }
+
+    fn step(&self) -> Result<()> {
+        self.cleaner.upgrade().map_or(Ok(()), |cleaner| cleaner.step().map(drop))
+    }
+}
+
+/// What changes with everything that is changed on the filesystem.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Uncommitted {
+    generation: Generation,
+    dirty_bytes: u64,
+    delayed_refs: u64,
+}
+
+/// A commit of what was deleted, for its space can only be used after one.
+struct CommittingAtRest {
+    cleaner: Weak<Cleaner>,
+    since: RankedMutex<Option<(Uncommitted, Duration)>, { rank::LEAF }>,
+}
+
+impl BackgroundWork for CommittingAtRest {
+    fn name(&self) -> &'static str {
+        "commit-at-rest"
+    }
+
+    fn due(&self) -> Due {
+        let Some(cleaner) = self.cleaner.upgrade() else { return Due::Never };
+        let engine = cleaner.engine();
+        if !cleaner.has_deleted() || engine.read_only().is_some() {
+            *self.since.lock() = None;
+            return Due::Never;
+        }
+        let counters = engine.counters();
+        let now = Uncommitted {
+            generation: engine.generation(),
+            dirty_bytes: counters.store.dirty_bytes,
+            delayed_refs: counters.delayed_refs,
+        };
+        let time = engine.env().monotonic();
+        after_a_nap(&mut self.since.lock(), now, time)
+    }
+
+    fn step(&self) -> Result<()> {
+        self.cleaner.upgrade().map_or(Ok(()), |cleaner| cleaner.engine().commit())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_begins_its_nap_anew() {
+        let mut since = None;
+        let second = Duration::from_secs;
+        assert_eq!(after_a_nap(&mut since, 1, second(10)), Due::In(NAP));
+        assert_eq!(after_a_nap(&mut since, 2, second(11)), Due::In(NAP));
+        assert_eq!(after_a_nap(&mut since, 2, second(12)), Due::Now);
+    }
+}

@@ -1,0 +1,212 @@
+//! Work beside which the background takes its steps, in the midst of operations, in an order that follows from the seed.
+//!
+//! Nobody asks for a commit: the background's timer does, and memory. A transaction that closed in the midst of an operation has
+//! it whole or not at all; both are legal, for the simulator does not see which it was.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::Random;
+use creamery_txn::Engine;
+
+use crate::crash::verify;
+use crate::device::{Fault, SimDevice};
+use crate::driver::{self, Driver};
+use crate::due::{Transaction, next, small_budgets};
+use crate::fresh::{MadeBy, fresh_image};
+use crate::image::Image;
+use crate::model::Model;
+use crate::operation::{Generator, Taste};
+use crate::power_cut::{Class, CutState, PowerCut};
+use crate::turns::Beside;
+use crate::workload::{Commit, Features, History};
+
+/// Operations of a workload.
+const OPERATIONS: u64 = 500;
+/// Names that a run with a failure makes, in directories that are there before.
+const FEW_OPERATIONS: u64 = 150;
+/// States of the platter that are tried after a failure, at most.
+const STATES: usize = 3;
+/// Any time: the simulator's passes when it likes.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// What a run has written, transaction by transaction.
+struct Watcher {
+    device: Arc<SimDevice>,
+    running: Transaction,
+    /// What the closed ones may have, whose superblocks are not written.
+    closed: VecDeque<Vec<Model>>,
+    commits: Vec<Commit>,
+    seen: usize,
+}
+
+impl Watcher {
+    fn begin(device: &Arc<SimDevice>, model: &Model) -> Self {
+        Self {
+            device: Arc::clone(device),
+            running: Transaction::begin(model),
+            closed: VecDeque::new(),
+            commits: vec![Commit::first(model)],
+            seen: device.log_len(),
+        }
+    }
+
+    /// `count` transactions closed during an operation after which the files are `after`.
+    fn close(&mut self, count: u64, after: Option<&Model>) -> Result<()> {
+        for _ in 0..count {
+            let before = self.running.close()?;
+            self.closed.push_back(std::iter::once(before).chain(after.cloned()).collect());
+        }
+        Ok(())
+    }
+
+    /// Gives superblocks that were written since to the transactions that closed, one after the other.
+    fn look(&mut self) -> Result<()> {
+        for superblock in self.device.superblocks_since(self.seen) {
+            let models = self.closed.pop_front().context("a superblock of no transaction")?;
+            for model in models {
+                let snapshot = model.snapshot();
+                self.commits.push(Commit {
+                    model,
+                    snapshot,
+                    superblock: Some(superblock),
+                    durable: usize::MAX,
+                });
+            }
+        }
+        self.seen = self.device.log_len();
+        Ok(())
+    }
+}
+
+/// How a run went.
+struct Ran {
+    watcher: Watcher,
+    features: Features,
+    /// Whether somebody met a failure.
+    failed: bool,
+}
+
+/// Runs operations of `seed` with the background beside them, until so many are done or one fails.
+fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce(&Engine)) -> Result<Ran> {
+    let mut driver = Driver::open_fresh_with(device, small_budgets())?;
+    let engine = Arc::clone(driver.filesystem().engine());
+    prepare(&engine);
+    engine.commit_every(Some(INTERVAL));
+    let beside = Beside::begin(&engine, seed);
+    let mut random = Random::new(seed);
+    let mut watcher = Watcher::begin(device, driver.model());
+    let mut failed = false;
+    for number in 0..operations {
+        let generation = engine.generation().get();
+        let operation = next(&mut random, driver.model(), number);
+        let place = || format!("seed {seed}, operation {number}");
+        let error = beside.run(|| driver.try_apply(&operation)).with_context(place)?;
+        failed = error.is_some() || engine.read_only().is_some();
+        let after = if error.is_none() { Some(driver.model()) } else { None };
+        watcher.close(engine.generation().get() - generation, after)?;
+        watcher.look().with_context(place)?;
+        if let Some(error) = error {
+            ensure!(device.has_failed(), "{}: {operation:?} failed, the device did not: {error:?}", place());
+            break;
+        }
+        watcher.running.push(operation);
+    }
+    let generation = engine.generation().get();
+    let steps = beside.end();
+    watcher.close(engine.generation().get() - generation, None)?;
+    watcher.look()?;
+    if !failed && engine.read_only().is_none() {
+        driver.compare()?;
+    }
+    let failed = failed || engine.read_only().is_some();
+    let features = Features { commits: watcher.commits.len() - 1, steps, ..Features::default() };
+    Ok(Ran { watcher, features, failed })
+}
+
+/// Runs the workload of `seed` on an empty filesystem, with the background beside it. `prepare` may plant a fault.
+///
+/// # Errors
+/// Where engine and model differ.
+pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Engine)) -> Result<History> {
+    let device = Arc::new(SimDevice::recording(base.clone(), None));
+    let Ran { watcher, features, failed } = run(&device, seed, OPERATIONS, prepare)?;
+    ensure!(!failed, "seed {seed}: aborted without a reason");
+    Ok(History { base: base.clone(), events: device.take_log(), commits: watcher.commits, features })
+}
+
+/// As [`faulty_run`](crate::faulty_run), with the background beside the work: whoever meets the failure, and in the midst of
+/// whatever, what is left is a legal commit. Whether anybody met it.
+///
+/// # Errors
+/// When an answer is wrong, or what is left is no legal commit.
+pub fn faulty_run_beside(base: &Image, seed: u64, fault: Fault) -> Result<bool> {
+    let device = Arc::new(SimDevice::recording(base.clone(), None));
+    let opened = driver::open(&device)?;
+    drop(opened);
+    device.fail(fault);
+    let Ran { watcher, features, failed } = match run(&device, seed, FEW_OPERATIONS, |_| ()) {
+        Ok(ran) => ran,
+        // It could not be opened.
+        Err(error) if device.has_failed() && is_of_the_device(&error) => return Ok(true),
+        Err(error) => return Err(error),
+    };
+    let events = device.take_log();
+    let position = events.len();
+    let history = History { base: base.clone(), events: events.clone(), commits: watcher.commits, features };
+    let mut states = vec![device.image()];
+    let mut cut = PowerCut::new(base.clone(), events, seed, false);
+    states.extend(std::iter::from_fn(|| cut.next_at_end()).take(STATES));
+    for (number, image) in states.into_iter().enumerate() {
+        let story = format!("seed {seed}, {fault:?}: state {number} after the failure");
+        let state = CutState { image, position, class: Class::Subset, story };
+        verify(&history, &state, &mut |_| Ok(())).with_context(|| state.story.clone())?;
+    }
+    Ok(failed)
+}
+
+/// How many requests a run of [`faulty_run_beside`] makes without failures.
+///
+/// # Errors
+/// When it does not work even so.
+pub fn requests_of_a_run_beside(base: &Image, seed: u64, kind: crate::Kind) -> Result<u64> {
+    let device = Arc::new(SimDevice::recording(base.clone(), None));
+    let ran = run(&device, seed, FEW_OPERATIONS, |_| ())?;
+    ensure!(!ran.failed, "a run without failures failed");
+    Ok(device.count(kind))
+}
+
+fn is_of_the_device(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<creamery_base::Error>();
+    cause.is_some_and(|cause| driver::is_of_the_device(cause.kind()))
+}
+
+/// As [`random_run`](crate::random_run), with the background beside the operations.
+///
+/// # Errors
+/// Where engine and model differ, with the seed and the number of the operation.
+pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(u64, u64)> {
+    let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
+    let mut driver = Driver::open_fresh_with(&device, small_budgets())?;
+    let engine = Arc::clone(driver.filesystem().engine());
+    engine.commit_every(Some(INTERVAL));
+    let beside = Beside::begin(&engine, seed);
+    drop(engine);
+    let mut generator = Generator::new(seed, taste);
+    let first: Vec<_> = generator.first().collect();
+    for operation in first {
+        beside.run(|| driver.apply(&operation))?;
+    }
+    for number in 0..count {
+        let operation = generator.next(driver.model());
+        beside
+            .run(|| driver.apply(&operation))
+            .with_context(|| format!("seed {seed}, operation {number}"))?;
+    }
+    let counts = beside.end();
+    driver.compare().with_context(|| format!("seed {seed}, at the end"))?;
+    driver.restart(&device).with_context(|| format!("seed {seed}, the last restart"))?;
+    Ok(counts)
+}

@@ -1,0 +1,254 @@
+//! Background work: what has to be done and nobody waits for, cut into steps.
+//!
+//! Deleting what has no name any more, running delayed refs, writing a closed transaction out, committing every so often: each
+//! is a [`BackgroundWork`] that says whether a step of it is due. In production a few threads take the steps
+//! ([`Engine::start_background`]); a simulator takes them one at a time, which one follows from its seed
+//! ([`Engine::background_step`]). Nothing depends on either: those who work take a bounded share themselves, so an engine
+//! without threads does it all, only later.
+//!
+//! # Invariants
+//! - BACKGROUND-1: no more threads take steps of one work than it says.
+//! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics aborts the engine. Neither ends the thread
+//!   that took it, and no other work waits for it; nor does it for a step that does not end.
+//! - BACKGROUND-3: a thread sleeps only when nothing was due after it had said that it sleeps. So who has something due and then
+//!   finds nobody asleep needs to wake nobody.
+
+mod report;
+mod threads;
+mod works;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use creamery_base::lock::{RankedCondvar, RankedMutex, RankedRwLock, rank};
+use creamery_base::{Env, Result, panics};
+
+use crate::engine::Engine;
+
+pub use report::BackgroundReport;
+pub use threads::BackgroundThreads;
+pub(crate) use works::{CommitTimer, register_own};
+
+/// How long a work is left alone when a step of it failed.
+const REST: Duration = Duration::from_secs(1);
+
+/// When a step is due.
+///
+/// ```
+/// use creamery_txn::Due;
+/// assert_ne!(Due::Now, Due::Never);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// As soon as somebody has time.
+    Now,
+    /// After a while, if nothing changes until then.
+    In(Duration),
+    /// Not before something happens, of which the pool is told ([`Engine::wake_background`]).
+    Never,
+}
+
+/// Work that is cut into steps.
+///
+/// ```
+/// use creamery_txn::{BackgroundWork, Due};
+/// struct Nothing;
+/// impl BackgroundWork for Nothing {
+///     fn name(&self) -> &'static str {
+///         "nothing"
+///     }
+///     fn due(&self) -> Due {
+///         Due::Never
+///     }
+///     fn step(&self) -> creamery_base::Result<()> {
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait BackgroundWork: Send + Sync {
+    /// Its name, for people.
+    fn name(&self) -> &'static str;
+
+    /// Whether a step is due. It waits for nothing.
+    fn due(&self) -> Due;
+
+    /// Takes one bounded step, which may be none when somebody else was faster.
+    /// Errors: why it cannot go on for now. It is tried again after a rest.
+    fn step(&self) -> Result<()>;
+
+    /// How many may take steps of it at once.
+    fn at_once(&self) -> usize {
+        1
+    }
+}
+
+/// A work, and how it goes.
+struct Slot {
+    work: Arc<dyn BackgroundWork>,
+    /// Threads that take a step of it.
+    at_it: AtomicUsize,
+    /// When the latest of their steps began, microseconds.
+    begun: AtomicU64,
+    /// Until when it rests, microseconds.
+    rests_until: AtomicU64,
+    steps: AtomicU64,
+    failures: AtomicU64,
+    last_failure: RankedMutex<Option<String>, { rank::LEAF }>,
+}
+
+/// The right to take a step.
+struct Step<'s>(&'s Slot);
+
+impl Slot {
+    fn new(work: Arc<dyn BackgroundWork>) -> Self {
+        Self {
+            work,
+            at_it: AtomicUsize::new(0),
+            begun: AtomicU64::new(0),
+            rests_until: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            last_failure: RankedMutex::new(None),
+        }
+    }
+
+    /// When a step is due that nobody takes yet.
+    fn due(&self, now: Duration) -> Due {
+        if self.at_it.load(Ordering::Relaxed) >= self.work.at_once() {
+            return Due::Never; // who is at it looks again
+        }
+        let rests = Duration::from_micros(self.rests_until.load(Ordering::Relaxed)).saturating_sub(now);
+        match self.work.due() {
+            Due::Now if !rests.is_zero() => Due::In(rests),
+            Due::In(wait) => Due::In(wait.max(rests)),
+            due => due,
+        }
+    }
+
+    fn begin(&self, now: Duration) -> Option<Step<'_>> {
+        let at_once = self.work.at_once();
+        let more = |at_it: usize| (at_it < at_once).then_some(at_it + 1);
+        let before = self.at_it.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
+        assert!(before < at_once, "no more than the work says (BACKGROUND-1)");
+        self.begun.store(micros(now), Ordering::Relaxed);
+        Some(Step(self))
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        self.0.at_it.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// All works of an engine, and who takes their steps.
+pub(crate) struct Background {
+    env: Arc<dyn Env>,
+    works: RankedRwLock<Vec<Arc<Slot>>, { rank::LEAF }>,
+    /// Grows with every wake.
+    wakes: RankedMutex<u64, { rank::LEAF }>,
+    woken: RankedCondvar,
+    /// Threads that sleep, or are about to.
+    sleepers: AtomicUsize,
+    threads: AtomicUsize,
+    stop: AtomicBool,
+}
+
+impl Background {
+    pub(crate) fn new(env: Arc<dyn Env>) -> Self {
+        Self {
+            env,
+            works: RankedRwLock::default(),
+            wakes: RankedMutex::new(0),
+            woken: RankedCondvar::new(),
+            sleepers: AtomicUsize::new(0),
+            threads: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    fn register(&self, work: Arc<dyn BackgroundWork>) {
+        self.works.write().push(Arc::new(Slot::new(work)));
+        self.wake();
+    }
+
+    /// Whether threads take steps, so that others need not.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.threads.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells those who sleep that something may be due (BACKGROUND-3).
+    pub(crate) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
+            *self.wakes.lock() += 1;
+            self.woken.notify_all();
+        }
+    }
+
+    /// The works of which a step is due, and after what time the next one is if nothing happens. `ever` takes those in that are
+    /// due after a while: for who lets time pass as he likes.
+    fn all_due(&self, ever: bool) -> (Vec<Arc<Slot>>, Option<Duration>) {
+        let now = self.env.monotonic();
+        let mut works = self.works.read().clone();
+        let mut next: Option<Duration> = None;
+        works.retain(|slot| match slot.due(now) {
+            Due::Now => true,
+            Due::In(_) if ever => true,
+            Due::In(wait) => {
+                next = Some(next.map_or(wait, |next| next.min(wait)));
+                false
+            }
+            Due::Never => false,
+        });
+        (works, next)
+    }
+
+    /// Takes a step of `slot` on this thread, if not enough others do.
+    fn take_step(&self, slot: &Slot, engine: &Weak<Engine>) {
+        let Some(_step) = slot.begin(self.env.monotonic()) else { return };
+        slot.steps.fetch_add(1, Ordering::Relaxed);
+        let failure = match panics::catch(|| slot.work.step()) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => {
+                if let Some(engine) = engine.upgrade() {
+                    engine.abort_after_panic(&panic);
+                }
+                format!("panicked: {}", panic.message)
+            }
+        };
+        slot.failures.fetch_add(1, Ordering::Relaxed);
+        slot.rests_until.store(micros(self.env.monotonic() + REST), Ordering::Relaxed);
+        *slot.last_failure.lock() = Some(failure);
+    }
+}
+
+impl Engine {
+    /// Takes steps of `work` in the background from now on.
+    pub fn register_background(&self, work: Arc<dyn BackgroundWork>) {
+        self.background.register(work);
+    }
+
+    /// Tells the pool that a step of something may be due. It costs next to nothing while nobody sleeps, and waits for nothing.
+    pub fn wake_background(&self) {
+        self.background.wake();
+    }
+
+    /// Takes one step of background work on this thread: `choose` says which of so many that have something to do, now or after
+    /// a while. Returns its name, or none when there was nothing to do. Never call it with a handle.
+    pub fn background_step(self: &Arc<Self>, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {
+        let (works, _) = self.background.all_due(true);
+        if works.is_empty() {
+            return None;
+        }
+        let slot = &works[choose(works.len())];
+        self.background.take_step(slot, &Arc::downgrade(self));
+        Some(slot.work.name())
+    }
+}
