@@ -8,12 +8,12 @@
 //! - ABORT-2: it is told exactly once, also to somebody who asks after the abort.
 
 use std::fmt;
-use std::panic::Location;
+use std::sync::OnceLock;
 
-use creamery_base::{Error, ErrorKind, Generation, Result, panics};
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Generation};
 
 use crate::commit::CommitPhase;
-use crate::engine::Engine;
 
 /// Why nothing can be written any more.
 ///
@@ -44,49 +44,38 @@ impl fmt::Display for Abort {
 }
 
 /// Somebody who wants to be told.
-pub(crate) type Tell = Box<dyn FnOnce(&Abort) + Send>;
+type Tell = Box<dyn FnOnce(&Abort) + Send>;
 
-impl Engine {
+/// Whether all writing has ended, and who is to be told.
+#[derive(Default)]
+pub(crate) struct AbortCell {
+    abort: OnceLock<Abort>,
+    tell: RankedMutex<Option<Tell>, { rank::LEAF }>,
+}
+
+impl AbortCell {
     /// The abort, if there was one.
-    #[must_use]
-    pub fn aborted(&self) -> Option<&Abort> {
-        self.aborted.get()
+    pub(crate) fn get(&self) -> Option<&Abort> {
+        self.abort.get()
     }
 
-    /// Calls `tell` when the engine aborts, at once if it has already. It runs where the abort happens, perhaps under locks of the
-    /// filesystem: it must not ask for anything of it. Only the latest `tell` is kept.
-    pub fn tell_abort(&self, tell: impl FnOnce(&Abort) + Send + 'static) {
-        *self.tell_abort.lock() = Some(Box::new(tell));
-        self.tell();
-    }
-
-    /// Stops all writing: an operation died in its middle, so nobody vouches for what is in memory.
-    pub fn abort_after_panic(&self, panic: &panics::Panic) {
-        self.abort_at(panic.place.clone(), format!("a thread panicked: {}", panic.message));
-    }
-
-    /// Stops all writing for good. The first reason is kept (ABORT-1).
-    pub(crate) fn abort(&self, error: &Error, place: &Location<'_>) {
-        match panics::dying_of() {
-            Some(panic) => self.abort_after_panic(&panic),
-            None => self.abort_at(place.to_string(), error.to_string()),
-        }
-    }
-
-    fn abort_at(&self, place: String, reason: String) {
-        let first = {
-            let (transaction, phase) = (self.generation(), self.pipeline.phase());
-            self.aborted.set(Abort { transaction, phase, place, reason })
-        };
-        if first.is_ok() {
+    /// Ends all writing for good, unless something has already (ABORT-1).
+    pub(crate) fn set(&self, abort: Abort) {
+        if self.abort.set(abort).is_ok() {
             self.tell();
         }
     }
 
+    /// Calls `tell` when there is an abort, at once if there is. Only the latest `tell` is kept.
+    pub(crate) fn tell_to(&self, tell: Tell) {
+        *self.tell.lock() = Some(tell);
+        self.tell();
+    }
+
     /// Whoever takes the teller out calls it (ABORT-2): the one who aborts or the one who asks, whichever comes later.
     fn tell(&self) {
-        let Some(abort) = self.aborted() else { return };
-        let tell = self.tell_abort.lock().take();
+        let Some(abort) = self.get() else { return };
+        let tell = self.tell.lock().take();
         if let Some(tell) = tell {
             tell(abort);
         }
@@ -94,31 +83,13 @@ impl Engine {
 
     /// Puts the transaction and the place of the abort in front of the error that a commit fails with.
     pub(crate) fn named(&self, error: Error) -> Error {
-        match self.aborted() {
+        match self.get() {
             // It says so already.
             _ if error.kind() == ErrorKind::ReadOnly => error,
             Some(Abort { transaction, phase, place, .. }) => {
                 error.context(format_args!("transaction {transaction} aborted at {place}, phase {phase}"))
             }
             None => error,
-        }
-    }
-
-    /// Aborts when `done` is an error.
-    #[track_caller]
-    pub(crate) fn or_abort<T>(&self, done: Result<T>) -> Result<T> {
-        if let Err(error) = &done {
-            self.abort(error, Location::caller());
-        }
-        done
-    }
-
-    /// Aborts because a thread died with a tree block half edited.
-    #[track_caller]
-    pub(crate) fn abort_when_poisoned(&self) {
-        if self.store().is_poisoned() && self.aborted().is_none() {
-            let error = Error::new(ErrorKind::Aborted, "a thread panicked with a tree block half edited");
-            self.abort(&error, Location::caller());
         }
     }
 }

@@ -6,19 +6,20 @@
 use std::cell::RefCell;
 use std::panic::Location;
 
-use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId};
+use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Logical, Result, Timespec, TreeId};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 use creamery_volume::Written;
 use smallvec::SmallVec;
 
+use crate::commit::NextSuperblock;
+use crate::csum_tree::CsumTree;
 use crate::data_extent::DataExtent;
-use crate::engine::Engine;
-use crate::extent_tree::{Backref, ExtentKind, file_extent_address};
+use crate::extent_tree::{Backref, ExtentKind, ExtentTree, file_extent_address};
 use crate::held;
-use crate::space_info::{KeptPromise, Ticket};
-use crate::transaction::Joined;
-use crate::units::Units;
+use crate::roots::RootTree;
+use crate::space_info::{KeptPromise, Space, SpaceKind, Ticket};
+use crate::transaction::{Joined, Transaction};
 
 /// The right to change trees in the running transaction. End it with [`Handle::end`]; dropping it unfinished
 /// aborts the transaction.
@@ -42,7 +43,7 @@ use crate::units::Units;
 /// ```
 #[must_use]
 pub struct Handle<'e> {
-    engine: &'e Engine,
+    on: HandlePorts<'e>,
     generation: Generation,
     ended: bool,
     _running: Option<Joined<'e>>,
@@ -58,61 +59,60 @@ struct GivenUp {
     backref: Backref,
 }
 
-impl Engine {
-    /// Joins the running transaction after reserving metadata for `units`.
-    /// Errors: closed; read-only; aborted; no space; those of a commit that the reservation needed.
-    pub fn start(&self, units: Units) -> Result<Handle<'_>> {
-        held::assert_none("a thread holds at most one handle");
-        self.check_open()?;
-        self.check_writable()?;
-        self.commit_if_due()?;
-        self.store().prepare();
-        let ticket = self.promise(units)?;
-        let running = self.join();
-        self.check_open()?;
-        self.check_writable()?;
-        held::set_held(true);
-        Ok(Handle {
-            engine: self,
-            generation: self.generation(),
-            ended: false,
-            _running: Some(running),
-            ticket: Some(ticket),
-            given_up: RefCell::default(),
-        })
-    }
+/// What handles change.
+#[derive(Clone, Copy)]
+pub(crate) struct HandlePorts<'e> {
+    pub(crate) transaction: &'e Transaction,
+    pub(crate) root_tree: &'e RootTree,
+    pub(crate) extent_tree: &'e ExtentTree,
+    pub(crate) csum_tree: &'e CsumTree,
+    pub(crate) space: &'e Space,
+    pub(crate) superblock: &'e NextSuperblock,
+    pub(crate) env: &'e dyn Env,
+    /// Bytes.
+    pub(crate) node_size: u32,
+}
 
-    /// A handle for a step of running refs. It was promised nothing: what the step takes is part of what all promises leave
-    /// for the commit (RESERVE-1).
-    pub(crate) fn handle_for_refs(&self) -> Result<Handle<'_>> {
-        held::assert_none("a thread holds at most one handle");
-        let running = self.join();
-        self.check_writable()?;
-        held::set_held(true);
-        let generation = self.generation();
-        let given_up = RefCell::default();
-        Ok(Handle { engine: self, generation, ended: false, _running: Some(running), ticket: None, given_up })
-    }
+/// How somebody comes to a handle.
+pub(crate) enum Right<'e> {
+    /// Joined with a ticket: an operation.
+    Operation(Joined<'e>, Ticket<'e>),
+    /// Joined, and promised nothing: a step of running refs. What it takes is part of what all promises leave for the commit
+    /// (RESERVE-1).
+    Refs(Joined<'e>),
+    /// The committer's own: the transaction is closed to others, or has nobody else.
+    Committer,
+}
 
-    /// The committer's own handle: the transaction is already closed to others.
-    pub(crate) fn committing_handle(&self) -> Handle<'_> {
+impl<'e> Handle<'e> {
+    /// A handle on the running transaction. The thread has no other.
+    pub(crate) fn new(on: HandlePorts<'e>, right: Right<'e>) -> Self {
         held::set_held(true);
-        let (generation, given_up) = (self.generation(), RefCell::default());
-        Handle { engine: self, generation, ended: false, _running: None, ticket: None, given_up }
+        let (running, ticket) = match right {
+            Right::Operation(running, ticket) => (Some(running), Some(ticket)),
+            Right::Refs(running) => (Some(running), None),
+            Right::Committer => (None, None),
+        };
+        let generation = on.transaction.generation();
+        Handle { on, generation, ended: false, _running: running, ticket, given_up: RefCell::default() }
     }
 }
 
 impl Handle<'_> {
-    /// The engine it belongs to.
-    #[must_use]
-    pub fn engine(&self) -> &Engine {
-        self.engine
-    }
-
     /// Generation of the running transaction.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// The time now, by the engine's clock.
+    #[must_use]
+    pub fn now(&self) -> Timespec {
+        self.on.env.now()
+    }
+
+    pub(crate) fn root_tree(&self) -> &RootTree {
+        self.on.root_tree
     }
 
     /// Holds on to room for `items` items that this handle was promised, for changes that are put off: a participant of
@@ -125,10 +125,10 @@ impl Handle<'_> {
     /// reference that nobody got - aborts, and is told by whatever comes next.
     #[track_caller]
     pub fn end(mut self) {
-        let refs = self.engine.extent_tree.refs();
+        let refs = self.on.extent_tree.refs();
         for GivenUp { start, len, backref } in self.given_up.take() {
             if let Err(error) = refs.change(start, len, ExtentKind::Data, backref, -1) {
-                self.engine.abort(&error, Location::caller());
+                self.on.transaction.abort(&error, Location::caller());
             }
         }
         self.ended = true;
@@ -138,7 +138,7 @@ impl Handle<'_> {
     /// on. Returns the error for the caller to pass on.
     #[track_caller]
     pub fn abort(&self, error: Error) -> Error {
-        self.engine.abort(&error, Location::caller());
+        self.on.transaction.abort(&error, Location::caller());
         error
     }
 
@@ -156,12 +156,12 @@ impl Handle<'_> {
     ) -> Result<()> {
         let (start, len) = (extent.start(), extent.len());
         if let Some(csums) = csums {
-            self.engine.csum_tree.insert(self, start, csums)?;
+            self.on.csum_tree.insert(self, start, csums)?;
         }
         self.queue_reference();
         let backref = Backref::of_file(owner, offset);
-        self.engine.extent_tree.refs().insert(start, len, ExtentKind::Data, backref)?;
-        self.engine.transaction.wrote(written);
+        self.on.extent_tree.refs().insert(start, len, ExtentKind::Data, backref)?;
+        self.on.transaction.wrote(written);
         extent.completed();
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Handle<'_> {
     pub fn add_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) -> Result<()> {
         self.queue_reference();
         let backref = Backref::of_file(owner, offset);
-        self.engine.extent_tree.refs().change(start, len, ExtentKind::Data, backref, 1)
+        self.on.extent_tree.refs().change(start, len, ExtentKind::Data, backref, 1)
     }
 
     /// Gives up one reference to a data extent, which is queued when the handle ends (REF-4): the leaf that has it may be
@@ -190,11 +190,11 @@ impl Handle<'_> {
 
     /// Sets bits of the superblock's incompat features, with this transaction.
     pub fn add_incompat(&self, features: Incompat) {
-        self.engine.superblock.add_incompat(features);
+        self.on.superblock.add_incompat(features);
     }
 
     fn change_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool, by: i64) -> Result<()> {
-        let refs = self.engine.extent_tree.refs();
+        let refs = self.on.extent_tree.refs();
         let parent = block.logical();
         if !block.is_leaf() {
             let level = block.level() - 1;
@@ -202,7 +202,7 @@ impl Handle<'_> {
                 if by_parent { Backref::SharedBlock { parent } } else { Backref::TreeBlock { root: tree } };
             for slot in 0..block.count() {
                 let (child, _) = block.child(slot);
-                let len = u64::from(self.engine.node_size());
+                let len = u64::from(self.on.node_size);
                 refs.change(child, len, ExtentKind::TreeBlock { level }, backref, by)?;
             }
             return Ok(());
@@ -230,32 +230,32 @@ impl CowHost for Handle<'_> {
     }
 
     fn allocate(&self, tree: TreeId, level: u8, hint: Logical) -> Result<Logical> {
-        let len = u64::from(self.engine.node_size());
-        let kind = Engine::kind_for(tree);
-        let at = self.engine.space.allocate_block(kind, len, hint).ok_or_else(|| {
+        let len = u64::from(self.on.node_size);
+        let kind = SpaceKind::of_tree(tree);
+        let at = self.on.space.allocate_block(kind, len, hint).ok_or_else(|| {
             Error::new(ErrorKind::NoSpace, format!("allocating a {kind} block for tree {tree} level {level}"))
         })?;
         if let Some(ticket) = &self.ticket {
             ticket.take_block(len);
         }
         let backref = Backref::TreeBlock { root: tree };
-        self.engine.extent_tree.refs().insert(at, len, ExtentKind::TreeBlock { level }, backref)?;
+        self.on.extent_tree.refs().insert(at, len, ExtentKind::TreeBlock { level }, backref)?;
         Ok(at)
     }
 
     fn free(&self, block: FreedBlock) -> Result<()> {
-        let len = u64::from(self.engine.node_size());
+        let len = u64::from(self.on.node_size);
         let backref = Backref::TreeBlock { root: block.tree };
         let unwritten = block.generation == self.generation && block.last_reference;
-        if unwritten && self.engine.extent_tree.refs().cancel(block.logical, backref) {
-            return self.engine.space.give_back(block.logical, len);
+        if unwritten && self.on.extent_tree.refs().cancel(block.logical, backref) {
+            return self.on.space.give_back(block.logical, len);
         }
         let kind = ExtentKind::TreeBlock { level: block.level };
-        self.engine.extent_tree.refs().change(block.logical, len, kind, backref, -1)
+        self.on.extent_tree.refs().change(block.logical, len, kind, backref, -1)
     }
 
     fn references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
-        self.engine.extent_tree.block_references(at, level)
+        self.on.extent_tree.block_references(at, level)
     }
 
     fn add_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {
@@ -267,7 +267,7 @@ impl CowHost for Handle<'_> {
     }
 
     fn set_full_backref(&self, at: Logical, level: u8) -> Result<()> {
-        self.engine.extent_tree.refs().set_full_backref(at, u64::from(self.engine.node_size()), level);
+        self.on.extent_tree.refs().set_full_backref(at, u64::from(self.on.node_size), level);
         Ok(())
     }
 }
@@ -278,7 +278,7 @@ impl Drop for Handle<'_> {
         held::set_held(false);
         if !self.ended {
             let error = Error::new(ErrorKind::Aborted, "a transaction handle was dropped unfinished");
-            self.engine.abort(&error, Location::caller());
+            self.on.transaction.abort(&error, Location::caller());
         }
     }
 }

@@ -6,23 +6,23 @@
 //!
 //! | file | mechanism |
 //! |---|---|
-//! | `reserve`, `space_info/reservations` | metadata is promised before a handle begins |
+//! | `engine` | composes the others: what several of them do together |
+//! | `engine/reserve`, `space_info/reservations` | metadata is promised before a handle begins |
 //! | `space_info/advance` | each thread is promised more than it asks for, where there is plenty |
-//! | `make_room`, `reclaim` | who finds no room has others do what frees space |
+//! | `engine/make_room`, `reclaim` | who finds no room has others do what frees space |
 //! | `handle`, `units` | the right to change trees, and what it asks for; the trees' host for copy on write |
 //! | `extent_tree` | who refers to which extent, and changes of that which wait |
 //! | `run_refs` | putting them into the tree, in steps beside those who work |
 //! | `space_info` | block groups, their sums, their free space in memory |
 //! | `free_space_tree`, `block_group_items` | the same on disk |
 //! | `chunk_allocator` | where block groups come from and go to |
-//! | `space` | what the engine has these do together |
-//! | `data`, `data_extent`, `csum_tree` | data extents and their checksums |
+//! | `engine/data`, `data_extent`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |
 //! | `commit` | closing a transaction, the way to durability, and what old roots still need |
 //! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
-//! | `roots`, `root_items`, `open` | the root tree; trees by their ids; opening |
-//! | `counters`, `statistics` | what it did |
+//! | `roots`, `root_items` | the root tree; trees by their ids |
+//! | `counters` | what it did |
 //!
 //! # Locking
 //! Inode and range locks of the layer above, a turn to commit, then the transaction's gate (a handle), the turn to run
@@ -35,36 +35,26 @@ mod chunk_allocator;
 mod commit;
 mod counters;
 mod csum_tree;
-mod data;
 mod data_extent;
 mod engine;
 mod extent_tree;
-#[cfg(feature = "faults")]
-mod fault;
 mod free_space_tree;
 mod handle;
 mod held;
-mod make_room;
-mod open;
 mod reclaim;
-mod reserve;
 mod root_items;
 mod roots;
 mod run_refs;
-mod space;
 mod space_info;
-mod statistics;
 mod transaction;
 mod units;
 
 pub use abort::Abort;
 pub use background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
 pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
-pub use data::DataCsums;
 pub use data_extent::DataExtent;
-pub use engine::{Engine, Options};
+pub use engine::{DataCsums, Engine, EngineCounters, Options, SpaceReport};
 pub use handle::Handle;
 pub use reclaim::Reclaimer;
 pub use space_info::{KeptPromise, SpaceKind};
-pub use statistics::{EngineCounters, SpaceReport};
 pub use units::Units;

@@ -1,4 +1,4 @@
-//! Trees by their ids, and making a subvolume's.
+//! What a handle does to subvolumes' root items, and making their trees.
 
 use std::sync::Arc;
 
@@ -7,26 +7,11 @@ use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
 use creamery_tree::Tree;
 use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
 
-use crate::engine::Engine;
 use crate::handle::Handle;
 use crate::roots::root_pointer;
 
 /// Linux' mark in a root item's embedded inode that its flags are valid (BTRFS_INODE_ROOT_ITEM_INIT).
 const ROOT_ITEM_INIT: u64 = 1 << 31;
-
-impl Engine {
-    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
-    /// Errors: not found; device errors; damage.
-    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
-        self.root_tree.get(id)
-    }
-
-    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
-    /// Errors: not found; device errors; damage.
-    pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
-        self.root_tree.item(id).map(|(_, item)| item)
-    }
-}
 
 impl Handle<'_> {
     /// Makes the tree of a new subvolume, with its root directory's inode item and its own name "..", and its
@@ -39,8 +24,10 @@ impl Handle<'_> {
         otime: Timespec,
         root_dir: &RawInodeItem,
     ) -> Result<Arc<Tree>> {
-        let engine = self.engine();
-        let tree = Tree::create(Arc::clone(engine.store()), id, self)?;
+        let roots = self.root_tree();
+        let store = roots.tree().store();
+        let node_size = U64::new(u64::from(store.volume().node_size()));
+        let tree = Tree::create(Arc::clone(store), id, self)?;
         let ino = ObjectId::FIRST_FREE;
         tree.insert(self, &Key::new(ino, KeyType::INODE_ITEM, 0), root_dir.as_bytes())?;
         let parent_ref = [&0_u64.to_le_bytes()[..], &2_u16.to_le_bytes(), b".."].concat();
@@ -51,12 +38,12 @@ impl Handle<'_> {
         item.inode.generation = U64::new(1);
         item.inode.size = U64::new(3);
         item.inode.nlink = 1.into();
-        item.inode.nbytes = U64::new(u64::from(engine.node_size()));
+        item.inode.nbytes = node_size;
         item.inode.mode = 0o40755.into();
         item.inode.flags = U64::new(ROOT_ITEM_INIT);
         item.set_root(root.logical, root.level, root.generation);
         item.root_dirid = U64::new(ino.get());
-        item.bytes_used = U64::new(u64::from(engine.node_size()));
+        item.bytes_used = node_size;
         item.refs = 1.into();
         item.uuid = uuid.into_bytes();
         item.otransid = item.generation;
@@ -65,20 +52,20 @@ impl Handle<'_> {
         item.otime.nsec = otime.nsec.into();
         item.ctime = item.otime;
         // Before anybody can find its item: opened by that, it would be there twice.
-        let tree = engine.root_tree.keep(tree);
+        let tree = roots.keep(tree);
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
-        engine.root_tree.tree().insert(self, &key, item.as_bytes())?;
+        roots.tree().insert(self, &key, item.as_bytes())?;
         Ok(tree)
     }
 
     /// Changes a tree's root item. Where the root is stays the commit's business.
     /// Errors: not found; no space; device errors; damage.
     pub fn update_root_item(&self, id: TreeId, edit: impl FnOnce(&mut RawRootItem)) -> Result<()> {
-        let engine = self.engine();
-        let (key, mut item) = engine.root_tree.item(id)?;
+        let roots = self.root_tree();
+        let (key, mut item) = roots.item(id)?;
         let root = root_pointer(&item);
         edit(&mut item);
         assert_eq!(root_pointer(&item), root, "only the commit moves a root");
-        engine.root_tree.tree().upsert(self, &key, item.as_bytes())
+        roots.tree().upsert(self, &key, item.as_bytes())
     }
 }

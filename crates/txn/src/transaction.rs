@@ -1,4 +1,4 @@
-//! The running transaction: its generation, its gate, and what its commit has to flush.
+//! The running transaction: its generation, its gate, what its commit is at and has to flush, and its end when it aborts.
 //!
 //! # Invariants
 //! - GATE-1: a handle has a part of the gate, its thread's, shared; the commit's critical section has all parts alone.
@@ -6,18 +6,24 @@
 //! - GATE-3: data that a transaction's metadata shows was written before, and is flushed by its commit: its token goes
 //!   from the completed extent by way of the transaction to the flush.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
-use creamery_base::{Generation, Striped};
+use creamery_base::{Error, ErrorKind, Generation, Result, Striped, panics};
 use creamery_volume::Written;
+
+use crate::abort::{Abort, AbortCell};
+use crate::commit::{CommitPhase, PhaseNow};
 
 /// The running transaction.
 pub(crate) struct Transaction {
     generation: AtomicU64,
     gate: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
     written: RankedMutex<Option<Written>, { rank::LEAF }>,
+    phase: PhaseNow,
+    aborts: AbortCell,
     /// The gate of those who were planted not to hold off the commit.
     #[cfg(feature = "faults")]
     no_gate: std::sync::OnceLock<RankedRwLock<(), { rank::TRANSACTION }>>,
@@ -40,6 +46,8 @@ impl Transaction {
             generation: AtomicU64::new(last.next().get()),
             gate: Striped::default(),
             written: RankedMutex::new(None),
+            phase: PhaseNow::default(),
+            aborts: AbortCell::default(),
             #[cfg(feature = "faults")]
             no_gate: std::sync::OnceLock::new(),
         }
@@ -76,6 +84,50 @@ impl Transaction {
         match &mut *self.written.lock() {
             Some(all) => all.add(written),
             none => *none = Some(written),
+        }
+    }
+
+    /// The commit on its way is at `phase` from now on.
+    pub(crate) fn enter(&self, phase: CommitPhase) {
+        self.phase.enter(phase);
+    }
+
+    /// Whether all writing has ended.
+    pub(crate) fn aborts(&self) -> &AbortCell {
+        &self.aborts
+    }
+
+    /// Stops all writing for good.
+    pub(crate) fn abort(&self, error: &Error, place: &Location<'_>) {
+        match panics::dying_of() {
+            Some(panic) => self.abort_after_panic(&panic),
+            None => self.abort_at(place.to_string(), error.to_string()),
+        }
+    }
+
+    /// The same, for an operation died in its middle: nobody vouches for what is in memory.
+    pub(crate) fn abort_after_panic(&self, panic: &panics::Panic) {
+        self.abort_at(panic.place.clone(), format!("a thread panicked: {}", panic.message));
+    }
+
+    fn abort_at(&self, place: String, reason: String) {
+        self.aborts.set(Abort { transaction: self.generation(), phase: self.phase.get(), place, reason });
+    }
+
+    /// Aborts when `done` is an error.
+    #[track_caller]
+    pub(crate) fn or_abort<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done {
+            self.abort(error, Location::caller());
+        }
+        done
+    }
+
+    /// Errors: read-only: it aborted.
+    pub(crate) fn check_not_aborted(&self) -> Result<()> {
+        match self.aborts.get() {
+            None => Ok(()),
+            Some(abort) => Err(Error::new(ErrorKind::ReadOnly, abort.to_string())),
         }
     }
 }

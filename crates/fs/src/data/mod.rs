@@ -53,7 +53,7 @@ pub(crate) use write::write;
 
 /// Stores `next` as the inode's item: the last step of a change of data.
 fn store(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, mut next: InodeItem) -> Result<()> {
-    let now = handle.engine().now();
+    let now = handle.now();
     next.mtime = now;
     next.ctime = now;
     next.touch(handle.generation());

@@ -2,8 +2,8 @@
 //!
 //! Deleting what has no name any more, running delayed refs, writing a closed transaction out, committing every so often: each
 //! is a [`BackgroundWork`] that says whether a step of it is due. In production a few threads take the steps
-//! ([`Engine::start_background`]); a simulator takes them one at a time, which one follows from its seed
-//! ([`Engine::background_step`]). Nothing depends on either: those who work take a bounded share themselves, so an engine
+//! ([`Engine::start_background`](crate::Engine::start_background)); a simulator takes them one at a time, which one follows from its seed
+//! ([`Engine::background_step`](crate::Engine::background_step)). Nothing depends on either: those who work take a bounded share themselves, so an engine
 //! without threads does it all, only later.
 //!
 //! # Invariants
@@ -15,20 +15,19 @@
 
 mod report;
 mod threads;
-mod works;
+mod timer;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use creamery_base::lock::{RankedCondvar, RankedMutex, RankedRwLock, rank};
-use creamery_base::{Env, Result, panics};
-
-use crate::engine::Engine;
+use creamery_base::panics::{self, Panic};
+use creamery_base::{Env, Result};
 
 pub use report::BackgroundReport;
 pub use threads::BackgroundThreads;
-pub(crate) use works::{CommitTimer, register_own};
+pub(crate) use timer::CommitTimer;
 
 /// How long a work is left alone when a step of it failed.
 const REST: Duration = Duration::from_secs(1);
@@ -45,7 +44,7 @@ pub enum Due {
     Now,
     /// After a while, if nothing changes until then.
     In(Duration),
-    /// Not before something happens, of which the pool is told ([`Engine::wake_background`]).
+    /// Not before something happens, of which the pool is told ([`Engine::wake_background`](crate::Engine::wake_background)).
     Never,
 }
 
@@ -172,7 +171,7 @@ impl Background {
         }
     }
 
-    fn register(&self, work: Arc<dyn BackgroundWork>) {
+    pub(crate) fn register(&self, work: Arc<dyn BackgroundWork>) {
         self.works.write().push(Arc::new(Slot::new(work)));
         self.wake();
     }
@@ -209,46 +208,36 @@ impl Background {
         (works, next)
     }
 
+    /// Takes one step on this thread, of a work that has something to do, now or after a while: `choose` says which of so many.
+    /// Its name, or none when there is nothing to do. `died` is told of a step that panics.
+    pub(crate) fn step(
+        &self,
+        choose: impl FnOnce(usize) -> usize,
+        died: &dyn Fn(&Panic),
+    ) -> Option<&'static str> {
+        let (works, _) = self.all_due(true);
+        if works.is_empty() {
+            return None;
+        }
+        let slot = &works[choose(works.len())];
+        self.take_step(slot, died);
+        Some(slot.work.name())
+    }
+
     /// Takes a step of `slot` on this thread, if not enough others do.
-    fn take_step(&self, slot: &Slot, engine: &Weak<Engine>) {
+    fn take_step(&self, slot: &Slot, died: &dyn Fn(&Panic)) {
         let Some(_step) = slot.begin(self.env.monotonic()) else { return };
         slot.steps.fetch_add(1, Ordering::Relaxed);
         let failure = match panics::catch(|| slot.work.step()) {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
             Err(panic) => {
-                if let Some(engine) = engine.upgrade() {
-                    engine.abort_after_panic(&panic);
-                }
+                died(&panic);
                 format!("panicked: {}", panic.message)
             }
         };
         slot.failures.fetch_add(1, Ordering::Relaxed);
         slot.rests_until.store(micros(self.env.monotonic() + REST), Ordering::Relaxed);
         *slot.last_failure.lock() = Some(failure);
-    }
-}
-
-impl Engine {
-    /// Takes steps of `work` in the background from now on.
-    pub fn register_background(&self, work: Arc<dyn BackgroundWork>) {
-        self.background.register(work);
-    }
-
-    /// Tells the pool that a step of something may be due. It costs next to nothing while nobody sleeps, and waits for nothing.
-    pub fn wake_background(&self) {
-        self.background.wake();
-    }
-
-    /// Takes one step of background work on this thread: `choose` says which of so many that have something to do, now or after
-    /// a while. Returns its name, or none when there was nothing to do. Never call it with a handle.
-    pub fn background_step(self: &Arc<Self>, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {
-        let (works, _) = self.background.all_due(true);
-        if works.is_empty() {
-            return None;
-        }
-        let slot = &works[choose(works.len())];
-        self.background.take_step(slot, &Arc::downgrade(self));
-        Some(slot.work.name())
     }
 }

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Background;
-use crate::engine::Engine;
 
 /// How one sort of background work goes.
 ///
@@ -42,7 +41,7 @@ impl fmt::Display for BackgroundReport {
 }
 
 impl Background {
-    pub(super) fn report(&self) -> Vec<BackgroundReport> {
+    pub(crate) fn report(&self) -> Vec<BackgroundReport> {
         let now = self.env.monotonic();
         let works = self.works.read().clone();
         let running = |slot: &super::Slot| {
@@ -57,13 +56,5 @@ impl Background {
             running: running(slot),
         };
         works.iter().map(|slot| report(slot)).collect()
-    }
-}
-
-impl Engine {
-    /// How the background work goes, one sort after the other.
-    #[must_use]
-    pub fn background(&self) -> Vec<BackgroundReport> {
-        self.background.report()
     }
 }

@@ -1,14 +1,14 @@
 //! The threads that take steps in production.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Weak};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
+use creamery_base::panics::Panic;
 use creamery_base::{Error, ErrorKind, Result};
 
 use super::Background;
-use crate::engine::Engine;
 
 /// Two, so that a step that takes long does not keep all others; no more than there is mostly work for.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=4;
@@ -31,23 +31,26 @@ pub struct BackgroundThreads {
     patience: Duration,
 }
 
-impl Engine {
-    /// Starts so many threads for the background work, 0 for none. Those that cannot be had are done without.
-    pub fn start_background(self: &Arc<Self>, threads: usize) -> BackgroundThreads {
-        let background = Arc::clone(&self.background);
+impl BackgroundThreads {
+    /// Starts so many, 0 for none, as long as the engine `lives`. Those that cannot be had are done without.
+    pub(crate) fn start(
+        background: Arc<Background>,
+        threads: usize,
+        lives: impl Fn() -> bool + Clone + Send + 'static,
+        died: impl Fn(&Panic) + Clone + Send + 'static,
+    ) -> Self {
         for number in 0..threads {
-            let (mine, engine) = (Arc::clone(&background), Arc::downgrade(self));
+            let mine = Arc::clone(&background);
+            let (lives, died) = (lives.clone(), died.clone());
             background.threads.fetch_add(1, Ordering::Relaxed);
-            let run = move || mine.run(number, &engine);
+            let run = move || mine.run(number, &lives, &died);
             if thread::Builder::new().name("background".to_owned()).spawn(run).is_err() {
                 background.threads.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        BackgroundThreads { background, patience: PATIENCE }
+        Self { background, patience: PATIENCE }
     }
-}
 
-impl BackgroundThreads {
     /// How many are of use on this machine.
     #[must_use]
     pub fn usual() -> usize {
@@ -124,17 +127,17 @@ impl Drop for Asleep<'_> {
 
 impl Background {
     /// What a thread does: steps while any is due, then it sleeps. Each begins its search at another work.
-    fn run(&self, number: usize, engine: &Weak<Engine>) {
+    fn run(&self, number: usize, lives: &dyn Fn() -> bool, died: &dyn Fn(&Panic)) {
         let _counted = Counted(self);
         let mut turn = number;
-        while !self.stop.load(Ordering::SeqCst) && engine.strong_count() > 0 {
+        while !self.stop.load(Ordering::SeqCst) && lives() {
             let (works, _) = self.all_due(false);
             if works.is_empty() {
                 self.sleep();
                 continue;
             }
             turn = turn.wrapping_add(1);
-            self.take_step(&works[turn % works.len()], engine);
+            self.take_step(&works[turn % works.len()], died);
         }
     }
 

@@ -29,15 +29,13 @@ pub trait CommitParticipant: Send + Sync {
 pub(crate) struct Participants(RankedRwLock<Vec<Arc<dyn CommitParticipant>>, { rank::LEAF }>);
 
 impl Participants {
+    /// Lets `participant` take part from now on.
+    pub(crate) fn register(&self, participant: Arc<dyn CommitParticipant>) {
+        self.0.write().push(participant);
+    }
+
     pub(crate) fn settle(&self, handle: &Handle<'_>) -> Result<()> {
         let participants = self.0.read().clone();
         participants.iter().try_for_each(|participant| participant.settle(handle))
-    }
-}
-
-impl crate::Engine {
-    /// Lets `participant` take part in every commit from now on.
-    pub fn register(&self, participant: Arc<dyn CommitParticipant>) {
-        self.pipeline.participants.0.write().push(participant);
     }
 }

@@ -3,8 +3,8 @@
 //! A commit that falls due in the middle of the work is written by those who work: who starts a handle takes one
 //! batch first, if nobody else has one, until none is left. So no thread falls behind the others by a whole commit,
 //! nobody waits for one beyond its critical section, and the engine needs no thread of its own. Where it has some
-//! (`background`), they take batches, too. Who asks for a commit ([`Engine::commit`]) takes batches until none is left, and
-//! waits for those that others took.
+//! (`background`), they take batches, too. Who asks for a commit takes batches until none is left, and waits for those that
+//! others took.
 //!
 //! Whoever gives back the last batch makes the transaction durable, in the order that the volume's types demand:
 //!
@@ -32,11 +32,11 @@ use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result, panics};
 use creamery_format::{Superblock, seal};
-use creamery_tree::ExtentBuffer;
-use creamery_volume::Written;
+use creamery_tree::{BufferStore, ExtentBuffer};
+use creamery_volume::{Committed, Volume, Written};
 
 use super::CommitPhase;
-use crate::engine::Engine;
+use crate::transaction::Transaction;
 
 /// Blocks written in one batch: neighbours go to the device together, and who only came by is not kept for long.
 const BATCH: usize = 32;
@@ -53,6 +53,18 @@ pub(crate) struct Closed {
     pub(crate) written: Written,
     /// When the commit began, by the engine's monotonic clock.
     pub(crate) begun: Duration,
+}
+
+/// What is done with a transaction that is durable.
+pub(crate) type CommittedPort<'e> = dyn Fn(Closed, &Committed) -> Result<()> + Sync + 'e;
+
+/// What a transaction is written with.
+#[derive(Clone, Copy)]
+pub(crate) struct WriteOutPorts<'e> {
+    pub(crate) transaction: &'e Transaction,
+    pub(crate) volume: &'e Volume,
+    pub(crate) store: &'e BufferStore,
+    pub(crate) committed: &'e CommittedPort<'e>,
 }
 
 /// The transaction that is being written, if there is one.
@@ -107,7 +119,7 @@ struct Last<'w> {
 }
 
 /// Tells the engine what the thread dies of that has this.
-struct AbortsWhenItPanics<'e>(&'e Engine);
+struct AbortsWhenItPanics<'e>(&'e Transaction);
 
 impl Drop for AbortsWhenItPanics<'_> {
     fn drop(&mut self) {
@@ -128,7 +140,15 @@ impl Stage {
 }
 
 impl WriteOut {
-    fn begin(&self, mut closed: Closed, blocks: &[Arc<ExtentBuffer>], nothing: Written) {
+    /// Begins to write out a transaction that was closed; the one before is over.
+    pub(crate) fn begin(
+        &self,
+        transaction: &Transaction,
+        mut closed: Closed,
+        blocks: &[Arc<ExtentBuffer>],
+        nothing: Written,
+    ) {
+        transaction.enter(CommitPhase::WriteOut);
         let written = std::mem::replace(&mut closed.written, nothing);
         let mut batches: VecDeque<Blocks> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
         if batches.is_empty() {
@@ -145,7 +165,7 @@ impl WriteOut {
     }
 
     /// Whether there are batches that nobody has taken yet.
-    fn has_batches(&self) -> bool {
+    pub(crate) fn has_batches(&self) -> bool {
         matches!(&*self.stage.lock(), Stage::Writing(writing) if !writing.batches.is_empty())
     }
 
@@ -207,95 +227,79 @@ impl<'w> Batch<'w> {
     }
 }
 
-impl Engine {
-    /// Begins to write out a transaction that was closed; the one before is over.
-    pub(super) fn begin_write_out(&self, closed: Closed, blocks: &[Arc<ExtentBuffer>]) {
-        self.pipeline.phase.enter(CommitPhase::WriteOut);
-        self.pipeline.write_out.begin(closed, blocks, self.volume().nothing_written());
-        self.wake_background();
+impl WriteOut {
+    /// Writes a batch, if a transaction is being written out and nobody else is at it.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub(crate) fn share(&self, ports: &WriteOutPorts<'_>) -> Result<()> {
+        self.write_a_batch(ports, true).map(|_| ())
     }
 
-    /// Whether there is something of a transaction to be written out that nobody has taken yet.
-    pub(crate) fn has_batches(&self) -> bool {
-        self.pipeline.write_out.has_batches()
-    }
-
-    /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
-    /// there, and there is other work to do.
-    /// Errors: those of the devices.
-    pub(super) fn share_write_out(&self) -> Result<()> {
-        if self.store().writing_bytes() > 0 {
-            self.write_a_batch(true)?;
-        }
-        Ok(())
+    /// Writes a batch, if there is one, whoever else has some.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub(crate) fn step(&self, ports: &WriteOutPorts<'_>) -> Result<()> {
+        self.write_a_batch(ports, false).map(|_| ())
     }
 
     /// Writes what is left of the transaction that is being written out, and waits until it is durable.
-    /// Errors: those of the devices; that others failed.
-    pub(super) fn end_write_out(&self) -> Result<()> {
-        while self.write_a_batch(false)? {}
-        if self.pipeline.write_out.wait() {
+    ///
+    /// # Errors
+    /// Those of the devices; that others failed.
+    pub(crate) fn complete(&self, ports: &WriteOutPorts<'_>) -> Result<()> {
+        while self.write_a_batch(ports, false)? {}
+        if self.wait() {
             return Ok(());
         }
-        self.check_writable()?;
+        ports.transaction.check_not_aborted()?;
         unreachable!("whoever fails aborts before anybody learns of it (WRITEOUT-2)")
     }
 
-    /// False when there is no batch to take; if `alone`, also when somebody else has one.
-    pub(crate) fn write_a_batch(&self, alone: bool) -> Result<bool> {
+    /// False when there is no batch to take.
+    fn write_a_batch(&self, ports: &WriteOutPorts<'_>, alone: bool) -> Result<bool> {
         panics::note_places();
-        let Some(mut batch) = self.pipeline.write_out.take(alone) else { return Ok(false) };
-        let _aborts = AbortsWhenItPanics(self); // dropped before the batch
+        let Some(mut batch) = self.take(alone) else { return Ok(false) };
+        let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before the batch
         // Aborted before the share is dropped: whoever waits for it asks why.
-        let written = self.or_abort(self.write_batch(&mut batch))?;
+        let written = ports.transaction.or_abort(ports.write(&mut batch))?;
         if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
-            self.or_abort(self.make_durable(closed, written))?;
+            ports.transaction.or_abort(ports.make_durable(closed, written))?;
             share.done = true;
-            self.pipeline.write_out.end(Stage::Nothing);
+            self.end(Stage::Nothing);
         }
         Ok(true)
     }
+}
 
-    fn write_batch(&self, batch: &mut Batch<'_>) -> Result<Written> {
+impl WriteOutPorts<'_> {
+    fn write(&self, batch: &mut Batch<'_>) -> Result<Written> {
         let Batch { blocks, copies, .. } = batch;
         copies.clear();
         for buffer in blocks.iter() {
             // Briefly and one at a time: holding several node locks here could deadlock with a search.
             let mut guard = Arc::clone(buffer).write();
             guard.block_mut().mark_written();
-            seal(guard.bytes_mut(), self.checksum_type());
+            seal(guard.bytes_mut(), self.volume.checksum_type());
             copies.extend_from_slice(guard.block().bytes());
         }
-        let copies = copies.chunks(self.node_size() as usize);
+        let copies = copies.chunks(self.volume.node_size() as usize);
         let copies: Vec<(Logical, &[u8])> =
             blocks.iter().zip(copies).map(|(buffer, copy)| (buffer.logical(), copy)).collect();
-        let written = self.volume().write_tree_blocks(&copies)?;
-        self.store().written(blocks);
+        let written = self.volume.write_tree_blocks(&copies)?;
+        self.store.written(blocks);
         Ok(written)
     }
 
     fn make_durable(&self, mut closed: Closed, written: Written) -> Result<()> {
-        let phase = &self.pipeline.phase;
-        phase.enter(CommitPhase::Flush);
-        let durable = self.volume().flush(written)?;
-        phase.enter(CommitPhase::Publish);
-        let published = self.volume().publish(&mut closed.superblock, durable)?;
-        phase.enter(CommitPhase::Finish);
-        let committed = self.volume().finish(published)?;
-        phase.enter(CommitPhase::Release);
-        self.pipeline.roots.publish(closed.generation, closed.pinned, &committed);
-        self.release_unpinned()?;
-        self.release_device_extents();
-        phase.enter(CommitPhase::Running);
-        let now = self.env().monotonic();
-        let took = now.saturating_sub(closed.begun);
-        self.pipeline.turns.durable(closed.generation, took, now);
-        self.counters.committed(closed.block_count, took);
-        Ok(())
-    }
-
-    /// Gives back pinned space that no durable superblock and no reader of an old root needs.
-    fn release_unpinned(&self) -> Result<()> {
-        self.pipeline.roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))
+        self.transaction.enter(CommitPhase::Flush);
+        let durable = self.volume.flush(written)?;
+        self.transaction.enter(CommitPhase::Publish);
+        let published = self.volume.publish(&mut closed.superblock, durable)?;
+        self.transaction.enter(CommitPhase::Finish);
+        let committed = self.volume.finish(published)?;
+        self.transaction.enter(CommitPhase::Release);
+        (self.committed)(closed, &committed)
     }
 }

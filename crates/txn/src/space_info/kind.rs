@@ -1,5 +1,6 @@
 //! What space is for.
 
+use creamery_base::TreeId;
 use creamery_format::BlockGroupFlags;
 
 /// What a block group is for.
@@ -19,6 +20,11 @@ pub enum SpaceKind {
 }
 
 impl SpaceKind {
+    /// Which sort of block group holds the blocks of a tree.
+    pub(crate) fn of_tree(tree: TreeId) -> Self {
+        if tree == TreeId::CHUNK { Self::System } else { Self::Metadata }
+    }
+
     pub(crate) fn flag(self) -> BlockGroupFlags {
         match self {
             Self::Data => BlockGroupFlags::DATA,

@@ -20,8 +20,8 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Incompat;
 
-use crate::engine::Engine;
-use crate::make_room::Tried;
+use super::Engine;
+use super::make_room::Tried;
 use crate::space_info::{SpaceKind, Ticket};
 use crate::units::{Point, Units};
 
@@ -48,7 +48,7 @@ const PLENTY: u64 = 2;
 
 impl Engine {
     /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
-    pub(crate) fn commit_need(&self, more: u64) -> u64 {
+    pub(super) fn commit_need(&self, more: u64) -> u64 {
         let node = u64::from(self.node_size());
         let queued = self.extent_tree.refs().len() as u64 + HEADS_PER_CHUNK * self.chunks.pending();
         let heads = queued + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
@@ -61,13 +61,13 @@ impl Engine {
     }
 
     /// Whether data and metadata share their block groups.
-    pub(crate) fn shares_groups(&self) -> bool {
+    pub(super) fn shares_groups(&self) -> bool {
         self.incompat().contains(Incompat::MIXED_GROUPS)
     }
 
     /// Bytes that data may take now. Where it shares block groups with metadata it has to leave the room that
     /// handles, the commit and the freeing of files need.
-    pub(crate) fn data_headroom(&self) -> u64 {
+    pub(super) fn data_headroom(&self) -> u64 {
         if !self.shares_groups() {
             return u64::MAX;
         }
@@ -82,7 +82,7 @@ impl Engine {
     }
 
     /// Reserves metadata for `units`; allocates a chunk, waits for its turn, has space freed or commits when it has to.
-    pub(crate) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
+    pub(super) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
         let mut tried = Tried::default();
         loop {
             let chunks = self.chunks.made();

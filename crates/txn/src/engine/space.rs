@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use creamery_base::{Logical, Result};
 use creamery_format::RawDevItem;
 
+use super::Engine;
 use crate::chunk_allocator::{NewChunk, excluded_ranges};
-use crate::engine::Engine;
 use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
 use crate::space_info::{BlockGroup, SpaceInfo, SpaceKind};
@@ -16,7 +16,7 @@ const REMOVED_AT_ONCE: usize = 64;
 
 impl Engine {
     /// Reads the block group of every chunk, and its free space where that is needed.
-    pub(crate) fn load_groups(&self, with_free_space: bool) -> Result<()> {
+    pub(super) fn load_groups(&self, with_free_space: bool) -> Result<()> {
         let mut claimed = HashSet::new();
         for chunk in self.volume().chunks() {
             let used = self.block_groups.used(&chunk)?;
@@ -40,35 +40,35 @@ impl Engine {
 
     /// Makes a chunk for `kind`, if none was made since there were `seen`; false when no device has room for a useful one.
     /// Waits for a commit's critical section to end.
-    pub(crate) fn allocate_chunk(&self, kind: SpaceKind, seen: u64) -> Result<bool> {
+    pub(super) fn allocate_chunk(&self, kind: SpaceKind, seen: u64) -> Result<bool> {
         let running = self.join();
         let wish = NewChunk { kind, seen, generation: self.generation() };
         self.chunks.allocate(&self.space, wish, &running)
     }
 
     /// Whether chunks wait for their items, or somebody waits for groups to be removed.
-    pub(crate) fn has_pending_chunks(&self) -> bool {
+    pub(super) fn has_pending_chunks(&self) -> bool {
         self.chunks.has_work()
     }
 
     /// Bytes on the devices that no chunk has.
-    pub(crate) fn unallocated(&self) -> u64 {
+    pub(super) fn unallocated(&self) -> u64 {
         self.chunks.unallocated()
     }
 
     /// How many devices the chunk tree lists.
-    pub(crate) fn device_count(&self) -> u64 {
+    pub(super) fn device_count(&self) -> u64 {
         self.chunks.device_count()
     }
 
     /// What the chunk tree says of the device that the superblock is on.
-    pub(crate) fn recorded_device(&self) -> Result<RawDevItem> {
+    pub(super) fn recorded_device(&self) -> Result<RawDevItem> {
         let dev = self.superblock.device();
         self.chunks.recorded_device(dev)
     }
 
     /// Writes the items of all pending chunks. True when there were any.
-    pub(crate) fn record_chunks(&self, handle: &Handle<'_>) -> Result<bool> {
+    pub(super) fn record_chunks(&self, handle: &Handle<'_>) -> Result<bool> {
         let pending = self.chunks.take_pending(handle.generation());
         for chunk in &pending {
             self.chunks.record(handle, chunk, &self.superblock)?;
@@ -86,7 +86,7 @@ impl Engine {
     }
 
     /// Writes the used bytes of every group in which they changed. True when there were any.
-    pub(crate) fn record_groups(&self, handle: &Handle<'_>) -> Result<bool> {
+    pub(super) fn record_groups(&self, handle: &Handle<'_>) -> Result<bool> {
         let mut any = false;
         for group in self.space.changed_groups() {
             if let Some(used) = group.take_change() {
@@ -99,7 +99,7 @@ impl Engine {
 
     /// Gives back some block groups in which nothing lives, but for one of each sort. Called at the beginning of a commit.
     /// True when there were any.
-    pub(crate) fn remove_idle_groups(&self, handle: &Handle<'_>) -> Result<bool> {
+    pub(super) fn remove_idle_groups(&self, handle: &Handle<'_>) -> Result<bool> {
         self.chunks.begin_removal();
         let mut left = REMOVED_AT_ONCE;
         for info in self.space.removable() {
@@ -119,7 +119,7 @@ impl Engine {
     }
 
     /// Whether the next commit would remove groups; has it do that, even if it has nothing else to do.
-    pub(crate) fn want_idle_groups_removed(&self) -> bool {
+    pub(super) fn want_idle_groups_removed(&self) -> bool {
         let _running = self.join();
         let mut infos = self.space.removable().into_iter();
         let any = infos.any(|info| !self.removable_groups(info, 1).is_empty());
@@ -165,7 +165,7 @@ impl Engine {
     }
 
     /// After the commit that removed chunks is durable: their device extents can be used again (CHUNK-3).
-    pub(crate) fn release_device_extents(&self) {
+    pub(super) fn release_device_extents(&self) {
         self.chunks.release_device_extents(self.volume().generation());
     }
 }

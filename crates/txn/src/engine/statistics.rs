@@ -3,7 +3,7 @@
 use creamery_base::{HistogramSnapshot, TreeId};
 use creamery_tree::TreeCounters;
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::space_info::SpaceKind;
 
 /// Figures of a running engine.

@@ -1,7 +1,7 @@
 //! Faults that tests plant, each the way something once was done wrong: a harness that finds nothing proves little, so it has to
 //! find these. Without the feature `faults` none can be planted, and nothing is left of them.
 
-use crate::engine::Engine;
+use super::Engine;
 
 impl Engine {
     /// Readers can see the checksum tree while an item is cut, half done.

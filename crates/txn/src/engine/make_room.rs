@@ -13,13 +13,13 @@ use std::sync::{Arc, Weak};
 use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
 
-use crate::engine::Engine;
+use super::Engine;
 use crate::held;
 use crate::reclaim::Reclaimer;
 
 /// What somebody who finds no room has tried already.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Tried {
+pub(super) struct Tried {
     committed: bool,
     /// A commit to have groups removed, when so many chunks had been.
     for_removal: Option<u64>,
@@ -34,7 +34,7 @@ impl Engine {
 
     /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
     /// free and no block group to give back, and whoever asks has committed already.
-    pub(crate) fn make_room(&self, tried: &mut Tried, reclaiming: bool) -> Result<bool> {
+    pub(super) fn make_room(&self, tried: &mut Tried, reclaiming: bool) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
         let freed = !reclaiming && self.reclaimers.reclaim();
         // What a commit has emptied goes with the next one. It is no use to ask for that again when nothing went.

@@ -3,10 +3,8 @@
 use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
 use creamery_format::Superblock;
 
-use super::CommitPhase;
-use super::next_superblock::Facts;
-use super::write_out::{Blocks, Closed};
-use crate::engine::Engine;
+use super::Engine;
+use crate::commit::{Blocks, Closed, CommitPhase, Facts};
 use crate::handle::Handle;
 
 /// More passes than trees can ripple into each other.
@@ -16,20 +14,19 @@ impl Engine {
     /// The critical section. None when there was nothing to commit.
     pub(super) fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
         let begun = self.env().monotonic();
-        let phase = &self.pipeline.phase;
-        phase.enter(CommitPhase::CloseGate);
+        self.transaction.enter(CommitPhase::CloseGate);
         let gate = self.transaction.close();
         self.check_writable()?;
         if self.has_nothing_to_commit() {
             return self.flush_written(gate.take_written()).map(|()| None);
         }
-        phase.enter(CommitPhase::Settle);
+        self.transaction.enter(CommitPhase::Settle);
         let handle = self.committing_handle();
         let settled = self.pipeline.participants.settle(&handle).and_then(|()| self.settle(&handle));
         handle.end();
         settled?;
         self.check_writable()?;
-        phase.enter(CommitPhase::Take);
+        self.transaction.enter(CommitPhase::Take);
         let generation = self.generation();
         let superblock = self.next_superblock(generation)?;
         self.root_tree.switch_commit_roots()?;

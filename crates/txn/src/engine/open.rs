@@ -13,9 +13,8 @@ use creamery_tree::{BufferStore, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Volume};
 use zerocopy::FromBytes;
 
-use crate::background::register_own;
+use super::{Engine, Options, Parts};
 use crate::chunk_allocator::{read_device_extents, read_devices};
-use crate::engine::{Engine, Options, Parts};
 use crate::roots::{find_root_item, open_by_item};
 
 /// Replacement states in which a device is being replaced (started, suspended).
@@ -79,9 +78,7 @@ impl Engine {
         engine.load_groups(engine.read_only().is_none())?;
         engine.volume().decide_repairs(engine.read_only().is_none());
         let engine = Arc::new(engine);
-        if !engine.is_opened_for_reading() {
-            register_own(&engine);
-        }
+        engine.register_own_work();
         Ok(engine)
     }
 }

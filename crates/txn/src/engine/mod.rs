@@ -1,16 +1,47 @@
 //! One open filesystem below the level of files: its trees, its space, its running transaction.
+//!
+//! The engine composes. What has state is an owner in a room of its own and knows nothing of the engine; what several owners do
+//! together is a method of the engine, here:
+//!
+//! | file | what they do together |
+//! |---|---|
+//! | `open` | are made from what is on the devices |
+//! | `handles`, `reserve`, `make_room` | let somebody begin who was promised room |
+//! | `data` | hand out, write and read data |
+//! | `space` | make, record and remove block groups |
+//! | `background` | do what nobody waits for |
+//! | `commit`, `settle` | close a transaction and make it durable |
+//! | `abort` | end all writing |
+//! | `statistics` | tell what they did |
+//!
+//! Nobody but these files names [`Engine`]. Who looks for a rule finds it with the owner.
 
+mod abort;
+mod background;
+mod commit;
+mod data;
+#[cfg(feature = "faults")]
+mod fault;
+mod handles;
+mod make_room;
+mod open;
+mod reserve;
+mod settle;
+mod space;
+mod statistics;
+
+pub use data::DataCsums;
+pub use statistics::{EngineCounters, SpaceReport};
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId};
 use creamery_codec::ChecksumType;
-use creamery_format::Incompat;
+use creamery_format::{Incompat, RawRootItem};
 use creamery_tree::{BufferStore, Tree};
 use creamery_volume::Volume;
 
-use crate::abort::{Abort, Tell};
 use crate::background::{Background, CommitTimer};
 use crate::block_group_items::BlockGroupItems;
 use crate::chunk_allocator::{ChunkAllocator, DeviceSpace};
@@ -22,7 +53,7 @@ use crate::free_space_tree::FreeSpaceTree;
 use crate::reclaim::Reclaimers;
 use crate::roots::{RootTree, Switches};
 use crate::run_refs::{Ports, RefRunner};
-use crate::space_info::{Reservations, Space, SpaceKind};
+use crate::space_info::{Reservations, Space};
 use crate::transaction::{Joined, Transaction};
 
 /// How an engine runs.
@@ -79,53 +110,49 @@ impl Default for Options {
 pub struct Engine {
     volume: Arc<Volume>,
     store: Arc<BufferStore>,
-    pub(crate) options: Options,
-    pub(crate) root_tree: RootTree,
-    pub(crate) chunk_tree: Arc<Tree>,
-    pub(crate) dev_tree: Arc<Tree>,
-    pub(crate) extent_tree: ExtentTree,
-    pub(crate) csum_tree: CsumTree,
-    pub(crate) free_space_tree: FreeSpaceTree,
-    pub(crate) block_group_tree: Option<Arc<Tree>>,
-    pub(crate) block_groups: BlockGroupItems,
-    pub(crate) space: Space,
-    pub(crate) reservations: Arc<Reservations>,
-    pub(crate) chunks: ChunkAllocator,
-    pub(crate) runner: RefRunner,
-    pub(crate) reclaimers: Reclaimers,
-    pub(crate) counters: Counters,
-    pub(crate) superblock: NextSuperblock,
-    pub(crate) transaction: Transaction,
-    pub(crate) pipeline: CommitPipeline,
-    pub(crate) background: Arc<Background>,
-    pub(crate) timer: CommitTimer,
+    options: Options,
+    root_tree: RootTree,
+    chunk_tree: Arc<Tree>,
+    dev_tree: Arc<Tree>,
+    extent_tree: ExtentTree,
+    csum_tree: CsumTree,
+    free_space_tree: FreeSpaceTree,
+    block_group_tree: Option<Arc<Tree>>,
+    block_groups: BlockGroupItems,
+    space: Space,
+    reservations: Arc<Reservations>,
+    chunks: ChunkAllocator,
+    runner: RefRunner,
+    reclaimers: Reclaimers,
+    counters: Counters,
+    superblock: NextSuperblock,
+    transaction: Transaction,
+    pipeline: CommitPipeline,
+    background: Arc<Background>,
+    timer: CommitTimer,
     /// Why nothing may be written, known from the start.
     read_only: Option<String>,
-    /// Why nothing may be written any more.
-    pub(crate) aborted: OnceLock<Abort>,
-    /// Who wants to know when that happens.
-    pub(crate) tell_abort: RankedMutex<Option<Tell>, { rank::LEAF }>,
     /// Whether it was closed: nobody may begin anything any more.
     closed: AtomicBool,
 }
 
 /// Everything that [`Engine::open`](Engine::open) found.
-pub(crate) struct Parts {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) store: Arc<BufferStore>,
-    pub(crate) root_tree: Tree,
-    pub(crate) chunk_tree: Tree,
-    pub(crate) dev_tree: Tree,
-    pub(crate) extent_tree: Tree,
-    pub(crate) csum_tree: Tree,
-    pub(crate) free_space_tree: Option<Tree>,
-    pub(crate) block_group_tree: Option<Tree>,
-    pub(crate) devices: Vec<DeviceSpace>,
-    pub(crate) read_only: Option<String>,
+struct Parts {
+    volume: Arc<Volume>,
+    store: Arc<BufferStore>,
+    root_tree: Tree,
+    chunk_tree: Tree,
+    dev_tree: Tree,
+    extent_tree: Tree,
+    csum_tree: Tree,
+    free_space_tree: Option<Tree>,
+    block_group_tree: Option<Tree>,
+    devices: Vec<DeviceSpace>,
+    read_only: Option<String>,
 }
 
 impl Engine {
-    pub(crate) fn from_parts(parts: Parts, options: Options) -> Self {
+    fn from_parts(parts: Parts, options: Options) -> Self {
         let superblock = parts.volume.superblock();
         parts.store.set_lock_timing(options.lock_times);
         let switches = Switches { early_unlock: options.early_unlock, fingers: options.fingers };
@@ -167,10 +194,20 @@ impl Engine {
             pipeline: CommitPipeline::new(superblock.generation()),
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,
-            aborted: OnceLock::new(),
-            tell_abort: RankedMutex::new(None),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// The tree `id`: a fixed one, or a subvolume's, read when it is first asked for.
+    /// Errors: not found; device errors; damage.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        self.root_tree.get(id)
+    }
+
+    /// A tree's root item as it stands in the root tree; where the root is it says as of the last commit.
+    /// Errors: not found; device errors; damage.
+    pub fn root_item(&self, id: TreeId) -> Result<RawRootItem> {
+        self.root_tree.item(id).map(|(_, item)| item)
     }
 
     /// The devices below.
@@ -179,7 +216,7 @@ impl Engine {
         &self.volume
     }
 
-    pub(crate) fn store(&self) -> &Arc<BufferStore> {
+    fn store(&self) -> &Arc<BufferStore> {
         &self.store
     }
 
@@ -266,23 +303,18 @@ impl Engine {
     }
 
     /// Holds off the commit's critical section.
-    pub(crate) fn join(&self) -> Joined<'_> {
+    fn join(&self) -> Joined<'_> {
         self.transaction.join()
     }
 
     /// What delayed refs are run against.
-    pub(crate) fn ports<'e>(&'e self, record_chunks: &'e dyn Fn() -> Result<bool>) -> Ports<'e> {
+    fn ports<'e>(&'e self, record_chunks: &'e dyn Fn() -> Result<bool>) -> Ports<'e> {
         let Self { extent_tree, csum_tree, free_space_tree, space, .. } = self;
         Ports { extent_tree, csum_tree, free_space_tree, space, record_chunks }
     }
 
-    /// Which sort of block group holds the blocks of a tree.
-    pub(crate) fn kind_for(tree: TreeId) -> SpaceKind {
-        if tree == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata }
-    }
-
     /// Blocks of the trees that every commit may have to update.
-    pub(crate) fn commit_tree_blocks(&self) -> u64 {
+    fn commit_tree_blocks(&self) -> u64 {
         let optional = [self.free_space_tree.tree(), self.block_group_tree.as_ref()];
         let always = [self.extent_tree.tree(), self.csum_tree.tree(), self.root_tree.tree(), &self.dev_tree];
         always.into_iter().chain(optional.into_iter().flatten()).map(|tree| tree.blocks() + 2).sum()

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_volume::Written;
 
+use super::Engine;
+use super::make_room::Tried;
 use crate::data_extent::DataExtent;
-use crate::engine::Engine;
 use crate::held;
-use crate::make_room::Tried;
 use crate::space_info::{BlockGroup, SpaceKind};
 
 /// Whether the data of a file has checksums, which the file's flags say.

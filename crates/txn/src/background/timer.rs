@@ -1,0 +1,36 @@
+//! When to commit if nobody asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::micros;
+
+/// Time between commits.
+#[derive(Default)]
+pub(crate) struct CommitTimer {
+    /// Microseconds between two commits; 0 for never.
+    interval: AtomicU64,
+    /// When the last one began, microseconds.
+    last: AtomicU64,
+}
+
+impl CommitTimer {
+    /// From `now` on every so often; none, never.
+    pub(crate) fn set(&self, interval: Option<Duration>, now: Duration) {
+        let interval = interval.map_or(0, |interval| micros(interval).max(1));
+        self.begin(now);
+        self.interval.store(interval, Ordering::Relaxed);
+    }
+
+    /// A commit begins.
+    pub(crate) fn begin(&self, now: Duration) {
+        self.last.store(micros(now), Ordering::Relaxed);
+    }
+
+    /// How long it is to the next one; none when there is none.
+    pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
+        let interval = self.interval.load(Ordering::Relaxed);
+        let due = Duration::from_micros(self.last.load(Ordering::Relaxed).saturating_add(interval));
+        (interval > 0).then(|| due.saturating_sub(now))
+    }
+}

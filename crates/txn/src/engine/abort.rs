@@ -1,0 +1,36 @@
+//! Who is told of an abort, and who may say that there is one.
+
+use std::panic::Location;
+
+use creamery_base::{Error, ErrorKind, panics};
+
+use super::Engine;
+use crate::abort::Abort;
+
+impl Engine {
+    /// The abort, if there was one.
+    #[must_use]
+    pub fn aborted(&self) -> Option<&Abort> {
+        self.transaction.aborts().get()
+    }
+
+    /// Calls `tell` when the engine aborts, at once if it has already. It runs where the abort happens, perhaps under locks of the
+    /// filesystem: it must not ask for anything of it. Only the latest `tell` is kept.
+    pub fn tell_abort(&self, tell: impl FnOnce(&Abort) + Send + 'static) {
+        self.transaction.aborts().tell_to(Box::new(tell));
+    }
+
+    /// Stops all writing: an operation died in its middle, so nobody vouches for what is in memory.
+    pub fn abort_after_panic(&self, panic: &panics::Panic) {
+        self.transaction.abort_after_panic(panic);
+    }
+
+    /// Aborts because a thread died with a tree block half edited.
+    #[track_caller]
+    pub(super) fn abort_when_poisoned(&self) {
+        if self.store().is_poisoned() && self.aborted().is_none() {
+            let error = Error::new(ErrorKind::Aborted, "a thread panicked with a tree block half edited");
+            self.transaction.abort(&error, Location::caller());
+        }
+    }
+}

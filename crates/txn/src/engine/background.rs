@@ -1,0 +1,144 @@
+//! What the engine does that nobody waits for, and who takes the steps of it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use creamery_base::Result;
+use creamery_base::panics::Panic;
+
+use super::Engine;
+use crate::background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
+
+/// Threads that write a transaction out at once: more wait for the device, not for each other's checksums.
+const WRITERS: usize = 4;
+
+impl Engine {
+    /// Takes steps of `work` in the background from now on.
+    pub fn register_background(&self, work: Arc<dyn BackgroundWork>) {
+        self.background.register(work);
+    }
+
+    /// Tells the pool that a step of something may be due. It costs next to nothing while nobody sleeps, and waits for nothing.
+    pub fn wake_background(&self) {
+        self.background.wake();
+    }
+
+    /// Starts so many threads for the background work, 0 for none. Those that cannot be had are done without.
+    pub fn start_background(self: &Arc<Self>, threads: usize) -> BackgroundThreads {
+        let engine = Arc::downgrade(self);
+        let lives = {
+            let engine = Weak::clone(&engine);
+            move || engine.strong_count() > 0
+        };
+        let died = move |panic: &Panic| {
+            if let Some(engine) = engine.upgrade() {
+                engine.abort_after_panic(panic);
+            }
+        };
+        BackgroundThreads::start(Arc::clone(&self.background), threads, lives, died)
+    }
+
+    /// Takes one step of background work on this thread: `choose` says which of so many that have something to do, now or after
+    /// a while. Returns its name, or none when there was nothing to do. Never call it with a handle.
+    pub fn background_step(&self, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {
+        self.background.step(choose, &|panic| self.abort_after_panic(panic))
+    }
+
+    /// How the background work goes, one sort after the other.
+    #[must_use]
+    pub fn background(&self) -> Vec<BackgroundReport> {
+        self.background.report()
+    }
+
+    /// Has the background commit every so often; none, never. Without threads for it, or somebody who takes its steps, that
+    /// does not happen.
+    pub fn commit_every(&self, interval: Option<Duration>) {
+        self.timer.set(interval, self.env().monotonic());
+        self.wake_background();
+    }
+
+    /// Has the pool know of what every engine that writes has to do.
+    pub(super) fn register_own_work(self: &Arc<Self>) {
+        if self.is_opened_for_reading() {
+            return;
+        }
+        let weak = || Arc::downgrade(self);
+        self.register_background(Arc::new(WritingOut(weak())));
+        self.register_background(Arc::new(RunningRefs(weak())));
+        self.register_background(Arc::new(Committing(weak())));
+    }
+}
+
+/// What is due, if the engine is there and can write.
+fn due(engine: &Weak<Engine>, due: impl FnOnce(&Engine) -> Due) -> Due {
+    match engine.upgrade() {
+        Some(engine) if engine.read_only().is_none() => due(&engine),
+        _ => Due::Never,
+    }
+}
+
+fn now_if(is_due: bool) -> Due {
+    if is_due { Due::Now } else { Due::Never }
+}
+
+/// Writes batches of a closed transaction, and after the last one makes it durable.
+struct WritingOut(Weak<Engine>);
+
+impl BackgroundWork for WritingOut {
+    fn name(&self) -> &'static str {
+        "write-out"
+    }
+
+    fn due(&self) -> Due {
+        due(&self.0, |engine| now_if(engine.has_batches()))
+    }
+
+    fn step(&self) -> Result<()> {
+        self.0.upgrade().map_or(Ok(()), |engine| engine.write_a_batch())
+    }
+
+    fn at_once(&self) -> usize {
+        WRITERS
+    }
+}
+
+/// Runs delayed refs while very many wait.
+struct RunningRefs(Weak<Engine>);
+
+impl BackgroundWork for RunningRefs {
+    fn name(&self) -> &'static str {
+        "delayed-refs"
+    }
+
+    fn due(&self) -> Due {
+        due(&self.0, |engine| now_if(engine.many_refs_wait()))
+    }
+
+    fn step(&self) -> Result<()> {
+        self.0.upgrade().map_or(Ok(()), |engine| engine.share_run_refs())
+    }
+}
+
+/// Commits when memory asks for it, and every so often.
+struct Committing(Weak<Engine>);
+
+impl BackgroundWork for Committing {
+    fn name(&self) -> &'static str {
+        "commit"
+    }
+
+    fn due(&self) -> Due {
+        due(&self.0, |engine| match engine.timer.left(engine.env().monotonic()) {
+            _ if engine.is_commit_due() => Due::Now,
+            Some(Duration::ZERO) => Due::Now,
+            Some(left) => Due::In(left),
+            None => Due::Never,
+        })
+    }
+
+    fn step(&self) -> Result<()> {
+        let Some(engine) = self.0.upgrade() else { return Ok(()) };
+        engine.timer.begin(engine.env().monotonic());
+        engine.commit()
+    }
+}

@@ -1,0 +1,225 @@
+//! Commits that are asked for, and commits that fall due.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Result};
+use creamery_volume::{Committed, Durable, Written};
+
+use super::Engine;
+use crate::commit::{
+    Closed, CommitParticipant, CommitPhase, CommitRootGuard, CommitTurn, CommittedPort, WriteOutPorts,
+};
+use crate::handle::Handle;
+use crate::run_refs::{self, Turn};
+
+/// Heads that are left for the critical section: about a millisecond's work.
+const LEFT_FOR_THE_GATE: usize = 512;
+/// Rounds of heads before the gate closes. Those who work beside them queue more, and might do so for ever.
+const ROUNDS_MAX: usize = 8;
+/// From which part of [`Options::delayed_refs_max`](crate::Options::delayed_refs_max) on those who work run heads.
+const RUN_FROM: usize = 4;
+
+impl Engine {
+    /// Commits the running transaction: everything that ended before this call is durable when it returns. Never
+    /// call it with a handle. What was opened for reading has nothing to commit.
+    /// Errors: whatever made the transaction abort, now or before.
+    pub fn commit(&self) -> Result<()> {
+        self.commit_through(self.generation())
+    }
+
+    /// Makes transaction `generation` and all before it durable, which may have happened already: somebody else's commit
+    /// serves whoever has a part in it. Never call it with a handle.
+    /// Errors: as [`Engine::commit`].
+    pub fn commit_through(&self, generation: Generation) -> Result<()> {
+        if self.is_opened_for_reading() {
+            return Ok(());
+        }
+        self.check_writable()?;
+        let Some(turn) = self.pipeline.turns.take_unless_durable(generation) else { return Ok(()) };
+        self.check_writable()?;
+        let done = self.end_write_out().and_then(|()| {
+            // The transaction that was being written may have been the one.
+            if generation < self.generation() {
+                return Ok(());
+            }
+            self.pipeline.turns.gather(&turn, generation, self.env().monotonic());
+            self.close(&turn)
+        });
+        done.and_then(|()| self.end_write_out()).map_err(|error| self.transaction.aborts().named(error))
+    }
+
+    /// Takes part in what is due: writing a commit that others began, running heads, and beginning a commit when so much is
+    /// waiting that memory or the commit's length asks for it. One step of each at most; waits for a commit only when the
+    /// budget is used up.
+    pub(super) fn commit_if_due(&self) -> Result<()> {
+        self.share_write_out()?;
+        let heads = self.extent_tree.refs().len();
+        if self.many_refs_wait() {
+            self.wake_background();
+            self.share_run_refs()?;
+        }
+        if !self.is_commit_due() {
+            return Ok(());
+        }
+        self.wake_background();
+        let budget = self.options.dirty_bytes;
+        let used_up = || self.is_more_waiting(budget.saturating_sub(self.store().writing_bytes()));
+        if self.background.has_threads() && !used_up() {
+            return Ok(());
+        }
+        if heads > LEFT_FOR_THE_GATE && !used_up() {
+            return self.share_run_refs();
+        }
+        let turn = match self.pipeline.turns.try_take() {
+            Some(turn) => turn,
+            None if !used_up() => return Ok(()),
+            None => self.pipeline.turns.take(),
+        };
+        // Who waited for another commit may have nothing left to do.
+        if self.is_commit_due() && (self.pipeline.write_out.is_over() || used_up()) {
+            self.end_write_out()?;
+            self.close(&turn)?;
+        }
+        Ok(())
+    }
+
+    /// Whether so many heads wait that it is time to run some beside those who work.
+    pub(super) fn many_refs_wait(&self) -> bool {
+        self.extent_tree.refs().len() > self.options.delayed_refs_max / RUN_FROM
+    }
+
+    /// Whether memory, or the commit's own length, asks for one. Each copies blocks again that were just written, so the later
+    /// the better; what is left of the budget is for those who go on meanwhile.
+    pub(super) fn is_commit_due(&self) -> bool {
+        self.is_more_waiting(self.options.dirty_bytes / 4 * 3)
+    }
+
+    fn is_more_waiting(&self, dirty_max: u64) -> bool {
+        self.store().dirty_bytes() > dirty_max
+            || self.extent_tree.refs().len() > self.options.delayed_refs_max
+    }
+
+    /// Runs a step of heads, if nobody else does.
+    pub(super) fn share_run_refs(&self) -> Result<()> {
+        let handle = self.handle_for_refs()?;
+        match self.runner.try_turn() {
+            // Who only began an operation is not to take it for an answer to that.
+            Some(turn) => self.run_a_step(handle, turn).map_err(|error| {
+                let what = "running delayed references";
+                self.transaction.aborts().named(Error::with_source(ErrorKind::Aborted, what, error))
+            }),
+            None => {
+                handle.end();
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs all heads there are but for a few, in steps beside others who work.
+    fn run_refs_before_the_gate(&self) -> Result<()> {
+        let refs = self.extent_tree.refs();
+        for _ in 0..ROUNDS_MAX {
+            let mut left = refs.len();
+            if left <= LEFT_FOR_THE_GATE {
+                break;
+            }
+            while left > 0 {
+                let handle = self.handle_for_refs()?;
+                let turn = self.runner.turn();
+                self.run_a_step(handle, turn)?;
+                left = left.saturating_sub(run_refs::STEP);
+            }
+        }
+        Ok(())
+    }
+
+    fn run_a_step(&self, handle: Handle<'_>, mut turn: Turn<'_>) -> Result<()> {
+        let record_chunks = || self.record_chunks(&handle);
+        let ran = self.transaction.or_abort(turn.step(self.ports(&record_chunks), &handle));
+        drop(turn);
+        handle.end();
+        ran
+    }
+
+    /// Closes the running transaction, when the one before is over, and begins to write it out.
+    fn close(&self, _turn: &CommitTurn<'_>) -> Result<()> {
+        self.run_refs_before_the_gate()?;
+        let closed = self.transaction.or_abort(self.close_transaction());
+        self.transaction.enter(CommitPhase::Running);
+        if let Some((closed, blocks)) = closed? {
+            let nothing = self.volume().nothing_written();
+            self.pipeline.write_out.begin(&self.transaction, closed, &blocks, nothing);
+            self.wake_background();
+        }
+        Ok(())
+    }
+
+    /// Writes a batch, if a transaction is being written out and nobody else is at it: who writes to a file stands in line
+    /// there, and there is other work to do.
+    /// Errors: those of the devices.
+    fn share_write_out(&self) -> Result<()> {
+        if self.store().writing_bytes() == 0 {
+            return Ok(());
+        }
+        self.pipeline.write_out.share(&self.write_out_ports(&|closed, proof| self.committed(closed, proof)))
+    }
+
+    /// Whether there is something of a transaction to be written out that nobody has taken yet.
+    pub(super) fn has_batches(&self) -> bool {
+        self.pipeline.write_out.has_batches()
+    }
+
+    /// Writes a batch of it.
+    /// Errors: those of the devices.
+    pub(super) fn write_a_batch(&self) -> Result<()> {
+        self.pipeline.write_out.step(&self.write_out_ports(&|closed, proof| self.committed(closed, proof)))
+    }
+
+    /// Writes what is left of the transaction that is being written out, and waits until it is durable.
+    /// Errors: those of the devices; that others failed.
+    fn end_write_out(&self) -> Result<()> {
+        let committed = |closed: Closed, proof: &_| self.committed(closed, proof);
+        self.pipeline.write_out.complete(&self.write_out_ports(&committed))
+    }
+
+    fn write_out_ports<'e>(&'e self, committed: &'e CommittedPort<'e>) -> WriteOutPorts<'e> {
+        WriteOutPorts {
+            transaction: &self.transaction,
+            volume: self.volume(),
+            store: self.store(),
+            committed,
+        }
+    }
+
+    /// A transaction is durable: what it freed can be handed out, and who waits for it goes home.
+    fn committed(&self, closed: Closed, proof: &Committed) -> Result<()> {
+        let roots = &self.pipeline.roots;
+        roots.publish(closed.generation, closed.pinned, proof);
+        // What no durable superblock and no reader of an old root needs.
+        roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))?;
+        self.release_device_extents();
+        self.transaction.enter(CommitPhase::Running);
+        let now = self.env().monotonic();
+        let took = now.saturating_sub(closed.begun);
+        self.pipeline.turns.durable(closed.generation, took, now);
+        self.counters.committed(closed.block_count, took);
+        Ok(())
+    }
+
+    /// What was written and that no metadata tells of is flushed, too, when somebody asks for durability.
+    pub(super) fn flush_written(&self, written: Option<Written>) -> Result<()> {
+        let Some(written) = written else { return Ok(()) };
+        let _durable: Durable = self.volume().flush(written)?;
+        Ok(())
+    }
+
+    /// A guard for reading the trees as the last commit left them.
+    pub fn commit_root_guard(&self) -> CommitRootGuard {
+        self.pipeline.roots.guard()
+    }
+
+    /// Lets `participant` take part in every commit from now on.
+    pub fn register(&self, participant: Arc<dyn CommitParticipant>) {
+        self.pipeline.participants.register(participant);
+    }
+}

@@ -1,0 +1,44 @@
+//! Beginning handles.
+
+use creamery_base::Result;
+
+use super::Engine;
+use crate::handle::{Handle, HandlePorts, Right};
+use crate::held;
+use crate::units::Units;
+
+impl Engine {
+    /// Joins the running transaction after reserving metadata for `units`.
+    /// Errors: closed; read-only; aborted; no space; those of a commit that the reservation needed.
+    pub fn start(&self, units: Units) -> Result<Handle<'_>> {
+        held::assert_none("a thread holds at most one handle");
+        self.check_open()?;
+        self.check_writable()?;
+        self.commit_if_due()?;
+        self.store().prepare();
+        let ticket = self.promise(units)?;
+        let running = self.join();
+        self.check_open()?;
+        self.check_writable()?;
+        Ok(Handle::new(self.handle_ports(), Right::Operation(running, ticket)))
+    }
+
+    /// A handle for a step of running refs.
+    pub(super) fn handle_for_refs(&self) -> Result<Handle<'_>> {
+        held::assert_none("a thread holds at most one handle");
+        let running = self.join();
+        self.check_writable()?;
+        Ok(Handle::new(self.handle_ports(), Right::Refs(running)))
+    }
+
+    /// The committer's own handle: the transaction is already closed to others.
+    pub(super) fn committing_handle(&self) -> Handle<'_> {
+        Handle::new(self.handle_ports(), Right::Committer)
+    }
+
+    fn handle_ports(&self) -> HandlePorts<'_> {
+        let Self { transaction, root_tree, extent_tree, csum_tree, space, superblock, .. } = self;
+        let (env, node_size) = (self.env(), self.node_size());
+        HandlePorts { transaction, root_tree, extent_tree, csum_tree, space, superblock, env, node_size }
+    }
+}
