@@ -5,7 +5,7 @@
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
 //! [`Escaped`] shows names from outside. [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a
-//! shared cache line. [`panics`] makes a panic a value.
+//! shared cache line. [`memory`] knows what collections take. [`panics`] makes a panic a value.
 
 mod address;
 mod env;
@@ -15,6 +15,7 @@ pub mod gate;
 mod histogram;
 mod id_hasher;
 pub mod lock;
+pub mod memory;
 mod near;
 pub mod panics;
 mod striped;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+use crate::memory;
+
 /// A reference to something that everybody refers to all the time. Copies of one are counted together and apart from copies
 /// of another, so that with one for each thread no cache line wanders between them.
 ///
@@ -19,6 +21,9 @@ use crossbeam_utils::CachePadded;
 pub struct Near<T>(Arc<CachePadded<Arc<T>>>);
 
 impl<T> Near<T> {
+    /// What a place takes in memory, bytes: once for all copies, and without what is referred to.
+    pub const MEMORY: u64 = memory::shared::<CachePadded<Arc<T>>>();
+
     /// A reference whose copies are counted in a place of their own.
     pub fn new(whole: Arc<T>) -> Self {
         Self(Arc::new(CachePadded::new(whole)))

@@ -75,7 +75,7 @@ pub use creamery_base::{
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
-    LockStatistics, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    LockStatistics, MemoryReport, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

@@ -59,6 +59,18 @@ impl AlignedBuffer {
         slab::prepare(len, count);
     }
 
+    /// Memory that is kept for the next buffers of tree blocks' sizes, of the whole process, bytes.
+    ///
+    /// ```
+    /// use creamery_device::AlignedBuffer;
+    /// AlignedBuffer::prepare(16384, 1);
+    /// assert!(AlignedBuffer::spare_bytes() >= 16384);
+    /// ```
+    #[must_use]
+    pub fn spare_bytes() -> u64 {
+        slab::spare_bytes()
+    }
+
     /// Room for `len` bytes, with any content.
     fn allocate(len: usize) -> NonNull<u8> {
         let Some(layout) = Self::layout(len) else { return NonNull::dangling() };

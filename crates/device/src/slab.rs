@@ -111,6 +111,12 @@ pub(crate) fn prepare(size: usize, pieces: usize) {
     }
 }
 
+/// Memory in free pieces, of all sizes, bytes.
+pub(crate) fn spare_bytes() -> u64 {
+    let sizes = (0..SIZES).map(|power| (SMALLEST << power) as u64);
+    POOLS.iter().zip(sizes).map(|(pool, size)| pool.free.load(Ordering::Relaxed) as u64 * size).sum()
+}
+
 /// Gives back a piece that was taken with this `size`. With another one it is a bug, which is found.
 pub(crate) fn give_back(piece: Piece, size: usize) {
     pool_of(size).expect("there are no pieces of this size").with(|pool| pool.give_back(piece));

@@ -15,6 +15,7 @@ use crate::inode::attributes::{Attributes, SetAttributes};
 use crate::inode::xattr::{XattrMode, check_name};
 use crate::inode::{FileType, Inode, Inodes};
 use crate::keys;
+use crate::memory::MemoryReport;
 use crate::names::{DirEntry, Names, NewInode, RenameMode};
 use crate::open_file::{Access, OpenFile};
 use crate::statfs::FsStatistics;
@@ -119,7 +120,13 @@ impl Filesystem {
     /// so two of them may be of slightly different moments.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics::of(&self.inodes)
+        Statistics::of(&self.inodes, self.memory())
+    }
+
+    /// How much memory it has, and for what. It looks at what there is, which may take some milliseconds.
+    #[must_use]
+    pub fn memory(&self) -> MemoryReport {
+        MemoryReport::of(&self.inodes, &self.names)
     }
 
     /// Plants a fault, once.

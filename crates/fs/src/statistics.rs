@@ -15,6 +15,7 @@ use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::inode::Inodes;
+use crate::memory::MemoryReport;
 use crate::subvolume::Shared;
 
 macro_rules! counts {
@@ -366,6 +367,8 @@ pub struct Statistics {
     pub block_cache: BlockCacheStatistics,
     /// Inode objects in memory, now.
     pub inodes_cached: u64,
+    /// Memory, and who has it, now.
+    pub memory: MemoryReport,
     /// All trees together.
     pub trees: TreeStatistics,
     /// Each open tree, in order of their numbers.
@@ -379,8 +382,8 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Of the filesystem of these inodes.
-    pub(crate) fn of(inodes: &Inodes) -> Self {
+    /// Of the filesystem of these inodes, with what it has in memory.
+    pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
         let Shared { engine, delayed_root, .. } = inodes.shared();
         let EngineCounters {
             commits,
@@ -414,6 +417,7 @@ impl Statistics {
             },
             block_cache: (&store).into(),
             inodes_cached: inodes.table().len() as u64,
+            memory,
             trees,
             by_tree,
             locks: locks

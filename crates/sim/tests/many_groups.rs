@@ -3,9 +3,14 @@
 //!
 //! Makes and opens are processes of their own, so that what one needs is not hidden in what another has left. Times are printed, not
 //! judged: `cargo test -p creamery-sim --test many_groups -- --nocapture`. `CREAMERY_GROUPS` sets another number of groups.
+#![allow(unsafe_code, reason = "an allocator is unsafe by nature")]
+
+#[path = "support/live.rs"]
+mod live;
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +25,11 @@ use creamery_testkit::Scratch;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
+use live::{Counting, live, peak_since};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
 const PAGE: u64 = 4096;
 const GIB: u64 = 1 << 30;
 /// What is left in each data group.
@@ -28,6 +38,10 @@ const GROUPS: u64 = 100_000;
 const FEW: u64 = 10;
 /// What opening may take on top of what the process had.
 const OPEN_BYTES_MAX: u64 = 256 << 20;
+/// What the engine says of its memory explains so many per cent of what is in use, and is not more than so many.
+const EXPLAINED: RangeInclusive<u64> = 90..=110;
+/// Less is not judged: what does not grow is a larger part of it.
+const JUDGED_FROM: u64 = 16 << 20;
 const OWNER: InodeId = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
 
 /// A device of any size whose pages lie in a file in the order in which they were first written; another file says which.
@@ -151,11 +165,22 @@ fn each(times: u32, mut step: impl FnMut(u32)) -> Duration {
 /// Opens it, works on it, and prints what that took. The first word is the memory for opening.
 fn measure(dir: &Path) -> Result<()> {
     let device = Arc::new(Paged::load(&dir.join("pages"), &dir.join("index"))?);
-    let before = memory("VmRSS");
+    let (before, unexplained) = (memory("VmRSS"), live());
     let begun = Instant::now();
     let engine = open(device)?;
     let opened = begun.elapsed();
     let bytes = memory("VmHWM") - before;
+    let explained = |when: &str| {
+        let (told, used) = (engine.memory(), live() - unexplained);
+        let per_cent = told.total() * 100 / used;
+        println!("{when}: {used} bytes in use, told {per_cent} %, {told:?}");
+        assert!(
+            used < JUDGED_FROM || EXPLAINED.contains(&per_cent),
+            "{when}: {per_cent} % of {used}: {told:?}"
+        );
+    };
+    explained("open");
+    println!("    {} bytes in use at most while opening", peak_since() - unexplained);
     let commit = |engine: &Engine| {
         let begun = Instant::now();
         engine.commit().map(|()| begun.elapsed())
@@ -177,9 +202,11 @@ fn measure(dir: &Path) -> Result<()> {
     let large = each(8, |_| extents.push(engine.allocate_data(GIB - LEFT, GIB - LEFT).expect("room")));
     let asked = each(1_000, |_| assert!(engine.space().data_total > 0));
     insert(u32::MAX - 1);
+    explained("with new groups");
     let third_commit = commit(&engine)?;
     insert(u32::MAX - 2);
     let last_commit = commit(&engine)?;
+    explained("after the last commit");
     println!(
         "{bytes} bytes and {opened:?} to open; commits {first_commit:?}, {second_commit:?}, {third_commit:?}, {last_commit:?}; tree block \
          {inserted:?}; 4 KiB of data {allocated:?}, given back {given_back:?}; with a new group {large:?}; space {asked:?}"
@@ -220,6 +247,7 @@ fn many_groups_cost_no_more_than_few() {
         let said = child("measure", &dir, groups);
         let line = said.lines().find(|line| line.contains(" bytes and ")).expect("figures");
         println!("{groups} groups, made in {made:?}: {line}");
+        said.lines().filter(|line| line.contains(" in use")).for_each(|line| println!("    {line}"));
         let bytes = line.split(' ').next().and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number");
         assert!(bytes < OPEN_BYTES_MAX, "{bytes} bytes to open {groups} groups");
     }

@@ -85,6 +85,11 @@ impl Fingers {
         fingers[0] = Some(finger);
     }
 
+    /// What they take in memory, bytes; the leaves are the store's.
+    pub(crate) fn memory(&self) -> u64 {
+        self.0.get().map_or(0, |_| size_of::<Striped<OfOneThread>>() as u64)
+    }
+
     /// Takes all fingers off.
     pub(crate) fn forget_all(&self) {
         for fingers in self.0.get().into_iter().flat_map(|fingers| fingers.all()) {

@@ -49,7 +49,7 @@ pub use counters::{LeafSteps, TreeCounters};
 pub use cursor::Cursor;
 pub use host::{BlockReferences, CowHost, FreedBlock};
 pub use seen::SeenItem;
-pub use store::{BufferStore, StoreCounters};
+pub use store::{BufferStore, StoreCounters, StoreMemory};
 pub use tree::{RootPointer, Tree};
 pub use watch::LockTimes;
 

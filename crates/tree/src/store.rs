@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, Logical, Result, Striped, Uuid, Wait};
+use creamery_base::{CachePadded, Logical, Result, Striped, Uuid, Wait, memory};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 use creamery_volume::Volume;
@@ -28,6 +28,19 @@ struct Shard {
     /// Addresses of clean blocks, the hand at the front. An address may be stale: its block gone or dirty again.
     clean: VecDeque<Logical>,
     dirty: Vec<Arc<ExtentBuffer>>,
+    /// How many of those were freed meanwhile. Nobody has them any more, but the list.
+    forgotten: usize,
+}
+
+impl Shard {
+    /// Lets go of blocks that were freed before they were written, when half of the list is nothing else. Otherwise who makes
+    /// and removes in turn would fill the memory before a commit falls due.
+    fn drop_forgotten(&mut self) {
+        if 2 * self.forgotten > self.dirty.len() {
+            self.dirty.retain(|buffer| buffer.is_dirty());
+            self.forgotten = 0;
+        }
+    }
 }
 
 type ShardMutex = RankedMutex<Shard, { rank::BUFFER_SHARD }>;
@@ -50,6 +63,21 @@ pub struct StoreCounters {
     pub dirty_bytes: u64,
     /// Bytes in blocks that a commit is writing out.
     pub writing_bytes: u64,
+}
+
+/// What the blocks take in memory: themselves, and what leads to them; bytes.
+///
+/// ```
+/// assert_eq!(creamery_tree::StoreMemory::default().dirty, 0);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct StoreMemory {
+    /// Those that can be dropped at any time, and the index of all.
+    pub clean: u64,
+    /// Those that wait for the next commit.
+    pub dirty: u64,
+    /// Those that a commit is writing out.
+    pub writing: u64,
 }
 
 /// Memory kept in store for new blocks, bytes: more than a few threads use while another finds more.
@@ -132,6 +160,26 @@ impl BufferStore {
         self.writing_bytes.load(Ordering::Relaxed)
     }
 
+    /// What the blocks take in memory.
+    #[must_use]
+    pub fn memory(&self) -> StoreMemory {
+        let node_size = u64::from(self.volume.node_size());
+        let each = node_size + memory::shared::<ExtentBuffer>();
+        let (mut blocks, mut listed, mut forgotten, mut lists) = (0, 0, 0, 0);
+        for shard in &self.shards {
+            let shard = shard.lock();
+            blocks += shard.buffers.len() as u64;
+            listed += shard.dirty.len() as u64;
+            forgotten += shard.forgotten as u64;
+            lists += memory::hash_map::<Logical, Arc<ExtentBuffer>>(shard.buffers.capacity())
+                + memory::vec::<Logical>(shard.clean.capacity())
+                + memory::vec::<Arc<ExtentBuffer>>(shard.dirty.capacity());
+        }
+        let writing = self.writing_bytes() / node_size;
+        let clean = blocks.saturating_sub(listed.saturating_sub(forgotten) + writing);
+        StoreMemory { clean: clean * each + lists, dirty: listed * each, writing: writing * each }
+    }
+
     fn bytes_of(&self, blocks: usize) -> u64 {
         blocks as u64 * u64::from(self.volume.node_size())
     }
@@ -211,6 +259,8 @@ impl BufferStore {
         let mut shard = self.shard(buffer.logical()).lock();
         if buffer.clear_dirty() {
             self.dirty_bytes.fetch_sub(self.bytes_of(1), Ordering::Relaxed);
+            shard.forgotten += 1;
+            shard.drop_forgotten();
         }
         if shard.buffers.get(&buffer.logical()).is_some_and(|indexed| Arc::ptr_eq(indexed, buffer)) {
             shard.buffers.remove(&buffer.logical());
@@ -222,7 +272,9 @@ impl BufferStore {
     pub fn take_dirty(&self) -> Vec<Arc<ExtentBuffer>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.append(&mut shard.lock().dirty);
+            let mut shard = shard.lock();
+            all.append(&mut shard.dirty);
+            shard.forgotten = 0;
         }
         all.retain(|buffer| buffer.is_dirty());
         all.sort_unstable_by_key(|buffer| buffer.logical());

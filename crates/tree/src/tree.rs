@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use creamery_base::lock::{RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Striped, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Striped, TreeId, Wait, memory};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key};
 
@@ -131,6 +131,12 @@ impl Tree {
     #[must_use]
     pub fn id(&self) -> TreeId {
         self.id
+    }
+
+    /// What it takes in memory, bytes; its blocks are the store's.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        memory::shared::<Self>() + self.fingers.memory()
     }
 
     /// How many blocks the tree has, as root items count them.

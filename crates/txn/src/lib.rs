@@ -53,7 +53,7 @@ pub use abort::Abort;
 pub use background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
 pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use data_extent::DataExtent;
-pub use engine::{DataCsums, Engine, EngineCounters, Options, SpaceReport};
+pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, SpaceReport};
 pub use handle::Handle;
 pub use reclaim::Reclaimer;
 pub use space_info::{KeptPromise, SpaceKind};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, Result, Timespec, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Generation, Result, Timespec, TreeId, Wait, memory};
 use creamery_format::{Key, KeyType, RawRootItem};
 use creamery_tree::{BufferStore, CowHost, RootPointer, Tree};
 use hashbrown::HashMap;
@@ -111,6 +111,13 @@ impl RootTree {
         let mut all: Vec<_> = self.open.read().values().cloned().collect();
         all.sort_unstable_by_key(|tree| tree.id());
         all
+    }
+
+    /// What the open trees take in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let open = self.open.read();
+        let trees: u64 = open.values().map(|tree| tree.memory()).sum();
+        memory::hash_map::<TreeId, Arc<Tree>>(open.capacity()) + trees
     }
 
     /// A tree's root item and its key.

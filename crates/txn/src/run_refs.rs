@@ -23,7 +23,7 @@
 //!   gate is closed, the two trees agree.
 
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_base::{Error, ErrorKind, Logical, Result, memory};
 use creamery_tree::CowHost;
 
 use crate::csum_tree::CsumTree;
@@ -112,6 +112,11 @@ impl Round {
             self.step(ports, host)?;
         }
         Ok(any)
+    }
+
+    /// What its lists take in memory, bytes: those of what is to be run, and of what was freed.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        (memory::vec::<Logical>(self.left.capacity()), memory::vec::<(Logical, u64)>(self.freed.capacity()))
     }
 
     /// The extents that the transaction freed.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_base::{Error, ErrorKind, Logical, Result, memory};
 
-use crate::Chunk;
+use crate::{Chunk, Stripe};
 
 /// Chunks in a page at most.
 const PAGE: usize = 512;
@@ -28,6 +28,17 @@ pub(crate) struct ChunkMap {
 struct Table(Vec<Arc<Vec<Arc<Chunk>>>>);
 
 impl Table {
+    /// What it takes in memory, bytes.
+    fn memory(&self) -> u64 {
+        let of_chunk =
+            |chunk: &Arc<Chunk>| memory::shared::<Chunk>() + memory::vec::<Stripe>(chunk.stripes.capacity());
+        let of_page = |page: &Arc<Vec<Arc<Chunk>>>| {
+            let chunks: u64 = page.iter().map(of_chunk).sum();
+            memory::shared::<Vec<Arc<Chunk>>>() + memory::vec::<Arc<Chunk>>(page.capacity()) + chunks
+        };
+        memory::vec::<Arc<Vec<Arc<Chunk>>>>(self.0.capacity()) + self.0.iter().map(of_page).sum::<u64>()
+    }
+
     /// The page that a chunk which begins at `at` belongs in, and its place there.
     fn place(&self, at: Logical) -> (usize, usize) {
         let page = self.0.partition_point(|page| page[0].start <= at).saturating_sub(1);
@@ -106,6 +117,11 @@ impl ChunkMap {
     /// All chunks, by address.
     pub(crate) fn all(&self) -> Vec<Arc<Chunk>> {
         self.table.load().0.iter().flat_map(|page| page.iter().cloned()).collect()
+    }
+
+    /// What it takes in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.table.load().memory()
     }
 
     /// The chunk at the highest address.

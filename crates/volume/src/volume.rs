@@ -153,6 +153,12 @@ impl Volume {
         self.member(dev).ok().map(|member| Arc::clone(&member.device))
     }
 
+    /// What the map of chunks takes in memory, bytes.
+    #[must_use]
+    pub fn chunk_map_memory(&self) -> u64 {
+        self.chunks.memory()
+    }
+
     /// Adds a chunk to the map. One that is there already, equal in all fields, is no error.
     ///
     /// # Errors

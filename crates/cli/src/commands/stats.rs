@@ -15,8 +15,8 @@ use crate::time::Span;
 
 /// Show what a live mount has done since it was mounted.
 ///
-/// Commits and how long they took, what the caches and each tree did, what went to the devices,
-/// and the kernel's requests. The mount answers while it works; asking changes nothing.
+/// Commits and how long they took, what the caches and each tree did, memory and who has it, what
+/// went to the devices, and the kernel's requests. The mount answers while it works; asking changes nothing.
 ///
 /// Examples:
 ///   creamery stats /mnt
@@ -103,6 +103,9 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     writeln!(out, "\nCache")?;
     line(out, "inodes", filesystem.inodes_cached)?;
     filesystem.block_cache.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nMemory")?;
+    line(out, "total_bytes", filesystem.memory.total_bytes)?;
+    filesystem.memory.parts().try_for_each(|(name, bytes)| line(out, name, bytes))?;
     writeln!(out, "\nBackground")?;
     filesystem.background.iter().try_for_each(|work| background(out, work))?;
     writeln!(out, "\nDevices")?;

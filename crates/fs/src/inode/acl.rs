@@ -10,7 +10,7 @@
 //! - a new inode in a directory with a default ACL gets that ACL narrowed by the mode asked for, in place of the
 //!   umask; a new directory gets the default ACL as well.
 
-use creamery_base::{Error, Result};
+use creamery_base::{Error, Result, memory};
 use smallvec::SmallVec;
 
 /// Attribute name of the access ACL.
@@ -72,6 +72,12 @@ pub(crate) struct Inherited {
 }
 
 impl Acl {
+    /// What it takes in memory, shared, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let outside = if self.entries.spilled() { memory::vec::<Entry>(self.entries.capacity()) } else { 0 };
+        memory::shared::<Self>() + outside
+    }
+
     /// Reads and checks the stored form. An ACL without entries is none.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Self>> {
         let invalid = |what: &str| Error::invalid(format!("an access control list {what}"));

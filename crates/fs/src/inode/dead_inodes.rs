@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
-use creamery_base::{Generation, InodeId};
+use creamery_base::{Generation, InodeId, memory};
 
 /// The witness that nobody else cleans.
 pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
@@ -69,6 +69,11 @@ impl DeadInodes {
     /// Bytes of data that the items of all of them hold.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the list takes in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        memory::vec::<(InodeId, u64)>(self.inodes.lock().capacity())
     }
 
     /// Notes that items were deleted in transaction `generation`. Whether they are the first.

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait, memory};
 use creamery_format::{ITEM_LEN, Key};
 use creamery_tree::Tree;
 use creamery_txn::{CommitParticipant, Handle, KeptPromise};
@@ -50,6 +50,14 @@ impl DelayedRoot {
     /// How many they are.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().len()
+    }
+
+    /// What entries that were put off take in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let queue = self.queue.lock();
+        let (own, queued) = (memory::vec::<Arc<DelayedNode>>(queue.capacity()), queue.clone());
+        drop(queue);
+        own + queued.iter().map(|delayed| delayed.entries_memory()).sum::<u64>()
     }
 
     /// Puts a directory at the end of the queue; writes the one at its front when it is full.
@@ -105,6 +113,14 @@ fn bytes_in_leaf(entry: &DelayedEntry) -> usize {
 impl DelayedNode {
     pub(super) fn new(id: InodeId, tree: Arc<Tree>) -> Self {
         Self { id, tree, items: RankedMutex::default(), any: AtomicBool::new(false) }
+    }
+
+    fn entries_memory(&self) -> u64 {
+        let items = self.items.lock_for(Reason::InodeLock);
+        let outside = |entry: &DelayedEntry| {
+            if entry.item.spilled() { memory::vec::<u8>(entry.item.capacity()) } else { 0 }
+        };
+        memory::vec::<DelayedEntry>(items.entries.capacity()) + items.entries.iter().map(outside).sum::<u64>()
     }
 
     /// Whether there are any.
@@ -233,6 +249,8 @@ impl DelayedNode {
         self.change(|items| {
             items.queued = false;
             self.write_entries(handle, items)?;
+            // There are as many such lists as directories in memory, and each has room for a quarter of a leaf.
+            items.entries = Vec::new();
             match items.inode.take() {
                 Some((item, _room)) => write_inode(handle, &self.tree, self.id, &item),
                 None => Ok(()),

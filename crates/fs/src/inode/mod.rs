@@ -37,7 +37,7 @@ use std::sync::{Arc, OnceLock};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_base::{ErrorKind, InodeId, Result, Wait, memory};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 
@@ -195,6 +195,13 @@ impl Inode {
     /// Its place among inodes: subvolume, then number (INODE-4).
     fn place(&self) -> u128 {
         u128::from(self.id.subvolume.get()) << u64::BITS | u128::from(self.id.ino.get())
+    }
+
+    /// What it takes in memory, bytes; entries that were put off are counted by [`DelayedRoot`](delayed::DelayedRoot).
+    pub(crate) fn memory(&self) -> u64 {
+        let acl = self.default_acl.lock().as_ref().map_or(0, |acl| acl.as_deref().map_or(0, Acl::memory));
+        let delayed = self.delayed.get().map_or(0, |_| memory::shared::<DelayedNode>());
+        memory::shared::<Self>() + self.ranges.memory() + acl + delayed
     }
 
     fn check_alive(&self) -> Result<()> {

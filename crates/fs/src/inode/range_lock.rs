@@ -20,7 +20,7 @@
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{ErrorKind, Result, Wait};
+use creamery_base::{ErrorKind, Result, Wait, memory};
 use smallvec::SmallVec;
 
 /// The byte ranges of one inode that are in use.
@@ -87,6 +87,12 @@ impl RangeLocks {
     /// Locks `[start, end)` against everybody.
     pub fn exclusive(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
         self.lock(start, end, true, wait)
+    }
+
+    /// What the requests take on the heap, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let requests = &self.table.lock().requests;
+        if requests.spilled() { memory::vec::<Request>(requests.capacity()) } else { 0 }
     }
 
     fn lock(&self, start: u64, end: u64, exclusive: bool, wait: Wait) -> Result<RangeGuard<'_>> {

@@ -28,7 +28,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, IdHasher, InodeId};
+use creamery_base::{CachePadded, IdHasher, InodeId, memory};
 
 use smallvec::SmallVec;
 
@@ -123,6 +123,11 @@ impl InodeTable {
     /// How many objects it holds, those in use among them.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().map.len()).sum()
+    }
+
+    /// What it takes in memory, with all objects, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.lock().memory()).sum()
     }
 
     /// The object of `id`, if there is one.
@@ -222,6 +227,19 @@ impl Shard {
 
     fn clock(&mut self) -> &mut VecDeque<InodeId> {
         &mut self.clock
+    }
+
+    fn memory(&self) -> u64 {
+        // Of an object that is held weakly the memory stays, but what that has in it is its users' to keep.
+        let held = |slot: &Slot| match &slot.object {
+            Held::Strong(inode) => inode.memory(),
+            Held::Weak(_) => memory::shared::<Inode>(),
+        };
+        memory::hash_map::<InodeId, Slot>(self.map.capacity())
+            + memory::vec::<InodeId>(self.made_lately.capacity() + self.clock.capacity())
+            + memory::vec::<Arc<Inode>>(self.spare.capacity())
+            + self.map.values().map(held).sum::<u64>()
+            + self.spare.iter().map(|inode| inode.memory()).sum::<u64>()
     }
 
     /// Forgets some of what is more than `capacity`.

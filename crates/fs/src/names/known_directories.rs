@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, InodeId, Striped};
+use creamery_base::{CachePadded, InodeId, Striped, memory};
 
 use crate::inode::guards::Guards;
 
@@ -33,11 +33,23 @@ pub(crate) struct KnownDirectories {
 #[derive(Default)]
 struct Known {
     epoch: Epoch,
-    children: HashMap<InodeId, HashMap<Box<[u8]>, InodeId>>,
+    children: HashMap<InodeId, Children>,
     names: usize,
 }
 
+/// The names in one directory.
+type Children = HashMap<Box<[u8]>, InodeId>;
+
 impl Known {
+    fn memory(&self) -> u64 {
+        let of_one = |names: &Children| {
+            let bytes: u64 = names.keys().map(|name| memory::vec::<u8>(name.len())).sum();
+            memory::hash_map::<Box<[u8]>, InodeId>(names.capacity()) + bytes
+        };
+        memory::hash_map::<InodeId, Children>(self.children.capacity())
+            + self.children.values().map(of_one).sum::<u64>()
+    }
+
     fn begin(&mut self, epoch: Epoch) {
         *self = Self { epoch, ..Self::default() };
     }
@@ -56,6 +68,11 @@ impl KnownDirectories {
             return None;
         }
         known.children.get(&dir)?.get(name).copied()
+    }
+
+    /// What all threads know takes so much memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.near.all().map(|known| known.lock().memory()).sum()
     }
 
     /// Remembers a directory whose entry was read after `epoch` was asked for.

@@ -54,6 +54,11 @@ impl Names {
         Self { inodes, cleaner, known_directories: KnownDirectories::default(), extrefs }
     }
 
+    /// What is kept of them in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.known_directories.memory()
+    }
+
     fn engine(&self) -> &Engine {
         &self.inodes.shared().engine
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, ObjectId, Result, Striped, TreeId, Uuid, Wait};
+use creamery_base::{Error, ErrorKind, ObjectId, Result, Striped, TreeId, Uuid, Wait, memory};
 use creamery_format::{Incompat, Key, KeyType, RootFlags};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
@@ -78,6 +78,18 @@ impl Subvolumes {
     /// The subvolume that is mounted when none is named.
     pub(crate) fn default(&self) -> TreeId {
         TreeId::new(self.default.load(Ordering::Acquire))
+    }
+
+    /// What they take in memory, their trees left out, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let open = self.open.read().len();
+        let near = |near: &RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>| {
+            let known = near.read().len();
+            memory::btree::<TreeId, SubvolumeRef>(known) + known as u64 * SubvolumeRef::MEMORY
+        };
+        open as u64 * memory::shared::<Subvolume>()
+            + memory::btree::<TreeId, Arc<Subvolume>>(open)
+            + self.near.all().map(near).sum::<u64>()
     }
 
     /// The subvolume `id`, opened if it is not in use yet.

@@ -75,7 +75,18 @@ fn numbers_rise(bench: &Bench) -> Result<()> {
     ensure!(before.pointer("/requests/create").is_none(), "files were created before any was:\n{before:#}");
     each_tree_is_in_the_sum(&after)?;
     percentiles_are_in_order(&after)?;
+    memory_is_the_sum_of_its_parts(&after)?;
     mount.unmount()
+}
+
+fn memory_is_the_sum_of_its_parts(json: &Value) -> Result<()> {
+    let memory =
+        json.pointer("/filesystem/memory").and_then(Value::as_object).context("nothing of memory")?;
+    let total = number(json, "/filesystem/memory/total_bytes")?;
+    let parts: u64 = memory.values().filter_map(Value::as_u64).sum::<u64>() - total;
+    ensure!(parts == total && memory.len() > 10, "memory of {total} bytes in parts of {parts}:\n{json:#}");
+    ensure!(number(json, "/filesystem/memory/inodes_bytes")? > 200 * 200, "200 inodes in less:\n{json:#}");
+    Ok(())
 }
 
 fn each_tree_is_in_the_sum(json: &Value) -> Result<()> {
@@ -106,7 +117,17 @@ fn for_people(bench: &Bench) -> Result<()> {
     let mount = mounted(bench)?;
     work(mount.dir())?;
     let said = bench.creamery().run(["stats"]).arg(mount.dir()).ok()?.stdout_text();
-    for word in ["Commits", "gate closed", "5 top level", "leaf splits", "write ", "create", "MiB"] {
+    for word in [
+        "Commits",
+        "gate closed",
+        "Memory",
+        "delayed refs",
+        "5 top level",
+        "leaf splits",
+        "write ",
+        "create",
+        "MiB",
+    ] {
         ensure!(said.contains(word), "no {word:?} in:\n{said}");
     }
     let widest = said.lines().map(str::len).max().unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use creamery_base::{DevId, Uuid};
+use creamery_base::{DevId, Uuid, memory};
 
 /// Linux keeps the first MiB of every device free of chunks.
 const RESERVED_FRONT: u64 = 1 << 20;
@@ -86,6 +86,11 @@ impl DeviceSpace {
             to += size;
         }
         self.holes.insert(from, to - from);
+    }
+
+    /// What it takes in memory, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        memory::btree::<u64, u64>(self.used.len()) + memory::btree::<u64, u64>(self.holes.len())
     }
 
     /// Bytes in extents.

@@ -104,6 +104,11 @@ impl ChunkAllocator {
         self.state.lock().devices.iter().map(DeviceSpace::unused_bytes).sum()
     }
 
+    /// What the maps of the devices take in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.state.lock().devices.iter().map(DeviceSpace::memory).sum()
+    }
+
     /// How many devices the chunk tree lists.
     pub(crate) fn device_count(&self) -> u64 {
         self.state.lock().devices.len() as u64

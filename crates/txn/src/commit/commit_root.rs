@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Generation, Logical};
+use creamery_base::{Generation, Logical, memory};
 use creamery_volume::Committed;
 
 type Extents = Vec<(Logical, u64)>;
@@ -70,6 +70,13 @@ impl CommitRoots {
         let generation = state.last;
         *state.readers.entry(generation).or_insert(0) += 1;
         CommitRootGuard { generation, state: Arc::clone(&self.state) }
+    }
+
+    /// What the lists of what was freed take in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let state = self.state.lock();
+        let lists = state.pinned.iter().map(|(_, freed)| memory::vec::<(Logical, u64)>(freed.capacity()));
+        memory::vec::<(Generation, Extents)>(state.pinned.capacity()) + lists.sum::<u64>()
     }
 
     /// Transaction `generation` is durable and freed these extents.

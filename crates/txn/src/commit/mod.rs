@@ -73,4 +73,10 @@ impl CommitPipeline {
             write_out: WriteOut::default(),
         }
     }
+
+    /// What it takes in memory: for writing a transaction out, and the lists of what transactions freed; bytes.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let (write_out, freed) = self.write_out.memory();
+        (write_out, freed + self.roots.memory())
+    }
 }

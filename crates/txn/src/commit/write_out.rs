@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, panics};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, memory, panics};
 use creamery_format::{Superblock, seal};
 use creamery_tree::{BufferStore, ExtentBuffer};
 use creamery_volume::{Committed, Volume, Written};
@@ -162,6 +162,16 @@ impl WriteOut {
 
     pub(crate) fn is_over(&self) -> bool {
         !self.stage.lock().goes_on()
+    }
+
+    /// What it takes in memory besides the blocks: lists of them with memory for copies, and the list of what was freed; bytes.
+    pub(crate) fn memory(&self) -> (u64, u64) {
+        let Stage::Writing(writing) = &*self.stage.lock() else { return (0, 0) };
+        let lists: u64 =
+            writing.batches.iter().map(|batch| memory::vec::<Arc<ExtentBuffer>>(batch.capacity())).sum();
+        let copies: u64 = writing.spare.iter().map(|copies| memory::vec::<u8>(copies.capacity())).sum();
+        let queue = memory::vec::<Blocks>(writing.batches.capacity());
+        (queue + lists + copies, memory::vec::<(Logical, u64)>(writing.closed.pinned.capacity()))
     }
 
     /// Whether there are batches that nobody has taken yet.

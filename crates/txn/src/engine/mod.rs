@@ -12,7 +12,7 @@
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
 //! | `abort` | end all writing |
-//! | `statistics` | tell what they did |
+//! | `statistics`, `memory` | tell what they did, and what memory they take |
 //!
 //! Nobody but these files names [`Engine`]. Who looks for a rule finds it with the owner.
 
@@ -24,6 +24,7 @@ mod data;
 mod fault;
 mod handles;
 mod make_room;
+mod memory;
 mod open;
 mod reserve;
 mod settle;
@@ -31,6 +32,7 @@ mod space;
 mod statistics;
 
 pub use data::DataCsums;
+pub use memory::EngineMemory;
 pub use statistics::{EngineCounters, SpaceReport};
 
 use std::sync::Arc;

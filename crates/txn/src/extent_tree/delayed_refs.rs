@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{CachePadded, Logical, Result};
+use creamery_base::{CachePadded, Logical, Result, memory};
 
 use super::backref::{Backref, ExtentKind};
 use super::ref_head::{RefHead, was_free};
@@ -247,6 +247,16 @@ impl DelayedRefs {
     /// How many heads there are.
     pub(crate) fn len(&self) -> usize {
         self.heads.load(Ordering::Relaxed)
+    }
+
+    /// What the heads take in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let of = |shard: &CachePadded<Shard>| {
+            let entries = shard.entries.lock();
+            let outside: u64 = entries.values().map(|entry| entry.head.memory()).sum();
+            memory::btree::<Logical, Entry>(entries.len()) + outside
+        };
+        self.shards.iter().map(of).sum()
     }
 
     /// By how much the bytes in data extents will change when all heads have run. An extent that was there and that somebody

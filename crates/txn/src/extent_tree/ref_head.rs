@@ -1,6 +1,6 @@
 //! The queued changes of the references of one extent.
 
-use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_base::{Error, ErrorKind, Logical, Result, memory};
 use smallvec::SmallVec;
 
 use super::backref::{Backref, ExtentKind};
@@ -27,6 +27,11 @@ impl RefHead {
     pub(crate) fn first(kind: ExtentKind, len: u64, backref: Backref) -> Self {
         let changes = SmallVec::from_slice(&[(backref, 1)]);
         Self { must_insert: true, changes, ..Self::new(kind, len) }
+    }
+
+    /// What its changes take on the heap, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        if self.changes.spilled() { memory::vec::<(Backref, i64)>(self.changes.capacity()) } else { 0 }
     }
 
     /// The change of the reference count.

@@ -56,6 +56,7 @@ struct State {
     /// What was told last.
     figures: Figures,
     listing: Listing,
+    memory: u64,
 }
 
 impl State {
@@ -103,7 +104,9 @@ impl Drop for Locked<'_> {
         let (figures, listing) = (group.figures(state), group.listing(state));
         group.info.recount(state.figures, figures);
         group.info.relist(group.start, state.listing, listing);
-        (state.figures, state.listing, state.free_changed) = (figures, listing, false);
+        let memory = if state.member { state.free.memory() } else { 0 };
+        group.info.recount_memory(state.memory, memory);
+        (state.figures, state.listing, state.memory, state.free_changed) = (figures, listing, memory, false);
     }
 }
 
@@ -133,6 +136,7 @@ impl BlockGroup {
             member: false,
             figures: Figures::default(),
             listing: Listing::default(),
+            memory: 0,
         };
         let (excluded, info) = (excluded.into_boxed_slice(), Arc::default());
         Self { start, len, flags, excluded, sector, info, state: RankedMutex::new(state) }

@@ -38,6 +38,8 @@ struct Sums {
     free: AtomicU64,
     pinned: AtomicU64,
     read_only: AtomicU64,
+    /// What lists of free space take in memory.
+    memory: AtomicU64,
 }
 
 /// The space of all block groups of one type: its sums, and which groups are worth looking at. What metadata may use of it
@@ -61,7 +63,7 @@ impl SpaceInfo {
     /// The sums now, each for itself.
     pub(crate) fn figures(&self) -> Figures {
         let of = |sum: &AtomicU64| sum.load(Ordering::Acquire);
-        let Sums { total, used, free, pinned, read_only } = &*self.sums;
+        let Sums { total, used, free, pinned, read_only, memory: _ } = &*self.sums;
         Figures {
             total: of(total),
             used: of(used),
@@ -78,12 +80,27 @@ impl SpaceInfo {
 
     /// A group's part of the sums changes (SPACE-1). Its lock is held.
     pub(super) fn recount(&self, before: Figures, after: Figures) {
-        let Sums { total, used, free, pinned, read_only } = &*self.sums;
+        let Sums { total, used, free, pinned, read_only, memory: _ } = &*self.sums;
         change(total, before.total, after.total);
         change(used, before.used, after.used);
         change(free, before.free, after.free);
         change(pinned, before.pinned, after.pinned);
         change(read_only, before.read_only, after.read_only);
+    }
+
+    /// What a group's free space takes in memory changes (SPACE-1). Its lock is held.
+    pub(super) fn recount_memory(&self, before: u64, after: u64) {
+        change(&self.sums.memory, before, after);
+    }
+
+    /// What the groups' free space takes in memory, bytes.
+    pub(super) fn free_space_memory(&self) -> u64 {
+        self.sums.memory.load(Ordering::Acquire)
+    }
+
+    /// What the lists of groups take in memory, bytes.
+    pub(super) fn lists_memory(&self) -> u64 {
+        self.lists.lock().memory()
     }
 
     /// What a group offers, or what is to be done with it, changes (SPACE-2). Its lock is held.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use creamery_base::Logical;
+use creamery_base::{Logical, memory};
 use creamery_format::BlockGroupFlags;
 
 /// In which lists a group stands.
@@ -66,6 +66,13 @@ impl Lists {
     /// The first group that may have room for a tree block.
     pub(super) fn for_blocks(&self) -> Option<Logical> {
         self.with_blocks.first().copied()
+    }
+
+    /// What they take in memory, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        let of = |list: &BTreeSet<Logical>| memory::btree::<Logical, ()>(list.len());
+        let by_longest = memory::btree::<(u64, Logical), ()>(self.by_longest.len());
+        by_longest + of(&self.with_blocks) + of(&self.idle) + of(&self.changed)
     }
 
     /// Groups in which nothing lives.

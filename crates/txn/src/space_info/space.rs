@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedRwLock, rank};
-use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result};
+use creamery_base::{CachePadded, Error, ErrorKind, Logical, Result, memory};
 use creamery_format::BlockGroupFlags;
 
 use super::block_group::BlockGroup;
@@ -84,10 +84,26 @@ impl Space {
         (at < group.end()).then(|| Arc::clone(group))
     }
 
+    fn all_infos(&self) -> [&SpaceInfo; 4] {
+        [&self.data, &self.mixed, &self.metadata, &self.system]
+    }
+
+    /// What the groups' free space takes in memory, bytes.
+    pub(crate) fn free_space_memory(&self) -> u64 {
+        self.all_infos().into_iter().map(SpaceInfo::free_space_memory).sum()
+    }
+
+    /// What the groups themselves take in memory, with all that leads to them, bytes.
+    pub(crate) fn groups_memory(&self) -> u64 {
+        let groups = self.groups.read().len();
+        let lists: u64 = self.all_infos().into_iter().map(SpaceInfo::lists_memory).sum();
+        let index = memory::btree::<Logical, Arc<BlockGroup>>(groups);
+        groups as u64 * memory::shared::<BlockGroup>() + index + lists
+    }
+
     /// The groups whose items do not say what is used.
     pub(crate) fn changed_groups(&self) -> Vec<Arc<BlockGroup>> {
-        let infos = [&self.data, &self.mixed, &self.metadata, &self.system];
-        let changed = infos.into_iter().flat_map(|info| info.changed());
+        let changed = self.all_infos().into_iter().flat_map(SpaceInfo::changed);
         changed.filter_map(|start| self.group_at(start)).collect()
     }
 

@@ -72,7 +72,7 @@ impl Bitmap {
         self.runs
     }
 
-    #[cfg(test)]
+    /// What it takes on the heap, bytes.
     pub(super) fn memory(&self) -> u64 {
         let (words, nodes) = (size_of_val(&self.words[..]), size_of_val(&self.nodes[..]));
         (words + nodes + self.stale.capacity() * size_of::<u32>()) as u64

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use creamery_base::memory;
+
 /// Free extents by address and by length.
 #[derive(Default, Debug)]
 pub(super) struct Extents {
@@ -19,6 +21,11 @@ impl Extents {
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.by_start.len()
+    }
+
+    /// What they take on the heap, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        memory::btree::<u64, u64>(self.count()) + memory::btree::<(u64, u64), ()>(self.count())
     }
 
     /// All of them, in order of address.

@@ -129,13 +129,12 @@ impl FreeSpace {
         Some(found)
     }
 
-    #[cfg(test)]
+    /// What it takes on the heap, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let form = match &self.form {
-            Form::Extents(extents) => extents.count() as u64 * EXTENT_BYTES,
+        match &self.form {
+            Form::Extents(extents) => extents.memory(),
             Form::Bitmap(bitmap) => bitmap.memory(),
-        };
-        size_of::<Self>() as u64 + form
+        }
     }
 
     fn sectors_of(&self, start: u64, len: u64) -> (u64, u64) {
@@ -145,7 +144,7 @@ impl FreeSpace {
         ((start - self.origin) / self.sector, len / self.sector)
     }
 
-    /// Changes to the form that takes less memory, where the other one took it.
+    /// Changes to the form that takes less memory, where the other one took it. Where nothing is free, that is none.
     fn choose_form(&mut self) {
         self.change_form();
         let Form::Extents(extents) = &self.form else { return };
@@ -172,6 +171,7 @@ impl FreeSpace {
                 }
                 Form::Extents(extents)
             }
+            Form::Extents(extents) if extents.count() == 0 => Form::Extents(Extents::default()),
             _ => return,
         };
         self.form = form;

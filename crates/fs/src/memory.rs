@@ -1,0 +1,110 @@
+//! One stated total of memory: what a filesystem has in memory, and who in it.
+//!
+//! Each figure is the answer of the one who has the memory, who counts capacities and not only what is in them; where a
+//! collection does not tell, it is an estimate (`creamery_base::memory`). So the total is what the filesystem has asked the
+//! allocator for, within some per cent; what the allocator adds, and what operations need while they run, comes on top.
+
+use creamery_txn::EngineMemory;
+use serde::{Deserialize, Serialize};
+
+use crate::inode::Inodes;
+use crate::names::Names;
+
+/// Memory of a filesystem, and who has it; bytes.
+///
+/// ```
+/// let memory = creamery_fs::MemoryReport { inodes_bytes: 3, delayed_refs_bytes: 4, ..Default::default() };
+/// assert_eq!(memory.parts().map(|(_, bytes)| bytes).sum::<u64>(), 7);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryReport {
+    /// All of it.
+    pub total_bytes: u64,
+    /// Clean tree blocks, which are dropped when there are too many, and the index of all tree blocks.
+    pub clean_blocks_bytes: u64,
+    /// Tree blocks that wait for the next commit.
+    pub dirty_blocks_bytes: u64,
+    /// Tree blocks that a commit is writing out, and what it needs for that.
+    pub writing_blocks_bytes: u64,
+    /// Kept for tree blocks to come. The whole process has it, whichever filesystem is asked.
+    pub spare_blocks_bytes: u64,
+    /// Changes of references that are not yet in the extent tree.
+    pub delayed_refs_bytes: u64,
+    /// Lists of extents that were freed and wait for a commit.
+    pub pinned_extents_bytes: u64,
+    /// Free space of block groups, as extents or bitmaps.
+    pub free_space_bytes: u64,
+    /// Block groups, the map of chunks, and those of the devices.
+    pub block_groups_bytes: u64,
+    /// Open trees and subvolumes, their blocks left out.
+    pub subvolumes_bytes: u64,
+    /// Inodes, those in use among them, with the ranges that are locked.
+    pub inodes_bytes: u64,
+    /// Entries of directories that were put off.
+    pub delayed_items_bytes: u64,
+    /// Directories that paths led through.
+    pub known_directories_bytes: u64,
+    /// The list of inodes that wait to be deleted.
+    pub dead_inodes_bytes: u64,
+}
+
+impl MemoryReport {
+    pub(crate) fn of(inodes: &Inodes, names: &Names) -> Self {
+        let shared = inodes.shared();
+        let EngineMemory {
+            clean_blocks,
+            dirty_blocks,
+            writing_blocks,
+            spare_blocks,
+            delayed_refs,
+            pinned,
+            free_space,
+            block_groups,
+            trees,
+        } = shared.engine.memory();
+        let parts = Self {
+            total_bytes: 0,
+            clean_blocks_bytes: clean_blocks,
+            dirty_blocks_bytes: dirty_blocks,
+            writing_blocks_bytes: writing_blocks,
+            spare_blocks_bytes: spare_blocks,
+            delayed_refs_bytes: delayed_refs,
+            pinned_extents_bytes: pinned,
+            free_space_bytes: free_space,
+            block_groups_bytes: block_groups,
+            subvolumes_bytes: trees + inodes.subvolumes().memory(),
+            inodes_bytes: inodes.table().memory(),
+            delayed_items_bytes: shared.delayed_root.memory(),
+            known_directories_bytes: names.memory(),
+            dead_inodes_bytes: shared.dead_inodes.memory(),
+        };
+        Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }
+    }
+
+    /// Each part of the total with its name.
+    pub fn parts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        macro_rules! named {
+            ($($field:ident,)*) => {{
+                let Self { total_bytes: _, $($field,)* } = *self;
+                [$((stringify!($field), $field),)*]
+            }};
+        }
+        let parts = named! {
+            clean_blocks_bytes,
+            dirty_blocks_bytes,
+            writing_blocks_bytes,
+            spare_blocks_bytes,
+            delayed_refs_bytes,
+            pinned_extents_bytes,
+            free_space_bytes,
+            block_groups_bytes,
+            subvolumes_bytes,
+            inodes_bytes,
+            delayed_items_bytes,
+            known_directories_bytes,
+            dead_inodes_bytes,
+        };
+        parts.into_iter()
+    }
+}
