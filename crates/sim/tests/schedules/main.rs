@@ -12,6 +12,7 @@ mod untyped;
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use creamery_base::sync::shuttle::rand::{Rng, thread_rng};
 use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
@@ -19,7 +20,7 @@ use creamery_base::sync::shuttle::{Config, FailurePersistence, MaxSteps, Runner,
 use creamery_base::{ErrorKind, InodeId, ObjectId, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_format::{Key, KeyType};
-use creamery_fs::{Fault, FileType, Filesystem, FsOptions, NewInode, SetAttributes};
+use creamery_fs::{Access, Fault, FileType, Filesystem, FsOptions, NewInode, SetAttributes};
 use creamery_sim::{Image, MadeBy, SimDevice, fresh_image};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -243,6 +244,36 @@ fn appended(fault: Option<Fault>) {
     assert_eq!(words, [b"eggs", b"eggs", b"milk", b"milk"]);
 }
 
+/// A file is written, removed and let go of while two threads take steps of the background: the cleaner's, commits, and
+/// writing out what those closed.
+fn background_beside(fault: Option<Fault>) {
+    let world = World::new(fault);
+    world.fs.engine().commit_every(Some(Duration::from_secs(30)));
+    let steps = || {
+        let engine = Arc::clone(world.fs.engine());
+        thread::spawn(move || {
+            for _ in 0..4 {
+                engine.background_step(|count| thread_rng().gen_range(0..count));
+            }
+        })
+    };
+    let threads = [steps(), steps()];
+    let dir = world.dir(0);
+    let made = world.fs.create(dir, b"gone", &NewInode::file(0o644)).expect("made").id;
+    let open = world.fs.open_file_for(made, Access::Write).expect("it is there");
+    open.write_at(0, &[1; 9000]).expect("room");
+    world.fs.unlink(dir, b"gone").expect("it is there");
+    drop(open);
+    drive_out(&world.fs, &[dir]);
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends well"));
+    assert_eq!(world.fs.engine().aborted(), None);
+    world.fs.clean();
+    let told = world.fs.stat(dir, Wait::Yes).expect("it is there");
+    let world = world.restart();
+    world.is_gone(made);
+    assert_eq!(world.fs.stat(dir, Wait::Yes).expect("it is there"), told);
+}
+
 type Execution = fn(Option<Fault>);
 
 fn config(persistence: FailurePersistence) -> Config {
@@ -310,6 +341,11 @@ fn a_file_that_is_removed_while_it_is_looked_at_stays_removed() {
 fn an_entry_without_a_type_is_looked_up_with_its_directory_let_go() {
     explore("entry without a type", entry_without_type);
     is_caught(Fault::DirectoryKeptLocked, entry_without_type);
+}
+
+#[test]
+fn the_background_works_beside_operations_and_itself() {
+    explore("background beside", background_beside);
 }
 
 #[test]
