@@ -146,11 +146,13 @@ pub fn may_turn(chance: Chance) {
 }
 
 /// Whether this thread takes turns.
+#[cfg(not(feature = "shuttle"))]
 pub(crate) fn takes_turns() -> bool {
     turns().is_some()
 }
 
 /// Lets another run, if this thread takes turns and there is one.
+#[cfg(not(feature = "shuttle"))]
 pub(crate) fn must_turn() -> bool {
     turns().is_some_and(|turns| turns.must_turn())
 }

@@ -103,9 +103,10 @@ impl LoopMount {
     /// When the kernel refuses: then with what it logged.
     pub fn mount(image: &Path, dir: &Path, options: &str) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-        let mut log = KernelLog::start()?;
         let read_only = options.split(',').any(|option| option == "ro");
         let device = LoopDevice::attach(image, read_only)?;
+        // From here on the device is ours: what somebody else had on it before is none of our business.
+        let mut log = KernelLog::start()?;
         let options = if options.is_empty() { "rw" } else { options };
         let run = Run::new("mount").args(["-t", "btrfs", "-o", options]).arg(device.path()).arg(dir);
         if let Err(error) = run.ok() {
