@@ -10,6 +10,7 @@
 
 use std::cmp::Ordering;
 use std::mem::offset_of;
+use std::ops::Range;
 
 use creamery_base::{Generation, Logical, ObjectId, TreeId, Uuid};
 use zerocopy::little_endian::{U32, U64};
@@ -33,6 +34,11 @@ pub const HEADER_FLAG_RELOC: u64 = 2;
 pub const MIXED_BACKREF_REV: u64 = 1;
 /// Where the backref revision begins in the header flags.
 pub(crate) const BACKREF_REV_SHIFT: u32 = 56;
+
+/// With fewer entries a guess saves nothing.
+const GUESS_MIN: usize = 16;
+/// How far guesses are off usually: as the square root of the number of entries, halved.
+const STEP: usize = 8;
 
 /// The header of a tree block.
 ///
@@ -355,7 +361,7 @@ impl<'a> BlockRef<'a> {
         (Logical::new(ptr.blockptr.get()), Generation::new(ptr.generation.get()))
     }
 
-    /// Binary search from slot `low` on: `Ok` is the slot that has the key, `Err` the slot where it would go.
+    /// Searches from slot `low` on: `Ok` is the slot that has the key, `Err` the slot where it would go.
     ///
     /// # Errors
     /// The key is not there; the value is where it belongs.
@@ -368,22 +374,55 @@ impl<'a> BlockRef<'a> {
     /// # Errors
     /// The key is not there; the value is where it belongs.
     pub fn search_probing(self, key: &Key, low: usize, mut probe: impl FnMut(usize)) -> Result<usize, usize> {
-        let stride = self.stride();
-        let mut low = low;
-        let mut high = self.count();
-        let entries = &self.0[HEADER_LEN..HEADER_LEN + high * stride];
+        let mut compare_at = |slot| {
+            probe(slot);
+            compare(self.raw_key(slot), key)
+        };
+        let (mut low, mut high) = match self.guess(key, low) {
+            Some(guess) => match around(guess, low..self.count(), &mut compare_at) {
+                Ok(slots) => (slots.start, slots.end),
+                Err(found) => return Ok(found),
+            },
+            None => (low, self.count()),
+        };
         while low < high {
             let middle = usize::midpoint(low, high);
-            probe(middle);
-            let raw: &[u8; RawKey::LEN] =
-                entries[middle * stride..].first_chunk().expect("an entry begins with a key");
-            match compare(raw, key) {
+            match compare_at(middle) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
             }
         }
         Err(low)
+    }
+
+    /// Where `key` lies from slot `low` on if keys lie evenly: names by their hashes do, and inodes by their numbers. A block that
+    /// was not asked for lately is not in the processor's caches, and each look at another part of it waits for
+    /// memory; this looks at both ends, which are wanted anyway. None where it makes no difference.
+    fn guess(self, key: &Key, low: usize) -> Option<usize> {
+        let last = self.count().checked_sub(1)?;
+        if last < low + GUESS_MIN {
+            return None;
+        }
+        let (from, to) = (self.key(low), self.key(last));
+        let (from, at, to) = if from.objectid == to.objectid && from.kind == to.kind {
+            (from.offset, key.offset, to.offset)
+        } else {
+            (from.objectid.get(), key.objectid.get(), to.objectid.get())
+        };
+        if at >= to {
+            return Some(last);
+        }
+        if at <= from {
+            return Some(low);
+        }
+        let part = (at - from) as f64 / (to - from) as f64;
+        Some(low + (part * (last - low) as f64) as usize)
+    }
+
+    fn raw_key(self, slot: usize) -> &'a [u8; RawKey::LEN] {
+        let at = HEADER_LEN + slot * self.stride();
+        self.0[at..].first_chunk().expect("an entry begins with a key")
     }
 
     /// The slot of the child to follow for `key`: the last whose key is not greater, or 0.
@@ -394,6 +433,35 @@ impl<'a> BlockRef<'a> {
             Err(slot) => slot.saturating_sub(1),
         }
     }
+}
+
+/// The part of `slots` around `guess` where a key is or would go, found in steps that double.
+///
+/// # Errors
+/// The key was found; the value is its slot.
+fn around(
+    guess: usize,
+    slots: Range<usize>,
+    compare_at: &mut impl FnMut(usize) -> Ordering,
+) -> Result<Range<usize>, usize> {
+    let Range { start: mut low, end: mut high } = slots;
+    let (mut at, mut step) = (guess, STEP);
+    let mut side = None;
+    while (low..high).contains(&at) {
+        let order = compare_at(at);
+        match order {
+            Ordering::Less => low = at + 1,
+            Ordering::Greater => high = at,
+            Ordering::Equal => return Err(at),
+        }
+        if side.is_some_and(|side| side != order) {
+            break; // passed
+        }
+        side = Some(order);
+        at = if order == Ordering::Less { at + step } else { at.saturating_sub(step) };
+        step *= 2;
+    }
+    Ok(low..high)
 }
 
 /// Compares a key on disk with one in memory; most comparisons end at the first eight bytes.

@@ -297,9 +297,13 @@ impl BlockMut<'_> {
         let boundary = self.boundary(slot);
         let start = self.as_ref().data_start();
         self.move_data(start, boundary, start - bytes);
-        self.lower_offsets(slot, bytes as isize);
-        let at = HEADER_LEN + slot * ITEM_LEN;
-        self.0.copy_within(at..HEADER_LEN + count * ITEM_LEN, at + n * ITEM_LEN);
+        let heads = &mut self.0[HEADER_LEN..HEADER_LEN + (count + n) * ITEM_LEN];
+        let heads = <[RawItem]>::mut_from_bytes(heads).expect("the slice holds whole items");
+        for from in (slot..count).rev() {
+            let offset =
+                heads[from].offset.get().checked_sub(bytes as u32).expect("data stays inside the leaf");
+            heads[from + n] = RawItem { offset: U32::new(offset), ..heads[from] };
+        }
         self.set_count(count + n);
         boundary
     }

@@ -164,6 +164,36 @@ fn search_finds_every_key_and_every_gap_from_any_low() {
 }
 
 #[test]
+fn search_does_not_rely_on_how_keys_lie() {
+    let object = |number: u64| number / 3;
+    let even: fn(u64) -> u64 = |number| number << 24;
+    let crowded_in_front: fn(u64) -> u64 = |number| (number + 1).pow(6);
+    let crowded_behind: fn(u64) -> u64 = |number| u64::MAX - (200 - number).pow(8);
+    for offset in [even, crowded_in_front, crowded_behind] {
+        for one_object in [true, false] {
+            let of = |number| {
+                let objectid = ObjectId::new(if one_object { 300 } else { offset(object(number)) });
+                Key::new(objectid, KeyType::DIR_ITEM, offset(number) | 1)
+            };
+            let mut bytes = vec![0; 16384];
+            let mut leaf = BlockMut::init(&mut bytes, &new(0));
+            let items: Vec<(Key, usize)> = (0..200).map(|number| (of(number), 1)).collect();
+            leaf.insert_items(0, &items);
+            for number in 0..200 {
+                let slot = usize::try_from(number).expect("small");
+                let gap = Key { offset: of(number).offset - 1, ..of(number) };
+                for low in [0, slot.min(1), slot / 2, slot] {
+                    let mut probes = 0;
+                    assert_eq!(leaf.as_ref().search_probing(&of(number), low, |_| probes += 1), Ok(slot));
+                    assert!(probes <= 20, "{probes} looks for one of 200");
+                    assert_eq!(leaf.as_ref().search(&gap, low), Err(slot));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "free")]
 fn inserting_more_than_fits_is_a_bug() {
     let mut bytes = vec![0; 4096];

@@ -16,6 +16,7 @@ mod features;
 mod items;
 mod key;
 mod key_names;
+mod name_bytes;
 mod raw;
 mod signature;
 mod superblock;
@@ -54,6 +55,7 @@ pub use items::root::{RawRootItem, RawRootRef, RootFlags, RootRef, uuid_key, uui
 pub use items::state::{RawBalanceArgs, RawBalanceItem};
 pub use items::time::RawTimespec;
 pub use key::{Key, KeyType, RawKey};
+pub use name_bytes::position_of_any;
 pub use signature::{SIGNATURES_END, Signature, find_signature};
 pub use superblock::{
     LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,

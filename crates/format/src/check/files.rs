@@ -9,6 +9,7 @@ use crate::items::dir::{DirEntries, DirEntryRef, FileType};
 use crate::items::file_extent::{Compression, FileExtent, RawFileExtent, RawFileExtentHead};
 use crate::items::inode::{InodeExtrefs, InodeRefs, NAME_LEN_MAX, RawInodeItem};
 use crate::key::{Key, KeyType};
+use crate::name_bytes::position_of_any;
 
 /// The lower half of an inode's flags.
 const FLAGS_KNOWN: u64 = 0x8000_0fff;
@@ -52,7 +53,7 @@ pub(super) fn inode(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
 /// The name of a directory entry: one component of a path. Whoever joins it to a folder's path, or gives it to a
 /// system call beside the folder, stays in that folder.
 pub(super) fn name(name: &[u8]) -> Result<(), CorruptKind> {
-    name_without(name, |byte| matches!(byte, b'/' | 0))?;
+    name_without(name, [0, b'/'])?;
     match name {
         b"." | b".." => Err(stands_for_directory(name)),
         _ => Ok(()),
@@ -65,21 +66,17 @@ const fn stands_for_directory(name: &[u8]) -> CorruptKind {
 
 /// The name of an attribute, which may have slashes: it is in no path.
 fn attribute_name(name: &[u8]) -> Result<(), CorruptKind> {
-    name_without(name, |byte| byte == 0)
+    name_without(name, [0, 0])
 }
 
 /// The length of a name is possible, and no byte is one of `bad`.
-fn name_without(name: &[u8], bad: impl Fn(u8) -> bool) -> Result<(), CorruptKind> {
+fn name_without(name: &[u8], bad: [u8; 2]) -> Result<(), CorruptKind> {
     let len = name.len();
     if !(1..=NAME_LEN_MAX).contains(&len) {
         let (found, max) = (len as u64, NAME_LEN_MAX as u64);
         return Err(CorruptKind::Range { what: "name length", found, min: 1, max });
     }
-    // Without a way out of the middle, many bytes are compared at a time.
-    if !name.iter().fold(false, |any, byte| any | bad(*byte)) {
-        return Ok(());
-    }
-    let at = name.iter().position(|byte| bad(*byte)).expect("one was seen");
+    let Some(at) = position_of_any(name, bad) else { return Ok(()) };
     let what = if name[at] == 0 { "name has a zero byte" } else { "name has a slash" };
     Err(CorruptKind::Name { what, at, len })
 }
