@@ -44,33 +44,34 @@ impl Room {
     /// new item behind all others gets the right side to itself when that is empty.
     pub(crate) fn best_cut(self, leaf: BlockRef<'_>, insertion: Insertion) -> Option<Cut> {
         let items = leaf.count();
-        let total: usize = (0..items).map(|slot| ITEM_LEN + leaf.item_size(slot)).sum();
         if !insertion.found && insertion.slot == items && self.right == 0 {
             return Some(Cut { at: items, goes_left: false });
         }
+        let total = leaf.used_space();
         let mut best: Option<(usize, Cut)> = None;
-        let mut before = 0;
-        for at in 0..=items {
-            for goes_left in [true, false] {
-                let belongs = if insertion.found {
-                    (insertion.slot < at) == goes_left
-                } else {
-                    insertion.slot == at || (insertion.slot < at) == goes_left
-                };
-                let mut left = self.left + before;
-                let mut right = self.right + total - before;
-                *(if goes_left { &mut left } else { &mut right }) += insertion.room;
-                let empty_side = left == 0 || right == 0;
-                if belongs && !empty_side && left <= self.capacity && right <= self.capacity {
-                    let unevenness = left.abs_diff(right);
-                    if best.is_none_or(|(least, _)| unevenness < least) {
-                        best = Some((unevenness, Cut { at, goes_left }));
-                    }
+        let mut consider = |before: usize, cut: Cut| {
+            let mut left = self.left + before;
+            let mut right = self.right + total - before;
+            *(if cut.goes_left { &mut left } else { &mut right }) += insertion.room;
+            let empty_side = left == 0 || right == 0;
+            if !empty_side && left <= self.capacity && right <= self.capacity {
+                let unevenness = left.abs_diff(right);
+                if best.is_none_or(|(least, _)| unevenness < least) {
+                    best = Some((unevenness, cut));
                 }
             }
-            if at < items {
-                before += ITEM_LEN + leaf.item_size(at);
+        };
+        let sizes = leaf.items().iter().map(|item| ITEM_LEN + item.size.get() as usize);
+        let mut before = 0;
+        for (at, size) in sizes.chain([0]).enumerate() {
+            // A new item that would come first behind the cut may as well come last before it.
+            if insertion.slot < at || (insertion.slot == at && !insertion.found) {
+                consider(before, Cut { at, goes_left: true });
             }
+            if insertion.slot >= at {
+                consider(before, Cut { at, goes_left: false });
+            }
+            before += size;
         }
         best.map(|(_, cut)| cut)
     }
