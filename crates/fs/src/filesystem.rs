@@ -319,7 +319,7 @@ impl Filesystem {
 
     /// The attributes of an inode.
     pub fn stat(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
-        self.inodes.get(id, wait)?.stat(wait)
+        self.inodes.attributes(id, wait)
     }
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Striped, Wait};
 
+use super::attributes::Attributes;
 use super::table::{InodeTable, Known};
 use super::{FileType, Inode, InodeItem};
 use crate::keys;
@@ -12,16 +14,21 @@ use crate::subvolume::{Shared, Subvolume, Subvolumes};
 /// How often an operation looks again for what keeps changing under it.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
 
+/// Inodes of which a thread remembers that it asked about them.
+const ASKED_MAX: usize = if cfg!(feature = "shuttle") { 4 } else { 512 };
+
 /// The inodes of all subvolumes.
 pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     table: InodeTable,
+    /// Inodes without an object whose attributes a thread asked for lately, by their numbers' last digits.
+    asked: Striped<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
 }
 
 impl Inodes {
     /// About `cached` objects stay in memory after their last use.
     pub(crate) fn new(subvolumes: Subvolumes, cached: usize) -> Self {
-        Self { subvolumes, table: InodeTable::new(cached) }
+        Self { subvolumes, table: InodeTable::new(cached), asked: Striped::default() }
     }
 
     /// The subvolumes that they are in.
@@ -56,6 +63,34 @@ impl Inodes {
             }
         }
         Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+    }
+
+    /// The attributes of an inode. One that has no object gets none for that: most that are asked about are not used next, and
+    /// making objects for them would drive out those that are.
+    pub(crate) fn attributes(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
+        self.shared().engine.check_open()?;
+        for _ in 0..LOOKUP_ROUNDS_MAX {
+            let stamp = match self.table.get(id) {
+                Known::Here(inode) => return inode.stat(wait),
+                Known::Absent(_) if self.asked_again(id) => return self.get(id, wait)?.stat(wait),
+                Known::Absent(stamp) => stamp,
+            };
+            let item = read_item(&*self.subvolumes.get(id.subvolume, wait)?, id.ino, wait)?;
+            if self.table.is_current(id, stamp) {
+                return Ok(Attributes::new(id, &item));
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+    }
+
+    /// Whether this thread asked for the attributes of an inode lately. If not, it has now.
+    fn asked_again(&self, id: InodeId) -> bool {
+        let mut asked = self.asked.mine().lock();
+        if asked.is_empty() {
+            asked.resize(ASKED_MAX, None);
+        }
+        let place = &mut asked[id.ino.get() as usize % ASKED_MAX];
+        place.replace(id) == Some(id)
     }
 
     /// The object of an inode that is about to be changed, in a subvolume that may be.

@@ -15,7 +15,7 @@
 //! # Invariants
 //! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and it has no delayed items
 //!   (DELAYED-4), and under the shard's lock.
-//! - TABLE-2: an item read from the tree becomes an object only if, since before the read, no object of the shard left and none
+//! - TABLE-2: an item read from the tree becomes an object, or is told instead of one, only if, since before the read, no object of the shard left and none
 //!   lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than what that object wrote
 //!   or deleted, and it is read again.
 //!
@@ -155,6 +155,14 @@ impl InodeTable {
             return None;
         }
         Some(self.put(&mut shard, inode, Shard::clock))
+    }
+
+    /// Whether an item of `id` that was read after `stamp` was given is what an object would say, if there were one (TABLE-2).
+    pub(crate) fn is_current(&self, id: InodeId, stamp: Stamp) -> bool {
+        let shard = self.shards[shard_of(id)].lock();
+        let unknown = shard.map.get(&id).is_none_or(|slot| slot.object.get().is_none());
+        assert!(stamp.0 <= shard.departures, "TABLE-2: a stamp is of the shard that gave it");
+        unknown && shard.departures == stamp.0
     }
 
     /// Makes `inode`, whose item was just inserted into the tree, the object of its id.

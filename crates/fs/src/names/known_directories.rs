@@ -8,10 +8,11 @@
 //!   directory was changed or taken away, and before the directory that has the entry is unlocked.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, InodeId, Striped, memory};
+use creamery_base::{CachePadded, IdHasher, InodeId, Striped, memory};
 
 use crate::inode::guards::Guards;
 
@@ -33,7 +34,7 @@ pub(crate) struct KnownDirectories {
 #[derive(Default)]
 struct Known {
     epoch: Epoch,
-    children: HashMap<InodeId, Children>,
+    children: HashMap<InodeId, Children, BuildHasherDefault<IdHasher>>,
     names: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Names of directory entries.
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_format::NAME_LEN_MAX;
+use creamery_format::{NAME_LEN_MAX, position_of_any};
 
 /// A name that a directory entry can have: 1 to 255 bytes, without `/` and NUL, not `.` and not `..`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ impl<'a> Name<'a> {
             b"" => Err(ErrorKind::NotFound.into()),
             b"." | b".." => Err(Error::invalid("the names . and .. cannot be changed")),
             _ if bytes.len() > NAME_LEN_MAX => Err(ErrorKind::NameTooLong.into()),
-            _ if bytes.iter().any(|byte| matches!(byte, b'/' | 0)) => {
+            _ if position_of_any(bytes, [0, b'/']).is_some() => {
                 Err(Error::invalid("a name with a slash or a NUL byte"))
             }
             _ => Ok(Self(bytes)),
