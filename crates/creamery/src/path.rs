@@ -4,13 +4,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use smallvec::{SmallVec, smallvec};
 
 use crate::fs;
 
 /// How many links one path may go through, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Room that a trail begins with: one that has to grow meets the other threads' in the allocator.
+/// Directories that a trail has room for without asking the allocator, where it would meet the other threads'.
 const USUAL_DEPTH: usize = 16;
 
 /// Whether a link at the end of a path stands for itself.
@@ -35,13 +36,11 @@ fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A directory and the ones above it, so that ".." needs no look-up.
-struct Trail(Vec<InodeId>);
+struct Trail(SmallVec<[InodeId; USUAL_DEPTH]>);
 
 impl Trail {
     fn from(root: InodeId) -> Self {
-        let mut trail = Vec::with_capacity(USUAL_DEPTH);
-        trail.push(root);
-        Self(trail)
+        Self(smallvec![root])
     }
 
     fn here(&self) -> InodeId {
