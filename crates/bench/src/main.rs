@@ -6,6 +6,7 @@
 
 mod content;
 mod data;
+mod gate;
 mod names;
 mod side;
 mod times;
@@ -22,6 +23,7 @@ use times::Times;
 const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [--server PID] [--sync-by PROGRAM]) [OPTIONS]
   create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
   write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
+  gate                                             [--bytes N] [--piece N] [--generation N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
   with --image also                                [--cache-mib N] [--dirty-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
 
@@ -49,8 +51,7 @@ fn run(words: &[String]) -> Result<serde_json::Value> {
         }
         None => bail!(USAGE),
     };
-    let times = workload.run(&*side, &options)?;
-    let mut said = times.to_json();
+    let mut said = workload.run(&*side, &options)?;
     said["statistics"] = serde_json::to_value(side.statistics())?;
     side.close()?;
     Ok(said)
@@ -61,6 +62,7 @@ enum Workload {
     Names(names::Workload),
     Data(data::Workload),
     Tree(tree::Workload),
+    Gate,
 }
 
 impl Workload {
@@ -68,16 +70,25 @@ impl Workload {
         let names = || names::Workload::parse(word).map(Self::Names);
         let data = || data::Workload::parse(word).map(Self::Data);
         let tree = || tree::Workload::parse(word).map(Self::Tree);
-        names().or_else(data).or_else(tree)
+        let gate = || (word == "gate").then_some(Self::Gate);
+        names().or_else(data).or_else(tree).or_else(gate)
     }
 
-    fn run(&self, side: &dyn Side, options: &Options) -> Result<Times> {
+    /// What is to be said of it.
+    fn run(&self, side: &dyn Side, options: &Options) -> Result<serde_json::Value> {
         let Options { threads, files, rounds, .. } = *options;
-        match self {
+        let times: Result<Times> = match self {
             Self::Names(workload) => workload.run(side, names::Scale { threads, files, rounds }),
             Self::Data(workload) => workload.run(side, &data::Shape { threads, ..options.shape.clone() }),
             Self::Tree(workload) => workload.run(side, &tree::Tree { host: options.host.clone(), files }),
-        }
+            Self::Gate => {
+                let (times, stranger) = gate::run(side, &options.shape)?;
+                let mut said = times.to_json();
+                said["gate"] = stranger;
+                return Ok(said);
+            }
+        };
+        Ok(times?.to_json())
     }
 }
 

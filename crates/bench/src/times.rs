@@ -39,6 +39,11 @@ impl Times {
         Ok(Self { operations, work, sync, cpu })
     }
 
+    /// The work, and making it durable.
+    pub(crate) fn took(&self) -> Duration {
+        self.work + self.sync
+    }
+
     pub(crate) fn to_json(&self) -> serde_json::Value {
         json!({
             "operations": self.operations,

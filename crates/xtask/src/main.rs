@@ -44,6 +44,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench scaling       creating by threads of one filesystem, beside processes that share nothing (--files --runs --dry)
   bench fingers       creating with batches straight to their leaf, and with that switched off (--files --runs --dry)
   bench flat       creating ten million files beside a hundred thousand, with the same memory (--files --runs --dry)
+  bench gate       how long a commit keeps strangers waiting, and commits of threads that sync: library beside the kernel (--bytes --runs --dry --quick; as root)
   bench data       content of files, and a tree of them: library and mount, beside the kernel and a null server (--files --runs --dry --quick --only WORD; as root)
   bench fs_mark    empty files through the mount, beside the kernel, ntfs-3g, fuse2fs and null servers (--files --runs --dry; as root)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)

@@ -1,7 +1,7 @@
 //! A mounted filesystem, by system calls.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -50,6 +50,10 @@ impl Side for Directory {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         Ok(std::fs::rename(self.root.join(from), self.root.join(to))?)
+    }
+
+    fn change_mode(&self, path: &str, mode: u32) -> Result<()> {
+        Ok(std::fs::set_permissions(self.root.join(path), Permissions::from_mode(mode))?)
     }
 
     fn unlink(&self, path: &str) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use creamery::{CopyOptions, File, Filesystem, Image, NoProgress, OpenOptions, Statistics};
+use creamery::{CopyOptions, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Statistics};
 
 use super::{Content, How, Side};
 
@@ -68,6 +68,10 @@ impl Side for Library {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         Ok(self.fs.rename(from, to)?)
+    }
+
+    fn change_mode(&self, path: &str, mode: u32) -> Result<()> {
+        Ok(self.fs.set_permissions(path, Permissions::from_mode(mode))?)
     }
 
     fn unlink(&self, path: &str) -> Result<()> {

@@ -23,6 +23,8 @@ pub(crate) trait Side: Sync {
     fn list(&self, path: &str) -> Result<usize>;
     /// Another name for the same.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
+    /// Other permissions.
+    fn change_mode(&self, path: &str, mode: u32) -> Result<()>;
     /// The end of a file's name.
     fn unlink(&self, path: &str) -> Result<()>;
     /// A file with its content.

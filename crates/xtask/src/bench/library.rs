@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use creamery_testkit::{Program, Scratch};
+use creamery_testkit::{Program, Run, Scratch};
 use serde_json::Value;
 
 use crate::workspace::{build_program, cargo, run, target};
@@ -66,6 +66,12 @@ pub(super) fn empty_image(image: &Path, bytes: u64) -> Result<()> {
     Ok(std::fs::File::create_new(image)?.set_len(bytes)?)
 }
 
+/// The kernel's filesystem, in the place of what is there.
+pub(super) fn kernel_filesystem(image: &Path, bytes: u64) -> Result<()> {
+    empty_image(image, bytes)?;
+    Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(image).ok().map(drop)
+}
+
 /// What `creamery-bench` said of one workload.
 pub(super) struct Said(Value);
 
@@ -102,6 +108,12 @@ impl Said {
     /// A number by its name at the top.
     pub(super) fn number(&self, name: &str) -> Result<f64> {
         self.0[name].as_f64().with_context(|| format!("creamery-bench says no {name}"))
+    }
+
+    /// A number by the names that lead to it.
+    pub(super) fn at(&self, names: &[&str]) -> Result<f64> {
+        let found = names.iter().fold(&self.0, |value, name| &value[name]);
+        found.as_f64().with_context(|| format!("creamery-bench says no {}", names.join(".")))
     }
 
     /// A time by its name at the top.

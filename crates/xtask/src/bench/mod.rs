@@ -9,6 +9,7 @@ mod check_memory;
 mod data;
 mod flat;
 mod fs_mark;
+mod gate;
 mod image;
 mod library;
 mod measure;
@@ -31,6 +32,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "image" => image::image(options),
         "fs_mark" => fs_mark::fs_mark(options),
         "data" => data::data(options),
+        "gate" => gate::gate(options),
         "memory" => memory::memory(options),
         "check" => check::check(options),
         "check-memory" => check_memory::check_memory(options),

@@ -9,7 +9,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{LoopDevice, LoopMount, Program, Run, Scratch, btrfs_check, sync_filesystem, tree};
 
 use super::scenes::{Data, Scene, Start, Step, Work};
-use crate::bench::library::{Said, bench_of, build_bench, empty_filesystem, empty_image};
+use crate::bench::library::{Said, bench_of, build_bench, empty_filesystem, kernel_filesystem};
 use crate::bench::server::{Server, build_null, server_threads};
 use crate::workspace::{build_program, target};
 
@@ -119,7 +119,7 @@ impl Stage {
             (Start::Empty, Side::Library | Side::Mount) => {
                 empty_filesystem(&self.creamery, &image, IMAGE_BYTES)?;
             }
-            (Start::Empty, Side::Kernel) => kernel_filesystem(&image)?,
+            (Start::Empty, Side::Kernel) => kernel_filesystem(&image, IMAGE_BYTES)?,
             (Start::Empty, Side::Null) => {}
         }
         Ok(image)
@@ -131,7 +131,7 @@ impl Stage {
         if image.exists() {
             return Ok(image);
         }
-        kernel_filesystem(&image)?;
+        kernel_filesystem(&image, IMAGE_BYTES)?;
         let mount = LoopMount::mount(&image, &self.mount_point()?, "")?;
         let (workload, mut words) = Data::before_snapshot(bytes).words(self.quick);
         words.push(("--dir", mount.dir().display().to_string()));
@@ -208,9 +208,4 @@ impl Stage {
         }
         Ok(said)
     }
-}
-
-fn kernel_filesystem(image: &Path) -> Result<()> {
-    empty_image(image, IMAGE_BYTES)?;
-    Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(image).ok().map(drop)
 }

@@ -1,0 +1,113 @@
+//! A stranger among those who write: one thread overwrites a file in very many extents, at random, and makes that durable; another
+//! one changes the mode of a file that has nothing to do with it, all the time, and notes how long each change took. Then it does
+//! the same with nothing going on, for as long.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::Random;
+use serde_json::{Value, json};
+
+use crate::content::{Contents, PIECE_MAX};
+use crate::data::Shape;
+use crate::side::{How, Side};
+use crate::times::Times;
+
+const FILE: &str = "data-0";
+const STRANGER: &str = "stranger";
+/// Between two of its changes.
+const PAUSE: Duration = Duration::from_micros(100);
+/// The stranger's time alone, at least.
+const ALONE_MIN: Duration = Duration::from_millis(500);
+/// How often it is asked how much waits.
+const ASKED: usize = 32;
+
+/// Overwrites the pieces of the file that `write` made, each once; `shape.generation` is of what is written.
+pub(crate) fn run(side: &dyn Side, shape: &Shape) -> Result<(Times, Value)> {
+    ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
+    let contents = Contents::new(shape.generation, false);
+    let mut offsets: Vec<u64> = (0..shape.bytes).step_by(shape.piece).collect();
+    // In another order than that in which they were written: what is freed is scattered, too.
+    Random::new(1_000 + shape.generation as u64).shuffle(&mut offsets);
+    let file = side.open(FILE, How::Write)?;
+    side.create(STRANGER)?;
+    let (waiting, ask_every) = (AtomicU64::new(0), offsets.len().div_ceil(ASKED));
+    let over = AtomicBool::new(false);
+    let (times, meanwhile) = std::thread::scope(|scope| {
+        let stranger = scope.spawn(|| changes(side, &over));
+        let times = Times::measure(side, 1, &|_| {
+            for (done, &offset) in (1..).zip(&offsets) {
+                file.write_all_at(contents.at(0, offset, shape.piece), offset)?;
+                if done % ask_every == 0
+                    && let Some(statistics) = side.statistics()
+                {
+                    waiting.fetch_max(statistics.pending.delayed_refs, Ordering::Relaxed);
+                }
+            }
+            Ok(offsets.len())
+        });
+        over.store(true, Ordering::Relaxed);
+        let meanwhile = stranger.join().map_err(|_| anyhow::anyhow!("the stranger panicked"))?;
+        Ok::<_, anyhow::Error>((times?, meanwhile.context("the stranger's changes")?))
+    })?;
+    let alone = alone(side, times.took().max(ALONE_MIN))?;
+    let said = json!({ "delayed_refs_max": waiting.into_inner(), "meanwhile": told(meanwhile), "alone": told(alone) });
+    Ok((times, said))
+}
+
+/// With nothing else going on.
+fn alone(side: &dyn Side, time: Duration) -> Result<Vec<Duration>> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stranger = scope.spawn(|| changes(side, &over));
+        std::thread::sleep(time);
+        over.store(true, Ordering::Relaxed);
+        stranger.join().map_err(|_| anyhow::anyhow!("the stranger panicked"))?
+    })
+}
+
+/// Changes the stranger's mode until it is `over`: how long each change took.
+fn changes(side: &dyn Side, over: &AtomicBool) -> Result<Vec<Duration>> {
+    let mut took = Vec::new();
+    let mut mode = 0o600;
+    while !over.load(Ordering::Relaxed) {
+        mode ^= 0o044;
+        let begun = Instant::now();
+        side.change_mode(STRANGER, mode)?;
+        took.push(begun.elapsed());
+        std::thread::sleep(PAUSE);
+    }
+    ensure!(!took.is_empty(), "no change was made");
+    Ok(took)
+}
+
+/// The time that so many thousandths do not exceed.
+fn thousandth(sorted: &[Duration], thousandths: usize) -> f64 {
+    let behind = (sorted.len() * thousandths).div_ceil(1_000);
+    sorted[behind.saturating_sub(1)].as_secs_f64()
+}
+
+fn told(mut took: Vec<Duration>) -> Value {
+    took.sort_unstable();
+    json!({
+        "changes": took.len(),
+        "median_seconds": thousandth(&took, 500),
+        "p999_seconds": thousandth(&took, 999),
+        "worst_seconds": thousandth(&took, 1_000),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::thousandth;
+
+    #[test]
+    fn of_a_thousand_times_the_last_but_one_is_the_999th() {
+        let sorted: Vec<Duration> = (1..=1_000).map(Duration::from_secs).collect();
+        assert_eq!([500, 999, 1_000].map(|part| thousandth(&sorted, part)), [500.0, 999.0, 1_000.0]);
+        assert_eq!([1, 1_000].map(|part| thousandth(&sorted[..1], part)), [1.0, 1.0]);
+    }
+}
