@@ -11,7 +11,7 @@
 //! # Invariants
 //! - GATE-1: code that was given `Wait::No` never calls [`passing`]; it returns
 //!   [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock) and leaves no trace.
-//! - GATE-2: a thread that takes turns waits for nothing but its turn.
+//! - TURNS-1: a thread that takes turns waits for nothing but its turn.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -131,7 +131,7 @@ pub fn take_turns<T>(turns: Rc<dyn Turns>, work: impl FnOnce() -> T) -> T {
 pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let turns = turns()?;
     loop {
-        assert!(turns.must_turn(), "a deadlock: nobody can run (GATE-2)");
+        assert!(turns.must_turn(), "a deadlock: nobody can run (TURNS-1)");
         if let Some(got) = attempt() {
             return Some(got);
         }

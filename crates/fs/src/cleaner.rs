@@ -9,6 +9,7 @@
 //! # Invariants
 //! - CLEAN-1: a step deletes a bounded number of items of one inode in one handle. What it leaves can be gone on from
 //!   (ORPHAN-2), by the next step or after a crash.
+//!   Shown by `a_file_in_pieces_leaves_a_device_that_is_full_of_names`.
 //! - CLEAN-2: one thread takes a step at a time, so that an inode is not deleted by two.
 //!
 //! # Locking

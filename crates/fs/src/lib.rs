@@ -18,8 +18,12 @@
 //!
 //! # Invariants
 //! - FS-1: at the end of every operation the items of an inode, its names and its directory agree.
+//!   Shown by `what_was_committed_survives_every_power_cut`, `stored_seeds_agree_with_the_model`.
 //! - FS-2: an inode without a name has an orphan item until its other items are gone.
+//!   Shown by `what_was_committed_survives_every_power_cut`,
+//!   `an_inode_that_is_removed_while_it_is_looked_at_stays_removed`.
 //! - FS-3: an operation's changes belong to one transaction, so a crash shows all of them or none.
+//!   Shown by `what_was_committed_survives_every_power_cut`.
 //!
 //! # Locking
 //! Outer to inner: the subvolume's rename mutex, inode item locks in ascending [`InodeId`], byte ranges, the cleaner's turn, the

@@ -4,8 +4,9 @@
 //! something or asks for a commit from then on by an error, and once, when it happens, who asked to be told.
 //!
 //! # Invariants
-//! - ABORT-1: the first reason is kept. Later ones are mostly its consequences.
-//! - ABORT-2: it is told exactly once, also to somebody who asks after the abort.
+//! - ABORT-1: the first reason is kept. Later ones are mostly its consequences. Shown by `the_first_reason_is_kept`.
+//! - ABORT-2: it is told exactly once, also to somebody who asks after the abort. Shown by `an_abort_is_told_once`,
+//!   `who_asks_after_the_abort_is_told_at_once`.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -91,5 +92,66 @@ impl AbortCell {
             }
             None => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn because(reason: &str) -> Abort {
+        let (place, reason) = ("a.rs:1:1".to_owned(), reason.to_owned());
+        Abort { transaction: Generation::new(9), phase: CommitPhase::Flush, place, reason }
+    }
+
+    /// Somebody who counts what he is told.
+    fn counts(told: &Arc<AtomicUsize>, wants: &'static str) -> Tell {
+        let told = Arc::clone(told);
+        Box::new(move |abort| {
+            assert_eq!(abort.reason, wants);
+            told.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    #[test]
+    fn the_first_reason_is_kept() {
+        let aborts = AbortCell::default();
+        assert!(aborts.get().is_none());
+        aborts.set(because("no cable"));
+        aborts.set(because("no superblock, for want of a cable"));
+        assert_eq!(aborts.get(), Some(&because("no cable")));
+    }
+
+    #[test]
+    fn an_abort_is_told_once() {
+        let (aborts, told) = (AbortCell::default(), Arc::default());
+        aborts.tell_to(counts(&told, "never"));
+        aborts.tell_to(counts(&told, "no cable"));
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        aborts.set(because("no cable"));
+        aborts.set(because("no disk"));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn who_asks_after_the_abort_is_told_at_once() {
+        let (aborts, told) = (AbortCell::default(), Arc::default());
+        aborts.set(because("no cable"));
+        aborts.tell_to(counts(&told, "no cable"));
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn an_error_of_a_commit_says_where_it_aborted() {
+        let aborts = AbortCell::default();
+        let error = || Error::new(ErrorKind::Io, "no cable");
+        assert_eq!(aborts.named(error()).to_string(), error().to_string());
+        aborts.set(because("no cable"));
+        assert!(aborts.named(error()).to_string().contains("phase flush"));
+        let told = Error::new(ErrorKind::ReadOnly, "it says so");
+        assert!(!aborts.named(told).to_string().contains("phase"));
     }
 }

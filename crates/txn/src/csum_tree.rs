@@ -7,12 +7,14 @@
 //! # Invariants
 //! - CSUM-1: at every moment, each sector of an extent in use that has a checksum is found with it. Readers hold no
 //!   transaction handle, and one item stands for the sectors of many extents; so an item is changed under one lock of
-//!   its leaf, in one step from a right state to a right state.
+//!   its leaf, in one step from a right state to a right state. Shown by
+//!   `readers_notice_checksums_that_are_removed_in_two_steps`, `items_cut_in_two_steps_are_caught`.
 //! - CSUM-2: an item that holds a checksum which is still needed keeps its key, or gets one that is not behind that
-//!   sector: a reader who let go of one leaf finds the next item by its key.
-//!
+//!   sector: a reader who let go of one leaf finds the next item by its key. Shown by
+//!   `reads_beside_commits_in_schedules_from_a_fixed_seed`.
 //! - CSUM-3: one thread at a time removes (`RefRunner`), beside those who insert. A run of checksums that is cut may be
 //!   appended to meanwhile, so each of the two says as what it saw the item, and looks again when it is not that any more.
+//!   Shown by `extents_keep_their_checksums_while_their_neighbours_lose_theirs`.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //! Whoever holds a handle never waits for a commit, which waits for all handles. So a thread holds at most one,
 //! reserves before it begins, and takes inode and range locks before.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
 use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Logical, Result, Timespec, TreeId};
@@ -48,6 +48,8 @@ pub struct Handle<'e> {
     ended: bool,
     _running: Option<Joined<'e>>,
     ticket: Option<Ticket<'e>>,
+    /// Bytes of tree blocks that it took without a ticket.
+    unpromised: Cell<u64>,
     /// Queued when the work ends (REF-4).
     given_up: RefCell<SmallVec<[GivenUp; 2]>>,
 }
@@ -94,7 +96,8 @@ impl<'e> Handle<'e> {
             Right::Committer => (None, None),
         };
         let generation = on.transaction.generation();
-        Handle { on, generation, ended: false, _running: running, ticket, given_up: RefCell::default() }
+        let (unpromised, given_up) = (Cell::default(), RefCell::default());
+        Handle { on, generation, ended: false, _running: running, ticket, unpromised, given_up }
     }
 }
 
@@ -111,6 +114,15 @@ impl Handle<'_> {
         self.on.env.now()
     }
 
+    /// The commit took no more than every promise left for it, which was `need` (RESERVE-1).
+    pub(crate) fn check_commit_need(&self, need: u64) {
+        let taken = self.unpromised.get();
+        assert!(
+            taken <= need,
+            "RESERVE-1: a commit takes {taken} bytes of tree blocks, {need} were left for it"
+        );
+    }
+
     pub(crate) fn root_tree(&self) -> &RootTree {
         self.on.root_tree
     }
@@ -125,6 +137,7 @@ impl Handle<'_> {
     /// reference that nobody got - aborts, and is told by whatever comes next.
     #[track_caller]
     pub fn end(mut self) {
+        self.on.transaction.check_running(self.generation);
         let refs = self.on.extent_tree.refs();
         for GivenUp { start, len, backref } in self.given_up.take() {
             if let Err(error) = refs.change(start, len, ExtentKind::Data, backref, -1) {
@@ -235,8 +248,10 @@ impl CowHost for Handle<'_> {
         let at = self.on.space.allocate_block(kind, len, hint).ok_or_else(|| {
             Error::new(ErrorKind::NoSpace, format!("allocating a {kind} block for tree {tree} level {level}"))
         })?;
-        if let Some(ticket) = &self.ticket {
-            ticket.take_block(len);
+        match &self.ticket {
+            Some(ticket) => ticket.take_block(len),
+            None if kind == SpaceKind::Metadata => self.unpromised.set(self.unpromised.get() + len),
+            None => {} // the chunk tree's own room (CHUNK-2)
         }
         let backref = Backref::TreeBlock { root: tree };
         self.on.extent_tree.refs().insert(at, len, ExtentKind::TreeBlock { level }, backref)?;

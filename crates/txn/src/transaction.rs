@@ -2,6 +2,7 @@
 //!
 //! # Invariants
 //! - GATE-1: a handle has a part of the gate, its thread's, shared; the commit's critical section has all parts alone.
+//!   Held by `Joined`, `ClosedGate`.
 //! - GATE-2: generations follow each other with the gate closed, so a handle sees one only.
 //! - GATE-3: data that a transaction's metadata shows was written before, and is flushed by its commit: its token goes
 //!   from the completed extent by way of the transaction to the flush.
@@ -87,6 +88,18 @@ impl Transaction {
         }
     }
 
+    /// A handle that began in transaction `begun` ends.
+    pub(crate) fn check_running(&self, begun: Generation) {
+        let running = self.generation();
+        assert_eq!(begun, running, "GATE-2: a handle of transaction {begun} ends in {running}");
+    }
+
+    /// Plants a fault: the next transaction begins beside those who have handles of this one.
+    #[cfg(feature = "faults")]
+    pub(crate) fn begin_next_beside_handles(&self) {
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// The commit on its way is at `phase` from now on.
     pub(crate) fn enter(&self, phase: CommitPhase) {
         self.phase.enter(phase);
@@ -132,6 +145,18 @@ impl Transaction {
     }
 }
 
+/// Aborts when the thread dies that has this: what it leaves half done is not to be committed by others.
+pub(crate) struct AbortsWhenItPanics<'t>(pub(crate) &'t Transaction);
+
+impl Drop for AbortsWhenItPanics<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let error = Error::new(ErrorKind::Aborted, "a thread died in the middle of a commit");
+            self.0.abort(&error, Location::caller());
+        }
+    }
+}
+
 impl ClosedGate<'_> {
     /// What is to be flushed, if anything was written.
     pub(crate) fn take_written(&self) -> Option<Written> {
@@ -141,7 +166,7 @@ impl ClosedGate<'_> {
     /// Ends the transaction: whoever joins from now on is part of the next one (GATE-2).
     pub(crate) fn begin_next(self) {
         let left = self.transaction.written.lock().is_some();
-        assert!(!left, "what was written goes with its own transaction (GATE-3)");
+        assert!(!left, "GATE-3: what was written goes with its own transaction");
         self.transaction.generation.fetch_add(1, Ordering::SeqCst);
     }
 }

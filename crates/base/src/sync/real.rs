@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::gate::{self, Chance};
 
-/// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (GATE-2).
+/// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (TURNS-1).
 pub(crate) fn lock_by<T>(attempt: impl Fn() -> Option<T>, wait: impl FnOnce() -> T) -> T {
     gate::may_turn(Chance::Lock);
     match attempt() {

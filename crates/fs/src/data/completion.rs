@@ -21,6 +21,7 @@
 //! # Invariants
 //! - ORDERED-1: space that was allocated is given back on every way out before the first handle changed something,
 //!   and belongs to the transaction after that: an error from then on aborts it.
+//!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
 //! - ORDERED-2: a file never refers to sectors that were not written: completion asserts that all of them were.
 //! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none.
 
@@ -194,4 +195,35 @@ fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Resu
 /// A length that is bounded by an extent's.
 fn as_len(len: u64) -> usize {
     usize::try_from(len).expect("bounded by the length of an extent")
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{ObjectId, TreeId};
+
+    use super::*;
+    use crate::data::tests::support::{SECTOR, fixture_to_break};
+
+    fn hand_over(spoil: impl FnOnce(&mut OrderedExtent), rule: &str) {
+        let engine = fixture_to_break(rule);
+        let mut ordered =
+            OrderedExtent::allocate(&engine, InodeFlags::default(), 0, 2 * SECTOR).expect("room");
+        ordered.write(&engine, &[7; SECTOR as usize]).expect("written");
+        spoil(&mut ordered);
+        let handle = engine.start(Units::items(2)).expect("room");
+        let owner = InodeId::new(TreeId::FS, ObjectId::new(300));
+        let _ = ordered.hand_over(&handle, owner);
+    }
+
+    #[test]
+    #[should_panic(expected = "ORDERED-2, DATA-3")]
+    fn an_extent_that_is_not_all_written_is_a_bug() {
+        hand_over(|_| (), "ORDERED-2, DATA-3");
+    }
+
+    #[test]
+    #[should_panic(expected = "ORDERED-3")]
+    fn an_extent_with_checksums_of_a_part_is_a_bug() {
+        hand_over(|ordered| ordered.written = ordered.space.len(), "ORDERED-3");
+    }
 }

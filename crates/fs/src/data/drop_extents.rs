@@ -17,10 +17,11 @@
 //!
 //! # Invariants
 //! - DROP-1: after a plan for `[start, end)` that stopped at `stop` was applied, no item overlaps `[start, stop)`
-//!   and every byte outside reads as before.
+//!   and every byte outside reads as before. Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
 //! - DROP-2: a plan has at most the number of edits asked for plus one (the split makes two of one item), however
-//!   many items the range has; `stop` says how far it reaches.
+//!   many items the range has; `stop` says how far it reaches. Shown by `a_plan_stops_at_its_bound_and_says_where`.
 //! - DROP-3: `bytes` is exactly what the dropped parts had added to the inode's nbytes.
+//!   Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_tree::Tree;

@@ -8,6 +8,7 @@
 //! - MAP-1: maps come in order, each begins where the last one ended, and together they are exactly the range
 //!   asked for.
 //! - MAP-2: items that overlap are damage, never two answers for one byte.
+//!   Shown by `items_that_overlap_are_damage_and_change_nothing`.
 //!
 //! # Locking
 //! Both hold the read lock of one leaf between calls: no I/O of data and no change of the tree while one exists.
@@ -186,5 +187,24 @@ impl<'t> ExtentMaps<'t> {
             }
             _ => unreachable!("asked for after an inline map, which is never behind a gap"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::tests::support::{SECTOR, fixture_to_break, new_file};
+    use crate::inode::InodeFlags;
+
+    #[test]
+    #[should_panic(expected = "MAP-1")]
+    fn a_map_that_leaves_a_gap_is_a_bug() {
+        let engine = fixture_to_break("MAP-1");
+        let file = new_file(&engine, 300, InodeFlags::default());
+        let range = (0, 4 * SECTOR);
+        let mut maps =
+            ExtentMaps::new(file.tree(), file.id.ino, range, SECTOR, Wait::Yes).expect("a readable tree");
+        maps.behind = Some(ExtentMap { start: SECTOR, end: 4 * SECTOR, kind: ExtentKind::Hole });
+        let _ = maps.next();
     }
 }

@@ -8,8 +8,9 @@
 //! # Invariants
 //! - EXTENT-1: a [`FileExtent`] exists only after [`FileExtent::check`]: its file range and its disk range do not
 //!   wrap, are whole sectors (an inline extent's file range is counted as whole sectors), and the part of the
-//!   extent that it shows lies inside the extent.
+//!   extent that it shows lies inside the extent. Shown by `every_broken_rule_is_found`.
 //! - EXTENT-2: fields behind the type byte are looked at only after the type.
+//!   Shown by `random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are`.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
 use creamery_format::{

@@ -9,12 +9,16 @@
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
+//!   Shown by `random_changes_without_no_holes_read_back_as_a_vector_of_bytes`.
 //! - DATA-2: every handle ends with a consistent file: items, nbytes, size and references agree, so a crash between
 //!   two handles of a long operation leaves a file that is shorter, or older in part, but whole.
+//!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DATA-3: data is on its way to the device before the handle that refers to it begins, and the commit flushes the
 //!   devices before it publishes that handle.
 //! - DATA-4: bytes behind the end of the file in its last sector are zero in all that is written here. What others
 //!   wrote is not trusted: it is looked at before the file grows over it.
+//!   Shown by `random_changes_read_back_as_a_vector_of_bytes`,
+//!   `files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays`.
 //!
 //! # Locking
 //! The caller holds the inode's item guard - for writing wherever the item is `&mut` - and the range lock of what
@@ -37,7 +41,7 @@ mod truncate;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use creamery_base::Result;
 use creamery_txn::Handle;

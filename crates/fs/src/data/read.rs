@@ -7,9 +7,14 @@
 //!
 //! # Invariants
 //! - READ-1: bytes behind the end of the file are never returned, whatever the last sector holds.
-//! - READ-2: no data is read from a device while a tree block is locked.
+//!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
+//! - READ-2: no data is read from a device while a tree block is locked. Shown by
+//!   `data_that_is_read_with_a_tree_block_locked_is_a_bug`.
 //! - READ-3: a sector of a file with checksums is returned only when it has one and matches it.
+//!   Shown by `readers_get_what_was_written_and_a_rotten_sector_is_an_error`,
+//!   `data_without_a_checksum_is_read_for_nodatasum_files_only`.
 
+use creamery_base::lock::{Held, Place, rank};
 use creamery_base::{ErrorKind, Logical, Result, Wait};
 use creamery_format::Compression;
 use creamery_txn::{DataCsums, Engine};
@@ -83,6 +88,8 @@ struct Source<'e> {
 
 impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
+        // As if a tree block was locked: whoever has one must not (READ-2).
+        drop(Held::wait(Place::of(rank::NODE)));
         self.engine.read_data(at, out, self.csums, self.wait)
     }
 
@@ -205,4 +212,22 @@ impl Window<'_> {
 /// A length that is bounded by a buffer's.
 fn as_len(len: u64) -> usize {
     usize::try_from(len).expect("bounded by the length of a buffer or an extent")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::tests::support::{SECTOR, fixture_to_break, new_file};
+
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn data_that_is_read_with_a_tree_block_locked_is_a_bug() {
+        let engine = fixture_to_break("LOCK-1");
+        let file = new_file(&engine, 300, InodeFlags::NODATASUM);
+        let range = (0, SECTOR);
+        let _locked =
+            ExtentMaps::new(file.tree(), file.id.ino, range, SECTOR, Wait::Yes).expect("a readable tree");
+        let source = Source { engine: &engine, csums: DataCsums::Absent, wait: Wait::Yes };
+        let _ = source.read(Logical::new(0), &mut [0; SECTOR as usize]);
+    }
 }

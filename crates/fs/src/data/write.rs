@@ -7,7 +7,9 @@
 //!
 //! # Invariants
 //! - WRITE-1: a short count, or an error, leaves the file as if only the first part had been written.
+//!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
 //! - WRITE-2: the sector that held the old end of the file is zero behind it before the file grows past it.
+//!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::Engine;

@@ -8,11 +8,15 @@
 //!
 //! # Invariants
 //! - DELAYED-1: what a transaction put off is in the tree when it closes ([`DelayedRoot`] takes part in every commit).
+//!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DELAYED-2: the numbers of delayed entries rise, and are greater than those of all DIR_INDEX items in the tree.
 //! - DELAYED-3: the room that writing takes stays promised until it is done.
 //! - DELAYED-4: the table of inodes keeps an object that has delayed items, so nobody reads the older item in the tree.
+//!   Shown by `attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for`.
 //! - DELAYED-5: what is put off is never older than what is in the tree. Whoever writes or deletes the item in the tree forgets
 //!   the delayed one while the lock of the delayed items is held, as those do who write these.
+//!   Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`,
+//!   `a_directory_is_removed_with_what_it_put_off`.
 //!
 //! # Locking
 //! [`DelayedNode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
@@ -275,5 +279,39 @@ pub(super) fn write_inode(handle: &Handle<'_>, tree: &Tree, id: InodeId, item: &
             Err(Error::new(ErrorKind::Corrupt, format!("inode {id}: inode item has a wrong size")))
         }
         None => Err(Error::new(ErrorKind::Corrupt, format!("inode {id}: inode item is missing"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_txn::Units;
+
+    use super::*;
+    use crate::data::tests::support::{fixture_to_break, new_file};
+    use crate::inode::InodeFlags;
+
+    fn entry(index: u64) -> DelayedEntry {
+        DelayedEntry { index, item: ItemBytes::from_slice(b"an entry") }
+    }
+
+    #[test]
+    #[should_panic(expected = "DELAYED-2")]
+    fn an_entry_before_the_last_one_is_a_bug() {
+        let engine = fixture_to_break("DELAYED-2");
+        let dir = new_file(&engine, 300, InodeFlags::default());
+        let handle = engine.start(Units::items(4)).expect("room");
+        for index in [7, 6] {
+            dir.insert_entry_later(&handle, entry(index)).expect("room");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "DELAYED-3")]
+    fn an_entry_that_nobody_kept_room_for_is_a_bug() {
+        let engine = fixture_to_break("DELAYED-3");
+        let dir = new_file(&engine, 300, InodeFlags::default());
+        let handle = engine.start(Units::items(4)).expect("room");
+        dir.delayed().change(|items| items.entries.push(entry(7)));
+        let _ = dir.delayed().write_queued(&handle);
     }
 }

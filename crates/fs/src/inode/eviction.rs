@@ -7,8 +7,10 @@
 //!
 //! # Invariants
 //! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item (`orphan_item`).
+//!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - ORPHAN-2: deleting takes a bounded number of items per handle, from the end of the inode backwards; the inode
 //!   item and the orphan item go last and together, so that a crash at any point leaves something to go on from.
+//!   Shown by `what_was_committed_survives_every_power_cut`, `a_device_full_of_data_can_be_emptied`.
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_format::{FileExtent, Key, KeyType};

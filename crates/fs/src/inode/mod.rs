@@ -9,9 +9,11 @@
 //! # Invariants
 //! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
 //! - INODE-2: while nobody holds the write guard, the copy equals the INODE_ITEM of the running transaction, or the
-//!   delayed item that will replace it.
+//!   delayed item that will replace it. Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
+//!   Shown by `an_inode_that_is_removed_while_it_is_looked_at_stays_removed`.
 //! - INODE-4: who waits for an item has none with the same or a greater id (LOCK-1). Trying is exempt.
+//!   Shown by `who_waits_for_an_earlier_inode_is_noticed`.
 //!
 //! # Locking
 //! The item first (INODE-4: several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
@@ -340,5 +342,29 @@ impl Drop for Inode {
         if nlink == 0 && !self.has(state::GONE) {
             self.shared().add_dead(self.id, nbytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::tests::support::{fixture_to_break, new_file};
+
+    #[test]
+    #[should_panic(expected = "LOCK-1")]
+    fn who_waits_for_an_earlier_inode_is_noticed() {
+        let engine = fixture_to_break("LOCK-1");
+        let [earlier, later] = [300, 301].map(|ino| new_file(&engine, ino, InodeFlags::default()));
+        let _later = later.write().expect("it lives");
+        drop(earlier.read(Wait::Yes));
+    }
+
+    #[test]
+    #[should_panic(expected = "DIR-2")]
+    fn an_index_number_that_is_given_again_is_a_bug() {
+        let engine = fixture_to_break("DIR-2");
+        let dir = new_file(&engine, 300, InodeFlags::default());
+        dir.set_next_index(7);
+        dir.set_next_index(6);
     }
 }

@@ -13,6 +13,7 @@
 //! - RANGE-1: two granted requests overlap only if both are shared.
 //! - RANGE-2: a request waits only for requests that came before it, so waiting is free of cycles within one table.
 //! - RANGE-3: with `Wait::No` the table is as it was when the answer is "would block".
+//!   Shown by `only_two_shared_ranges_may_overlap`.
 //!
 //! # Locking
 //! The table's mutex is innermost and held for a scan. A thread that holds a range of an inode asks for no second
@@ -182,6 +183,27 @@ mod tests {
             drop(held);
             assert!(locks.lock(second.0, second.1, second.2, Wait::No).is_ok());
         }
+    }
+
+    fn request(ticket: u64) -> Request {
+        Request { ticket, start: 0, end: 10, exclusive: true }
+    }
+
+    #[test]
+    #[should_panic(expected = "RANGE-1")]
+    fn a_range_that_is_granted_twice_is_a_bug() {
+        let locks = RangeLocks::new();
+        let _first = locks.exclusive(0, 10, Wait::Yes).expect("an empty table");
+        locks.table.lock().requests.push(request(1));
+        drop(RangeGuard { locks: &locks, ticket: 1, _held: Held::tried(Place::of(rank::RANGE)) });
+    }
+
+    #[test]
+    #[should_panic(expected = "RANGE-2")]
+    fn a_request_before_one_that_came_earlier_is_a_bug() {
+        let locks = RangeLocks::new();
+        locks.table.lock().requests.push(request(1));
+        let _ = locks.shared(20, 30, Wait::No);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! # Invariants
 //! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and it has no delayed items
 //!   (DELAYED-4), and under the shard's lock.
+//!   Shown by `attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for`.
 //! - TABLE-2: an item read from the tree becomes an object, or is told instead of one, only if, since before the read, no object of the shard left and none
 //!   lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than what that object wrote
 //!   or deleted, and it is read again.
@@ -308,5 +309,34 @@ impl Shard {
                 self.clock.push_back(id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::Wait;
+
+    use super::*;
+    use crate::data::tests::support::{fixture_to_break, new_file};
+    use crate::inode::InodeFlags;
+
+    #[test]
+    #[should_panic(expected = "INODE-1")]
+    fn a_second_object_of_an_inode_is_a_bug() {
+        let engine = fixture_to_break("INODE-1");
+        let table = InodeTable::new(64);
+        let first = table.publish_new(new_file(&engine, 300, InodeFlags::default()));
+        table.keep(&first);
+        let second =
+            Inode::new(first.id, first.subvolume().clone(), first.read(Wait::Yes).expect("it lives").clone());
+        table.put(&mut table.shards[shard_of(first.id)].lock(), second, Shard::clock);
+    }
+
+    #[test]
+    #[should_panic(expected = "TABLE-2")]
+    fn a_stamp_that_the_shard_did_not_give_is_a_bug() {
+        let engine = fixture_to_break("TABLE-2");
+        let table = InodeTable::new(64);
+        let _ = table.publish_read(new_file(&engine, 300, InodeFlags::default()), Stamp(1));
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - DIRITEM-1: every slice handed out lies inside the item; a length that does not fit is reported as damage.
+//!   Shown by `lengths_past_the_end_are_damage_and_end_the_walk`.
 
 use std::ops::Range;
 

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - DIR-1: a directory's size is twice the sum of the lengths of its names.
+//!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DIR-2: index numbers start at 2 and are never used again while the directory has a later one; a position in a
 //!   listing stays valid whatever is removed.
 //!

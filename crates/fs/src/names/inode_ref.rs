@@ -5,8 +5,9 @@
 //! those whose hashes collide are packed likewise. Each name carries its DIR_INDEX number.
 //!
 //! # Invariants
-//! - REF-1: a name of an inode is in exactly one of the two.
-//! - REF-2: every slice handed out lies inside the item; a length that does not fit is reported as damage.
+//! - INODEREF-1: a name of an inode is in exactly one of the two. Shown by `names_are_found_in_packed_references`.
+//! - INODEREF-2: every slice handed out lies inside the item; a length that does not fit is reported as damage.
+//!   Shown by `a_reference_that_is_cut_short_is_damage`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_format::{CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef};
@@ -51,7 +52,7 @@ fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<O
             for found in InodeRefs::new(item) {
                 let found = found.map_err(damaged)?;
                 let end = start + RawInodeRef::LEN + found.name.len();
-                assert!(end <= item.len(), "REF-2: a name lies inside its item");
+                assert!(end <= item.len(), "INODEREF-2: a name lies inside its item");
                 if found.name == name {
                     return Ok(Some(Spot { index: found.index, start, end }));
                 }
@@ -62,7 +63,7 @@ fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<O
             for found in InodeExtrefs::new(item) {
                 let found = found.map_err(damaged)?;
                 let end = start + RawInodeExtref::LEN + found.name.len();
-                assert!(end <= item.len(), "REF-2: a name lies inside its item");
+                assert!(end <= item.len(), "INODEREF-2: a name lies inside its item");
                 if found.parent == parent.get() && found.name == name {
                     return Ok(Some(Spot { index: found.index, start, end }));
                 }

@@ -7,8 +7,10 @@
 //! # Invariants
 //! - RENAME-1: a directory never becomes its own ancestor. The chain of parents is looked at while the subvolume's
 //!   rename mutex is held, and every move from one directory to another holds it.
+//!   Shown by `what_threads_see_of_shared_directories_is_linearizable`.
 //! - RENAME-2: the old name is gone and the new one is there in the same transaction (FS-3); a look-up in either
 //!   directory waits for both, since both are locked.
+//!   Shown by `what_threads_see_of_shared_directories_is_linearizable`.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@
 //! is not lost: the next opening goes on behind the highest number in use.
 //!
 //! # Invariants
-//! - INO-1: no number is given twice.
+//! - INO-1: no number is given twice. Shown by `no_number_is_given_twice`.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

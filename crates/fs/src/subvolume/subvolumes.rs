@@ -3,6 +3,7 @@
 //! # Invariants
 //! - SUBVOL-1: the orphans of a subvolume are found before it is in use, and go to the cleaner once it is. So none of them is
 //!   open, and an orphan item that is there later is one of these, or of an inode that is or was open.
+//!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - SUBVOL-2: an inode number is given out once (INO-1). Numbers begin behind the highest in use, so nobody has them yet.
 //!
 //! # Locking

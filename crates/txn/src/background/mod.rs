@@ -7,11 +7,13 @@
 //! without threads does it all, only later.
 //!
 //! # Invariants
-//! - BACKGROUND-1: no more threads take steps of one work than it says.
+//! - BACKGROUND-1: no more threads take steps of one work than it says. Shown by
+//!   `no_more_threads_than_a_work_says_take_its_steps`.
 //! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics aborts the engine. Neither ends the thread
-//!   that took it, and no other work waits for it; nor does it for a step that does not end.
+//!   that took it, and no other work waits for it; nor does it for a step that does not end. Shown by
+//!   `a_step_that_fails_is_told_and_keeps_nobody` and its neighbours.
 //! - BACKGROUND-3: a thread sleeps only when nothing was due after it had said that it sleeps. So who has something due and then
-//!   finds nobody asleep needs to wake nobody.
+//!   finds nobody asleep needs to wake nobody. Shown by `who_has_something_due_wakes_who_sleeps`.
 
 mod report;
 mod threads;
@@ -128,8 +130,7 @@ impl Slot {
     fn begin(&self, now: Duration) -> Option<Step<'_>> {
         let at_once = self.work.at_once();
         let more = |at_it: usize| (at_it < at_once).then_some(at_it + 1);
-        let before = self.at_it.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
-        assert!(before < at_once, "no more than the work says (BACKGROUND-1)");
+        self.at_it.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok()?;
         self.begun.store(micros(now), Ordering::Relaxed);
         Some(Step(self))
     }

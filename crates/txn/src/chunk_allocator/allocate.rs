@@ -46,6 +46,8 @@ impl ChunkAllocator {
                 return Ok(false);
             }
         }
+        let is_ready = wish.kind == SpaceKind::System || self.has_system_room(space, &state);
+        assert!(is_ready, "CHUNK-2: no room for the items of a chunk that is made");
         self.make(&mut state, space, wish)
     }
 

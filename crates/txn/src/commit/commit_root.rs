@@ -86,6 +86,8 @@ impl CommitRoots {
 
     fn advance(&self, generation: Generation, freed: Extents) {
         let mut state = self.state.lock();
+        let last = state.last;
+        assert!(generation > last, "PIN-1: what {generation} freed comes behind what {last} freed");
         state.last = generation;
         state.pinned.push_back((generation, freed));
     }
@@ -98,7 +100,13 @@ impl CommitRoots {
         while let Some((generation, _)) = state.pinned.front()
             && oldest.is_none_or(|oldest| oldest >= *generation)
         {
-            extents.extend(state.pinned.pop_front().expect("just seen").1);
+            let (freed_in, freed) = state.pinned.pop_front().expect("just seen");
+            let last = state.last;
+            assert!(
+                freed_in <= last,
+                "PIN-1: freed in transaction {freed_in}, and {last} is the last durable one"
+            );
+            extents.extend(freed);
         }
         extents
     }
@@ -107,6 +115,22 @@ impl CommitRoots {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[should_panic(expected = "PIN-1")]
+    fn transactions_that_end_out_of_order_are_a_bug() {
+        let roots = CommitRoots::new(Generation::new(10));
+        roots.advance(Generation::new(12), Vec::new());
+        roots.advance(Generation::new(11), Vec::new());
+    }
+
+    #[test]
+    #[should_panic(expected = "PIN-1")]
+    fn what_is_not_durable_releases_nothing() {
+        let roots = CommitRoots::new(Generation::new(10));
+        roots.state.lock().pinned.push_back((Generation::new(11), Vec::new()));
+        roots.take_releasable();
+    }
 
     #[test]
     fn freed_space_waits_for_older_readers_only() {

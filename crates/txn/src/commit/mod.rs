@@ -33,7 +33,8 @@
 //! # Invariants
 //! - COMMIT-1: when the gate opens, every block reachable from the new superblock is either durable or in the
 //!   list to be written, and no delayed ref, pending chunk or unrecorded root is left.
-//! - COMMIT-2: a block in the list to be written is not changed any more but for its checksum and WRITTEN mark.
+//! - COMMIT-2: a block in the list to be written is not changed any more but for its checksum and WRITTEN mark. Shown by
+//!   `commits_that_fell_due_survive_every_power_cut`.
 
 mod commit_root;
 mod next_superblock;

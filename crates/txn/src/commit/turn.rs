@@ -63,7 +63,7 @@ pub(crate) struct CommitTurn<'c> {
 impl Drop for CommitTurn<'_> {
     fn drop(&mut self) {
         let mut state = self.turns.state.lock();
-        assert!(state.taken, "a turn is given back once (TURN-1)");
+        assert!(state.taken, "TURN-1: a turn is given back once");
         state.taken = false;
         // Nothing became durable: there was nothing, or it failed.
         if let Some(generation) = self.asked
@@ -143,7 +143,11 @@ impl CommitTurns {
     /// Transaction `generation`, whose commit took so long, is durable `now`.
     pub(crate) fn durable(&self, generation: Generation, took: Duration, now: Duration) {
         let mut state = self.state.lock();
-        assert!(generation > state.durable, "transactions become durable in their order");
+        let durable = state.durable;
+        assert!(
+            generation > durable,
+            "TURN-2: transaction {generation} becomes durable, and {durable} has already"
+        );
         state.durable = generation;
         state.last = Last { served: state.asked_through(generation), took, ended: now };
         state.asked.retain(|asked, _| *asked > generation);
@@ -179,6 +183,20 @@ mod tests {
             assert!(next.join().expect("it returns"));
         });
         assert!(turns.try_take().is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "TURN-1")]
+    fn a_turn_that_nobody_took_is_a_bug() {
+        let turns = CommitTurns::new(Generation::new(7));
+        drop(CommitTurn { turns: &turns, asked: None, _held: Held::tried(Place::of(rank::COMMIT)) });
+    }
+
+    #[test]
+    #[should_panic(expected = "TURN-2")]
+    fn a_transaction_that_is_durable_twice_is_a_bug() {
+        let turns = CommitTurns::new(Generation::new(7));
+        turns.durable(Generation::new(7), Duration::ZERO, Duration::ZERO);
     }
 
     #[test]

@@ -24,19 +24,18 @@
 //!   one ends the write-out and aborts the engine; nobody goes on waiting for it.
 
 use std::collections::VecDeque;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, memory, panics};
+use creamery_base::{Generation, Logical, Result, memory, panics};
 use creamery_format::{Superblock, seal};
 use creamery_tree::{BufferStore, ExtentBuffer};
 use creamery_volume::{Committed, Volume, Written};
 
 use super::CommitPhase;
-use crate::transaction::Transaction;
+use crate::transaction::{AbortsWhenItPanics, Transaction};
 
 /// Blocks written in one batch: neighbours go to the device together, and who only came by is not kept for long.
 const BATCH: usize = 32;
@@ -118,18 +117,6 @@ struct Last<'w> {
     written: Written,
 }
 
-/// Tells the engine what the thread dies of that has this.
-struct AbortsWhenItPanics<'e>(&'e Transaction);
-
-impl Drop for AbortsWhenItPanics<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let error = Error::new(ErrorKind::Aborted, "a thread died while it wrote a part of the commit");
-            self.0.abort(&error, Location::caller());
-        }
-    }
-}
-
 impl Stage {
     fn goes_on(&self) -> bool {
         match self {
@@ -155,9 +142,15 @@ impl WriteOut {
             batches.push_back(Vec::new()); // whoever gives this one back writes the superblock
         }
         let mut stage = self.stage.lock();
-        assert!(matches!(*stage, Stage::Nothing), "one transaction is written at a time (WRITEOUT-1)");
+        assert!(matches!(*stage, Stage::Nothing), "WRITEOUT-1: one transaction is written at a time");
         let left = batches.len();
         *stage = Stage::Writing(Writing { batches, left, written, closed, spare: Vec::new() });
+    }
+
+    /// Plants a fault: a batch is taken, and dropped.
+    #[cfg(feature = "faults")]
+    pub(crate) fn lose_a_batch(&self) {
+        drop(self.take(false));
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -264,7 +257,7 @@ impl WriteOut {
             return Ok(());
         }
         ports.transaction.check_not_aborted()?;
-        unreachable!("whoever fails aborts before anybody learns of it (WRITEOUT-2)")
+        unreachable!("WRITEOUT-2: whoever fails aborts before anybody learns of it")
     }
 
     /// False when there is no batch to take.

@@ -11,6 +11,7 @@ use crate::commit::{
 };
 use crate::handle::Handle;
 use crate::run_refs::{self, Turn};
+use crate::transaction::AbortsWhenItPanics;
 
 /// Heads that are left for the critical section: about a millisecond's work.
 const LEFT_FOR_THE_GATE: usize = 512;
@@ -143,6 +144,8 @@ impl Engine {
 
     /// Closes the running transaction, when the one before is over, and begins to write it out.
     fn close(&self, _turn: &CommitTurn<'_>) -> Result<()> {
+        // Before the turn is given back: nobody else is to commit what is left.
+        let _aborts = AbortsWhenItPanics(&self.transaction);
         self.run_refs_before_the_gate()?;
         let closed = self.transaction.or_abort(self.close_transaction());
         self.transaction.enter(CommitPhase::Running);
@@ -177,7 +180,7 @@ impl Engine {
 
     /// Writes what is left of the transaction that is being written out, and waits until it is durable.
     /// Errors: those of the devices; that others failed.
-    fn end_write_out(&self) -> Result<()> {
+    pub(super) fn end_write_out(&self) -> Result<()> {
         let committed = |closed: Closed, proof: &_| self.committed(closed, proof);
         self.pipeline.write_out.complete(&self.write_out_ports(&committed))
     }
@@ -209,6 +212,7 @@ impl Engine {
     /// What was written and that no metadata tells of is flushed, too, when somebody asks for durability.
     pub(super) fn flush_written(&self, written: Option<Written>) -> Result<()> {
         let Some(written) = written else { return Ok(()) };
+        self.transaction.enter(CommitPhase::Flush);
         let _durable: Durable = self.volume().flush(written)?;
         Ok(())
     }

@@ -1,9 +1,47 @@
 //! Faults that tests plant, each the way something once was done wrong: a harness that finds nothing proves little, so it has to
 //! find these. Without the feature `faults` none can be planted, and nothing is left of them.
 
+use std::time::Duration;
+
 use super::Engine;
+use crate::commit::Closed;
 
 impl Engine {
+    /// The next transaction begins beside those who have handles of this one (GATE-2).
+    pub fn begin_next_beside_handles(&self) {
+        self.transaction.begin_next_beside_handles();
+    }
+
+    /// The transaction closes, and what was written for it stays behind (GATE-3).
+    pub fn begin_next_unflushed(&self) {
+        self.transaction.close().begin_next();
+    }
+
+    /// A commit's critical section does nothing of what was put off (COMMIT-1).
+    pub fn settle_nothing(&self) {
+        self.settles_nothing.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// A transaction begins to be written out while another one is (WRITEOUT-1).
+    pub fn write_out_two(&self) {
+        (0..2).for_each(|_| self.begin_to_write_nothing());
+    }
+
+    /// Who has taken a batch goes away without a word, and another one waits for it (WRITEOUT-2).
+    pub fn lose_a_batch(&self) -> creamery_base::Result<()> {
+        self.begin_to_write_nothing();
+        self.pipeline.write_out.lose_a_batch();
+        self.end_write_out()
+    }
+
+    fn begin_to_write_nothing(&self) {
+        let (superblock, nothing) = (self.volume().superblock(), || self.volume().nothing_written());
+        let (generation, begun) = (self.generation(), Duration::ZERO);
+        let closed =
+            Closed { generation, superblock, block_count: 0, pinned: Vec::new(), written: nothing(), begun };
+        self.pipeline.write_out.begin(&self.transaction, closed, &[], nothing());
+    }
+
     /// Readers can see the checksum tree while an item is cut, half done.
     pub fn remove_csums_in_two_steps(&self) {
         self.csum_tree.remove_in_two_steps();

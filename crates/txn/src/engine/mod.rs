@@ -38,7 +38,7 @@ pub use statistics::{EngineCounters, SpaceReport};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId};
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId, panics};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, RawRootItem};
 use creamery_tree::{BufferStore, Tree};
@@ -136,6 +136,8 @@ pub struct Engine {
     read_only: Option<String>,
     /// Whether it was closed: nobody may begin anything any more.
     closed: AtomicBool,
+    #[cfg(feature = "faults")]
+    settles_nothing: AtomicBool,
 }
 
 /// Everything that [`Engine::open`](Engine::open) found.
@@ -155,6 +157,7 @@ struct Parts {
 
 impl Engine {
     fn from_parts(parts: Parts, options: Options) -> Self {
+        panics::note_places(); // whoever dies in the middle of a change is asked what of
         let superblock = parts.volume.superblock();
         parts.store.set_lock_timing(options.lock_times);
         let switches = Switches { early_unlock: options.early_unlock, fingers: options.fingers };
@@ -197,6 +200,8 @@ impl Engine {
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,
             closed: AtomicBool::new(false),
+            #[cfg(feature = "faults")]
+            settles_nothing: AtomicBool::new(false),
         }
     }
 

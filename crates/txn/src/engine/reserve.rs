@@ -60,6 +60,13 @@ impl Engine {
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
+    /// Bytes that the commit may allocate whose gate is closed: for itself and for what was put off. That much every promise
+    /// left for it (RESERVE-1).
+    pub(super) fn need_of_this_commit(&self) -> u64 {
+        let kept = self.reservations.promised_to_handles();
+        kept + self.commit_need(kept / u64::from(self.node_size()))
+    }
+
     /// Whether data and metadata share their block groups.
     pub(super) fn shares_groups(&self) -> bool {
         self.incompat().contains(Incompat::MIXED_GROUPS)

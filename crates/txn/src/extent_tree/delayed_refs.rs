@@ -13,12 +13,14 @@
 //! say then.
 //!
 //! # Invariants
-//! - REF-1: a head whose extent is to be inserted never has a negative sum.
+//! - REF-1: a head whose extent is to be inserted never has a negative sum. Only somebody else's pointer to space that was
+//!   free can break it, which is damage. Shown by `references_to_space_that_was_free_are_damage`.
 //! - REF-2: a head is run by one thread at a time; a reference is seen in the tree, in the head, or the head is locked.
 //! - REF-3: a locked head is given back, run or not.
 //! - REF-4: a data reference is given up when the leaf that had it is the transaction's own, or does not have it any more. Before,
 //!   the extent may have that one reference only in the extent tree, and copying the leaf is what makes the other ones: a head
-//!   that ran in between would free an extent that a snapshot needs.
+//!   that ran in between would free an extent that a snapshot needs. Shown by
+//!   `an_extent_is_freed_when_who_gives_it_up_is_done`.
 //!
 //! # Locking
 //! Heads live in shards by address; all access is under the shard's short lock. A locked head has a place among the long
@@ -94,7 +96,7 @@ impl Drop for LockedHead<'_> {
     fn drop(&mut self) {
         let shard = self.refs.shard(self.at);
         let mut entries = shard.entries.lock();
-        let entry = entries.get_mut(&self.at).expect("a locked head stays (REF-3)");
+        let entry = entries.get_mut(&self.at).expect("REF-3: a locked head stays until it is given back");
         assert!(entry.locked, "a head that runs is locked (REF-2)");
         entry.locked = false;
         if self.ran {
@@ -372,6 +374,16 @@ mod tests {
         drop(refs.lock(AT));
         assert!(refs.cancel(AT, ours));
         assert_eq!(refs.len(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "REF-3")]
+    fn a_locked_head_that_somebody_takes_away_is_a_bug() {
+        let refs = DelayedRefs::new();
+        refs.insert(AT, 16384, BLOCK, Backref::TreeBlock { root: TreeId::FS }).expect("no damage");
+        let locked = refs.lock(AT).expect("a head");
+        refs.shard(AT).entries.lock().clear();
+        locked.ran();
     }
 
     #[test]

@@ -13,7 +13,8 @@
 //! therefore says what the last commit says.
 //!
 //! # Invariants
-//! - FREE-1: two free extents of a group never touch; the info item counts them.
+//! - FREE-1: two free extents of a group never touch; the info item counts them. Shown by
+//!   `what_was_committed_survives_every_power_cut`, whose judge counts them.
 
 mod bitmaps;
 mod bits;

@@ -9,7 +9,6 @@
 //! free space: what is left for them is none of the others' business.
 //!
 //! # Invariants
-//! - ADVANCE-1: `fresh` and `spent` of all threads are part of the sum, and of no handle's ticket.
 //! - RESERVE-3: a handle queues no more references of data extents than it was promised items, for each makes the commit change
 //!   leaves of other trees.
 

@@ -1,8 +1,9 @@
-//! Rules that a compiler does not know: arrows between crates, circles of files, sizes, words, ranks of locks, links, and tables that must be true.
+//! Rules that a compiler does not know: arrows between crates, circles of files, sizes, words, ranks of locks, invariants, links, and tables that must be true.
 
 mod arrows;
 mod circles;
 mod documents;
+mod invariants;
 mod locks;
 mod ratchet;
 mod sizes;
@@ -19,6 +20,7 @@ pub(crate) fn tidy() -> Result<()> {
     words::check(&mut complaints)?;
     locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
+    invariants::check(&mut complaints)?;
     if complaints.is_empty() {
         println!("tidy");
         return Ok(());

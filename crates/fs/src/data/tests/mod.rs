@@ -4,5 +4,5 @@ mod content;
 mod drop_extents;
 mod hostile;
 mod model;
-mod support;
+pub(crate) mod support;
 mod write;

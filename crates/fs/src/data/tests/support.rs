@@ -21,7 +21,7 @@ use crate::keys::extent_data;
 use crate::operation::in_handle;
 use crate::subvolume::{Shared, Subvolume, SubvolumeRef};
 
-pub(super) const SECTOR: u64 = 4096;
+pub(crate) const SECTOR: u64 = 4096;
 
 /// The splitmix64 sequence.
 pub(super) struct Random(pub(super) u64);
@@ -42,10 +42,10 @@ impl Random {
 
 /// What the filesystem under test is like: options of mkfs.btrfs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Kind(pub(super) &'static str);
+pub(crate) struct Kind(pub(super) &'static str);
 
 impl Kind {
-    pub(super) const DEFAULT: Self = Self("--nodesize 16384");
+    pub(crate) const DEFAULT: Self = Self("--nodesize 16384");
     pub(super) const OLD: Self = Self("--nodesize 4096 -O ^no-holes");
 }
 
@@ -53,8 +53,8 @@ impl Kind {
 pub(super) const NAMED: u64 = 4;
 
 /// An open filesystem in memory.
-pub(super) struct Fixture {
-    pub(super) engine: Arc<Engine>,
+pub(crate) struct Fixture {
+    pub(crate) engine: Arc<Engine>,
     device: Arc<MemoryDevice>,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn has(programs: &[&str]) -> bool {
 }
 
 /// A copy of a filesystem that mkfs.btrfs made, open for writing; none, saying so, where there is no mkfs.btrfs.
-pub(super) fn fixture(kind: Kind) -> Option<Fixture> {
+pub(crate) fn fixture(kind: Kind) -> Option<Fixture> {
     static MADE: Mutex<Vec<(Kind, Arc<MemoryDevice>)>> = Mutex::new(Vec::new());
     if !has(&["mkfs.btrfs"]) {
         return None;
@@ -101,6 +101,11 @@ pub(super) fn fixture(kind: Kind) -> Option<Fixture> {
     drop(made);
     let device = Arc::new(MemoryDevice::copy_of(&*template).expect("a copy"));
     Some(Fixture { engine: open(&device), device })
+}
+
+/// The same for a test that breaks a rule on purpose. Where there is no mkfs.btrfs it ends as if the rule had been noticed.
+pub(crate) fn fixture_to_break(rule: &str) -> Fixture {
+    fixture(Kind::DEFAULT).unwrap_or_else(|| panic!("skipped: {rule}"))
 }
 
 fn make(kind: Kind) -> MemoryDevice {
@@ -134,7 +139,7 @@ impl Fixture {
     }
 
     /// The inode of the file `name` in the root directory.
-    pub(super) fn named(&self, name: &str) -> Inode {
+    pub(crate) fn named(&self, name: &str) -> Inode {
         let tree = self.engine.tree(TreeId::FS).expect("the top level");
         let is_it = |ino: &ObjectId| {
             let reference = Key::new(*ino, KeyType::INODE_REF, 256);
@@ -215,7 +220,7 @@ fn alone(engine: &Arc<Engine>, tree: Arc<Tree>) -> SubvolumeRef {
 }
 
 /// A new, empty file without a name.
-pub(super) fn new_file(engine: &Arc<Engine>, ino: u64, flags: InodeFlags) -> Inode {
+pub(crate) fn new_file(engine: &Arc<Engine>, ino: u64, flags: InodeFlags) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let item = InodeItem { flags, ..InodeItem::default() };

@@ -147,6 +147,10 @@ impl FreeSpace {
     /// Changes to the form that takes less memory, where the other one took it. Where nothing is free, that is none.
     fn choose_form(&mut self) {
         self.change_form();
+        self.check_form();
+    }
+
+    fn check_form(&self) {
         let Form::Extents(extents) = &self.form else { return };
         let (bytes, most) = (extents.count() as u64 * EXTENT_BYTES, Bitmap::bytes(self.sectors));
         assert!(bytes <= most, "FREE-SPACE-1: extents of {bytes} bytes instead of a bitmap of {most}");

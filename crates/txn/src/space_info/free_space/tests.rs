@@ -38,6 +38,15 @@ fn memory_is_bounded_whatever_is_free() {
 }
 
 #[test]
+#[should_panic(expected = "FREE-SPACE-1")]
+fn extents_that_take_more_memory_than_a_bitmap_are_a_bug() {
+    let mut space = FreeSpace::new(0, MIB, SECTOR);
+    let Form::Extents(extents) = &mut space.form else { panic!("nothing is free") };
+    assert!((0..MIB).step_by(2 * SECTOR as usize).all(|at| extents.add(at, SECTOR)));
+    space.check_form();
+}
+
+#[test]
 fn memory_is_bounded_in_many_groups() {
     let groups: Vec<_> = (0..1000).map(|number| alternating(number * 8 * MIB, 8 * MIB)).collect();
     let memory: u64 = groups.iter().map(FreeSpace::memory).sum();
