@@ -3,7 +3,7 @@
 //! | phase | the gate | what is done | a crash leaves | a failure |
 //! |---|---|---|---|---|
 //! | `running` | open | handles begin and end; heads are run in steps | the last commit | of an operation that has changed something aborts |
-//! | `close-gate` | closing | handles that have begun end | the last commit | - |
+//! | `close-gate` | closing | handles that have begun end | the last commit | of one of them aborts |
 //! | `settle` | closed | what was put off is done: participants, chunks, heads, block groups, roots | the last commit | aborts |
 //! | `take` | closed | the dirty blocks, the superblock and what was freed are taken; the next generation begins | the last commit | aborts |
 //! | `write-out` | open | the blocks are written, where nothing durable lies | the last commit | aborts |
@@ -12,7 +12,10 @@
 //! | `finish` | open | all devices make it durable, and its copies follow | the last commit or this one | aborts; which of the two is not known |
 //! | `release` | open | space that only the last commit reached can be handed out | this commit | aborts |
 //!
-//! From `write-out` on the next transaction runs beside it.
+//! From `write-out` on the next transaction runs beside it. Where nothing is to be committed but data was written all the same,
+//! `flush` comes right behind `close-gate`. Who dies in the middle of a phase aborts as who fails does.
+//!
+//! What a device that fails in each of them leaves, and who is told, is in `sim/tests/commit_faults.rs`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};

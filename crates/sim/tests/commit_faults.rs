@@ -1,0 +1,525 @@
+//! A device that fails in every phase of a commit, and a participant that does: whoever asked is told why, nobody waits for
+//! ever, and what is on the platter is the last commit or this one, as the table of phases says (`commit/phase.rs`).
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_check::{CheckOptions, NoProgress, check};
+use creamery_device::{BlockDevice, Completion, DeviceId, Request};
+use creamery_fs::{FileContent, Filesystem, FsOptions, NewInode, OpenFile};
+use creamery_mkfs::Profile;
+use creamery_sim::{Image, MadeBy, SimDevice, check_image, fresh_image, image_with_files, watched};
+use creamery_testkit::{Judge, Judges, Scratch};
+use creamery_txn::{CommitParticipant, CommitPhase, Engine, Handle, Options, Units};
+use creamery_volume::{Mode, Volume};
+
+/// One copy of everything: a block that is not written is lost. Two superblocks.
+const MADE_BY: MadeBy = MadeBy {
+    len: 128 << 20,
+    node_size: 4096,
+    data: Profile::Single,
+    metadata: Profile::Single,
+    mixed: false,
+};
+const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
+/// Files that were there before, and how many of them are removed.
+const OLD: u64 = 60;
+const REMOVED: u64 = 10;
+/// Files that are new.
+const NEW: u64 = 40;
+/// So many that a commit runs references before it closes the gate.
+const MANY: u64 = 800;
+/// So small that a commit has to read.
+const CACHE_BYTES: u64 = 64 << 10;
+const THREADS: usize = 64;
+/// How long all may take that a test does with one image.
+const LIMIT: Duration = Duration::from_secs(120);
+const CABLE: &str = "the cable was pulled";
+
+/// What becomes of the request that fails.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Fate {
+    /// It does not reach the platter.
+    Lost,
+    /// It reaches the platter, and nobody is told.
+    Arrives,
+    /// It is lost, and so is all that comes after it.
+    Gone,
+}
+
+#[derive(Default)]
+struct State {
+    /// Requests since it was armed.
+    requests: Vec<String>,
+    failing: Option<(usize, Fate)>,
+    struck: bool,
+    /// Whether the request that fails is held first, and whether it is.
+    holds: bool,
+    held: bool,
+}
+
+/// A device of which one request fails.
+struct Failing {
+    below: Arc<SimDevice>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Failing {
+    fn new(image: Image) -> Arc<Self> {
+        let below = Arc::new(SimDevice::new(image));
+        Arc::new(Self { below, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    /// Counts anew, and has a request fail. If it `holds`, somebody has to let go of it.
+    fn arm(&self, failing: Option<(usize, Fate)>, holds: bool) {
+        *self.state.lock().expect("not poisoned") = State { failing, holds, ..State::default() };
+    }
+
+    fn until_held(&self) {
+        let state = self.state.lock().expect("not poisoned");
+        drop(self.changed.wait_while(state, |state| !state.held).expect("not poisoned"));
+    }
+
+    fn let_go(&self) {
+        self.state.lock().expect("not poisoned").holds = false;
+        self.changed.notify_all();
+    }
+
+    /// What request the armed failure struck.
+    fn struck(&self) -> Option<String> {
+        let state = self.state.lock().expect("not poisoned");
+        let (at, _) = state.failing.filter(|_| state.struck)?;
+        Some(state.requests[at].clone())
+    }
+
+    fn fate_of(&self, request: &Request) -> Option<Fate> {
+        let mut state = self.state.lock().expect("not poisoned");
+        let number = state.requests.len();
+        let what = what(request, &state.requests);
+        state.requests.push(what);
+        let (at, fate) = state.failing?;
+        if number != at {
+            return (fate == Fate::Gone && number > at).then_some(fate);
+        }
+        state.struck = true;
+        state.held = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| state.holds).expect("not poisoned"));
+        Some(fate)
+    }
+}
+
+/// What a commit is at that makes such a request, after those `before`.
+fn what(request: &Request, before: &[String]) -> String {
+    let flushes = before.iter().filter(|what| ["flush", "finish"].contains(&what.as_str())).count();
+    let what = match (request, flushes) {
+        (Request::Read { .. }, _) => "read",
+        (Request::Write { offset, .. }, _) if *offset == SUPERBLOCKS[0] => "publish",
+        (Request::Write { offset, .. }, _) if SUPERBLOCKS.contains(offset) => "copy",
+        (Request::Write { .. }, _) => "write-out",
+        (Request::Flush, 0) => "flush",
+        (Request::Flush, 1) => "finish",
+        (Request::Flush, _) => "close",
+        (Request::Discard { .. }, _) => "discard",
+    };
+    what.to_owned()
+}
+
+impl BlockDevice for Failing {
+    fn submit(&self, request: Request, done: Completion) {
+        match self.fate_of(&request) {
+            None => return self.below.submit(request, done),
+            Some(Fate::Arrives) => self.below.submit(request, Box::new(|_| ())),
+            Some(Fate::Lost | Fate::Gone) => {}
+        }
+        done(Err(Error::new(ErrorKind::Io, CABLE)));
+    }
+
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+
+    fn id(&self) -> DeviceId {
+        self.below.id()
+    }
+
+    fn describe(&self) -> String {
+        "a device that fails".to_owned()
+    }
+}
+
+fn prepared() -> Image {
+    image_with_files(&MADE_BY, OLD, |number| 3000 * (number as usize % 7)).expect("an image").0
+}
+
+fn open_engine(device: Arc<dyn BlockDevice>, options: Options) -> Arc<Engine> {
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
+    let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
+    let options = Options { cache_bytes: CACHE_BYTES, env, ..options };
+    Engine::open(volume, options).expect("it opens")
+}
+
+fn open(device: Arc<dyn BlockDevice>) -> Arc<Filesystem> {
+    Filesystem::open(open_engine(device, Options::default()), FsOptions::default()).expect("it opens")
+}
+
+fn root(fs: &Filesystem) -> InodeId {
+    fs.root(TreeId::FS).expect("the root")
+}
+
+fn create(fs: &Filesystem, name: &str) -> Result<InodeId> {
+    let data = [7; 5000];
+    let content = FileContent { size: 5000, stretches: &[(0, &data)] };
+    let made = fs.create_file_with(root(fs), name.as_bytes(), &NewInode::file(0o644), &content)?;
+    Ok(made.id)
+}
+
+/// Makes `new` files and removes some of the old ones. One of the new ones, open.
+fn work(fs: &Filesystem, new: u64) -> Arc<OpenFile> {
+    for number in 0..REMOVED {
+        fs.unlink(root(fs), format!("name{number}").as_bytes()).expect("it is there");
+    }
+    let made: Vec<InodeId> =
+        (0..new).map(|number| create(fs, &format!("new{number}")).expect("room")).collect();
+    fs.clean();
+    fs.open_file(made[0]).expect("it is there")
+}
+
+/// How somebody asks for a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Commit,
+    Fsync,
+    Close,
+}
+
+impl Way {
+    fn ask(self, fs: &Filesystem, file: &OpenFile) -> Result<()> {
+        match self {
+            Self::Commit => fs.sync(),
+            Self::Fsync => file.sync(false),
+            Self::Close => fs.shut_down(),
+        }
+    }
+}
+
+/// A request that fails while a commit is on its way.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    way: Way,
+    request: usize,
+    fate: Fate,
+    new: u64,
+}
+
+/// What came of it.
+struct Ended {
+    /// What the request was for.
+    struck: String,
+    aborted: Option<CommitPhase>,
+    /// What is on the platter.
+    image: Image,
+}
+
+/// None when the commit makes fewer requests.
+fn fail_once(base: &Image, case: Case) -> Option<Ended> {
+    let device = Failing::new(base.clone());
+    let fs = open(Arc::<Failing>::clone(&device));
+    let file = work(&fs, case.new);
+    device.arm(Some((case.request, case.fate)), false);
+    let asked = case.way.ask(&fs, &file);
+    let Some(struck) = device.struck() else {
+        asked.expect("nothing failed");
+        return None;
+    };
+    let abort = fs.engine().aborted().cloned();
+    match &abort {
+        Some(abort) => {
+            assert!(abort.reason.contains(CABLE), "{abort}");
+            let told = asked.expect_err("it aborted").to_string();
+            assert!(told.contains(CABLE) && told.contains(&format!("phase {}", abort.phase)), "{told}");
+            is_told(fs.sync());
+            if case.way != Way::Close {
+                is_told(file.sync(true));
+                is_told(create(&fs, "later"));
+                is_told(fs.shut_down());
+            }
+        }
+        // The commit stands; closing has a flush of its own.
+        None if struck == "close" || case.way == Way::Close && case.fate == Fate::Gone => is_told(asked),
+        None => assert!(asked.is_ok(), "{struck}: {asked:?}"),
+    }
+    drop((file, fs));
+    Some(Ended { struck, aborted: abort.map(|abort| abort.phase), image: device.below.image() })
+}
+
+fn is_told<T>(outcome: Result<T>) {
+    let told = outcome.map(|_| ()).expect_err("nothing is written any more").to_string();
+    assert!(told.contains(CABLE), "{told}");
+}
+
+/// Whether an image holds all that [`work`] did; else it holds nothing of it.
+fn shows_the_work(image: &Image, new: u64) -> bool {
+    let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
+    let volume = Volume::open(vec![Arc::clone(&device)], Mode::ReadOnly).expect("it opens");
+    let options = CheckOptions { check_data_csum: true, threads: 1, ..CheckOptions::default() };
+    let report = check(&volume, &options, &NoProgress).expect("it can be read");
+    assert!(report.is_clean(), "{:?}", report.findings.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let fs = open(device);
+    let is_there = |name: String| fs.lookup(root(&fs), name.as_bytes(), Wait::Yes).is_ok();
+    let made = (0..new).filter(|number| is_there(format!("new{number}"))).count() as u64;
+    let left = (0..REMOVED).filter(|number| is_there(format!("name{number}"))).count() as u64;
+    assert!(
+        [(0, REMOVED), (new, 0)].contains(&(made, left)),
+        "{made} of {new} made, {left} of {REMOVED} left"
+    );
+    made == new
+}
+
+/// Which phase a failing request aborts in, and whether the platter has the new commit then.
+fn table(struck: &str, fate: Fate) -> (&'static [CommitPhase], bool) {
+    match struck {
+        "read" => (&[CommitPhase::Settle, CommitPhase::Take], false),
+        "write-out" => (&[CommitPhase::WriteOut], false),
+        "flush" => (&[CommitPhase::Flush], false),
+        "publish" => (&[CommitPhase::Publish], fate == Fate::Arrives),
+        "finish" => (&[CommitPhase::Finish], true),
+        // The commit stands without it.
+        "copy" | "close" => (&[], true),
+        other => panic!("a commit makes no such request: {other}"),
+    }
+}
+
+#[test]
+fn a_device_that_fails_in_a_phase_is_told_by_its_name() {
+    let met = watched(LIMIT, |watch| {
+        let base = prepared();
+        let scratch = Scratch::new("commit-faults").expect("a scratch folder");
+        let has_judge = Judges::here().have(&[Judge::BtrfsProgs]);
+        if !has_judge {
+            println!("skipped: btrfs-progs missing");
+        }
+        let mut met = BTreeSet::new();
+        let mut judged = BTreeSet::new();
+        for way in [Way::Commit, Way::Fsync, Way::Close] {
+            for fate in [Fate::Lost, Fate::Arrives, Fate::Gone] {
+                for request in 0.. {
+                    let case = Case { way, request, fate, new: NEW };
+                    watch.doing(&case);
+                    let Some(ended) = fail_once(&base, case) else { break };
+                    let (phases, is_new) = table(&ended.struck, fate);
+                    let told = || format!("{case:?} {}: {:?}", ended.struck, ended.aborted);
+                    assert_eq!(ended.aborted.is_some(), !phases.is_empty(), "{}", told());
+                    assert!(ended.aborted.is_none_or(|phase| phases.contains(&phase)), "{}", told());
+                    assert_eq!(shows_the_work(&ended.image, NEW), is_new, "{}", told());
+                    met.extend(ended.aborted);
+                    if has_judge && judged.insert((ended.struck.clone(), fate)) {
+                        check_image(&ended.image, &scratch)
+                            .unwrap_or_else(|error| panic!("{}: {error:#}", told()));
+                    }
+                }
+            }
+        }
+        met
+    });
+    let all = [
+        CommitPhase::Settle,
+        CommitPhase::WriteOut,
+        CommitPhase::Flush,
+        CommitPhase::Publish,
+        CommitPhase::Finish,
+    ];
+    assert!(all.iter().all(|phase| met.contains(phase)), "{met:?}");
+}
+
+#[test]
+fn a_device_that_fails_before_the_gate_closes_is_told() {
+    watched(LIMIT, |watch| {
+        let base = prepared();
+        let mut met = 0;
+        for request in 0.. {
+            let case = Case { way: Way::Commit, request, fate: Fate::Lost, new: MANY };
+            watch.doing(&case);
+            let ended = fail_once(&base, case).expect("it writes at last");
+            if ended.struck != "read" {
+                break;
+            }
+            let phase = ended.aborted.expect("nobody reads for nothing");
+            assert!(phase <= CommitPhase::Take, "{case:?}: {phase}");
+            met += usize::from(phase == CommitPhase::Running);
+            assert!(!shows_the_work(&ended.image, MANY), "{case:?}");
+        }
+        assert!(met > 0, "references are run before the gate closes");
+    });
+}
+
+/// Data was written, and what was to show it is gone: the commit has nothing to do but to flush.
+#[test]
+fn a_flush_that_fails_with_nothing_else_to_commit_is_told() {
+    let device = Failing::new(fresh_image(&MADE_BY).expect("an image"));
+    // Who begins a handle runs two heads.
+    let engine =
+        open_engine(Arc::<Failing>::clone(&device), Options { delayed_refs_max: 4, ..Options::default() });
+    let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
+    for number in 0..2 {
+        let extent = engine.allocate_data(4096, 4096).expect("room");
+        let written = engine.write_data(&extent, &[7; 4096]).expect("written");
+        let (start, len) = (extent.start(), extent.len());
+        let handle = engine.start(Units::items(4)).expect("room");
+        handle.complete_data(extent, written, owner, number, None).expect("room");
+        handle.drop_data_ref(start, len, owner, number);
+        handle.end();
+    }
+    engine.start(Units::items(1)).expect("room").end();
+    device.arm(Some((0, Fate::Lost)), false);
+    is_told(engine.commit());
+    assert_eq!(device.struck().as_deref(), Some("flush"));
+    assert_eq!(engine.aborted().map(|abort| abort.phase), Some(CommitPhase::Flush));
+}
+
+/// One thread's commit is held at a request; all others ask for something that needs a commit, too; then the request fails. The
+/// phase that it aborts in, and what each was told; none where it died.
+fn all_ask(base: &Image, request: usize) -> (CommitPhase, Vec<Option<String>>) {
+    let device = Failing::new(base.clone());
+    let fs = open(Arc::<Failing>::clone(&device));
+    let file = work(&fs, NEW);
+    device.arm(Some((request, Fate::Lost)), true);
+    let told = ask_while(&fs, &file, &|| device.until_held(), &|| device.let_go());
+    let abort = fs.engine().aborted().expect("it aborted");
+    is_told(fs.shut_down());
+    (abort.phase, told)
+}
+
+/// One thread commits; when it is `held` the others ask, and when they do `let_go` lets it fail.
+fn ask_while(
+    fs: &Filesystem,
+    file: &OpenFile,
+    held: &(dyn Fn() + Sync),
+    let_go: &(dyn Fn() + Sync),
+) -> Vec<Option<String>> {
+    let generation = fs.engine().generation();
+    let asking = AtomicUsize::new(0);
+    let outcome = |asked: Result<()>| asked.expect_err("nothing became durable").to_string();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || outcome(fs.sync()));
+        held();
+        let ask = |number: usize| {
+            asking.fetch_add(1, Ordering::SeqCst);
+            outcome(match number % 4 {
+                0 => fs.sync(),
+                1 => fs.engine().commit_through(generation),
+                2 => file.sync(false),
+                _ => create(fs, &format!("other{number}")).and_then(|_| fs.sync()),
+            })
+        };
+        let others: Vec<_> = (1..THREADS).map(|number| scope.spawn(move || ask(number))).collect();
+        while asking.load(Ordering::SeqCst) < others.len() {
+            std::thread::yield_now();
+        }
+        (0..1000).for_each(|_| std::thread::yield_now()); // most of them wait by then; whether all do does not matter
+        let_go();
+        std::iter::once(first).chain(others).map(|thread| thread.join().ok()).collect()
+    })
+}
+
+#[test]
+fn all_who_ask_while_it_aborts_are_told() {
+    let base = prepared();
+    let requests = {
+        let device = Failing::new(base.clone());
+        let fs = open(Arc::<Failing>::clone(&device));
+        work(&fs, NEW);
+        device.arm(None, false);
+        fs.sync().expect("nothing fails");
+        let state = device.state.lock().expect("not poisoned");
+        state.requests.clone()
+    };
+    let phases = [
+        ("read", CommitPhase::Settle),
+        ("write-out", CommitPhase::WriteOut),
+        ("flush", CommitPhase::Flush),
+        ("publish", CommitPhase::Publish),
+        ("finish", CommitPhase::Finish),
+    ];
+    for (what, phase) in phases {
+        let at = requests.iter().position(|request| request == what).expect("every commit does that");
+        let base = base.clone();
+        let (aborted, told) = watched(LIMIT, move |watch| {
+            watch.doing(&phase);
+            all_ask(&base, at)
+        });
+        assert_eq!(aborted, phase);
+        assert_eq!(told.len(), THREADS);
+        for told in told {
+            let told = told.expect("nobody dies");
+            assert!(told.contains(CABLE) && told.contains(&format!("phase {phase}")), "{phase}: {told}");
+        }
+    }
+}
+
+/// Takes part in commits until it is told to fail.
+struct Participant {
+    dies: bool,
+    /// Whether it fails, is held, and may go on.
+    fails: AtomicBool,
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl CommitParticipant for Participant {
+    fn settle(&self, _: &Handle<'_>) -> Result<()> {
+        if !self.fails.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mut state = self.state.lock().expect("not poisoned");
+        state.0 = true;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| !state.1).expect("not poisoned"));
+        assert!(!self.dies, "{CABLE}, and a participant dies of it");
+        Err(Error::new(ErrorKind::Io, CABLE))
+    }
+}
+
+#[test]
+fn all_who_ask_while_a_participant_fails_are_told() {
+    for dies in [false, true] {
+        let base = prepared();
+        let (image, abort, told) = watched(LIMIT, move |watch| {
+            watch.doing(&dies);
+            let device = Failing::new(base);
+            let fs = open(Arc::<Failing>::clone(&device));
+            let file = work(&fs, NEW);
+            let (fails, state, changed) = (AtomicBool::new(true), Mutex::default(), Condvar::new());
+            let participant = Arc::new(Participant { dies, fails, state, changed });
+            fs.engine().register(Arc::<Participant>::clone(&participant));
+            let held = || {
+                let state = participant.state.lock().expect("not poisoned");
+                drop(participant.changed.wait_while(state, |state| !state.0).expect("not poisoned"));
+            };
+            let let_go = || {
+                participant.state.lock().expect("not poisoned").1 = true;
+                participant.changed.notify_all();
+            };
+            let told = ask_while(&fs, &file, &held, &let_go);
+            let abort = fs.engine().aborted().expect("it aborted").clone();
+            let closed = catch_unwind(AssertUnwindSafe(|| fs.shut_down())).expect("it does not try again");
+            is_told(closed);
+            drop((file, fs));
+            (device.below.image(), abort, told)
+        });
+        assert_eq!(abort.phase, CommitPhase::Settle, "{abort}");
+        assert!(abort.reason.contains(CABLE), "{abort}");
+        assert!(!dies || abort.place.contains("commit_faults.rs"), "{abort}");
+        let dead = told.iter().filter(|told| told.is_none()).count();
+        assert_eq!(dead, usize::from(dies), "who asked first, and nobody else");
+        for told in told.into_iter().flatten() {
+            assert!(told.contains(CABLE) && told.contains("phase settle"), "{told}");
+        }
+        assert!(!shows_the_work(&image, NEW));
+    }
+}
