@@ -2,12 +2,15 @@
 
 #[path = "support/refill.rs"]
 mod refill;
+#[path = "support/steps.rs"]
+mod steps;
 
 use creamery_mkfs::Profile;
 use creamery_sim::{MadeBy, crash, fresh_image, readers_run_with, record_beside};
 use creamery_txn::Engine;
 
 use crate::refill::{DUP, SINGLE, refill};
+use crate::steps::{PIECES, overwrite_in_steps};
 
 /// Runs until one has to have met the fault: it can be seen for a moment at a time, by whoever looks just then.
 const RUNS: u64 = 20;
@@ -41,4 +44,10 @@ fn a_full_device_notices_that_nobody_is_asked_to_make_room() {
         let told = format!("{noticed:#}");
         assert!(told.contains("files' room") && told.contains("no space"), "{told}");
     }
+}
+
+#[test]
+fn a_small_device_notices_room_that_is_kept_for_what_was_copied_already() {
+    let took = overwrite_in_steps(PIECES, Engine::reckon_copies_twice);
+    assert!(took.new_metadata > 0, "{took:?}");
 }

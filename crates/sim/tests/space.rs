@@ -2,6 +2,8 @@
 
 #[path = "support/refill.rs"]
 mod refill;
+#[path = "support/steps.rs"]
+mod steps;
 
 use std::sync::{Arc, Barrier};
 
@@ -14,6 +16,7 @@ use creamery_txn::{Engine, Handle, Options, Units};
 use creamery_volume::{Mode, Volume};
 
 use crate::refill::{DUP, SINGLE, judge, refill};
+use crate::steps::{PIECES, Took, overwrite_in_steps};
 
 /// As often as not at all.
 const NEVER: usize = usize::MAX;
@@ -227,4 +230,12 @@ fn random_work_on_a_full_device_agrees_with_the_model() {
             Err(error) => panic!("{made_by:?}: {error:#}"),
         }
     }
+}
+
+/// Heads that were run before a commit have copied what the commit would copy, and no room is kept for that a second time: a
+/// small filesystem makes no chunk for it.
+#[test]
+fn what_was_copied_already_needs_no_room() {
+    let took = overwrite_in_steps(PIECES, |_| ());
+    assert_eq!(took, Took { commits: 0, new_metadata: 0 });
 }

@@ -106,7 +106,7 @@ impl Tree {
         if last_reference && unwritten {
             self.store.forget_dirty(old.buffer());
         }
-        self.count_blocks(-1);
+        self.count_given_up(freed.generation == host.generation());
         host.free(freed)
     }
 
@@ -123,7 +123,7 @@ impl Tree {
         } else {
             BlockReferences { count: 1, full_backref: false }
         };
-        let logical = self.allocate(host, old.level(), old.logical())?;
+        let logical = host.allocate(self.id(), old.level(), old.logical())?;
         let mut bytes = AlignedBuffer::from_slice(old.bytes());
         retitle(&mut bytes, self.id(), logical, host.generation());
         if references.count > 1 {
@@ -139,21 +139,17 @@ impl Tree {
         }
         self.count(|counters| &counters.copies);
         let copy = self.store.create(logical, old.level(), bytes);
+        self.count_new_block();
         Ok((copy, references.count <= 1))
-    }
-
-    /// A new address for a block of this tree.
-    pub(crate) fn allocate(&self, host: &dyn CowHost, level: u8, hint: Logical) -> Result<Logical> {
-        let logical = host.allocate(self.id(), level, hint)?;
-        self.count_blocks(1);
-        Ok(logical)
     }
 
     /// A new, empty, write-locked block of this tree.
     pub(crate) fn new_block(&self, host: &dyn CowHost, level: u8, hint: Logical) -> Result<WriteGuard> {
-        let logical = self.allocate(host, level, hint)?;
+        let logical = host.allocate(self.id(), level, hint)?;
         let mut bytes = AlignedBuffer::zeroed(self.store.volume().node_size() as usize);
         format_block(&self.store, &mut bytes, self.id(), logical, host.generation(), level);
-        Ok(self.store.create(logical, level, bytes).write_as(self.hold_new(level)))
+        let buffer = self.store.create(logical, level, bytes);
+        self.count_new_block();
+        Ok(buffer.write_as(self.hold_new(level)))
     }
 }

@@ -10,6 +10,8 @@
 //! - TREE-1: a node's key pointer equals the first key of its child.
 //! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is let go.
 //! - TREE-3: a block is changed in place only if its generation is the running one and it was not written since.
+//! - OWN-1: a block of the running transaction's own is not copied again, so a transaction copies each block that it found once
+//!   at most ([`Tree::blocks_to_copy`]). Only [`Tree::force_cow`] is exempt.
 //! - TREE-4: one logical address has at most one live [`ExtentBuffer`]; a buffer leaves the index only under
 //!   its shard's lock and only when nobody else holds it, or when its block was freed.
 //! - TREE-5: a call that returns an error has left the tree as it was, copied blocks aside.

@@ -60,6 +60,8 @@ pub struct Tree {
     has_fingers: AtomicBool,
     pub(crate) fingers: Fingers,
     blocks: AtomicI64,
+    /// Blocks that were there before the running transaction, and that it has neither copied nor given up.
+    old_blocks: AtomicI64,
     leaf_observer: OnceLock<LeafObserver>,
     #[cfg(feature = "shuttle")]
     uncoupled: AtomicBool,
@@ -68,7 +70,8 @@ pub struct Tree {
 
 impl Tree {
     /// Opens the tree `id` whose root block is at `root`. `blocks` is how many blocks it has (a root item's
-    /// bytes_used in nodes); `last_snapshot` is the generation up to which its blocks may be shared.
+    /// bytes_used in nodes); 0 when nobody has counted them, and then as many are reckoned as its root block leads to.
+    /// `last_snapshot` is the generation up to which its blocks may be shared.
     /// Errors: device errors, damage.
     pub fn open(
         store: Arc<BufferStore>,
@@ -79,8 +82,14 @@ impl Tree {
     ) -> Result<Self> {
         let want = expected(&store, id, root, None);
         let buffer = store.get(&want, Wait::Yes)?;
-        check_root(id, root, Arc::clone(&buffer).read(Wait::Yes)?.block())?;
-        Ok(Self::with_root(store, id, buffer, root, blocks, last_snapshot))
+        let guard = Arc::clone(&buffer).read(Wait::Yes)?;
+        check_root(id, root, guard.block())?;
+        let blocks =
+            if blocks == 0 { blocks_below(guard.block(), store.volume().node_size()) } else { blocks };
+        drop(guard);
+        let tree = Self::with_root(store, id, buffer, root, blocks, last_snapshot);
+        tree.begin_transaction();
+        Ok(tree)
     }
 
     /// Makes the new tree `id` with an empty leaf as root.
@@ -114,6 +123,7 @@ impl Tree {
             has_fingers: AtomicBool::new(true),
             fingers: Fingers::default(),
             blocks: AtomicI64::new(i64::try_from(blocks).unwrap_or(i64::MAX)),
+            old_blocks: AtomicI64::new(0),
             leaf_observer: OnceLock::new(),
             #[cfg(feature = "shuttle")]
             uncoupled: AtomicBool::new(false),
@@ -145,8 +155,36 @@ impl Tree {
         u64::try_from(self.blocks.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    pub(crate) fn count_blocks(&self, change: i64) {
-        self.blocks.fetch_add(change, Ordering::Relaxed);
+    /// How many of them the running transaction may still copy: once copied, a block is its own (OWN-1).
+    #[must_use]
+    pub fn blocks_to_copy(&self) -> u64 {
+        u64::try_from(self.old_blocks.load(Ordering::SeqCst)).unwrap_or(0)
+    }
+
+    /// How many the running transaction has copied or made, and not given up again. To be asked while nobody changes the tree.
+    #[must_use]
+    pub fn own_blocks(&self) -> u64 {
+        let (blocks, old) = (self.blocks.load(Ordering::Relaxed), self.old_blocks.load(Ordering::SeqCst));
+        let own = u64::try_from(blocks.wrapping_sub(old));
+        own.expect("OWN-1: a transaction gives up no more blocks of its own than it has made")
+    }
+
+    /// All blocks are old ones from here on: the transaction that they belonged to is closed, and the next one has none yet.
+    pub(crate) fn begin_transaction(&self) {
+        self.old_blocks.store(self.blocks.load(Ordering::Relaxed), Ordering::SeqCst);
+    }
+
+    /// A block was made.
+    pub(crate) fn count_new_block(&self) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A block was given up that is or is not the running transaction's own.
+    pub(crate) fn count_given_up(&self, own: bool) {
+        self.blocks.fetch_sub(1, Ordering::Relaxed);
+        if !own {
+            self.old_blocks.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 
     /// Blocks of this generation or older may be shared with a snapshot.
@@ -258,14 +296,25 @@ impl Tree {
         *self.commit_root.read()
     }
 
-    /// Makes the present root the commit root.
+    /// Makes the present root the commit root: the transaction is closed, and nothing in the tree is the next one's own.
     pub fn switch_commit_root(&self, root: RootPointer) {
         *self.commit_root.write() = root;
+        self.begin_transaction();
     }
 
     /// What a block of this tree must look like to be believed.
     pub(crate) fn expected(&self, root: RootPointer, first_key: Option<Key>) -> Expected {
         expected(&self.store, self.id, root, first_key)
+    }
+}
+
+/// How many blocks a tree with this root has at most, or, where it is deeper, about: half of what its nodes have room for.
+fn blocks_below(root: BlockRef<'_>, node_size: u32) -> u64 {
+    let (children, room) = (root.count() as u64, u64::from(node_size) / creamery_format::KEY_PTR_LEN as u64);
+    match root.level() {
+        0 => 1,
+        1 => 1 + children,
+        level => (1..u32::from(level)).fold(1 + children, |blocks, _| blocks.saturating_mul(room / 2)),
     }
 }
 

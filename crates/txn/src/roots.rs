@@ -158,6 +158,11 @@ impl RootTree {
         Ok(true)
     }
 
+    /// How many blocks the running transaction has copied or made, all trees together. Nobody changes them meanwhile.
+    pub(crate) fn own_blocks(&self) -> u64 {
+        self.open.read().values().map(|tree| tree.own_blocks()).sum()
+    }
+
     /// What the trees are now is what the commit that is being closed will have.
     pub(crate) fn switch_commit_roots(&self) -> Result<()> {
         self.all().iter().try_for_each(|tree| {

@@ -184,8 +184,14 @@ impl World {
     pub(crate) fn reopen(&mut self) {
         self.store = Arc::new(BufferStore::new(Arc::clone(&self.volume), 1 << 20, Uuid::from_bytes([3; 16])));
         let (root, blocks) = (self.tree.root_pointer().expect("the root"), self.tree.blocks());
-        self.tree =
-            Tree::open(Arc::clone(&self.store), TREE, root, blocks, Generation::new(0)).expect("it opens");
+        let open = |blocks| {
+            Tree::open(Arc::clone(&self.store), TREE, root, blocks, Generation::new(0)).expect("it opens")
+        };
+        let reckoned = open(0).blocks();
+        let near = if root.level <= 1 { reckoned == blocks } else { 2 * reckoned >= blocks };
+        assert!(near, "{reckoned} blocks below a root of level {}, which are {blocks}", root.level);
+        self.tree = open(blocks);
+        assert_eq!((self.tree.blocks_to_copy(), self.tree.own_blocks()), (blocks, 0));
     }
 }
 

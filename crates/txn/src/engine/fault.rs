@@ -52,6 +52,11 @@ impl Engine {
         self.extent_tree.refs().run_unlocked();
     }
 
+    /// Promises leave room for what this transaction has copied already.
+    pub fn reckon_copies_twice(&self) {
+        self.reservations.reckon_copies_twice();
+    }
+
     /// Who has a handle does not hold off the commit.
     pub fn forget_the_gate(&self) {
         self.transaction.forget_the_gate();

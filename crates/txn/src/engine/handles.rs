@@ -5,6 +5,8 @@ use creamery_base::Result;
 use super::Engine;
 use crate::handle::{Handle, HandlePorts, Right};
 use crate::held;
+use crate::space_info::Ticket;
+use crate::transaction::Joined;
 use crate::units::Units;
 
 impl Engine {
@@ -16,11 +18,23 @@ impl Engine {
         self.check_writable()?;
         self.commit_if_due()?;
         self.store().prepare();
-        let ticket = self.promise(units)?;
-        let running = self.join();
+        let (ticket, running) = self.join_with_promise(units)?;
         self.check_open()?;
         self.check_writable()?;
         Ok(Handle::new(self.handle_ports(), Right::Operation(running, ticket)))
+    }
+
+    /// A part of the running transaction, and a promise that was given in it (RESERVE-5).
+    fn join_with_promise(&self, units: Units) -> Result<(Ticket<'_>, Joined<'_>)> {
+        loop {
+            let ticket = self.promise(units)?;
+            let running = self.join();
+            if ticket.generation() == self.generation() {
+                return Ok((ticket, running));
+            }
+            // A commit has closed that transaction meanwhile, which only a commit can do again.
+            drop(running);
+        }
     }
 
     /// A handle for a step of running refs.

@@ -320,10 +320,10 @@ impl Engine {
         Ports { extent_tree, csum_tree, free_space_tree, space, record_chunks }
     }
 
-    /// Blocks of the trees that every commit may have to update.
-    fn commit_tree_blocks(&self) -> u64 {
+    /// The trees that every commit may have to update.
+    fn commit_trees(&self) -> impl Iterator<Item = &Arc<Tree>> {
         let optional = [self.free_space_tree.tree(), self.block_group_tree.as_ref()];
         let always = [self.extent_tree.tree(), self.csum_tree.tree(), self.root_tree.tree(), &self.dev_tree];
-        always.into_iter().chain(optional.into_iter().flatten()).map(|tree| tree.blocks() + 2).sum()
+        always.into_iter().chain(optional.into_iter().flatten())
     }
 }

@@ -9,12 +9,19 @@
 //! changed. The sum of what was promised and the line of those who wait are [`Reservations`](crate::space_info::Reservations).
 //!
 //! What the commit needs is bounded from two sides: a queued reference change touches one leaf of each of those
-//! trees, and a tree cannot be copied more than once as a whole.
+//! trees, and a tree cannot be copied more than once as a whole. What was copied in this transaction already, by heads that
+//! were run before its commit (`run_refs`), is not copied again (OWN-1): it takes no more room but by splitting.
+//!
+//! So the same promise needs less room the later it is given, and with the next transaction all of it again. A promise is for
+//! the transaction in which it was given and no other (RESERVE-5): who finds that another one runs when he has joined it, asks
+//! again, and so does who was promised room in advance.
 //!
 //! # Invariants
 //! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out,
 //!   the commit's need reckoned as it will be when the handle has used all that it was promised. A handle that does
 //!   not free space leaves room for one that does.
+//! - RESERVE-5: a handle is of the transaction in which its promise was given. Shown by
+//!   `what_another_transaction_promised_is_not_taken_in_this_one`.
 //! - RESERVE-2: chunks are allocated here and in data allocation only, never under a node lock.
 
 use creamery_base::{Error, ErrorKind, Result};
@@ -22,7 +29,7 @@ use creamery_format::Incompat;
 
 use super::Engine;
 use super::make_room::Tried;
-use crate::space_info::{SpaceKind, Ticket};
+use crate::space_info::{SpaceKind, Ticket, Wish};
 use crate::units::{Point, Units};
 
 /// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
@@ -35,6 +42,8 @@ const BYTES_PER_HEAD: u64 = 256;
 /// the changes that copying those queues.
 const LEAVES_PER_HEAD: u64 = 8;
 
+/// Blocks by which each of the trees may become higher.
+const GROWTH: u64 = 2;
 /// A new chunk changes leaves of the device, block group and free space trees, as a queued change does.
 const HEADS_PER_CHUNK: u64 = 1;
 /// Changes that copying a block queues: of the new one and of the old one.
@@ -46,17 +55,46 @@ const FREEING_UNITS: u64 = 16;
 /// Advances are made only while there is so many times the room that is needed.
 const PLENTY: u64 = 2;
 
+/// Blocks of the trees that a commit may have to update.
+#[derive(Clone, Copy)]
+struct CommitTreeBlocks {
+    all: u64,
+    /// Those that the transaction has not copied yet.
+    to_copy: u64,
+}
+
 impl Engine {
-    /// Bytes that the next commit may have to allocate when handles copy `more` blocks until then.
+    /// Bytes that this transaction's commit may have to allocate when handles copy `more` blocks until then.
     pub(super) fn commit_need(&self, more: u64) -> u64 {
+        let (mut all, mut to_copy) = (0, 0);
+        for tree in self.commit_trees() {
+            all += tree.blocks() + GROWTH;
+            to_copy += tree.blocks_to_copy() + GROWTH;
+        }
+        #[cfg(feature = "faults")]
+        if self.reservations.are_copies_reckoned_twice() {
+            to_copy = all;
+        }
+        self.need(more, CommitTreeBlocks { all, to_copy })
+    }
+
+    /// The same of a transaction that has copied nothing yet, as the next one will be.
+    pub(super) fn whole_commit_need(&self, more: u64) -> u64 {
+        let all = self.commit_trees().map(|tree| tree.blocks() + GROWTH).sum();
+        self.need(more, CommitTreeBlocks { all, to_copy: all })
+    }
+
+    fn need(&self, more: u64, trees: CommitTreeBlocks) -> u64 {
         let node = u64::from(self.node_size());
         let queued = self.extent_tree.refs().len() as u64 + HEADS_PER_CHUNK * self.chunks.pending();
         let heads = queued + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
-        let trees = self.commit_tree_blocks();
-        let copied = trees.min(heads.saturating_mul(LEAVES_PER_HEAD));
-        // Each copy is a change of the extent tree, too. Leaves that were full split at their first insertion.
+        let reached = heads.saturating_mul(LEAVES_PER_HEAD);
+        let copied = trees.to_copy.min(reached);
+        // Leaves that were full split at their first insertion from now on, whoever has copied them. Each copy is a change of the
+        // extent tree, too.
+        let split = trees.all.min(reached);
         let changes = heads.saturating_add(copied);
-        let grown = copied.saturating_add(changes.saturating_mul(BYTES_PER_HEAD) / (node / 2));
+        let grown = split.saturating_add(changes.saturating_mul(BYTES_PER_HEAD) / (node / 2));
         (copied + grown + BLOCKS_PER_COMMIT) * node
     }
 
@@ -73,13 +111,14 @@ impl Engine {
     }
 
     /// Bytes that data may take now. Where it shares block groups with metadata it has to leave the room that
-    /// handles, the commit and the freeing of files need.
+    /// handles, the commit and the freeing of files need, in this transaction and in those after.
     pub(super) fn data_headroom(&self) -> u64 {
         if !self.shares_groups() {
             return u64::MAX;
         }
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let taken = self.reservations.may_use() + self.commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
+        let taken =
+            self.reservations.may_use() + self.whole_commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
@@ -116,10 +155,9 @@ impl Engine {
         if point == Point::Change && self.reservations.is_anybody_waiting() {
             return None;
         }
-        let advanced = self
-            .reservations
-            .take_advanced(items, self.item_bytes(), |sum| self.fits(sum, Point::Change, PLENTY));
-        advanced.or_else(|| self.reservations.take(items, self.item_bytes(), |sum| self.fits(sum, point, 1)))
+        let (wish, fits) = (self.wish(items), |sum| self.fits(sum, Point::Change, PLENTY));
+        let advanced = self.reservations.take_advanced(wish, fits);
+        advanced.or_else(|| self.reservations.take(self.wish(items), |sum| self.fits(sum, point, 1)))
     }
 
     /// The same after all those who came before, and when nobody is left who may leave some.
@@ -129,7 +167,12 @@ impl Engine {
         if point == Point::Reclaim {
             return None;
         }
-        self.reservations.take_in_turn(items, self.item_bytes(), |sum| self.fits(sum, point, 1))
+        self.reservations.take_in_turn(|| self.wish(items), |sum| self.fits(sum, point, 1))
+    }
+
+    /// What a handle for `items` wants now. Asked for before anything that it depends on is looked at (RESERVE-5).
+    fn wish(&self, items: u32) -> Wish {
+        Wish { items, item: self.item_bytes(), generation: self.generation() }
     }
 
     /// Whether what can be handed out is `times` as much as is needed when `sum` is promised (RESERVE-1).

@@ -31,8 +31,14 @@ impl Engine {
         self.transaction.enter(CommitPhase::Take);
         let generation = self.generation();
         let superblock = self.next_superblock(generation)?;
+        let own = self.root_tree.own_blocks();
         self.root_tree.switch_commit_roots()?;
         let blocks = self.store().take_dirty();
+        assert_eq!(
+            own,
+            blocks.len() as u64,
+            "OWN-1: blocks that trees have made and those that wait to be written"
+        );
         let pinned = self.runner.turn().take_freed();
         let written = gate.take_written().unwrap_or_else(|| self.volume().nothing_written());
         assert!(self.extent_tree.refs().len() == 0, "COMMIT-1: no delayed ref is left");

@@ -150,7 +150,7 @@ impl Engine {
             return false;
         }
         let others = self.space.available(SpaceKind::Metadata).saturating_sub(group.available());
-        others < 2 * self.commit_need(0)
+        others < 2 * self.whole_commit_need(0)
     }
 
     fn remove_group(&self, handle: &Handle<'_>, group: &BlockGroup) -> Result<()> {

@@ -11,8 +11,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::Striped;
 use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Generation, Striped};
 
 /// An advance is for so many operations like the one that asked.
 pub(super) const OPERATIONS: u64 = 8;
@@ -20,10 +20,22 @@ pub(super) const OPERATIONS: u64 = 8;
 /// What one thread has.
 #[derive(Default)]
 struct Advance {
+    /// The transaction in which `fresh` was promised.
+    generation: Generation,
     /// Not used yet, bytes.
     fresh: u64,
     /// Given back, bytes.
     spent: u64,
+}
+
+impl Advance {
+    /// What was promised in another transaction is not used in this one (RESERVE-5).
+    fn keep_of(&mut self, generation: Generation) {
+        if self.generation != generation {
+            self.spent += std::mem::take(&mut self.fresh);
+            self.generation = generation;
+        }
+    }
 }
 
 /// What all threads have.
@@ -31,9 +43,10 @@ struct Advance {
 pub(super) struct Advances(Striped<RankedMutex<Advance, { rank::LEAF }>>);
 
 impl Advances {
-    /// Takes `need` bytes out of this thread's advance; false when it has less.
-    pub(super) fn take(&self, need: u64) -> bool {
+    /// Takes `need` bytes out of this thread's advance; false when it has less of this transaction.
+    pub(super) fn take(&self, need: u64, generation: Generation) -> bool {
         let mut advance = self.0.mine().lock();
+        advance.keep_of(generation);
         let left = advance.fresh.checked_sub(need);
         if let Some(left) = left {
             advance.fresh = left;
@@ -41,10 +54,11 @@ impl Advances {
         left.is_some()
     }
 
-    /// Adds `fresh` bytes that were just promised to this thread's advance. Returns what it had given back, which is to leave
+    /// Adds `fresh` bytes that were just promised in transaction `generation` to this thread's advance. Returns what it had given back, which is to leave
     /// the sum.
-    pub(super) fn refill(&self, fresh: u64) -> u64 {
+    pub(super) fn refill(&self, fresh: u64, generation: Generation) -> u64 {
         let mut advance = self.0.mine().lock();
+        advance.keep_of(generation);
         advance.fresh += fresh;
         std::mem::take(&mut advance.spent)
     }
@@ -58,7 +72,7 @@ impl Advances {
     pub(super) fn call_in(&self, promised: &AtomicU64) -> bool {
         let mut any = false;
         for advance in self.0.all() {
-            let Advance { fresh, spent } = std::mem::take(&mut *advance.lock());
+            let Advance { fresh, spent, generation: _ } = std::mem::take(&mut *advance.lock());
             let all = promised.fetch_sub(fresh + spent, Ordering::AcqRel);
             assert!(all >= fresh + spent, "ADVANCE-1: an advance is not part of what is promised");
             any |= fresh + spent > 0;
@@ -82,27 +96,40 @@ impl Advances {
 mod tests {
     use super::*;
 
+    const NOW: Generation = Generation::new(7);
+
     #[test]
     fn what_is_given_back_is_not_taken_again() {
         let advances = Advances::default();
-        assert!(!advances.take(1));
-        assert_eq!(advances.refill(10), 0);
-        assert!(advances.take(6));
+        assert!(!advances.take(1, NOW));
+        assert_eq!(advances.refill(10, NOW), 0);
+        assert!(advances.take(6, NOW));
         advances.give_back(6);
-        assert!(!advances.take(5), "four are left, and six that were used");
+        assert!(!advances.take(5, NOW), "four are left, and six that were used");
         assert_eq!(advances.bytes(), 10);
-        assert_eq!(advances.refill(10), 6);
-        assert!(advances.take(14));
+        assert_eq!(advances.refill(10, NOW), 6);
+        assert!(advances.take(14, NOW));
+    }
+
+    #[test]
+    fn what_another_transaction_promised_is_not_taken_in_this_one() {
+        let advances = Advances::default();
+        advances.refill(30, NOW);
+        assert!(advances.take(10, NOW));
+        assert!(!advances.take(10, NOW.next()), "it was promised in another one");
+        assert_eq!(advances.bytes(), 20, "it counts until the thread asks again");
+        assert_eq!(advances.refill(30, NOW.next()), 20);
+        assert!(advances.take(30, NOW.next()));
     }
 
     #[test]
     fn all_of_it_is_called_in() {
         let (advances, promised) = (Advances::default(), AtomicU64::new(100));
         std::thread::scope(|scope| {
-            scope.spawn(|| advances.refill(30));
+            scope.spawn(|| advances.refill(30, NOW));
         });
-        advances.refill(20);
-        assert!(advances.take(15));
+        advances.refill(20, NOW);
+        assert!(advances.take(15, NOW));
         advances.give_back(15);
         assert!(advances.call_in(&promised));
         assert_eq!((promised.into_inner(), advances.bytes()), (50, 0));
@@ -113,7 +140,7 @@ mod tests {
     #[should_panic(expected = "ADVANCE-1")]
     fn an_advance_that_nobody_promised_is_a_bug() {
         let advances = Advances::default();
-        advances.refill(20);
+        advances.refill(20, NOW);
         advances.call_in(&AtomicU64::new(19));
     }
 }

@@ -31,5 +31,5 @@ pub(crate) use block_group::BlockGroup;
 pub(crate) use info::SpaceInfo;
 pub use kind::SpaceKind;
 pub use reservations::KeptPromise;
-pub(crate) use reservations::{Reservations, Ticket};
+pub(crate) use reservations::{Reservations, Ticket, Wish};
 pub(crate) use space::Space;

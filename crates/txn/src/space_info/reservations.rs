@@ -17,9 +17,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use creamery_base::CachePadded;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
+use creamery_base::{CachePadded, Generation};
 
 use super::advance::{self, Advances};
 
@@ -50,15 +50,31 @@ pub(crate) struct Reservations {
     line: RankedMutex<Line, { rank::LEAF }>,
     waiting: CachePadded<AtomicUsize>,
     changed: RankedCondvar,
+    #[cfg(feature = "faults")]
+    copies_twice: std::sync::atomic::AtomicBool,
+}
+
+/// What somebody wants to be promised.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) items: u32,
+    /// Bytes for each.
+    pub(crate) item: u64,
+    /// The running transaction.
+    pub(crate) generation: Generation,
+}
+
+impl Wish {
+    fn bytes(self) -> u64 {
+        u64::from(self.items) * self.item
+    }
 }
 
 /// Metadata promised to a handle; given back when dropped.
 #[must_use]
 pub(crate) struct Ticket<'r> {
     reservations: &'r Arc<Reservations>,
-    items: u32,
-    /// Bytes for each.
-    item: u64,
+    wish: Wish,
     bytes: Cell<u64>,
     references: Cell<u32>,
     blocks: Cell<u64>,
@@ -67,9 +83,14 @@ pub(crate) struct Ticket<'r> {
 }
 
 impl Ticket<'_> {
+    /// The transaction in which it was given (RESERVE-5).
+    pub(crate) fn generation(&self) -> Generation {
+        self.wish.generation
+    }
+
     /// Takes room for `items` items out of it, to be held for longer.
     pub(crate) fn keep(&self, items: u32) -> KeptPromise {
-        let bytes = u64::from(items) * self.item;
+        let bytes = u64::from(items) * self.wish.item;
         let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
         self.bytes.set(left);
         self.reservations.sums.kept.fetch_add(bytes, Ordering::SeqCst);
@@ -78,11 +99,11 @@ impl Ticket<'_> {
 
     /// One more tree block of `len` bytes is taken (RESERVE-1).
     pub(crate) fn take_block(&self, len: u64) {
-        let (blocks, most) = (self.blocks.get() + len, u64::from(self.items) * self.item);
+        let (blocks, most) = (self.blocks.get() + len, self.wish.bytes());
         assert!(
             blocks <= most,
             "RESERVE-1: a handle that was promised {most} bytes of tree blocks for {} items takes {blocks}",
-            self.items
+            self.wish.items
         );
         self.blocks.set(blocks);
     }
@@ -91,9 +112,9 @@ impl Ticket<'_> {
     pub(crate) fn queue_reference(&self) {
         let references = self.references.get() + 1;
         assert!(
-            references <= self.items,
+            references <= self.wish.items,
             "RESERVE-3: a handle that was promised {} items queues {references} references",
-            self.items
+            self.wish.items
         );
         self.references.set(references);
     }
@@ -197,45 +218,41 @@ impl Reservations {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// A ticket for `items` items of `item` bytes out of this thread's advance, which is filled up if the sum `fits` with
-    /// that.
+    /// A ticket for a wish out of this thread's advance, which is filled up if the sum `fits` with that.
     pub(crate) fn take_advanced<'r>(
         self: &'r Arc<Self>,
-        items: u32,
-        item: u64,
+        wish: Wish,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
-        let need = u64::from(items) * item;
-        if !self.advances.take(need) {
+        let (need, generation) = (wish.bytes(), wish.generation);
+        if !self.advances.take(need, generation) {
             let more = need * advance::OPERATIONS;
             if !self.add(more, fits) {
                 return None;
             }
-            let spent = self.advances.refill(more);
+            let spent = self.advances.refill(more, generation);
             self.sums.may_use.fetch_sub(spent, Ordering::SeqCst);
             self.tell_change();
-            if !self.advances.take(need) {
+            if !self.advances.take(need, generation) {
                 return None; // a thread that shares the advance was faster
             }
         }
-        Some(self.ticket(items, item, true))
+        Some(self.ticket(wish, true))
     }
 
-    /// A ticket for `items` items of `item` bytes, if the sum `fits` with that.
+    /// A ticket for a wish, if the sum `fits` with that.
     pub(crate) fn take<'r>(
         self: &'r Arc<Self>,
-        items: u32,
-        item: u64,
+        wish: Wish,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
-        self.add(u64::from(items) * item, fits).then(|| self.ticket(items, item, false))
+        self.add(wish.bytes(), fits).then(|| self.ticket(wish, false))
     }
 
-    /// The same, waiting in line while others hold tickets that may end.
+    /// The same, waiting in line while others hold tickets that may end; `wish` is what is wanted at the time.
     pub(crate) fn take_in_turn<'r>(
         self: &'r Arc<Self>,
-        items: u32,
-        item: u64,
+        wish: impl Fn() -> Wish,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         let place = self.stand_in_line();
@@ -243,7 +260,7 @@ impl Reservations {
         loop {
             self.call_in();
             let others = self.held();
-            if let Some(ticket) = self.take(items, item, &fits) {
+            if let Some(ticket) = self.take(wish(), &fits) {
                 return Some(ticket);
             }
             if others == 0 && self.held() == 0 {
@@ -253,10 +270,9 @@ impl Reservations {
         }
     }
 
-    fn ticket<'r>(self: &'r Arc<Self>, items: u32, item: u64, advanced: bool) -> Ticket<'r> {
-        let bytes = Cell::new(u64::from(items) * item);
-        let (references, blocks) = (Cell::new(0), Cell::new(0));
-        Ticket { reservations: self, items, item, bytes, references, blocks, advanced }
+    fn ticket<'r>(self: &'r Arc<Self>, wish: Wish, advanced: bool) -> Ticket<'r> {
+        let (bytes, references, blocks) = (Cell::new(wish.bytes()), Cell::new(0), Cell::new(0));
+        Ticket { reservations: self, wish, bytes, references, blocks, advanced }
     }
 
     /// Adds `need` to the sum if it `fits` then.
@@ -274,6 +290,17 @@ impl Reservations {
                 return false;
             }
         }
+    }
+
+    /// Plants a fault: room is kept for what was copied already.
+    #[cfg(feature = "faults")]
+    pub(crate) fn reckon_copies_twice(&self) {
+        self.copies_twice.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "faults")]
+    pub(crate) fn are_copies_reckoned_twice(&self) -> bool {
+        self.copies_twice.load(Ordering::Relaxed)
     }
 
     /// Bytes that open handles hold.
@@ -308,6 +335,10 @@ mod tests {
 
     const UNIT: u64 = 1000;
 
+    fn wish(items: u32) -> Wish {
+        Wish { items, item: UNIT, generation: Generation::new(7) }
+    }
+
     fn most(bytes: u64) -> impl Fn(u64) -> bool {
         move |sum| sum <= bytes
     }
@@ -322,12 +353,12 @@ mod tests {
             scope.spawn(|| {
                 for _ in 0..ROUNDS {
                     barrier.wait();
-                    assert!(reservations.take(9, UNIT, most(UNIT)).is_none());
+                    assert!(reservations.take(wish(9), most(UNIT)).is_none());
                 }
             });
             for round in 0..ROUNDS {
                 barrier.wait();
-                assert!(reservations.take(1, UNIT, most(UNIT)).is_some(), "round {round}");
+                assert!(reservations.take(wish(1), most(UNIT)).is_some(), "round {round}");
             }
         });
         assert_eq!(reservations.may_use(), 0);
@@ -336,9 +367,9 @@ mod tests {
     #[test]
     fn who_finds_no_room_waits_for_those_who_may_leave_some() {
         let reservations = Arc::new(Reservations::default());
-        let first = reservations.take(1, UNIT, most(UNIT)).expect("room");
+        let first = reservations.take(wish(1), most(UNIT)).expect("room");
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| reservations.take_in_turn(1, UNIT, most(UNIT)).is_some());
+            let second = scope.spawn(|| reservations.take_in_turn(|| wish(1), most(UNIT)).is_some());
             while !reservations.is_anybody_waiting() {
                 std::thread::yield_now();
             }
@@ -351,12 +382,12 @@ mod tests {
     #[test]
     fn nobody_waits_for_what_is_kept() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(2, UNIT, most(2 * UNIT)).expect("room");
+        let ticket = reservations.take(wish(2), most(2 * UNIT)).expect("room");
         let kept = ticket.keep(2);
         drop(ticket);
-        assert!(reservations.take_in_turn(1, UNIT, most(2 * UNIT)).is_none());
+        assert!(reservations.take_in_turn(|| wish(1), most(2 * UNIT)).is_none());
         drop(kept);
-        assert!(reservations.take_in_turn(1, UNIT, most(2 * UNIT)).is_some());
+        assert!(reservations.take_in_turn(|| wish(1), most(2 * UNIT)).is_some());
         assert_eq!(reservations.may_use(), 0);
     }
 
@@ -364,13 +395,13 @@ mod tests {
     fn those_in_line_are_served_in_the_order_in_which_they_came() {
         const WAITING: usize = 4;
         let reservations = Arc::new(Reservations::default());
-        let first = reservations.take(1, UNIT, most(UNIT)).expect("room");
+        let first = reservations.take(wish(1), most(UNIT)).expect("room");
         let served = std::sync::Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..WAITING {
                 let (reservations, served) = (&reservations, &served);
                 scope.spawn(move || {
-                    let _ticket = reservations.take_in_turn(1, UNIT, most(UNIT)).expect("its turn comes");
+                    let _ticket = reservations.take_in_turn(|| wish(1), most(UNIT)).expect("its turn comes");
                     served.lock().expect("not poisoned").push(number);
                 });
                 while reservations.waiting.load(Ordering::SeqCst) <= number {
@@ -386,18 +417,18 @@ mod tests {
     fn what_threads_have_in_advance_is_called_in_for_those_in_line() {
         let reservations = Arc::new(Reservations::default());
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(reservations.take_advanced(1, UNIT, most(8 * UNIT)).expect("room")));
+            scope.spawn(|| drop(reservations.take_advanced(wish(1), most(8 * UNIT)).expect("room")));
         });
         assert_eq!((reservations.may_use(), reservations.promised_to_handles()), (8 * UNIT, 0));
-        assert!(reservations.take(1, UNIT, most(8 * UNIT)).is_none());
-        assert!(reservations.take_in_turn(1, UNIT, most(8 * UNIT)).is_some());
+        assert!(reservations.take(wish(1), most(8 * UNIT)).is_none());
+        assert!(reservations.take_in_turn(|| wish(1), most(8 * UNIT)).is_some());
     }
 
     #[test]
     #[should_panic(expected = "RESERVE-1")]
     fn a_handle_that_takes_more_blocks_than_it_was_promised_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(2, UNIT, |_| true).expect("room");
+        let ticket = reservations.take(wish(2), |_| true).expect("room");
         (0..3).for_each(|_| ticket.take_block(UNIT));
     }
 
@@ -405,7 +436,7 @@ mod tests {
     #[should_panic(expected = "RESERVE-3")]
     fn a_handle_that_queues_more_references_than_it_said_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(2, UNIT, |_| true).expect("room");
+        let ticket = reservations.take(wish(2), |_| true).expect("room");
         (0..3).for_each(|_| ticket.queue_reference());
     }
 
@@ -413,7 +444,7 @@ mod tests {
     #[should_panic(expected = "keeps no more than it was promised")]
     fn a_handle_that_keeps_more_than_it_was_promised_is_a_bug() {
         let reservations = Arc::new(Reservations::default());
-        let ticket = reservations.take(2, UNIT, |_| true).expect("room");
+        let ticket = reservations.take(wish(2), |_| true).expect("room");
         drop(ticket.keep(3));
     }
 }
