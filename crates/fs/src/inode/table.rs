@@ -21,7 +21,7 @@
 //!   or deleted, and it is read again.
 //!
 //! # Locking
-//! One mutex per shard, short: no I/O and no other lock under it but the list of dead inodes.
+//! One mutex per shard, short: no I/O and no other lock under it but the list of dead inodes, and what inodes say of their memory.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
