@@ -20,6 +20,8 @@ pub enum Fault {
     DirectoryKeptLocked,
     /// The end of a file is looked up in one step and written at in another.
     EndLookedUpBefore,
+    /// Attributes are told as the tree has them, whatever an object has put off.
+    ObjectPassedOver,
 }
 
 /// The fault that was planted, if there is one.

@@ -8,6 +8,7 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Striped, Wait};
 use super::attributes::Attributes;
 use super::table::{InodeTable, Known};
 use super::{FileType, Inode, InodeItem};
+use crate::fault::Fault;
 use crate::keys;
 use crate::subvolume::{Shared, Subvolume, Subvolumes};
 
@@ -71,16 +72,24 @@ impl Inodes {
         self.shared().engine.check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
-                Known::Here(inode) => return inode.stat(wait),
+                Known::Here(inode) if !self.shared().planted.has(Fault::ObjectPassedOver) => {
+                    return inode.stat(wait);
+                }
+                Known::Here(_) => return Ok(Attributes::new(id, &self.item(id, wait)?)),
                 Known::Absent(_) if self.asked_again(id) => return self.get(id, wait)?.stat(wait),
                 Known::Absent(stamp) => stamp,
             };
-            let item = read_item(&*self.subvolumes.get(id.subvolume, wait)?, id.ino, wait)?;
+            let item = self.item(id, wait)?;
             if self.table.is_current(id, stamp) {
                 return Ok(Attributes::new(id, &item));
             }
         }
         Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+    }
+
+    /// The item of an inode in its tree.
+    fn item(&self, id: InodeId, wait: Wait) -> Result<InodeItem> {
+        read_item(&*self.subvolumes.get(id.subvolume, wait)?, id.ino, wait)
     }
 
     /// Whether this thread asked for the attributes of an inode lately. If not, it has now.

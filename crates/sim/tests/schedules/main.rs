@@ -11,6 +11,7 @@ mod untyped;
 
 use std::hash::{BuildHasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -274,6 +275,35 @@ fn background_beside(fault: Option<Fault>) {
     assert_eq!(world.fs.stat(dir, Wait::Yes).expect("it is there"), told);
 }
 
+/// A directory is asked for its attributes while files are made in it and what it put off is written: what it tells has all that
+/// was done before it was asked.
+fn attributes_while_entries_come(fault: Option<Fault>) {
+    const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
+    let world = World::new(fault);
+    let dirs: Vec<InodeId> = (0..DIRECTORIES).map(|number| world.dir(number)).collect();
+    let (asked, others) = (dirs[0], dirs[1..].to_vec());
+    let before = world.fs.stat(asked, Wait::Yes).expect("it is there").size;
+    let made = Arc::new(AtomicU64::new(0));
+    let (fs, counts) = (Arc::clone(&world.fs), Arc::clone(&made));
+    let makes = thread::spawn(move || {
+        for name in NAMES {
+            fs.create(asked, name, &NewInode::file(0o644)).expect("made");
+            counts.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let fs = Arc::clone(&world.fs);
+    let drives = thread::spawn(move || drive_out(&fs, &others));
+    for _ in 0..NAMES.len() {
+        let size = before + 2 * made.load(Ordering::SeqCst);
+        let told = world.fs.stat(asked, Wait::Yes).expect("it is there").size;
+        assert!(told >= size, "{told} bytes of names told, {size} were made before");
+    }
+    makes.join().expect("it ends well");
+    drives.join().expect("it ends well");
+    let told = world.fs.stat(asked, Wait::Yes).expect("it is there").size;
+    assert_eq!(told, before + 2 * NAMES.len() as u64);
+}
+
 type Execution = fn(Option<Fault>);
 
 fn config(persistence: FailurePersistence) -> Config {
@@ -323,6 +353,12 @@ fn is_caught(fault: Fault, execute: Execution) {
 fn what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off() {
     explore("attributes of a directory", attributes_of_a_directory);
     is_caught(Fault::DelayedForgottenLate, attributes_of_a_directory);
+}
+
+#[test]
+fn what_a_directory_tells_of_itself_is_never_older_than_what_was_done() {
+    explore("attributes while entries come", attributes_while_entries_come);
+    is_caught(Fault::ObjectPassedOver, attributes_while_entries_come);
 }
 
 #[test]
