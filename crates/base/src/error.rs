@@ -124,12 +124,17 @@ struct Detail {
 }
 
 impl Error {
+    // Cold, as all that makes a message: what leads here is kept apart from the code of what goes well, of which the processor's
+    // cache for instructions holds the more.
+
     /// An error of `kind` that says in `context` what was being done or found.
+    #[cold]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self { kind, detail: Some(Box::new(Detail { context: context.into(), source: None })) }
     }
 
     /// The same with the error that caused it.
+    #[cold]
     pub fn with_source(
         kind: ErrorKind,
         context: impl Into<String>,
@@ -168,6 +173,7 @@ impl Error {
 
     /// Puts what was being done in front of the message.
     #[must_use]
+    #[cold]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         match &mut self.detail {
             Some(detail) if detail.context.is_empty() => detail.context = context.to_string(),
@@ -193,11 +199,13 @@ impl Error {
     }
 
     /// Shorthand for [`ErrorKind::Unsupported`].
+    #[cold]
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, what)
     }
 
     /// Shorthand for [`ErrorKind::InvalidInput`].
+    #[cold]
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidInput, what)
     }

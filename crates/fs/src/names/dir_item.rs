@@ -20,8 +20,9 @@ use super::Name;
 /// Bytes in front of an entry's name.
 pub(crate) const HEADER_LEN: usize = RawDirItem::LEN;
 
-/// The bytes of an item that is being made; long enough for one entry with a name of usual length.
-pub(crate) type ItemBytes = SmallVec<[u8; 256]>;
+/// The bytes of an item that is being made; long enough for one entry with a name of usual length. They are moved about, so
+/// not longer than that.
+pub(crate) type ItemBytes = SmallVec<[u8; 96]>;
 
 /// Walks over the entries of `item` with the place of each; ends after the first damaged one.
 pub(crate) fn entries(item: &[u8]) -> impl Iterator<Item = Result<(DirEntryRef<'_>, Range<usize>)>> {
