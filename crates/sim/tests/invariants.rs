@@ -15,7 +15,10 @@ const IMAGE: MadeBy =
     MadeBy { len: 64 << 20, node_size: 4096, data: Profile::Single, metadata: Profile::Single, mixed: false };
 
 fn open() -> Arc<Engine> {
-    let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&IMAGE).expect("an image")));
+    open_on(Arc::new(SimDevice::new(fresh_image(&IMAGE).expect("an image"))))
+}
+
+fn open_on(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     Engine::open(volume, Options::default()).expect("it opens")
 }
@@ -77,7 +80,7 @@ struct Greedy(Weak<Engine>);
 impl CommitParticipant for Greedy {
     fn settle(&self, handle: &Handle<'_>) -> creamery_base::Result<()> {
         let tree = self.0.upgrade().expect("it commits").tree(TreeId::FS)?;
-        (0..2000).try_for_each(|number| {
+        (0..300).try_for_each(|number| {
             let key = Key::new(ObjectId::new(2_000_000), KeyType::new(100), number);
             tree.insert(handle, &key, &[7; 3000])
         })
@@ -104,4 +107,19 @@ fn nobody_commits_after_somebody_who_died_in_a_commit() {
     assert!(abort.reason.contains("COMMIT-1") && abort.place.contains("settle.rs"), "{abort}");
     let told = engine.commit().expect_err("it is over").to_string();
     assert!(told.contains("COMMIT-1"), "{told}");
+}
+
+/// A superblock that is newer than its root could not be opened.
+#[test]
+fn a_commit_that_finds_nothing_to_do_leaves_the_last_one() {
+    let device = Arc::new(SimDevice::new(fresh_image(&IMAGE).expect("an image")));
+    let engine = open_on(Arc::<SimDevice>::clone(&device));
+    insert(&engine);
+    engine.commit().expect("a commit");
+    let generation = engine.generation();
+    engine.want_removal_of_nothing();
+    engine.commit().expect("it has nothing to do");
+    assert_eq!(engine.generation(), generation);
+    drop(engine);
+    assert_eq!(open_on(device).generation(), generation);
 }

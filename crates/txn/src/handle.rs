@@ -118,6 +118,11 @@ impl Handle<'_> {
         self.on.env.now()
     }
 
+    /// Bytes of tree blocks that it took without having been promised any.
+    pub(crate) fn unpromised(&self) -> u64 {
+        self.unpromised.get()
+    }
+
     /// The commit took no more than every promise left for it, which was `need` (RESERVE-1).
     pub(crate) fn check_commit_need(&self, need: u64) {
         let taken = self.unpromised.get();

@@ -17,6 +17,11 @@ impl Engine {
         self.transaction.close().begin_next();
     }
 
+    /// Somebody wants groups to be removed, and there are none.
+    pub fn want_removal_of_nothing(&self) {
+        self.chunks.want_removal();
+    }
+
     /// A commit's critical section does nothing of what was put off (COMMIT-1).
     pub fn settle_nothing(&self) {
         self.settles_nothing.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -23,11 +23,14 @@ impl Engine {
         self.transaction.enter(CommitPhase::Settle);
         let need = self.need_of_this_commit();
         let handle = self.committing_handle();
-        let settled = self.pipeline.participants.settle(&handle).and_then(|()| self.settle(&handle));
-        handle.check_commit_need(need);
+        let settled = self.pipeline.participants.settle(&handle).and_then(|()| self.settle(&handle, need));
         handle.end();
         settled?;
         self.check_writable()?;
+        if self.store().dirty_bytes() == 0 {
+            // Groups were to be removed and none could be: a superblock is as new as its root, so there is none to write.
+            return self.flush_written(gate.take_written()).map(|()| None);
+        }
         self.transaction.enter(CommitPhase::Take);
         let generation = self.generation();
         let superblock = self.next_superblock(generation)?;
@@ -54,12 +57,16 @@ impl Engine {
     }
 
     /// Does everything that is queued until nothing is (COMMIT-1).
-    fn settle(&self, handle: &Handle<'_>) -> Result<()> {
+    /// What was put off by others takes at most `need` bytes of tree blocks; they are in the tree already.
+    fn settle(&self, handle: &Handle<'_>, need: u64) -> Result<()> {
         #[cfg(feature = "faults")]
         if self.settles_nothing.load(std::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
-        self.remove_idle_groups(handle)?;
+        handle.check_commit_need(need);
+        // Removing groups is not part of what was left: it looks at what there is by itself, from one to the next.
+        let removed = self.remove_idle_groups(handle)?;
+        let need = if removed { handle.unpromised() + self.need_of_this_commit() } else { need };
         let record_chunks = || self.record_chunks(handle);
         for _ in 0..PASSES_MAX {
             let mut changed = self.record_chunks(handle)?;
@@ -67,6 +74,7 @@ impl Engine {
             changed |= self.record_groups(handle)?;
             changed |= self.root_tree.record_roots(handle, self.now())?;
             if !changed {
+                handle.check_commit_need(need);
                 return Ok(());
             }
         }
