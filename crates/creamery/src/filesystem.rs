@@ -506,8 +506,12 @@ impl Filesystem {
     /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left;
     /// the image is let go all the same.
     pub fn close(self) -> Result<()> {
+        // A step that has not ended is no loss by itself: what counts is whether all is durable.
         let stopped = self.background.stop();
-        self.fs.shut_down().and(stopped)
+        self.fs.shut_down().map_err(|error| match stopped {
+            Ok(()) => error,
+            Err(stuck) => error.context(stuck),
+        })
     }
 
     pub(crate) const fn default_file_mode() -> u32 {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use creamery_base::{Env, Error, ErrorKind, Result};
 use creamery_device::{Access, BlockDevice, FileDevice, NewFile, Taken};
 use creamery_fs::{Filesystem, FsOptions};
-use creamery_txn::{BackgroundThreads, Engine, Options};
+use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 use crate::held::HeldSuperblocks;
@@ -179,8 +179,6 @@ fn build(
         let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES, ..FsOptions::default() })?;
         fill(&fs, rootdir, image, progress).map_err(no_space(options))?;
         progress.finishing();
-        // Not before: what is committed when would hang on how fast they are.
-        let _background = fs.engine().start_background(BackgroundThreads::usual());
         fs.sync().map_err(no_space(options))?;
         if rootdir.shrink {
             made.total_bytes = shrink(&fs, &held)?;

@@ -92,8 +92,11 @@ impl Mounted {
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
         let served = session.run(workers());
-        let stopped = background.stop();
-        let durable = shut_down(&fs).and(stopped);
+        if let Err(error) = background.stop() {
+            // Told at once: what comes next may wait for it. By itself it is no loss.
+            eprintln!("creamery: {error}");
+        }
+        let durable = shut_down(&fs);
         drop(fs);
         // What became of the transport is no loss, and must not hide one.
         watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });

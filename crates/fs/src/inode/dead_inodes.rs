@@ -30,12 +30,15 @@ pub(crate) struct DeadInodes {
 }
 
 impl DeadInodes {
-    /// Adds an inode, whose items hold `nbytes` bytes of data. Whoever adds one wakes the background.
-    pub(crate) fn push(&self, id: InodeId, nbytes: u64) {
+    /// Adds an inode, whose items hold `nbytes` bytes of data. Whether it is the first: whoever adds that wakes the background,
+    /// which looks for more itself.
+    pub(crate) fn push(&self, id: InodeId, nbytes: u64) -> bool {
         let mut inodes = self.inodes.lock();
+        let first = inodes.is_empty();
         inodes.push_back((id, nbytes));
         self.count.store(inodes.len() as u64, Ordering::Release);
         self.bytes.fetch_add(nbytes, Ordering::Relaxed);
+        first
     }
 
     /// How many will have left when all that wait now are gone: they go in the order in which they came.

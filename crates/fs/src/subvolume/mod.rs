@@ -47,8 +47,9 @@ impl Shared {
 
     /// Leaves an inode that has neither a name nor a user to the cleaner; its items hold `nbytes` bytes of data.
     pub(crate) fn add_dead(&self, id: InodeId, nbytes: u64) {
-        self.dead_inodes.push(id, nbytes);
-        self.engine.wake_background();
+        if self.dead_inodes.push(id, nbytes) {
+            self.engine.wake_background();
+        }
     }
 
     /// Notes that items were deleted in transaction `generation`.

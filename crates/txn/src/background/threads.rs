@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct BackgroundThreads {
     background: Arc<Background>,
     patience: Duration,
+    /// Whether it has waited for them: nobody does twice.
+    stopped: bool,
 }
 
 impl BackgroundThreads {
@@ -48,7 +50,7 @@ impl BackgroundThreads {
                 background.threads.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        Self { background, patience: PATIENCE }
+        Self { background, patience: PATIENCE, stopped: false }
     }
 
     /// How many are of use on this machine.
@@ -58,7 +60,8 @@ impl BackgroundThreads {
     }
 
     /// Waits for the steps that were begun, and ends the threads. What waits is left.
-    /// Errors: busy, when a step has not ended for a minute. Its thread is left behind.
+    /// Errors: busy, when a step has not ended for a minute. Its thread is left behind; that alone is no loss of anything, but
+    /// what comes next may have to wait for what it holds.
     pub fn stop(mut self) -> Result<()> {
         self.end()
     }
@@ -71,6 +74,9 @@ impl BackgroundThreads {
     }
 
     fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.stopped, true) {
+            return Ok(());
+        }
         let Background { wakes, woken, threads, stop, .. } = &*self.background;
         stop.store(true, Ordering::SeqCst);
         let mut guard = wakes.lock();

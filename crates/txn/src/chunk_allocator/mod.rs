@@ -107,7 +107,7 @@ impl ChunkAllocator {
 
     /// What the maps of the devices take in memory, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        self.state.lock().devices.iter().map(DeviceSpace::memory).sum()
+        self.state.try_lock().map_or(0, |state| state.devices.iter().map(DeviceSpace::memory).sum())
     }
 
     /// How many devices the chunk tree lists.

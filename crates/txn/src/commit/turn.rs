@@ -128,6 +128,11 @@ impl CommitTurns {
         Some(CommitTurn { turns: self, asked: None, _held: Held::tried(Place::of(rank::COMMIT)) })
     }
 
+    /// Whether somebody has it.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.state.lock().taken
+    }
+
     /// Waits for those whom the last commit served to ask for `generation`, if that was `now`.
     pub(crate) fn gather(&self, _turn: &CommitTurn<'_>, generation: Generation, now: Duration) {
         let state = self.state.lock();

@@ -268,6 +268,7 @@ impl WriteOut {
         // Aborted before the share is dropped: whoever waits for it asks why.
         let written = ports.transaction.or_abort(ports.write(&mut batch))?;
         if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
+            let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before this share, too
             ports.transaction.or_abort(ports.make_durable(closed, written))?;
             share.done = true;
             self.end(Stage::Nothing);

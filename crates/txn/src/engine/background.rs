@@ -115,7 +115,7 @@ impl BackgroundWork for RunningRefs {
     }
 
     fn step(&self) -> Result<()> {
-        self.0.upgrade().map_or(Ok(()), |engine| engine.share_run_refs())
+        self.0.upgrade().map_or(Ok(()), |engine| engine.run_refs())
     }
 }
 

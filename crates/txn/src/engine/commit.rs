@@ -55,21 +55,23 @@ impl Engine {
     pub(super) fn commit_if_due(&self) -> Result<()> {
         self.share_write_out()?;
         let heads = self.extent_tree.refs().len();
-        if self.many_refs_wait() {
+        // The background is told only where nobody is at it: it has one at a time, and there are many who come by.
+        if self.many_refs_wait() && self.share_run_refs()? {
             self.wake_background();
-            self.share_run_refs()?;
         }
         if !self.is_commit_due() {
             return Ok(());
         }
-        self.wake_background();
+        if !self.pipeline.turns.is_taken() {
+            self.wake_background();
+        }
         let budget = self.options.dirty_bytes;
         let used_up = || self.is_more_waiting(budget.saturating_sub(self.store().writing_bytes()));
         if self.background.has_threads() && !used_up() {
             return Ok(());
         }
         if heads > LEFT_FOR_THE_GATE && !used_up() {
-            return self.share_run_refs();
+            return self.share_run_refs().map(drop);
         }
         let turn = match self.pipeline.turns.try_take() {
             Some(turn) => turn,
@@ -100,20 +102,27 @@ impl Engine {
             || self.extent_tree.refs().len() > self.options.delayed_refs_max
     }
 
-    /// Runs a step of heads, if nobody else does.
-    pub(super) fn share_run_refs(&self) -> Result<()> {
+    /// Runs a step of heads, if nobody else does. Whether it did.
+    pub(super) fn share_run_refs(&self) -> Result<bool> {
         let handle = self.handle_for_refs()?;
         match self.runner.try_turn() {
             // Who only began an operation is not to take it for an answer to that.
-            Some(turn) => self.run_a_step(handle, turn).map_err(|error| {
+            Some(turn) => self.run_a_step(handle, turn).map(|()| true).map_err(|error| {
                 let what = "running delayed references";
                 self.transaction.aborts().named(Error::with_source(ErrorKind::Aborted, what, error))
             }),
             None => {
                 handle.end();
-                Ok(())
+                Ok(false)
             }
         }
+    }
+
+    /// Runs a step of heads, behind whoever does.
+    pub(super) fn run_refs(&self) -> Result<()> {
+        let handle = self.handle_for_refs()?;
+        let turn = self.runner.turn();
+        self.run_a_step(handle, turn)
     }
 
     /// Runs all heads there are but for a few, in steps beside others who work.
@@ -125,9 +134,7 @@ impl Engine {
                 break;
             }
             while left > 0 {
-                let handle = self.handle_for_refs()?;
-                let turn = self.runner.turn();
-                self.run_a_step(handle, turn)?;
+                self.run_refs()?;
                 left = left.saturating_sub(run_refs::STEP);
             }
         }

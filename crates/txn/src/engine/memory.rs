@@ -61,7 +61,7 @@ impl Engine {
     #[must_use]
     pub fn memory(&self) -> EngineMemory {
         let StoreMemory { clean, dirty, writing } = self.store().memory();
-        let (to_run, freed) = self.runner.turn().memory();
+        let (to_run, freed) = self.runner.try_turn().map_or((0, 0), |turn| turn.memory());
         let (write_out, freed_before) = self.pipeline.memory();
         EngineMemory {
             clean_blocks: clean,

@@ -68,8 +68,8 @@ impl Engine {
     pub(super) fn commit_need(&self, more: u64) -> u64 {
         let (mut all, mut to_copy) = (0, 0);
         for tree in self.commit_trees() {
-            all += tree.blocks() + GROWTH;
-            to_copy += tree.blocks_to_copy() + GROWTH;
+            all = tree.blocks().saturating_add(GROWTH).saturating_add(all);
+            to_copy = tree.blocks_to_copy().saturating_add(GROWTH).saturating_add(to_copy);
         }
         #[cfg(feature = "faults")]
         if self.reservations.are_copies_reckoned_twice() {
@@ -80,7 +80,8 @@ impl Engine {
 
     /// The same of a transaction that has copied nothing yet, as the next one will be.
     pub(super) fn whole_commit_need(&self, more: u64) -> u64 {
-        let all = self.commit_trees().map(|tree| tree.blocks() + GROWTH).sum();
+        let blocks = self.commit_trees().map(|tree| tree.blocks().saturating_add(GROWTH));
+        let all = blocks.fold(0, u64::saturating_add);
         self.need(more, CommitTreeBlocks { all, to_copy: all })
     }
 
