@@ -25,6 +25,7 @@ use crate::closing::Watchers;
 use crate::control::Control;
 use crate::flags;
 use crate::handles::Handles;
+use crate::lost_writes::LostWrites;
 use crate::nodes::Nodes;
 use crate::options::Owner;
 
@@ -64,6 +65,23 @@ impl Adapter {
     /// Tells those who ask that what happens is written to `log`.
     pub(crate) fn with_log(self, log: Option<String>) -> Self {
         Self { control: Control::new(log), ..self }
+    }
+
+    /// Writes to an open file.
+    fn write_to(&self, node: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
+        let file = self.handles.get(write.handle)?;
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && file.kill_privileges()? {
+            self.attributes_moved(node);
+        }
+        Ok(match flags::appends(write) {
+            true => file.append_at(write.offset, data)?,
+            false => file.write_at(write.offset, data)?,
+        })
+    }
+
+    /// What the kernel could not write by itself.
+    pub(crate) fn lost_writes(&self) -> Arc<LostWrites> {
+        Arc::clone(self.control.lost_writes())
     }
 
     /// Who waits for the end of the mount.
@@ -346,14 +364,9 @@ impl Operations for Adapter {
         write: &WriteRequest,
         data: &[u8],
     ) -> Result<usize> {
-        let file = self.handles.get(write.handle)?;
-        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && file.kill_privileges()? {
-            self.attributes_moved(node);
-        }
-        Ok(match flags::appends(write) {
-            true => file.append_at(write.offset, data)?,
-            false => file.write_at(write.offset, data)?,
-        })
+        let outcome = self.write_to(node, write, data);
+        self.control.lost_writes().look(self.nodes.inode(node), write, data.len(), &outcome);
+        outcome
     }
 
     fn statfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<Statfs> {

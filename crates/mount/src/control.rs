@@ -38,6 +38,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::closing::Watchers;
+use crate::lost_writes::LostWrites;
 use crate::table::{MountedImage, mount_of, mounted_at};
 
 /// Bytes of a page.
@@ -67,6 +68,8 @@ pub struct MountStatistics {
     pub log: Option<String>,
     /// Whether the server has the image open for reading only, so that it cannot be mounted writable.
     pub opened_for_reading: bool,
+    /// Writes of mapped files that failed when nobody waited for them: what was changed there is lost.
+    pub lost_writes: u64,
     /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
     pub requests: BTreeMap<String, Requests>,
     /// What the filesystem has done.
@@ -100,13 +103,25 @@ pub(crate) struct Control {
     begun: Instant,
     log: Option<String>,
     watchers: Arc<Watchers>,
+    lost_writes: Arc<LostWrites>,
     /// Texts that are being read, by the open directory.
     texts: RankedMutex<HashMap<FileHandle, Vec<u8>>, { rank::LEAF }>,
 }
 
 impl Control {
     pub(crate) fn new(log: Option<String>) -> Self {
-        Self { begun: Instant::now(), log, watchers: Arc::default(), texts: RankedMutex::default() }
+        Self {
+            begun: Instant::now(),
+            log,
+            watchers: Arc::default(),
+            lost_writes: Arc::default(),
+            texts: RankedMutex::default(),
+        }
+    }
+
+    /// What the kernel could not write by itself.
+    pub(crate) fn lost_writes(&self) -> &Arc<LostWrites> {
+        &self.lost_writes
     }
 
     /// Who waits for the end of the mount.
@@ -144,6 +159,7 @@ impl Control {
             mounted_seconds: self.begun.elapsed().as_secs(),
             log: self.log.clone(),
             opened_for_reading: fs.engine().is_opened_for_reading(),
+            lost_writes: self.lost_writes.count(),
             requests: requests.collect(),
             filesystem: fs.statistics(),
         }

@@ -20,6 +20,7 @@ mod closing;
 mod control;
 mod flags;
 mod handles;
+mod lost_writes;
 mod nodes;
 mod open;
 mod options;

@@ -8,6 +8,11 @@ use creamery_fuse::MountOptions;
 /// Seconds between commits, as Linux has it.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
 
+/// As Linux has it: 0 is what is usual.
+fn commit_interval(seconds: u64) -> Duration {
+    if seconds == 0 { COMMIT_DEFAULT } else { Duration::from_secs(seconds.min(3600)) }
+}
+
 /// Words of mount(8) and fstab that mean nothing to a filesystem.
 const IGNORED: [&str; 12] = [
     "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop", "relatime",
@@ -128,7 +133,7 @@ impl Options {
         match name {
             "subvol" if !value.is_empty() => self.subvol = Some(value.to_owned()),
             "subvolid" => self.subvolid = Some(number()?),
-            "commit" => self.commit = Duration::from_secs(number()?.clamp(1, 3600)),
+            "commit" => self.commit = commit_interval(number()?),
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {

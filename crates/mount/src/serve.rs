@@ -16,6 +16,7 @@ use creamery_txn::BackgroundThreads;
 
 use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
+use crate::lost_writes::LostWrites;
 use crate::options::Options;
 
 /// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
@@ -38,6 +39,7 @@ pub struct Mounted {
     commit: Duration,
     log: Option<String>,
     watchers: Arc<Watchers>,
+    lost_writes: Arc<LostWrites>,
 }
 
 /// Mounts `fs` on `point`. When it returns, the kernel has the mount and waits for answers.
@@ -51,11 +53,11 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let (log, commit) = (options.log.clone(), options.commit);
     let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_log(log.clone());
     let adapter = Arc::new(adapter);
-    let watchers = adapter.watchers();
+    let (watchers, lost_writes) = (adapter.watchers(), adapter.lost_writes());
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     adapter.serves(session.notifier(), session.requests());
-    Ok(Mounted { fs, session, commit, log, watchers })
+    Ok(Mounted { fs, session, commit, log, watchers, lost_writes })
 }
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
@@ -84,9 +86,10 @@ impl Mounted {
     }
 
     /// Answers requests until the filesystem is unmounted, then deletes what has no name any more, makes everything durable and closes the image.
-    /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then.
+    /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
+    /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, commit, log, watchers } = self;
+        let Self { fs, session, commit, log, watchers, lost_writes } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
@@ -96,7 +99,7 @@ impl Mounted {
             // Told at once: what comes next may wait for it. By itself it is no loss.
             eprintln!("creamery: {error}");
         }
-        let durable = shut_down(&fs);
+        let durable = shut_down(&fs).and_then(|()| lost_writes.check());
         drop(fs);
         // What became of the transport is no loss, and must not hide one.
         watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });

@@ -88,6 +88,13 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
         let Aborted { transaction, phase, place, reason } = aborted;
         writeln!(out, "  transaction {transaction}, at {place}, phase {phase}: {reason}")?;
     }
+    if done.lost_writes > 0 {
+        writeln!(
+            out,
+            "\nLOST: {} writes of mapped files failed when nobody waited for them",
+            done.lost_writes
+        )?;
+    }
     if let Some(log) = &done.log {
         writeln!(out, "log: {log}")?;
     }

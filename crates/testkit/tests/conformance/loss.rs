@@ -9,17 +9,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{Finished, FuseMount, Run, btrfs_check, signal};
+use creamery_testkit::{Finished, FuseMount, Judge, Run, btrfs_check, signal};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
+use crate::mappings::{LEN, Writer, program};
 use crate::posix::daemon;
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
+    let with_cc = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
     vec![
         Case::new("loss/last-commit", &MOUNTED, last_commit),
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
+        Case::new("loss/of-mappings", &with_cc, of_mappings),
         Case::new("loss/server-killed", &MOUNTED, server_killed),
         Case::new("loss/well-is-quiet", &MOUNTED, well_is_quiet),
         Case::new("loss/sync", &JUDGED, sync),
@@ -52,6 +55,11 @@ impl<'a> FullHost<'a> {
         for number in 0..301 {
             std::fs::create_dir(self.mount.dir().join(format!("dir-{number}")))?;
         }
+        self.fill()
+    }
+
+    /// Leaves no room on the host.
+    fn fill(&self) -> Result<()> {
         let mut fill = File::create(self.host.join("fill"))?;
         let zeros = vec![0; 64 << 10];
         while fill.write_all(&zeros).is_ok() {}
@@ -134,6 +142,25 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
     drop((file, root));
     expect_loss(&host.umount()?, &WHY)?;
     host.expect_the_last_commit()
+}
+
+/// What was changed in a mapping is written when nobody is left who could be told.
+fn of_mappings(bench: &Bench) -> Result<()> {
+    let program = program(bench)?;
+    let host = FullHost::new(bench)?;
+    let path = host.mount.dir().join("mapped");
+    let file = File::create(&path)?;
+    file.write_all_at(b"written", 0)?; // data has its block group
+    file.set_len(LEN)?;
+    bench.creamery().run(["sync"]).arg(host.mount.dir()).ok()?;
+    drop(file);
+    host.fill()?;
+    Writer::start(&program, &path)?.end()?;
+    let said = host.umount()?;
+    expect_loss(&said, &["unmounted", "writes of mappings were lost", "No space left", "the log is "])?;
+    std::fs::remove_file(host.host.join("fill"))?;
+    btrfs_check(&host.image)?;
+    Run::new("umount").arg(&host.host).ok().map(drop)
 }
 
 fn mounted(bench: &Bench) -> Result<(PathBuf, FuseMount)> {

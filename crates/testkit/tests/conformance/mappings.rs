@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use crate::support::{MOUNTED, judge, mkfs_empty};
 
 const DIRTY_C: &str = include_str!("dirty.c");
-const LEN: u64 = 16 << 20;
+pub(crate) const LEN: u64 = 16 << 20;
 /// Where the mapping is written: in the first page, over a page's end, and in the last.
 const CHANGED: [u64; 3] = [5, (7 << 20) - 3, LEN - 6];
 
@@ -27,10 +27,16 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("mappings/dirty-pages-over-holes-are-copied", &judges, dirty_pages_are_copied)]
 }
 
-fn dirty_pages_are_copied(bench: &Bench) -> Result<()> {
-    let (program, outside) = (bench.scratch.dir("program")?, bench.scratch.dir("outside")?);
+/// A folder with the program of [`Writer`].
+pub(crate) fn program(bench: &Bench) -> Result<PathBuf> {
+    let program = bench.scratch.dir("program")?;
     std::fs::write(program.join("dirty.c"), DIRTY_C)?;
     Run::new("cc").args(["-O1", "-o", "dirty", "dirty.c"]).within(&program).ok()?;
+    Ok(program)
+}
+
+fn dirty_pages_are_copied(bench: &Bench) -> Result<()> {
+    let (program, outside) = (program(bench)?, bench.scratch.dir("outside")?);
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
@@ -113,11 +119,11 @@ fn in_time(seen: impl Fn() -> Result<bool>) -> Result<()> {
 }
 
 /// A process with a mapping.
-struct Writer(Child);
+pub(crate) struct Writer(Child);
 
 impl Writer {
     /// Starts it, and returns when the pages are dirty.
-    fn start(program: &Path, path: &Path) -> Result<Self> {
+    pub(crate) fn start(program: &Path, path: &Path) -> Result<Self> {
         let mut command = Command::new(program.join("dirty"));
         command.arg(path).args(CHANGED.map(|at| at.to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -128,7 +134,7 @@ impl Writer {
         Ok(writer)
     }
 
-    fn end(&mut self) -> Result<()> {
+    pub(crate) fn end(&mut self) -> Result<()> {
         drop(self.0.stdin.take());
         let status = self.0.wait()?;
         ensure!(status.success(), "the program ended with {status}");
