@@ -134,7 +134,9 @@ fn try_exclusively(path: &Path, rdev: u64) -> Result<()> {
 fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {
     // udev takes a shared lock while it looks at a block device that was just closed or attached.
     const UDEV_TRIES: u32 = 40;
-    const UDEV_PAUSE: Duration = Duration::from_millis(50);
+    // A process that is ending has no open files any more a moment before it has no locks.
+    const ENDING_TRIES: u32 = 6;
+    const PAUSE: Duration = Duration::from_millis(50);
     for attempt in 0.. {
         match flock(file, operation) {
             Ok(()) => return Ok(()),
@@ -150,11 +152,15 @@ fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {
             }
         }
         let owner = file.metadata().ok().and_then(|metadata| lock_owner(&metadata)).unwrap_or(User::Unknown);
-        let udev = matches!(&owner, User::Process { name, .. } if name.contains("udev"));
-        if !udev || attempt >= UDEV_TRIES {
+        let tries = match &owner {
+            User::Process { name, .. } if name.contains("udev") => UDEV_TRIES,
+            User::Unknown => ENDING_TRIES,
+            _ => 0,
+        };
+        if attempt >= tries {
             return Err(refuse(path, &owner));
         }
-        gate::passing(Reason::Device, || std::thread::sleep(UDEV_PAUSE));
+        gate::passing(Reason::Device, || std::thread::sleep(PAUSE));
     }
     unreachable!("the loop returns")
 }
