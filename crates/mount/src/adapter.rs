@@ -21,11 +21,9 @@ use creamery_fuse::{
 };
 
 use crate::attributes::{from_device, from_set_attr, to_attr};
-use crate::closing::Watchers;
 use crate::control::Control;
 use crate::flags;
 use crate::handles::Handles;
-use crate::lost_writes::LostWrites;
 use crate::nodes::Nodes;
 use crate::options::Owner;
 
@@ -79,14 +77,9 @@ impl Adapter {
         })
     }
 
-    /// What the kernel could not write by itself.
-    pub(crate) fn lost_writes(&self) -> Arc<LostWrites> {
-        Arc::clone(self.control.lost_writes())
-    }
-
-    /// Who waits for the end of the mount.
-    pub(crate) fn watchers(&self) -> Arc<Watchers> {
-        Arc::clone(self.control.watchers())
+    /// What it tells those who ask.
+    pub(crate) const fn control(&self) -> &Control {
+        &self.control
     }
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.

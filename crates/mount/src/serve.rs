@@ -53,7 +53,8 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let (log, commit) = (options.log.clone(), options.commit);
     let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_log(log.clone());
     let adapter = Arc::new(adapter);
-    let (watchers, lost_writes) = (adapter.watchers(), adapter.lost_writes());
+    let watchers = Arc::clone(adapter.control().watchers());
+    let lost_writes = Arc::clone(adapter.control().lost_writes());
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     adapter.serves(session.notifier(), session.requests());
