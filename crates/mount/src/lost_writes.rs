@@ -6,12 +6,15 @@
 //!
 //! What is refused (a mapping of a file that is append-only) is not lost: nobody may do that.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use creamery_base::{Error, ErrorKind, InodeId};
 use creamery_fuse::protocol::WriteFlags;
 use creamery_fuse::{Errno, WriteRequest};
+
+/// Who writes the log.
+pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What was lost.
 #[derive(Default)]
@@ -19,6 +22,7 @@ pub(crate) struct LostWrites {
     count: AtomicU64,
     /// The first of them, in words.
     first: OnceLock<String>,
+    tell: OnceLock<Tell>,
 }
 
 impl LostWrites {
@@ -39,9 +43,16 @@ impl LostWrites {
         };
         self.count.fetch_add(1, Ordering::Relaxed);
         let told = format!("{len} bytes at {} of inode {id}, changed in a mapping: {why}", write.offset);
-        if self.first.set(told.clone()).is_ok() {
-            eprintln!("creamery: lost: {told}; creamery stats counts what follows");
+        if self.first.set(told.clone()).is_ok()
+            && let Some(tell) = self.tell.get()
+        {
+            tell(&format!("lost: {told}; creamery stats counts what follows"));
         }
+    }
+
+    /// Has the first one told, when there is one. Who is to be told first stays.
+    pub(crate) fn tell_to(&self, tell: Tell) {
+        let _ = self.tell.set(tell);
     }
 
     /// How many.
@@ -84,8 +95,11 @@ mod tests {
         lost.look(id, &by_itself, 10, &Ok(10));
         lost.look(id, &by_itself, 10, &Err(Errno::EPERM));
         assert!(lost.check().is_ok());
+        let (send, said) = std::sync::mpsc::channel();
+        lost.tell_to(Arc::new(move |what| send.send(what.to_owned()).expect("somebody listens")));
         lost.look(id, &by_itself, 10, &Err(Errno::ENOSPC));
         lost.look(id, &by_itself, 10, &Ok(4));
+        assert_eq!(said.try_iter().count(), 1, "once");
         let told = lost.check().expect_err("two were lost").to_string();
         assert!(told.starts_with("2 writes") && told.contains("10 bytes at 4096 of inode 5/257"), "{told}");
     }

@@ -16,7 +16,7 @@ use creamery_txn::BackgroundThreads;
 
 use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
-use crate::lost_writes::LostWrites;
+use crate::lost_writes::{LostWrites, Tell};
 use crate::options::Options;
 
 /// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
@@ -40,6 +40,7 @@ pub struct Mounted {
     log: Option<String>,
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
+    tell: Option<Tell>,
 }
 
 /// Mounts `fs` on `point`. When it returns, the kernel has the mount and waits for answers.
@@ -58,7 +59,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     adapter.serves(session.notifier(), session.requests());
-    Ok(Mounted { fs, session, commit, log, watchers, lost_writes })
+    Ok(Mounted { fs, session, commit, log, watchers, lost_writes, tell: None })
 }
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
@@ -80,9 +81,13 @@ impl Mounted {
         Unmounter { inner: self.session.unmounter(), point: self.session.mount_point().to_owned() }
     }
 
-    /// Calls `tell`, once, with the reason when nothing can be written any more: an abort, which otherwise those learn who write
-    /// next. It runs in the middle of things and must not use the mount.
-    pub fn tell_abort(&self, tell: impl FnOnce(&str) + Send + 'static) {
+    /// Calls `tell` with what belongs into a log: why nothing can be written any more, the first write of a mapping that is lost,
+    /// a background step that does not end. It runs in the middle of things, must not use the mount, and must not panic when
+    /// there is no room for a log.
+    pub fn tell(&mut self, tell: impl Fn(&str) + Send + Sync + 'static) {
+        let tell: Tell = Arc::new(tell);
+        self.tell = Some(Arc::clone(&tell));
+        self.lost_writes.tell_to(Arc::clone(&tell));
         self.fs.engine().tell_abort(move |abort| tell(&abort.to_string()));
     }
 
@@ -90,7 +95,7 @@ impl Mounted {
     /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
     /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, commit, log, watchers, lost_writes } = self;
+        let Self { fs, session, commit, log, watchers, lost_writes, tell } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
@@ -98,7 +103,7 @@ impl Mounted {
         let served = session.run(workers());
         if let Err(error) = background.stop() {
             // Told at once: what comes next may wait for it. By itself it is no loss.
-            eprintln!("creamery: {error}");
+            tell.inspect(|tell| tell(&error.to_string()));
         }
         let durable = shut_down(&fs).and_then(|()| lost_writes.check());
         drop(fs);

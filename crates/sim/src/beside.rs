@@ -11,15 +11,14 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::Random;
 use creamery_txn::Engine;
 
-use crate::crash::verify;
 use crate::device::{Fault, SimDevice};
 use crate::driver::{self, Driver};
 use crate::due::{Transaction, next, small_budgets};
+use crate::faulty_run::verify_what_is_left;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::model::Model;
 use crate::operation::{Generator, Taste};
-use crate::power_cut::{Class, CutState, PowerCut};
 use crate::turns::Beside;
 use crate::workload::{Commit, Features, History};
 
@@ -27,8 +26,6 @@ use crate::workload::{Commit, Features, History};
 const OPERATIONS: u64 = 500;
 /// Names that a run with a failure makes, in directories that are there before.
 const FEW_OPERATIONS: u64 = 150;
-/// States of the platter that are tried after a failure, at most.
-const STATES: usize = 3;
 /// Any time: the simulator's passes when it likes.
 const INTERVAL: Duration = Duration::from_secs(30);
 
@@ -144,26 +141,14 @@ pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Engine)) -> 
 /// When an answer is wrong, or what is left is no legal commit.
 pub fn faulty_run_beside(base: &Image, seed: u64, fault: Fault) -> Result<bool> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
-    let opened = driver::open(&device)?;
-    drop(opened);
     device.fail(fault);
-    let Ran { watcher, features, failed } = match run(&device, seed, FEW_OPERATIONS, |_| ()) {
+    let Ran { watcher, failed, .. } = match run(&device, seed, FEW_OPERATIONS, |_| ()) {
         Ok(ran) => ran,
         // It could not be opened.
         Err(error) if device.has_failed() && is_of_the_device(&error) => return Ok(true),
         Err(error) => return Err(error),
     };
-    let events = device.take_log();
-    let position = events.len();
-    let history = History { base: base.clone(), events: events.clone(), commits: watcher.commits, features };
-    let mut states = vec![device.image()];
-    let mut cut = PowerCut::new(base.clone(), events, seed, false);
-    states.extend(std::iter::from_fn(|| cut.next_at_end()).take(STATES));
-    for (number, image) in states.into_iter().enumerate() {
-        let story = format!("seed {seed}, {fault:?}: state {number} after the failure");
-        let state = CutState { image, position, class: Class::Subset, story };
-        verify(&history, &state, &mut |_| Ok(())).with_context(|| state.story.clone())?;
-    }
+    verify_what_is_left(base, &device, watcher.commits, seed, &|_| ())?;
     Ok(failed)
 }
 

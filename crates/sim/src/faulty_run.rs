@@ -16,7 +16,7 @@ use crate::driver::{self, Driver};
 use crate::image::Image;
 use crate::model::Model;
 use crate::operation::{Generator, Operation, Taste};
-use crate::power_cut::PowerCut;
+use crate::power_cut::{Class, CutState, PowerCut};
 use crate::watch::Watch;
 use crate::workload::{Commit, Features, History};
 
@@ -82,6 +82,20 @@ pub fn faulty_run(
             (FaultOutcome::NotOpened, vec![Commit::first(model)])
         }
     };
+    verify_what_is_left(base, &device, commits, seed, &|number| {
+        watch.doing(&(seed, fault, "what is left", number));
+    })?;
+    Ok(outcome)
+}
+
+/// Whatever a failing device that held `base` may show after it, is one of `commits` and can be worked on.
+pub(crate) fn verify_what_is_left(
+    base: &Image,
+    device: &SimDevice,
+    commits: Vec<Commit>,
+    seed: u64,
+    doing: &dyn Fn(usize),
+) -> Result<()> {
     let events = device.take_log();
     let position = events.len();
     let features = Features::default();
@@ -91,16 +105,12 @@ pub fn faulty_run(
     let mut cut = PowerCut::new(base.clone(), events, seed, false);
     states.extend(std::iter::from_fn(|| cut.next_at_end()).take(STATES));
     for (number, image) in states.into_iter().enumerate() {
-        watch.doing(&(seed, fault, "what is left", number));
-        let state = crate::power_cut::CutState {
-            image,
-            position,
-            class: crate::Class::Subset,
-            story: format!("state {number} after the failure"),
-        };
+        doing(number);
+        let story = format!("state {number} after the failure");
+        let state = CutState { image, position, class: Class::Subset, story };
         verify(&history, &state, &mut |_| Ok(())).with_context(|| state.story.clone())?;
     }
-    Ok(outcome)
+    Ok(())
 }
 
 struct Run {

@@ -1,7 +1,7 @@
 //! Background work beside operations: two threads of which one runs at a time, in an order that follows from a seed.
 //!
-//! Whenever one of them asks something of the device, or finds a lock taken, the turn may go to the other one, or must. So a
-//! commit closes, a cleaner deletes and delayed refs run in the midst of an operation that goes on later, each time in the
+//! Whenever one of them asks something of the device or takes a lock, the turn may go to the other one; when the lock is taken,
+//! it must. So a commit closes, a cleaner deletes and delayed refs run in the midst of an operation that goes on later, each time in the
 //! same place.
 
 use std::cell::{Cell, RefCell};
@@ -99,8 +99,8 @@ impl Beside {
 
     /// Lets the step end that goes on, if one does. How many have ended, and how often one was interrupted.
     pub(crate) fn end(mut self) -> (u64, u64) {
-        while let Some(Said::GoesOn | Said::Waits) = self.turns.turn() {
-            self.turns.count_stuck(false);
+        while let Some(said @ (Said::GoesOn | Said::Waits)) = self.turns.turn() {
+            assert!(!self.turns.is_stuck(said), "a step waits for what nobody has");
         }
         let counts = (self.turns.steps.get(), self.turns.within.get());
         self.join();
@@ -132,8 +132,9 @@ impl Operations {
         Some(said)
     }
 
-    fn count_stuck(&self, stuck: bool) -> bool {
-        self.stuck.set(if stuck { self.stuck.get() + 1 } else { 0 });
+    /// Whether the other one has only waited for very many turns.
+    fn is_stuck(&self, said: Said) -> bool {
+        self.stuck.set(if said == Said::Waits { self.stuck.get() + 1 } else { 0 });
         self.stuck.get() > STUCK
     }
 }
@@ -147,9 +148,8 @@ impl Turns for Operations {
 
     fn must_turn(&self) -> bool {
         match self.turn() {
-            Some(Said::GoesOn | Said::Done) => !self.count_stuck(false),
-            Some(Said::Waits) => !self.count_stuck(true),
             Some(Said::Idle) | None => false,
+            Some(said) => !self.is_stuck(said),
         }
     }
 }

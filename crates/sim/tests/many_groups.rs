@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use creamery_base::{FixedEnv, InodeId, ObjectId, Result, Timespec, TreeId};
 use creamery_device::{BlockDevice, Completion, DeviceId, MemoryDevice, Reply, Request};
 use creamery_format::{BlockGroupFlags, Key, KeyType};
+use creamery_fs::{Filesystem, FsOptions};
 use creamery_mkfs::{MkfsOptions, make_filesystem};
 use creamery_testkit::Scratch;
 use creamery_txn::{Engine, Options, Units};
@@ -121,7 +122,7 @@ impl BlockDevice for Paged {
 
 fn open(device: Arc<Paged>) -> Result<Arc<Engine>> {
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
-    Engine::open(volume, Options { ..Options::default() })
+    Engine::open(volume, Options::default())
 }
 
 /// A filesystem with so many data groups, each of them used but for [`LEFT`].
@@ -170,9 +171,10 @@ fn measure(dir: &Path) -> Result<()> {
     let engine = open(device)?;
     let opened = begun.elapsed();
     let bytes = memory("VmHWM") - before;
+    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default())?;
     let explained = |when: &str| {
-        let (told, used) = (engine.memory(), live() - unexplained);
-        let per_cent = told.total() * 100 / used;
+        let (told, used) = (fs.memory(), live() - unexplained);
+        let per_cent = told.total_bytes * 100 / used;
         println!("{when}: {used} bytes in use, told {per_cent} %, {told:?}");
         assert!(
             used < JUDGED_FROM || EXPLAINED.contains(&per_cent),

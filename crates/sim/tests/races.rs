@@ -147,7 +147,7 @@ fn directories_with_delayed_items_are_removed_whole() {
 fn open_forgetful(device: &Arc<SimDevice>) -> Arc<Filesystem> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
-    let engine = Engine::open(volume, Options { ..Options::default() }).expect("it opens");
+    let engine = Engine::open(volume, Options::default()).expect("it opens");
     Filesystem::open(engine, FsOptions { inodes_cached: 1, ..FsOptions::default() }).expect("it opens")
 }
 

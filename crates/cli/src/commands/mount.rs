@@ -113,10 +113,10 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         (None, true) => None,
         (None, false) => Some("standard error of the server".to_owned()),
     };
-    let mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()))?;
+    let mut mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()))?;
     end_on_signals(mounted.unmounter(), &image)?;
-    let of_abort = image.clone();
-    mounted.tell_abort(move |why| say(&of_abort, why));
+    let of_mount = image.clone();
+    mounted.tell(move |what| say(&of_mount, what));
     if args.announce {
         announce(log.as_ref())?;
     }

@@ -2,9 +2,9 @@
 //!
 //! Deleting what has no name any more, running delayed refs, writing a closed transaction out, committing every so often: each
 //! is a [`BackgroundWork`] that says whether a step of it is due. In production a few threads take the steps
-//! ([`Engine::start_background`](crate::Engine::start_background)); a simulator takes them one at a time, which one follows from its seed
-//! ([`Engine::background_step`](crate::Engine::background_step)). Nothing depends on either: those who work take a bounded share themselves, so an engine
-//! without threads does it all, only later.
+//! ([`Engine::start_background`](crate::Engine::start_background)); a simulator takes them one at a time, which one follows
+//! from its seed ([`Engine::background_step`](crate::Engine::background_step)). Nothing depends on either: those who work take
+//! a bounded share themselves, so an engine without threads does it all, only later.
 //!
 //! # Invariants
 //! - BACKGROUND-1: no more threads take steps of one work than it says. Shown by

@@ -36,26 +36,6 @@ pub struct EngineMemory {
     pub trees: u64,
 }
 
-impl EngineMemory {
-    /// All of it.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        let Self {
-            clean_blocks,
-            dirty_blocks,
-            writing_blocks,
-            spare_blocks,
-            delayed_refs,
-            pinned,
-            free_space,
-            block_groups,
-            trees,
-        } = *self;
-        let blocks = clean_blocks + dirty_blocks + writing_blocks + spare_blocks;
-        blocks + delayed_refs + pinned + free_space + block_groups + trees
-    }
-}
-
 impl Engine {
     /// How much memory it has. Takes some milliseconds where very much waits for a commit.
     #[must_use]

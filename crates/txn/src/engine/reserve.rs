@@ -26,6 +26,7 @@
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::Incompat;
+use creamery_tree::Tree;
 
 use super::Engine;
 use super::make_room::Tried;
@@ -63,26 +64,33 @@ struct CommitTreeBlocks {
     to_copy: u64,
 }
 
+impl CommitTreeBlocks {
+    const fn none_copied(self) -> Self {
+        Self { to_copy: self.all, ..self }
+    }
+}
+
 impl Engine {
     /// Bytes that this transaction's commit may have to allocate when handles copy `more` blocks until then.
     pub(super) fn commit_need(&self, more: u64) -> u64 {
-        let (mut all, mut to_copy) = (0, 0);
-        for tree in self.commit_trees() {
-            all = tree.blocks().saturating_add(GROWTH).saturating_add(all);
-            to_copy = tree.blocks_to_copy().saturating_add(GROWTH).saturating_add(to_copy);
-        }
+        let trees = self.commit_tree_blocks();
         #[cfg(feature = "faults")]
-        if self.reservations.are_copies_reckoned_twice() {
-            to_copy = all;
-        }
-        self.need(more, CommitTreeBlocks { all, to_copy })
+        let trees = if self.reservations.are_copies_reckoned_twice() { trees.none_copied() } else { trees };
+        self.need(more, trees)
     }
 
     /// The same of a transaction that has copied nothing yet, as the next one will be.
     pub(super) fn whole_commit_need(&self, more: u64) -> u64 {
-        let blocks = self.commit_trees().map(|tree| tree.blocks().saturating_add(GROWTH));
-        let all = blocks.fold(0, u64::saturating_add);
-        self.need(more, CommitTreeBlocks { all, to_copy: all })
+        self.need(more, self.commit_tree_blocks().none_copied())
+    }
+
+    /// On a damaged filesystem a root may claim any number.
+    fn commit_tree_blocks(&self) -> CommitTreeBlocks {
+        let sum = |blocks: fn(&Tree) -> u64| {
+            self.commit_trees()
+                .fold(0, |sum: u64, tree| sum.saturating_add(blocks(tree).saturating_add(GROWTH)))
+        };
+        CommitTreeBlocks { all: sum(Tree::blocks), to_copy: sum(Tree::blocks_to_copy) }
     }
 
     fn need(&self, more: u64, trees: CommitTreeBlocks) -> u64 {
