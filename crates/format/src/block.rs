@@ -6,7 +6,8 @@
 //! ```
 //!
 //! An item's offset counts from the end of the header. Item heads grow forward, data grows backward without gaps:
-//! the data of item *i* ends where that of item *i* - 1 begins, and that of item 0 ends with the block.
+//! the data of item *i* ends where that of item *i* - 1 begins, and that of item 0 ends with the block. A leaf in memory that
+//! was not written yet may have its data in another order (see `leaf_mut`).
 
 use std::cmp::Ordering;
 use std::mem::offset_of;
@@ -49,7 +50,7 @@ const STEP: usize = 8;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawHeader {
-    /// Checksum of everything after it.
+    /// Checksum of everything after it; before the block is written, whether and where a leaf's data begins out of order.
     pub csum: [u8; 32],
     /// The filesystem's (metadata) UUID.
     pub fsid: [u8; 16],
@@ -329,12 +330,35 @@ impl<'a> BlockRef<'a> {
         &self.0[start..start + item.size.get() as usize]
     }
 
+    /// Where the data of the item in `slot` ends, counted from the end of the header.
+    pub(crate) fn item_end(self, slot: usize) -> usize {
+        self.item_offset(slot) + self.item_size(slot)
+    }
+
+    /// Whether the block is marked as written.
+    #[must_use]
+    pub fn is_written(self) -> bool {
+        self.flags() & HEADER_FLAG_WRITTEN != 0
+    }
+
+    /// Where the data of a leaf begins that is loose: not in the order of its slots.
+    pub(crate) fn floor(self) -> Option<usize> {
+        let floor = U32::read_from_prefix(&self.header().csum).expect("the field is longer").0.get();
+        (floor != 0 && !self.is_written()).then_some(floor as usize)
+    }
+
+    /// Whether this is a leaf whose data is not in the order of its slots.
+    pub(crate) fn is_loose(self) -> bool {
+        self.floor().is_some()
+    }
+
     /// Where the data of a leaf begins, counted from the end of the header.
     #[must_use]
     pub fn data_start(self) -> usize {
-        match self.count() {
-            0 => leaf_data_max(self.0.len()),
-            count => self.item_offset(count - 1),
+        match (self.floor(), self.count()) {
+            (Some(floor), _) => floor,
+            (None, 0) => leaf_data_max(self.0.len()),
+            (None, count) => self.item_offset(count - 1),
         }
     }
 

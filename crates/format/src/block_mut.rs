@@ -1,7 +1,8 @@
 //! Tree blocks, for changing: the edits that trees are made of.
 //!
 //! # Invariants
-//! - EDIT-1: item data stays contiguous and in the order of the slots (see [`block`](crate::block)).
+//! - EDIT-1: item data stays contiguous, and in the order of the slots once the block is written (see
+//!   `leaf_mut`, which has the edits of leaves).
 //! - EDIT-2: bytes between the entries and the data are zero after every edit if they were before, so that equal
 //!   histories make equal images and no deleted data is left in a block.
 //!
@@ -12,8 +13,8 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::block::{
-    BACKREF_REV_SHIFT, BlockRef, HEADER_FLAG_WRITTEN, HEADER_LEN, ITEM_LEN, KEY_PTR_LEN, LEVEL_MAX,
-    MIXED_BACKREF_REV, RawHeader, RawItem, RawKeyPtr, leaf_data_max, node_ptr_max,
+    BACKREF_REV_SHIFT, BlockRef, HEADER_FLAG_WRITTEN, HEADER_LEN, KEY_PTR_LEN, LEVEL_MAX, MIXED_BACKREF_REV,
+    RawHeader, RawKeyPtr, node_ptr_max,
 };
 use crate::key::{Key, RawKey};
 
@@ -44,20 +45,6 @@ pub struct NewBlock {
     pub chunk_tree_uuid: Uuid,
 }
 
-/// Which end of an item's data survives when it shrinks.
-///
-/// ```
-/// use creamery_format::Keep;
-/// assert_ne!(Keep::Front, Keep::Back);
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
-    /// The first bytes stay, the tail goes.
-    Front,
-    /// The last bytes stay, the front goes.
-    Back,
-}
-
 /// A tree block, for changing.
 ///
 /// ```
@@ -73,7 +60,7 @@ pub enum Keep {
 /// node.remove_ptrs(0, 1);
 /// assert_eq!(node.as_ref().count(), 0);
 /// ```
-pub struct BlockMut<'a>(&'a mut [u8]);
+pub struct BlockMut<'a>(pub(crate) &'a mut [u8]);
 
 impl<'a> BlockMut<'a> {
     /// A view of the verified block in `bytes`.
@@ -112,7 +99,7 @@ impl<'a> BlockMut<'a> {
         self.0
     }
 
-    fn header_mut(&mut self) -> &mut RawHeader {
+    pub(crate) fn header_mut(&mut self) -> &mut RawHeader {
         RawHeader::mut_from_prefix(self.0).expect("a block is longer than its header").0
     }
 
@@ -143,15 +130,34 @@ impl<'a> BlockMut<'a> {
             U32::new(u32::try_from(count).expect("entries of a block fit in 32 bits"));
     }
 
-    /// Sets the whole flags field, backref revision included.
+    /// Sets the whole flags field, backref revision included. What a block that is not marked as written has in the
+    /// field of its checksum has a meaning, so that is cleared.
     pub fn set_flags(&mut self, flags: u64) {
-        self.header_mut().flags = U64::new(flags);
+        if self.as_ref().is_leaf() {
+            self.put_in_order();
+        }
+        let header = self.header_mut();
+        header.flags = U64::new(flags);
+        header.csum.fill(0);
     }
 
-    /// Marks the block as written, without which no reader takes it.
+    /// Marks the block as written, without which no reader takes it. Its data is in order then.
     pub fn mark_written(&mut self) {
+        if self.as_ref().is_leaf() {
+            self.put_in_order();
+        }
         let header = self.header_mut();
         header.flags = U64::new(header.flags.get() | HEADER_FLAG_WRITTEN);
+    }
+
+    /// Takes the marks of having been written from a block that is a copy of another, or is about to be filled.
+    pub fn begin_again(&mut self) {
+        if self.as_ref().is_leaf() {
+            self.put_in_order();
+        }
+        let header = self.header_mut();
+        header.flags = U64::new(MIXED_BACKREF_REV << BACKREF_REV_SHIFT);
+        header.csum.fill(0);
     }
 
     /// Sets the filesystem's UUID.
@@ -164,7 +170,7 @@ impl<'a> BlockMut<'a> {
         self.header_mut().chunk_tree_uuid = uuid.into_bytes();
     }
 
-    fn write_key(&mut self, at: usize, key: &Key) {
+    pub(crate) fn write_key(&mut self, at: usize, key: &Key) {
         self.0[at..at + RawKey::LEN].copy_from_slice(RawKey::from(*key).as_bytes());
     }
 }
@@ -241,174 +247,6 @@ impl BlockMut<'_> {
         let to = HEADER_LEN + dst_slot * KEY_PTR_LEN;
         let len = n * KEY_PTR_LEN;
         self.0[to..to + len].copy_from_slice(&src.bytes()[from..from + len]);
-    }
-}
-
-/// Edits of leaves.
-impl BlockMut<'_> {
-    fn assert_leaf(&self) {
-        assert!(self.as_ref().is_leaf(), "only leaves have items");
-    }
-
-    /// Where the data of items before `slot` begins, from the end of the header.
-    fn boundary(&self, slot: usize) -> usize {
-        match slot {
-            0 => leaf_data_max(self.0.len()),
-            _ => self.as_ref().item_offset(slot - 1),
-        }
-    }
-
-    fn item_mut(&mut self, slot: usize) -> &mut RawItem {
-        let at = HEADER_LEN + slot * ITEM_LEN;
-        RawItem::mut_from_bytes(&mut self.0[at..at + ITEM_LEN]).expect("the slice has an item's length")
-    }
-
-    /// Moves data in `[from, to)` (from the end of the header) so that it begins at `at`.
-    fn move_data(&mut self, from: usize, to: usize, at: usize) {
-        self.0.copy_within(HEADER_LEN + from..HEADER_LEN + to, HEADER_LEN + at);
-    }
-
-    fn zero_data(&mut self, from: usize, to: usize) {
-        self.0[HEADER_LEN + from..HEADER_LEN + to].fill(0);
-    }
-
-    /// Lowers (or raises, for negative `by`) the data offset of all items from `slot` on.
-    fn lower_offsets(&mut self, slot: usize, by: isize) {
-        let count = self.as_ref().count();
-        let heads = &mut self.0[HEADER_LEN + slot * ITEM_LEN..HEADER_LEN + count * ITEM_LEN];
-        for item in <[RawItem]>::mut_from_bytes(heads).expect("the slice holds whole items") {
-            let offset =
-                (item.offset.get() as usize).checked_add_signed(-by).expect("data stays inside the leaf");
-            item.offset = U32::new(offset as u32);
-        }
-    }
-
-    /// Makes room for `n` heads and `bytes` of data before `slot`; the heads are left as they were, the data too.
-    /// Returns where the data room ends.
-    fn open_items(&mut self, slot: usize, n: usize, bytes: usize) -> usize {
-        self.assert_leaf();
-        let count = self.as_ref().count();
-        assert!(slot <= count, "slot {slot} of {count}");
-        assert!(
-            self.as_ref().free_space() >= n * ITEM_LEN + bytes,
-            "{n} items with {bytes} bytes in a leaf with {} free",
-            self.as_ref().free_space()
-        );
-        let boundary = self.boundary(slot);
-        let start = self.as_ref().data_start();
-        self.move_data(start, boundary, start - bytes);
-        let heads = &mut self.0[HEADER_LEN..HEADER_LEN + (count + n) * ITEM_LEN];
-        let heads = <[RawItem]>::mut_from_bytes(heads).expect("the slice holds whole items");
-        for from in (slot..count).rev() {
-            let offset =
-                heads[from].offset.get().checked_sub(bytes as u32).expect("data stays inside the leaf");
-            heads[from + n] = RawItem { offset: U32::new(offset), ..heads[from] };
-        }
-        self.set_count(count + n);
-        boundary
-    }
-
-    /// Inserts items with these keys and lengths at `slot`; their data is zero.
-    pub fn insert_items(&mut self, slot: usize, items: &[(Key, usize)]) {
-        let bytes = items.iter().map(|(_, len)| len).sum();
-        let mut end = self.open_items(slot, items.len(), bytes);
-        self.zero_data(end - bytes, end);
-        for (i, (key, len)) in items.iter().enumerate() {
-            end -= len;
-            *self.item_mut(slot + i) =
-                RawItem { key: (*key).into(), offset: U32::new(end as u32), size: U32::new(*len as u32) };
-        }
-    }
-
-    /// Removes `n` items from `slot` on.
-    pub fn remove_items(&mut self, slot: usize, n: usize) {
-        self.assert_leaf();
-        let count = self.as_ref().count();
-        assert!(n <= count && slot <= count - n, "{n} items at slot {slot} of {count}");
-        if n == 0 {
-            return;
-        }
-        let start = self.as_ref().data_start();
-        let first = self.as_ref().item_offset(slot + n - 1);
-        let bytes = self.boundary(slot) - first;
-        self.move_data(start, first, start + bytes);
-        self.zero_data(start, start + bytes);
-        self.lower_offsets(slot + n, -(bytes as isize));
-        let end = HEADER_LEN + count * ITEM_LEN;
-        let at = HEADER_LEN + slot * ITEM_LEN;
-        self.0.copy_within(at + n * ITEM_LEN..end, at);
-        self.0[end - n * ITEM_LEN..end].fill(0);
-        self.set_count(count - n);
-    }
-
-    /// The data of the item in `slot`, for changing in place.
-    pub fn data_mut(&mut self, slot: usize) -> &mut [u8] {
-        let (offset, size) = (self.as_ref().item_offset(slot), self.as_ref().item_size(slot));
-        &mut self.0[HEADER_LEN + offset..HEADER_LEN + offset + size]
-    }
-
-    /// Appends `bytes` of zeros to the data of the item in `slot`.
-    pub fn grow_item(&mut self, slot: usize, bytes: usize) {
-        self.assert_leaf();
-        assert!(
-            self.as_ref().free_space() >= bytes,
-            "{bytes} more bytes in a leaf with {} free",
-            self.as_ref().free_space()
-        );
-        let start = self.as_ref().data_start();
-        let end = self.boundary(slot);
-        self.move_data(start, end, start - bytes);
-        self.zero_data(end - bytes, end);
-        self.lower_offsets(slot, bytes as isize);
-        let item = self.item_mut(slot);
-        item.size = U32::new(item.size.get() + bytes as u32);
-    }
-
-    /// Shortens the data of the item in `slot` to `new_len` bytes.
-    pub fn shrink_item(&mut self, slot: usize, new_len: usize, keep: Keep) {
-        self.assert_leaf();
-        let (offset, size) = (self.as_ref().item_offset(slot), self.as_ref().item_size(slot));
-        assert!(new_len <= size, "shrink {size} bytes to {new_len}");
-        let cut = size - new_len;
-        let start = self.as_ref().data_start();
-        let kept_end = match keep {
-            Keep::Front => offset + new_len,
-            Keep::Back => offset,
-        };
-        self.move_data(start, kept_end, start + cut);
-        self.zero_data(start, start + cut);
-        self.lower_offsets(slot, -(cut as isize));
-        self.item_mut(slot).size = U32::new(new_len as u32);
-    }
-
-    /// Replaces the key of the item in `slot`.
-    pub fn set_item_key(&mut self, slot: usize, key: &Key) {
-        self.assert_leaf();
-        assert!(slot < self.as_ref().count(), "slot {slot} of {}", self.as_ref().count());
-        self.write_key(HEADER_LEN + slot * ITEM_LEN, key);
-    }
-
-    /// Inserts copies of `n` items of `src`, from its slot `src_slot` on, at `dst_slot`.
-    pub fn copy_items_from(&mut self, dst_slot: usize, src: BlockRef<'_>, src_slot: usize, n: usize) {
-        assert!(
-            n <= src.count() && src_slot <= src.count() - n,
-            "{n} items at slot {src_slot} of {}",
-            src.count()
-        );
-        if n == 0 {
-            return;
-        }
-        let src_start = src.item_offset(src_slot + n - 1);
-        let src_end = src.item_offset(src_slot) + src.item_size(src_slot);
-        let bytes = src_end - src_start;
-        let end = self.open_items(dst_slot, n, bytes);
-        self.0[HEADER_LEN + end - bytes..HEADER_LEN + end]
-            .copy_from_slice(&src.bytes()[HEADER_LEN + src_start..HEADER_LEN + src_end]);
-        for i in 0..n {
-            let mut head = src.items()[src_slot + i];
-            head.offset = U32::new((head.offset.get() as usize - src_start + end - bytes) as u32);
-            *self.item_mut(dst_slot + i) = head;
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 use super::*;
+use crate::block::ITEM_LEN;
 use crate::key::KeyType;
+use crate::leaf_mut::Keep;
 use creamery_base::ObjectId;
 
 fn key(n: u64) -> Key {
@@ -43,6 +45,48 @@ fn built(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
+/// The same items, the last first, so that no data is in its place.
+fn built_loose(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    let mut leaf = BlockMut::init(&mut bytes, &new(0));
+    for (key, data) in model.iter().rev() {
+        leaf.insert_items(0, &[(*key, data.len())]);
+        leaf.data_mut(0).copy_from_slice(data);
+    }
+    assert!(leaf.as_ref().is_loose());
+    bytes
+}
+
+/// The block as it is once it was put in order, without the marks of having been written.
+fn in_order(leaf: BlockRef<'_>) -> Vec<u8> {
+    let mut bytes = leaf.bytes().to_vec();
+    BlockMut::new(&mut bytes).begin_again();
+    bytes
+}
+
+/// Inserts up to three items filled with `byte`, many of them empty, where there is room.
+fn insert_some(
+    rng: &mut Lcg,
+    leaf: &mut BlockMut<'_>,
+    model: &mut Vec<(Key, Vec<u8>)>,
+    slot: usize,
+    byte: u8,
+) {
+    let n = rng.below(4);
+    let items: Vec<(Key, usize)> =
+        (0..n).map(|_| (key(rng.below(99) as u64), rng.below(2) * rng.below(120))).collect();
+    let need: usize = items.iter().map(|(_, len)| len + ITEM_LEN).sum();
+    if leaf.as_ref().free_space() < need {
+        return;
+    }
+    leaf.insert_items(slot, &items);
+    for (i, (key, len)) in items.iter().enumerate() {
+        assert!(leaf.as_ref().data(slot + i).iter().all(|&b| b == 0), "new data is zero");
+        leaf.data_mut(slot + i).fill(byte);
+        model.insert(slot + i, (*key, vec![byte; *len]));
+    }
+}
+
 #[test]
 fn any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace() {
     let mut rng = Lcg(1);
@@ -50,25 +94,12 @@ fn any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace() {
     let mut leaf = BlockMut::init(&mut bytes, &new(0));
     let mut model: Vec<(Key, Vec<u8>)> = Vec::new();
     let other: Vec<(Key, Vec<u8>)> = (0..9).map(|n| (key(n), vec![n as u8; n as usize * 3])).collect();
-    let other = built(&other);
-    for step in 0..4000 {
+    let others = [built(&other), built_loose(&other)];
+    let (mut loose, mut written) = (0, 0);
+    for step in 0..8000 {
         let slot = rng.below(model.len() + 1);
-        match rng.below(6) {
-            0 => {
-                let n = rng.below(4);
-                let items: Vec<(Key, usize)> =
-                    (0..n).map(|_| (key(rng.below(99) as u64), rng.below(120))).collect();
-                let need: usize = items.iter().map(|(_, len)| len + ITEM_LEN).sum();
-                if leaf.as_ref().free_space() < need {
-                    continue;
-                }
-                leaf.insert_items(slot, &items);
-                for (i, (key, len)) in items.iter().enumerate() {
-                    assert!(leaf.as_ref().data(slot + i).iter().all(|&b| b == 0), "new data is zero");
-                    leaf.data_mut(slot + i).fill(step as u8);
-                    model.insert(slot + i, (*key, vec![step as u8; *len]));
-                }
-            }
+        match rng.below(7) {
+            0 => insert_some(&mut rng, &mut leaf, &mut model, slot, step as u8),
             1 => {
                 let n = rng.below(model.len() - slot + 1).min(3);
                 leaf.remove_items(slot, n);
@@ -94,7 +125,7 @@ fn any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace() {
                 }
             }
             4 => {
-                let src = BlockRef::new(&other);
+                let src = BlockRef::new(&others[rng.below(2)]);
                 let from = rng.below(src.count());
                 let n = rng.below(src.count() - from + 1);
                 let need: usize = (from..from + n).map(|i| src.item_size(i) + ITEM_LEN).sum();
@@ -111,11 +142,33 @@ fn any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace() {
                 leaf.set_item_key(slot, &key);
                 model[slot].0 = key;
             }
+            6 if rng.below(20) == 0 => {
+                leaf.mark_written();
+                assert!(!leaf.as_ref().is_loose(), "LOOSE-2");
+            }
+            6 if rng.below(5) == 0 => leaf.begin_again(),
             _ => {}
         }
         assert_eq!(model_of(leaf.as_ref()), model, "step {step}");
-        assert_eq!(leaf.as_ref().bytes(), built(&model), "step {step}");
+        let built = built(&model);
+        assert_eq!(leaf.as_ref().free_space(), BlockRef::new(&built).free_space(), "step {step}");
+        assert!(in_order(leaf.as_ref()) == built, "step {step}: a trace of history is left");
+        loose += usize::from(leaf.as_ref().is_loose());
+        written += usize::from(leaf.as_ref().is_written());
     }
+    assert!(loose > 1000 && written > 1000, "of 8000 leaves {loose} are loose and {written} written");
+}
+
+#[test]
+fn items_come_in_any_order_and_are_written_in_theirs() {
+    let model: Vec<_> = (0..60).map(|n: u8| (key(u64::from(n)), vec![n; usize::from(n % 7)])).collect();
+    let (built, mut loose) = (built(&model), built_loose(&model));
+    assert_eq!(model_of(BlockRef::new(&loose)), model);
+    assert!(loose != built);
+    let mut leaf = BlockMut::new(&mut loose);
+    leaf.mark_written();
+    leaf.begin_again();
+    assert!(loose == built);
 }
 
 #[test]

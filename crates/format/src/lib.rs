@@ -16,6 +16,7 @@ mod features;
 mod items;
 mod key;
 mod key_names;
+mod leaf_mut;
 mod name_bytes;
 mod raw;
 mod signature;
@@ -26,7 +27,7 @@ pub use block::{
     BlockRef, HEADER_FLAG_RELOC, HEADER_FLAG_WRITTEN, HEADER_LEN, ITEM_LEN, KEY_PTR_LEN, LEVEL_MAX,
     MIXED_BACKREF_REV, RawHeader, RawItem, RawKeyPtr, leaf_data_max, node_ptr_max,
 };
-pub use block_mut::{BlockMut, Keep, NewBlock};
+pub use block_mut::{BlockMut, NewBlock};
 pub use check::check_item;
 pub use corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 pub use edge_cases::{Edge, edges_of};
@@ -55,6 +56,7 @@ pub use items::root::{RawRootItem, RawRootRef, RootFlags, RootRef, uuid_key, uui
 pub use items::state::{RawBalanceArgs, RawBalanceItem};
 pub use items::time::RawTimespec;
 pub use key::{Key, KeyType, RawKey};
+pub use leaf_mut::Keep;
 pub use name_bytes::position_of_any;
 pub use signature::{SIGNATURES_END, Signature, find_signature};
 pub use superblock::{

@@ -142,6 +142,40 @@ fn a_step_that_panics_aborts_with_its_words_and_its_place() {
     });
 }
 
+/// A work that dies of being asked.
+struct Unanswering;
+
+impl BackgroundWork for Unanswering {
+    fn name(&self) -> &'static str {
+        "unanswering"
+    }
+
+    fn due(&self) -> Due {
+        panic!("a question kills it")
+    }
+
+    fn step(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_work_that_panics_when_it_is_asked_whether_it_is_due_aborts_and_keeps_nobody() {
+    bounded(|| {
+        let engine = engine(Options::default());
+        let other = Work::register(&engine, "other", 1, || Ok(()));
+        engine.register_background(Arc::new(Unanswering));
+        let threads = engine.start_background(1);
+        until("it has aborted", || engine.aborted().is_some());
+        assert_eq!(engine.aborted().expect("just seen").reason, "a thread panicked: a question kills it");
+        other.ask(&engine, 1);
+        until("the thread lives", || other.is_done());
+        let told = report(&engine, "unanswering");
+        assert!(told.steps == 0 && told.failures > 0, "{told}");
+        threads.stop().expect("they end");
+    });
+}
+
 #[test]
 fn a_step_that_never_ends_keeps_nobody_and_is_named_when_its_thread_is_left_behind() {
     bounded(|| {

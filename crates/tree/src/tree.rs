@@ -357,7 +357,7 @@ pub(crate) fn retitle(bytes: &mut [u8], owner: TreeId, logical: Logical, generat
     block.set_logical(logical);
     block.set_generation(generation);
     block.set_owner(owner);
-    block.set_flags(creamery_format::MIXED_BACKREF_REV << 56);
+    block.begin_again();
 }
 
 /// Fills in the header of a new block.

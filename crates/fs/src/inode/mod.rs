@@ -348,23 +348,23 @@ impl Drop for Inode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::tests::support::{fixture_to_break, new_file};
+    use crate::data::tests::support::{assert_noticed, new_file};
 
     #[test]
-    #[should_panic(expected = "LOCK-1")]
     fn who_waits_for_an_earlier_inode_is_noticed() {
-        let engine = fixture_to_break("LOCK-1");
-        let [earlier, later] = [300, 301].map(|ino| new_file(&engine, ino, InodeFlags::default()));
-        let _later = later.write().expect("it lives");
-        drop(earlier.read(Wait::Yes));
+        assert_noticed("LOCK-1", |engine| {
+            let [earlier, later] = [300, 301].map(|ino| new_file(&engine, ino, InodeFlags::default()));
+            let _later = later.write().expect("it lives");
+            drop(earlier.read(Wait::Yes));
+        });
     }
 
     #[test]
-    #[should_panic(expected = "DIR-2")]
     fn an_index_number_that_is_given_again_is_a_bug() {
-        let engine = fixture_to_break("DIR-2");
-        let dir = new_file(&engine, 300, InodeFlags::default());
-        dir.set_next_index(7);
-        dir.set_next_index(6);
+        assert_noticed("DIR-2", |engine| {
+            let dir = new_file(&engine, 300, InodeFlags::default());
+            dir.set_next_index(7);
+            dir.set_next_index(6);
+        });
     }
 }

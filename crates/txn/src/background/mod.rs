@@ -9,8 +9,8 @@
 //! # Invariants
 //! - BACKGROUND-1: no more threads take steps of one work than it says. Shown by
 //!   `no_more_threads_than_a_work_says_take_its_steps`.
-//! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics aborts the engine. Neither ends the thread
-//!   that took it, and no other work waits for it; nor does it for a step that does not end. Shown by
+//! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics, or a work that panics when it is asked whether
+//!   a step is due, aborts the engine. Neither ends the thread that took it, and no other work waits for it; nor does it for a step that does not end. Shown by
 //!   `a_step_that_fails_is_told_and_keeps_nobody` and its neighbours.
 //! - BACKGROUND-3: a thread sleeps only when nothing was due after it had said that it sleeps. So who has something due and then
 //!   finds nobody asleep needs to wake nobody. Shown by `who_has_something_due_wakes_who_sleeps`.
@@ -19,6 +19,7 @@ mod report;
 mod threads;
 mod timer;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
@@ -114,17 +115,29 @@ impl Slot {
         }
     }
 
-    /// When a step is due that nobody takes yet.
-    fn due(&self, now: Duration) -> Due {
+    /// When a step is due that nobody takes yet. `died` is told when the work panics at the question.
+    fn due(&self, now: Duration, died: &dyn Fn(&Panic)) -> Due {
         if self.at_it.load(Ordering::Relaxed) >= self.work.at_once() {
             return Due::Never; // who is at it looks again
         }
         let rests = Duration::from_micros(self.rests_until.load(Ordering::Relaxed)).saturating_sub(now);
-        match self.work.due() {
+        let due = panics::catch(|| self.work.due()).unwrap_or_else(|panic| {
+            died(&panic);
+            self.failed(now, &panic);
+            Due::Never
+        });
+        match due {
             Due::Now if !rests.is_zero() => Due::In(rests),
             Due::In(wait) => Due::In(wait.max(rests)),
             due => due,
         }
+    }
+
+    /// A step of it failed, or it could not even say whether one is due.
+    fn failed(&self, now: Duration, failure: &dyn fmt::Display) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.rests_until.store(micros(now + REST), Ordering::Relaxed);
+        *self.last_failure.lock() = Some(failure.to_string());
     }
 
     fn begin(&self, now: Duration) -> Option<Step<'_>> {
@@ -193,11 +206,11 @@ impl Background {
 
     /// The works of which a step is due, and after what time the next one is if nothing happens. `ever` takes those in that are
     /// due after a while: for who lets time pass as he likes.
-    fn all_due(&self, ever: bool) -> (Vec<Arc<Slot>>, Option<Duration>) {
+    fn all_due(&self, ever: bool, died: &dyn Fn(&Panic)) -> (Vec<Arc<Slot>>, Option<Duration>) {
         let now = self.env.monotonic();
         let mut works = self.works.read().clone();
         let mut next: Option<Duration> = None;
-        works.retain(|slot| match slot.due(now) {
+        works.retain(|slot| match slot.due(now, died) {
             Due::Now => true,
             Due::In(_) if ever => true,
             Due::In(wait) => {
@@ -216,7 +229,7 @@ impl Background {
         choose: impl FnOnce(usize) -> usize,
         died: &dyn Fn(&Panic),
     ) -> Option<&'static str> {
-        let (works, _) = self.all_due(true);
+        let (works, _) = self.all_due(true, died);
         if works.is_empty() {
             return None;
         }
@@ -229,16 +242,13 @@ impl Background {
     fn take_step(&self, slot: &Slot, died: &dyn Fn(&Panic)) {
         let Some(_step) = slot.begin(self.env.monotonic()) else { return };
         slot.steps.fetch_add(1, Ordering::Relaxed);
-        let failure = match panics::catch(|| slot.work.step()) {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
+        match panics::catch(|| slot.work.step()) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => slot.failed(self.env.monotonic(), &error),
             Err(panic) => {
                 died(&panic);
-                format!("panicked: {}", panic.message)
+                slot.failed(self.env.monotonic(), &panic);
             }
-        };
-        slot.failures.fetch_add(1, Ordering::Relaxed);
-        slot.rests_until.store(micros(self.env.monotonic() + REST), Ordering::Relaxed);
-        *slot.last_failure.lock() = Some(failure);
+        }
     }
 }

@@ -137,9 +137,9 @@ impl Background {
         let _counted = Counted(self);
         let mut turn = number;
         while !self.stop.load(Ordering::SeqCst) && lives() {
-            let (works, _) = self.all_due(false);
+            let (works, _) = self.all_due(false, died);
             if works.is_empty() {
-                self.sleep();
+                self.sleep(died);
                 continue;
             }
             turn = turn.wrapping_add(1);
@@ -148,10 +148,10 @@ impl Background {
     }
 
     /// Sleeps until a step is due or somebody wakes it, if nothing is due now (BACKGROUND-3).
-    fn sleep(&self) {
+    fn sleep(&self, died: &dyn Fn(&Panic)) {
         let seen = *self.wakes.lock();
         let _asleep = Asleep::fall(&self.sleepers);
-        let (works, next) = self.all_due(false);
+        let (works, next) = self.all_due(false, died);
         if !works.is_empty() {
             return;
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use creamery_base::panics;
 use creamery_base::sync::Mutex;
 use creamery_base::{InodeId, ObjectId, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
@@ -103,9 +104,16 @@ pub(crate) fn fixture(kind: Kind) -> Option<Fixture> {
     Some(Fixture { engine: open(&device), device })
 }
 
-/// The same for a test that breaks a rule on purpose. Where there is no mkfs.btrfs it ends as if the rule had been noticed.
-pub(crate) fn fixture_to_break(rule: &str) -> Fixture {
-    fixture(Kind::DEFAULT).unwrap_or_else(|| panic!("skipped: {rule}"))
+/// Breaks `rule` on purpose, on a filesystem that mkfs.btrfs made: an assert has to say so. Skipped where there is no
+/// mkfs.btrfs.
+pub(crate) fn assert_noticed(rule: &str, breaking: impl FnOnce(Fixture)) {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    match panics::catch(|| breaking(fixture)) {
+        Ok(()) => panic!("{rule} was broken, and nobody noticed"),
+        Err(panic) => {
+            assert!(panic.message.contains(rule), "{rule} was broken, and this came of it: {panic}")
+        }
+    }
 }
 
 fn make(kind: Kind) -> MemoryDevice {
