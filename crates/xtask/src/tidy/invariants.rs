@@ -1,7 +1,7 @@
 //! Invariants that nothing keeps an eye on: there are none in the rooms that have numbered them all.
 //!
 //! An essay numbers its invariants, `- NAME-1: ...`. Of each one of these is true:
-//! - an assert names it, and a test that expects a panic with that name (`should_panic`) makes it fire;
+//! - an assert names it, and a test that expects a panic with that name (`should_panic`, `assert_noticed`) makes it fire;
 //! - the essay says which test shows it, where no assert can see it: "Shown by `test`.";
 //! - the essay says which type leaves no other way: "Held by `Type`.".
 //!
@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 
 use crate::workspace::{files, read};
+
+/// How a line begins that says which panic a test expects.
+const EXPECTING: [&str; 2] = ["#[should_panic", "assert_noticed("];
 
 const ROOMS: [&str; 2] = ["crates/txn/src/", "crates/fs/src/"];
 
@@ -54,7 +57,7 @@ impl Known {
                 }
             }
             let inside = line.split('"').skip(1).step_by(2);
-            match line.starts_with("#[should_panic") {
+            match EXPECTING.iter().any(|expecting| line.starts_with(expecting)) {
                 true => self.expected.extend(inside.map(str::to_owned)),
                 false => self.strings.extend(inside.map(str::to_owned)),
             }
@@ -94,7 +97,7 @@ fn complaint(name: &str, said: &str, known: &Known) -> Option<String> {
     let names = |texts: &[String]| texts.iter().any(|text| has_name(text, name));
     match (names(&known.strings), names(&known.expected)) {
         (true, true) => None,
-        (true, false) => Some(": no test makes its assert fire (should_panic), and none shows it".to_owned()),
+        (true, false) => Some(": no test makes its assert fire, and none shows it".to_owned()),
         (false, _) => Some(": no assert names it, no test shows it and no type holds it".to_owned()),
     }
 }
@@ -152,6 +155,10 @@ mod tests {
         let fires = "#[should_panic(expected = \"ROOM-1\")]\n";
         let essay = "//! # Invariants\n//! - ROOM-1 (HOUSE-1): it\n//!   fits.\n";
         assert_eq!(told(essay, &[asserted, fires]), [""; 0]);
+        assert_eq!(
+            told(essay, &[asserted, "    assert_noticed(\"ROOM-1\", |house| burst(house));\n"]),
+            [""; 0]
+        );
         assert_eq!(told(essay, &[asserted]).len(), 1);
         assert_eq!(told(essay, &["// \"ROOM-1\"\n", fires]).len(), 1);
         assert_eq!(told(essay, &["assert!(a, \"ROOM-12, MUSHROOM-1\");\n", fires]).len(), 1);
