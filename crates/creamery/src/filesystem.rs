@@ -272,19 +272,23 @@ impl Filesystem {
     /// When something on the way is no directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        match self.metadata(path) {
-            Ok(meta) if meta.is_dir() => return Ok(()),
-            Ok(_) => return Err(at(path)(ErrorKind::AlreadyExists.into())),
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            Err(_) => {}
+        let mut missing = Vec::new();
+        for path in path.ancestors() {
+            match self.metadata(path) {
+                Ok(meta) if meta.is_dir() => break,
+                Ok(_) => return Err(at(path)(ErrorKind::AlreadyExists.into())),
+                Err(error) if error.kind() == ErrorKind::NotFound => missing.push(path),
+                Err(error) => return Err(error),
+            }
         }
-        if let Some(parent) = path.parent() {
-            self.create_dir_all(parent)?;
+        // What ends in ".." is there once what comes before it is.
+        for path in missing.into_iter().rev().filter(|path| path.file_name().is_some()) {
+            match self.create_dir(path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && self.metadata(path)?.is_dir() => {}
+                outcome => outcome?,
+            }
         }
-        match self.create_dir(path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.metadata(path)?.is_dir() => Ok(()),
-            outcome => outcome,
-        }
+        Ok(())
     }
 
     /// Makes a symbolic link at `link` that points to `target`.

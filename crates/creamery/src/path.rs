@@ -79,8 +79,8 @@ impl PathWalk<'_> {
         if path.starts_with(b"/") {
             self.trail.0.truncate(1);
         }
-        // "x/" means what x leads to, and that has to be a directory.
-        let slash = path.ends_with(b"/");
+        // "x/" and "x/." mean what x leads to, and that has to be a directory.
+        let slash = path.ends_with(b"/") || path.ends_with(b"/.");
         let mut names = names(path).peekable();
         while let Some(name) = names.next() {
             if name == b".." {

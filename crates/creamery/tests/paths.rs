@@ -460,6 +460,39 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
 }
 
 #[test]
+fn a_path_with_dots_means_what_it_means_in_std() {
+    let Fixture { fs, dir } = fixture();
+    let host = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    std::fs::write(host("/file"), "content").unwrap();
+    std::fs::create_dir(host("/dir")).unwrap();
+    std::os::unix::fs::symlink("dir", host("/link")).unwrap();
+    std::os::unix::fs::symlink("file", host("/to-file")).unwrap();
+    fs.write("/file", "content").unwrap();
+    fs.create_dir("/dir").unwrap();
+    fs.symlink("dir", "/link").unwrap();
+    fs.symlink("file", "/to-file").unwrap();
+    let std_kind = |error: std::io::Error| Error::from(error).kind();
+    let paths = ["/file/.", "/to-file/.", "/file/..", "/dir/.", "/link/.", "/dir/./.", "/none/.", "/dir/../file"];
+    for path in paths {
+        let (ours, theirs) = (fs.metadata(path), std::fs::metadata(host(path)));
+        let theirs = theirs.map(|meta| meta.is_dir()).map_err(std_kind);
+        assert_eq!(ours.map(|meta| meta.is_dir()).map_err(|error| error.kind()), theirs, "{path}");
+        let (ours, theirs) = (fs.symlink_metadata(path), std::fs::symlink_metadata(host(path)));
+        let theirs = theirs.map(|meta| meta.is_dir()).map_err(std_kind);
+        assert_eq!(ours.map(|meta| meta.is_dir()).map_err(|error| error.kind()), theirs, "{path}");
+        let (ours, theirs) = (fs.read(path), std::fs::read(host(path)));
+        assert_eq!(ours.map_err(|error| error.kind()).is_ok(), theirs.is_ok(), "{path}");
+    }
+    for path in ["/new/../other", "/new/below/..", "/dir/./x/.", "/dir/../y/../y/z", "/link/../w", "/file/../v"] {
+        let (ours, theirs) = (fs.create_dir_all(path), std::fs::create_dir_all(host(path)));
+        assert_eq!(ours.is_ok(), theirs.is_ok(), "{path}");
+    }
+    for path in ["/new", "/other", "/new/below", "/dir/x", "/y/z", "/w", "/v"] {
+        assert_eq!(fs.exists(path), host(path).exists(), "{path}");
+    }
+}
+
+#[test]
 fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
     let Fixture { fs, dir } = fixture();
     let host = dir.path().join("host");

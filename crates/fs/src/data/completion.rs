@@ -3,8 +3,8 @@
 //! File data changes metadata only through here. An [`OrderedExtent`] owns freshly allocated space, knows which
 //! part of which file it is for, takes the data in order, and computes the checksums while the data passes by.
 //! Until [`OrderedExtent::complete`] nothing in any tree knows of it, so old data stays readable and a crash
-//! leaves no trace. Completion swaps the file extent items, queues the reference and the checksums, and updates the
-//! inode, all in one handle.
+//! leaves no trace. Completion swaps the file extent items, queues the reference, puts the checksums into their tree, and
+//! updates the inode, all in one handle.
 //!
 //! ```text
 //!   allocate ---> write, write, ... ---> complete

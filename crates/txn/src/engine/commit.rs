@@ -1,4 +1,5 @@
-//! Commits that are asked for, and commits that fall due.
+//! Commits that are asked for, and commits that fall due: who makes them. What a commit is, its order and why it survives a
+//! crash is in `commit`; its critical section in `settle`.
 
 use std::sync::Arc;
 

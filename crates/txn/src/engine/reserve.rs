@@ -47,6 +47,8 @@ const LEAVES_PER_HEAD: u64 = 8;
 const GROWTH: u64 = 2;
 /// A new chunk changes leaves of the device, block group and free space trees, as a queued change does.
 const HEADS_PER_CHUNK: u64 = 1;
+/// Leaves that are changed when a block group goes, of two copies at most: its item, its free space, its device extents.
+const ITEMS_PER_REMOVAL: u64 = 4;
 /// Changes that copying a block queues: of the new one and of the old one.
 const HEADS_PER_BLOCK: u64 = 2;
 /// Room in mixed block groups that data leaves for the metadata of operations to come.
@@ -129,6 +131,11 @@ impl Engine {
         let taken =
             self.reservations.may_use() + self.whole_commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
+    }
+
+    /// What removing a block group may take, bytes: in the trees of block groups, of free space and of devices.
+    pub(super) fn removal_bytes(&self) -> u64 {
+        ITEMS_PER_REMOVAL * self.item_bytes()
     }
 
     /// What changing an item may take, bytes.

@@ -140,7 +140,14 @@ impl Engine {
         group.is_idle()
             && !self.chunks.is_pending(group.start)
             && self.chunks.may_remove(&self.space)
+            && self.is_removal_affordable()
             && !self.counts_on(group)
+    }
+
+    /// Whether there is room for the leaves that the removal of a group changes, beside what this commit needs anyway: nobody
+    /// was promised it.
+    fn is_removal_affordable(&self) -> bool {
+        self.space.available(SpaceKind::Metadata) >= self.need_of_this_commit() + self.removal_bytes()
     }
 
     /// Whether this commit and the next operations may need what an idle group offers. Handles began because of it

@@ -2,7 +2,8 @@
 //!
 //! Every extent with a change has one *head*: whether its extent item is still to be inserted, and by how much
 //! each reference changes. Changes of the same reference merge in the head, so that an extent that is allocated
-//! and freed within one transaction mostly never reaches the extent tree.
+//! and freed within one transaction mostly never reaches the extent tree. Handles queue (`handle`); `run_refs` says when heads
+//! are run and by whom, `run` how one is.
 //!
 //! # Where a reference is
 //! A reference is in the extent tree or in a head. Running a head moves it, and takes longer than a short lock may be held.

@@ -1,4 +1,4 @@
-//! Running a head.
+//! Running one head: what is queued for an extent goes into the extent tree (`apply`). Which heads, and when: `run_refs`.
 
 use creamery_base::{Logical, Result};
 use creamery_tree::CowHost;

@@ -187,7 +187,7 @@ impl Space {
         let all = self.bytes_used.load(Ordering::Relaxed);
         let all = if added { all.checked_add(len) } else { all.checked_sub(len) };
         match all {
-            // Only the commit counts, one at a time.
+            // Whoever runs delayed refs counts, one at a time (RUN-1).
             Some(all) if group.count_used(len, added) => self.bytes_used.store(all, Ordering::Relaxed),
             _ => {
                 let what = "does not fit to what its block group and the superblock count as used";
