@@ -344,7 +344,14 @@ impl<'a> BlockRef<'a> {
     /// Where the data of a leaf begins that is loose: not in the order of its slots.
     pub(crate) fn floor(self) -> Option<usize> {
         let floor = U32::read_from_prefix(&self.header().csum).expect("the field is longer").0.get();
-        (floor != 0 && !self.is_written()).then_some(floor as usize)
+        let floor = (floor != 0 && !self.is_written()).then_some(floor as usize);
+        debug_assert!(
+            floor
+                .is_none_or(|floor| (self.count() * ITEM_LEN..=leaf_data_max(self.0.len())).contains(&floor)),
+            "LOOSE-1: a floor of {floor:?} below {} items",
+            self.count()
+        );
+        floor
     }
 
     /// Whether this is a leaf whose data is not in the order of its slots.

@@ -106,7 +106,7 @@ impl BlockMut<'_> {
             return;
         }
         if n > 1 {
-            self.put_in_order(); // their data is one piece then
+            self.put_in_order(); // so that their data is one piece
         }
         let first = self.as_ref().item_offset(slot + n - 1);
         self.raise_data(slot + n, first, self.as_ref().item_end(slot) - first);
@@ -139,7 +139,7 @@ impl BlockMut<'_> {
         let end = if size == 0 && self.as_ref().is_loose() { start } else { self.as_ref().item_end(slot) };
         self.move_data(start, end, start - bytes);
         self.zero_data(end - bytes, end);
-        self.move_offsets(slot, end, |offset| offset - bytes);
+        self.move_offsets(slot, end, (bytes as u32).wrapping_neg());
         self.set_floor_if_loose(start - bytes);
         let item = self.item_mut(slot);
         item.offset = U32::new((end - size - bytes) as u32);
@@ -228,21 +228,20 @@ impl BlockMut<'_> {
         let start = self.as_ref().data_start();
         self.move_data(start, end, start + bytes);
         self.zero_data(start, start + bytes);
-        self.move_offsets(slot, end, |offset| offset + bytes);
+        self.move_offsets(slot, end, bytes as u32);
         self.set_floor_if_loose(start + bytes);
     }
 
     /// Moves the offsets of the items whose data lies below `end`: in a leaf in order those from `slot` on. In a loose
-    /// leaf items without data lie nowhere.
-    fn move_offsets(&mut self, slot: usize, end: usize, moved: impl Fn(usize) -> usize) {
+    /// leaf items without data lie nowhere. No branch depends on an offset: in a loose leaf nobody could foretell it.
+    fn move_offsets(&mut self, slot: usize, end: usize, by: u32) {
         let (count, loose) = (self.as_ref().count(), self.as_ref().is_loose());
         let first = if loose { 0 } else { slot };
         let heads = &mut self.0[HEADER_LEN + first * ITEM_LEN..HEADER_LEN + count * ITEM_LEN];
         for item in <[RawItem]>::mut_from_bytes(heads).expect("the slice holds whole items") {
-            let offset = item.offset.get() as usize;
-            if !loose || (offset < end && item.size.get() > 0) {
-                item.offset = U32::new(moved(offset) as u32);
-            }
+            let offset = item.offset.get();
+            let moves = !loose | ((offset < end as u32) & (item.size.get() > 0));
+            item.offset = U32::new(offset.wrapping_add(by & u32::from(moves).wrapping_neg()));
         }
     }
 

@@ -60,7 +60,8 @@ pub struct Expected {
     pub checksum: ChecksumType,
 }
 
-/// Writes the checksum of a finished block into its header.
+/// Writes the checksum of a finished block into its header. The block is marked as written
+/// ([`mark_written`](crate::BlockMut::mark_written)): before, that field says how the data of a leaf lies.
 pub fn seal(bytes: &mut [u8], kind: ChecksumType) {
     let sum = checksum(kind, &bytes[CSUM_FIELD..]);
     bytes[..CSUM_FIELD].copy_from_slice(sum.field());

@@ -86,8 +86,11 @@ impl<'m, M: Iterator<Item = (Key, &'m [u8])>> Walk<'_, M> {
     fn leaf(&mut self, leaf: BlockRef<'_>) {
         let at = leaf.logical();
         let capacity = NODE as usize - creamery_format::HEADER_LEN;
-        let mut used = 0;
+        let (mut boundary, mut used) = (capacity, 0);
         for slot in 0..leaf.count() {
+            let end = leaf.item_offset(slot) + leaf.item_size(slot);
+            assert!(!leaf.is_written() || end == boundary, "block {at} slot {slot}");
+            boundary = leaf.item_offset(slot);
             used += creamery_format::ITEM_LEN + leaf.item_size(slot);
             let found = (leaf.key(slot), leaf.data(slot));
             let Some(known) = self.model.next() else { panic!("{} is one too many", found.0) };

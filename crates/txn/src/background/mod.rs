@@ -9,8 +9,8 @@
 //! # Invariants
 //! - BACKGROUND-1: no more threads take steps of one work than it says. Shown by
 //!   `no_more_threads_than_a_work_says_take_its_steps`.
-//! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics, or a work that panics when it is asked whether
-//!   a step is due, aborts the engine. Neither ends the thread that took it, and no other work waits for it; nor does it for a step that does not end. Shown by
+//! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics aborts the engine, and so does a work that
+//!   panics when it is asked whether a step is due, which is asked once only. Neither ends the thread that took it, and no other work waits for it; nor does it for a step that does not end. Shown by
 //!   `a_step_that_fails_is_told_and_keeps_nobody` and its neighbours.
 //! - BACKGROUND-3: a thread sleeps only when nothing was due after it had said that it sleeps. So who has something due and then
 //!   finds nobody asleep needs to wake nobody. Shown by `who_has_something_due_wakes_who_sleeps`.
@@ -94,6 +94,8 @@ struct Slot {
     begun: AtomicU64,
     /// Until when it rests, microseconds.
     rests_until: AtomicU64,
+    /// It panicked when it was asked whether a step is due, and is not asked again.
+    dead: AtomicBool,
     steps: AtomicU64,
     failures: AtomicU64,
     last_failure: RankedMutex<Option<String>, { rank::LEAF }>,
@@ -109,6 +111,7 @@ impl Slot {
             at_it: AtomicUsize::new(0),
             begun: AtomicU64::new(0),
             rests_until: AtomicU64::new(0),
+            dead: AtomicBool::new(false),
             steps: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             last_failure: RankedMutex::new(None),
@@ -117,11 +120,12 @@ impl Slot {
 
     /// When a step is due that nobody takes yet. `died` is told when the work panics at the question.
     fn due(&self, now: Duration, died: &dyn Fn(&Panic)) -> Due {
-        if self.at_it.load(Ordering::Relaxed) >= self.work.at_once() {
+        if self.dead.load(Ordering::Relaxed) || self.at_it.load(Ordering::Relaxed) >= self.work.at_once() {
             return Due::Never; // who is at it looks again
         }
         let rests = Duration::from_micros(self.rests_until.load(Ordering::Relaxed)).saturating_sub(now);
         let due = panics::catch(|| self.work.due()).unwrap_or_else(|panic| {
+            self.dead.store(true, Ordering::Relaxed);
             died(&panic);
             self.failed(now, &panic);
             Due::Never

@@ -18,7 +18,7 @@ pub struct BackgroundReport {
     pub name: &'static str,
     /// Steps that were taken.
     pub steps: u64,
-    /// How many of them failed.
+    /// How many of them failed; a work that could not say whether one is due counts as well.
     pub failures: u64,
     /// What the last of these said.
     pub last_failure: Option<String>,
