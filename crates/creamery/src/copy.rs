@@ -217,11 +217,31 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        if directory && std::sync::Arc::ptr_eq(&self.fs, &other.fs) {
-            self.refuse_into_itself(id, dir).map_err(at(from))?;
+        if std::sync::Arc::ptr_eq(&self.fs, &other.fs) {
+            if directory {
+                self.refuse_into_itself(id, dir).map_err(at(from))?;
+            } else {
+                self.refuse_onto_itself(id, to.as_ref(), dir, name.as_deref()).map_err(at(from))?;
+            }
         }
         let mut sink = ImageSink { to: &other.fs, archive: options.archive, links: HashMap::new() };
         self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
+    }
+
+    /// A file that is copied onto itself, by whatever name, would be replaced by what it is.
+    fn refuse_onto_itself(
+        &self,
+        source: InodeId,
+        to: &Path,
+        dir: InodeId,
+        name: Option<&[u8]>,
+    ) -> Result<()> {
+        let there = name.and_then(|name| self.fs.lookup(dir, name, Wait::Yes).ok());
+        let led_to = self.resolve(to, Last::Follow).ok();
+        if there == Some(source) || led_to == Some(source) {
+            return Err(Error::invalid(format!("it is the same file as {}", to.display())));
+        }
+        Ok(())
     }
 
     /// A directory that is copied into itself would never end.

@@ -281,8 +281,9 @@ impl Filesystem {
                 Err(error) => return Err(error),
             }
         }
-        // What ends in ".." is there once what comes before it is.
-        for path in missing.into_iter().rev().filter(|path| path.file_name().is_some()) {
+        // What ends in ".." is there once what comes before it is; what ends in "." is made without that.
+        let missing = missing.into_iter().rev().filter(|path| path.file_name().is_some());
+        for path in missing.map(|path| path.components().as_path()) {
             match self.create_dir(path) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists && self.metadata(path)?.is_dir() => {}
                 outcome => outcome?,
@@ -357,12 +358,15 @@ impl Filesystem {
     /// Removes a directory with all that is in it. Symbolic links are removed, not followed.
     ///
     /// # Errors
-    /// When something in it cannot be removed; what came before is gone then.
+    /// When it is the root directory or its path ends in dots; when something in it cannot be removed, and what came before
+    /// is gone then.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if self.named(path) == Some(fs::FileType::Symlink) {
             return Err(at(path)(ErrorKind::NotADirectory.into()));
         }
+        // Refused before anything in it is gone: the root, and what is called by dots.
+        self.resolve_parent(path)?;
         self.empty_dir(path)?;
         self.remove_dir(path)
     }

@@ -487,15 +487,49 @@ fn a_path_with_dots_means_what_it_means_in_std() {
         let (ours, theirs) = (fs.read(path), std::fs::read(host(path)));
         assert_eq!(ours.map_err(|error| error.kind()).is_ok(), theirs.is_ok(), "{path}");
     }
-    for path in
-        ["/new/../other", "/new/below/..", "/dir/./x/.", "/dir/../y/../y/z", "/link/../w", "/file/../v"]
+    for path in ["/new/../other", "/new/below/..", "/dir/./x", "/dir/../y/../y/z", "/link/../w", "/file/../v"]
     {
         let (ours, theirs) = (fs.create_dir_all(path), std::fs::create_dir_all(host(path)));
         assert_eq!(ours.is_ok(), theirs.is_ok(), "{path}");
     }
+    fs.create_dir_all("/as/mkdir/.").unwrap();
+    assert!(fs.metadata("/as/mkdir").unwrap().is_dir());
     for path in ["/new", "/other", "/new/below", "/dir/x", "/y/z", "/w", "/v"] {
         assert_eq!(fs.exists(path), host(path).exists(), "{path}");
     }
+}
+
+#[test]
+fn a_directory_that_cannot_be_removed_by_that_name_keeps_what_is_in_it() {
+    let Fixture { fs, .. } = fixture();
+    fs.create_dir_all("/dir/sub").unwrap();
+    fs.write("/dir/sub/kept", "kept").unwrap();
+    fs.symlink("dir", "/link").unwrap();
+    for path in ["/", "//", "/.", "/..", "/dir/.", "/dir/sub/..", "/dir/..", "/link/.", "/link/sub/..", ""] {
+        assert!(fs.remove_dir_all(path).is_err(), "{path}");
+        assert_eq!(fs.read("/dir/sub/kept").unwrap(), b"kept", "{path}");
+    }
+    fs.remove_dir_all("/link/sub").unwrap();
+    fs.remove_dir_all("/dir/").unwrap();
+    assert!(!fs.exists("/dir"));
+}
+
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let Fixture { fs, .. } = fixture();
+    fs.create_dir("/dir").unwrap();
+    fs.write("/file", "content").unwrap();
+    fs.hard_link("/file", "/dir/hard").unwrap();
+    fs.symlink("../file", "/dir/soft").unwrap();
+    fs.hard_link("/file", "/dir/file").unwrap();
+    let options = CopyOptions { recursive: false, archive: false };
+    for to in ["/file", "/dir/../file", "/dir/hard", "/dir/soft", "/dir"] {
+        let error = fs.copy_between("/file", &fs, to, options, &creamery::NoProgress).expect_err(to);
+        assert!(error.to_string().contains("the same file"), "{error}");
+    }
+    assert!(fs.symlink_metadata("/dir/soft").unwrap().is_symlink());
+    fs.copy_between("/file", &fs, "/copy", options, &creamery::NoProgress).unwrap();
+    assert_eq!(fs.read("/copy").unwrap(), b"content");
 }
 
 #[test]

@@ -43,15 +43,17 @@ fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
-        let removed = match fs.symlink_metadata(&place.path) {
-            Ok(meta) if meta.is_dir() && args.recursive => fs.remove_dir_all(&place.path),
-            Ok(_) => fs.remove_file(&place.path),
-            Err(error) => Err(error),
+        let is_not_there =
+            |error: &creamery::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+        let meta = match fs.symlink_metadata(&place.path) {
+            Err(error) if args.force && is_not_there(&error) => continue,
+            meta => meta.map_err(&failed)?,
         };
-        match removed {
-            Err(error) if args.force && error.kind() == ErrorKind::NotFound => {}
-            outcome => outcome.map_err(&failed)?,
+        match meta.is_dir() && args.recursive {
+            true => fs.remove_dir_all(&place.path),
+            false => fs.remove_file(&place.path),
         }
+        .map_err(&failed)?;
     }
     Ok(())
 }
