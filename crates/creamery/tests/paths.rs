@@ -28,6 +28,15 @@ fn kind<T>(outcome: Result<T, creamery::Error>) -> ErrorKind {
     outcome.err().expect("it should have failed").kind()
 }
 
+/// The kind that an error of the host is here.
+fn kind_of_std(error: std::io::Error) -> ErrorKind {
+    match error.kind() {
+        std::io::ErrorKind::IsADirectory => ErrorKind::IsADirectory,
+        std::io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
+        _ => Error::from(error).kind(),
+    }
+}
+
 #[test]
 fn links_are_followed_inside_the_image() {
     let Fixture { fs, .. } = fixture();
@@ -412,13 +421,7 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
     fs.create_dir("/dir").unwrap();
     fs.write("/dir/kept", "").unwrap();
     fs.symlink("dir", "/link").unwrap();
-    let std_kind = |outcome: std::io::Result<()>| {
-        outcome.err().map(|error| match error.kind() {
-            std::io::ErrorKind::IsADirectory => ErrorKind::IsADirectory,
-            std::io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
-            _ => Error::from(error).kind(),
-        })
-    };
+    let std_kind = |outcome: std::io::Result<()>| outcome.err().map(kind_of_std);
     let our_kind = |outcome: Result<(), Error>| outcome.err().map(|error| error.kind());
     let open = || OpenOptions::new().write(true).create_new(true);
     let std_open = || std::fs::OpenOptions::new().write(true).create_new(true).clone();
@@ -471,18 +474,14 @@ fn a_path_with_dots_means_what_it_means_in_std() {
     fs.create_dir("/dir").unwrap();
     fs.symlink("dir", "/link").unwrap();
     fs.symlink("file", "/to-file").unwrap();
-    let std_kind = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotADirectory => ErrorKind::NotADirectory,
-        _ => Error::from(error).kind(),
-    };
     let paths =
         ["/file/.", "/to-file/.", "/file/..", "/dir/.", "/link/.", "/dir/./.", "/none/.", "/dir/../file"];
     for path in paths {
         let (ours, theirs) = (fs.metadata(path), std::fs::metadata(host(path)));
-        let theirs = theirs.map(|meta| meta.is_dir()).map_err(std_kind);
+        let theirs = theirs.map(|meta| meta.is_dir()).map_err(kind_of_std);
         assert_eq!(ours.map(|meta| meta.is_dir()).map_err(|error| error.kind()), theirs, "{path}");
         let (ours, theirs) = (fs.symlink_metadata(path), std::fs::symlink_metadata(host(path)));
-        let theirs = theirs.map(|meta| meta.is_dir()).map_err(std_kind);
+        let theirs = theirs.map(|meta| meta.is_dir()).map_err(kind_of_std);
         assert_eq!(ours.map(|meta| meta.is_dir()).map_err(|error| error.kind()), theirs, "{path}");
         let (ours, theirs) = (fs.read(path), std::fs::read(host(path)));
         assert_eq!(ours.map_err(|error| error.kind()).is_ok(), theirs.is_ok(), "{path}");

@@ -130,8 +130,8 @@ impl<'a> BlockMut<'a> {
             U32::new(u32::try_from(count).expect("entries of a block fit in 32 bits"));
     }
 
-    /// Sets the whole flags field, backref revision included. What a block that is not marked as written has in the
-    /// field of its checksum has a meaning, so that is cleared.
+    /// Sets the whole flags field, backref revision included. A leaf is in order then, and the field of the checksum, which
+    /// says how the data of a leaf lies that is not marked as written, is empty.
     pub fn set_flags(&mut self, flags: u64) {
         if self.as_ref().is_leaf() {
             self.put_in_order();
@@ -143,21 +143,12 @@ impl<'a> BlockMut<'a> {
 
     /// Marks the block as written, without which no reader takes it. Its data is in order then.
     pub fn mark_written(&mut self) {
-        if self.as_ref().is_leaf() {
-            self.put_in_order();
-        }
-        let header = self.header_mut();
-        header.flags = U64::new(header.flags.get() | HEADER_FLAG_WRITTEN);
+        self.set_flags(self.as_ref().flags() | HEADER_FLAG_WRITTEN);
     }
 
     /// Takes the marks of having been written from a block that is a copy of another, or is about to be filled.
     pub fn begin_again(&mut self) {
-        if self.as_ref().is_leaf() {
-            self.put_in_order();
-        }
-        let header = self.header_mut();
-        header.flags = U64::new(MIXED_BACKREF_REV << BACKREF_REV_SHIFT);
-        header.csum.fill(0);
+        self.set_flags(MIXED_BACKREF_REV << BACKREF_REV_SHIFT);
     }
 
     /// Sets the filesystem's UUID.

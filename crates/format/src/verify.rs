@@ -7,9 +7,7 @@
 use creamery_base::{Generation, Logical, TreeId, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 
-use crate::block::{
-    BlockRef, HEADER_FLAG_WRITTEN, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max,
-};
+use crate::block::{BlockRef, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, node_ptr_max};
 use crate::check::check_item;
 use crate::corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 use crate::key::Key;
@@ -120,7 +118,7 @@ fn verify_identity(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
         return Err(CorruptKind::WrongGeneration { found: block.generation(), want: generation });
     }
     // As Linux has it: a writer takes a block without the mark for one that its transaction made, and changes it in place.
-    if block.flags() & HEADER_FLAG_WRITTEN == 0 {
+    if !block.is_written() {
         return Err(CorruptKind::NotWritten);
     }
     match want.owner {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::block::HEADER_FLAG_WRITTEN;
 use crate::block_mut::{BlockMut, NewBlock};
 use crate::key::KeyType;
 use creamery_base::ObjectId;

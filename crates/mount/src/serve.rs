@@ -103,7 +103,9 @@ impl Mounted {
         let served = session.run(workers());
         if let Err(error) = background.stop() {
             // Told at once: what comes next may wait for it. By itself it is no loss.
-            tell.inspect(|tell| tell(&error.to_string()));
+            if let Some(tell) = tell {
+                tell(&error.to_string());
+            }
         }
         let durable = shut_down(&fs).and_then(|()| lost_writes.check());
         drop(fs);

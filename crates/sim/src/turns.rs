@@ -1,8 +1,8 @@
 //! Background work beside operations: two threads of which one runs at a time, in an order that follows from a seed.
 //!
 //! Whenever one of them asks something of the device or takes a lock, the turn may go to the other one; when the lock is taken,
-//! it must. So a commit closes, a cleaner deletes and delayed refs run in the midst of an operation that goes on later, each time in the
-//! same place.
+//! it must. So a commit closes, a cleaner deletes and delayed refs run in the midst of an operation that goes on later, each
+//! time in the same place.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

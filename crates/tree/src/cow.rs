@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use creamery_base::{Generation, Logical, Result};
 use creamery_device::AlignedBuffer;
-use creamery_format::{BlockRef, HEADER_FLAG_WRITTEN};
+use creamery_format::BlockRef;
 
 use crate::buffer::{ExtentBuffer, WriteGuard};
 use crate::host::{BlockReferences, CowHost, FreedBlock};
@@ -35,7 +35,7 @@ impl Tree {
         block: BlockRef<'_>,
         generation: Generation,
     ) -> bool {
-        let ours = block.generation() == generation && block.flags() & HEADER_FLAG_WRITTEN == 0;
+        let ours = block.generation() == generation && !block.is_written();
         // No block on the device is: roots are not newer than the superblock, nor children than their node.
         assert!(
             !ours || buffer.is_dirty(),
@@ -102,7 +102,7 @@ impl Tree {
             generation: block.generation(),
             last_reference,
         };
-        let unwritten = freed.generation == host.generation() && block.flags() & HEADER_FLAG_WRITTEN == 0;
+        let unwritten = freed.generation == host.generation() && !block.is_written();
         if last_reference && unwritten {
             self.store.forget_dirty(old.buffer());
         }

@@ -49,11 +49,12 @@ fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
             Err(error) if args.force && is_not_there(&error) => continue,
             meta => meta.map_err(&failed)?,
         };
-        match meta.is_dir() && args.recursive {
-            true => fs.remove_dir_all(&place.path),
-            false => fs.remove_file(&place.path),
-        }
-        .map_err(&failed)?;
+        let removed = if meta.is_dir() && args.recursive {
+            fs.remove_dir_all(&place.path)
+        } else {
+            fs.remove_file(&place.path)
+        };
+        removed.map_err(&failed)?;
     }
     Ok(())
 }

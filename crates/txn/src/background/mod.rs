@@ -10,7 +10,8 @@
 //! - BACKGROUND-1: no more threads take steps of one work than it says. Shown by
 //!   `no_more_threads_than_a_work_says_take_its_steps`.
 //! - BACKGROUND-2: a step that fails rests its work for [`REST`]; one that panics aborts the engine, and so does a work that
-//!   panics when it is asked whether a step is due, which is asked once only. Neither ends the thread that took it, and no other work waits for it; nor does it for a step that does not end. Shown by
+//!   panics when it is asked whether a step is due: it is not asked again. Neither ends the thread that met it, and no other
+//!   work waits for it; nor does it for a step that does not end. Shown by
 //!   `a_step_that_fails_is_told_and_keeps_nobody` and its neighbours.
 //! - BACKGROUND-3: a thread sleeps only when nothing was due after it had said that it sleeps. So who has something due and then
 //!   finds nobody asleep needs to wake nobody. Shown by `who_has_something_due_wakes_who_sleeps`.

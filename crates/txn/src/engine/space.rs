@@ -104,8 +104,9 @@ impl Engine {
         let mut left = REMOVED_AT_ONCE;
         for info in self.space.removable() {
             for start in self.removable_groups(info, left) {
-                // One of them may have been counted on by the others' removal.
-                if let Some(group) = self.space.group_at(start).filter(|group| self.may_go(group)) {
+                // The others' removal may have taken the room for this one's, or count on it.
+                let may_go = |group: &_| self.is_removal_affordable() && self.may_go(group);
+                if let Some(group) = self.space.group_at(start).filter(|group| may_go(group)) {
                     self.remove_group(handle, &group)?;
                     left -= 1;
                 }
@@ -131,7 +132,7 @@ impl Engine {
 
     /// Up to `most` groups of one sort that may go, without the last of its sort.
     fn removable_groups(&self, info: &SpaceInfo, most: usize) -> Vec<Logical> {
-        let most = most.min(info.groups().saturating_sub(1));
+        let most = if self.is_removal_affordable() { most.min(info.groups().saturating_sub(1)) } else { 0 };
         let may_go = |start: &Logical| self.space.group_at(*start).is_some_and(|group| self.may_go(&group));
         info.idle().into_iter().filter(may_go).take(most).collect()
     }
@@ -140,7 +141,6 @@ impl Engine {
         group.is_idle()
             && !self.chunks.is_pending(group.start)
             && self.chunks.may_remove(&self.space)
-            && self.is_removal_affordable()
             && !self.counts_on(group)
     }
 
