@@ -26,9 +26,9 @@
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //!
 //! # Locking
-//! Outer to inner: the subvolume's rename mutex, inode item locks in ascending [`InodeId`], byte ranges, the cleaner's turn, the
-//! transaction handle, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
-//! node lock. A thread that holds a handle takes no inode lock; it may try one.
+//! Outer to inner: the subvolume's rename mutex, operations of inodes in ascending [`InodeId`], byte ranges, the cleaner's turn, the
+//! transaction handle, an inode's item, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
+//! node lock. A thread that holds a handle waits for no inode's operations; it may try.
 //!
 //! [`InodeId`]: creamery_base::InodeId
 
@@ -53,8 +53,9 @@ pub use data::{FileContent, Stretch};
 pub use fault::Fault;
 pub use filesystem::{Filesystem, FsOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
+pub use inode::lock::{ExclusiveInode, SharedInode};
 pub use inode::xattr::XattrMode;
-pub use inode::{FileType, Inode, InodeFlags, InodeItem, ItemRead, ItemWrite, RangeGuard, RangeLocks};
+pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use memory::MemoryReport;
 pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
 pub use open_file::{Access, OpenFile};

@@ -41,8 +41,8 @@ pub struct OpenFile {
     dir_end: AtomicU64,
 }
 
-fn check_regular(item: &InodeItem) -> Result<()> {
-    match item.kind() {
+fn check_regular(inode: &Inode) -> Result<()> {
+    match inode.kind() {
         FileType::File => Ok(()),
         FileType::Directory => Err(ErrorKind::IsADirectory.into()),
         _ => Err(Error::invalid("the data of something that is no file")),
@@ -58,13 +58,12 @@ impl OpenFile {
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
     /// be written elsewhere.
     pub(crate) fn open(inode: Arc<Inode>, access: Access) -> Result<Self> {
-        let item = inode.read(Wait::Yes)?;
+        let item = inode.item(Wait::Yes)?;
         match access {
             Access::Read => {}
             Access::Append => check_not_immutable(&item)?,
             Access::Write => check_not_append_only(&item)?,
         }
-        drop(item);
         Ok(Self::new(inode))
     }
 
@@ -98,9 +97,10 @@ impl OpenFile {
     pub fn read_at(&self, offset: u64, out: &mut [u8], wait: Wait) -> Result<usize> {
         let inode = &self.inode;
         inode.engine().check_open()?;
-        let item = inode.read(wait)?;
-        check_regular(&item)?;
-        let range = inode.ranges().shared(offset, offset.saturating_add(out.len() as u64), wait)?;
+        check_regular(inode)?;
+        let range = inode.lock_range_shared(offset, offset.saturating_add(out.len() as u64), wait)?;
+        // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
+        let item = inode.item(wait)?;
         let read = data::read(inode, &item, offset, out, wait)?;
         drop(range);
         Ok(read)
@@ -123,39 +123,50 @@ impl OpenFile {
     /// Errors: no space; too large; the inode is marked immutable.
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
         if self.inode.shared().planted.has(Fault::EndLookedUpBefore) {
-            let end = self.inode.read(Wait::Yes)?.size;
+            let end = self.inode.item(Wait::Yes)?.size;
             return Ok((end, self.write_at(end, data)?));
         }
-        let mut item = self.inode.write()?;
-        let end = item.size;
-        check_not_immutable(&item)?;
-        Ok((end, self.write_locked(&mut item, end, data)?))
+        let mut locked = self.inode.lock_exclusive()?;
+        let end = locked.size;
+        check_not_immutable(&locked)?;
+        Ok((end, self.write_locked(locked.item_mut(), end, data)?))
     }
 
-    /// Writes what `check` lets pass.
+    /// Writes what `check` lets pass: beside others where it does not grow the file.
     fn write_if(
         &self,
         offset: u64,
         data: &[u8],
-        check: impl FnOnce(&InodeItem, u64) -> Result<()>,
+        check: impl Fn(&InodeItem, u64) -> Result<()>,
     ) -> Result<usize> {
-        let mut item = self.inode.write()?;
-        check(&item, offset)?;
-        self.write_locked(&mut item, offset, data)
+        let inode = &self.inode;
+        let end = offset.saturating_add(data.len() as u64);
+        if data::is_overwrite(inode, &inode.item(Wait::Yes)?, end) {
+            let _shared = inode.lock_shared(Wait::Yes)?;
+            let mut item = inode.item(Wait::Yes)?;
+            if data::is_overwrite(inode, &item, end) {
+                check(&item, offset)?;
+                return self.write_locked(&mut item, offset, data);
+            }
+        }
+        let mut locked = inode.lock_exclusive()?;
+        check(&locked, offset)?;
+        self.write_locked(locked.item_mut(), offset, data)
     }
 
+    /// Writes to an inode that is locked: alone, or shared where that [will do](data::is_overwrite).
     fn write_locked(&self, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
         let inode = &self.inode;
         inode.engine().check_open()?;
         inode.check_writable()?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
-        check_regular(item)?;
+        check_regular(inode)?;
         if data.is_empty() {
             return Ok(0);
         }
         // Growing over a gap changes what lies between the old end and the new data.
-        let range = inode.ranges().exclusive(offset.min(item.size), end, Wait::Yes)?;
+        let range = inode.lock_range(offset.min(item.size), end)?;
         let written = data::write(inode, item, offset, data)?;
         drop(range);
         Ok(written)
@@ -174,9 +185,12 @@ impl OpenFile {
     fn seek(&self, offset: u64, want: data::Want) -> Result<u64> {
         let inode = &self.inode;
         inode.engine().check_open()?;
-        let item = inode.read(Wait::Yes)?;
-        check_regular(&item)?;
-        data::seek(inode, &item, offset, want)?.ok_or_else(|| ErrorKind::NotFound.into())
+        check_regular(inode)?;
+        let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
+        let item = inode.item(Wait::Yes)?;
+        let found = data::seek(inode, &item, offset, want)?;
+        drop(range);
+        found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there
@@ -190,7 +204,7 @@ impl OpenFile {
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
         self.inode.engine().check_open()?;
-        let changed = self.inode.read(Wait::Yes)?.transid;
+        let changed = self.inode.item(Wait::Yes)?.transid;
         self.inode.engine().commit_through(changed)
     }
 }

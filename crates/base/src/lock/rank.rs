@@ -6,7 +6,7 @@ pub const JOBS: u8 = 4;
 pub const SUBVOLUME_LOAD: u8 = 12;
 /// Moving a directory within a subvolume.
 pub const DIRECTORY_RENAME: u8 = 14;
-/// Inode items; within: subvolume, then number.
+/// Operations of an inode; within: subvolume, then number.
 pub const INODE: u8 = 20;
 /// A range of bytes of a file.
 pub const RANGE: u8 = 24;
@@ -22,8 +22,10 @@ pub const WRITE_OUT: u8 = 32;
 pub const TRANSACTION: u8 = 34;
 /// Putting queued references into the extent tree, one thread at a time; held for a step, by who holds the gate.
 pub const RUN_REFS: u8 = 35;
+/// An inode's item; held while it changes in a tree.
+pub const INODE_ITEM: u8 = 36;
 /// A directory's delayed items; held while they are written to a tree.
-pub const DELAYED_ITEMS: u8 = 36;
+pub const DELAYED_ITEMS: u8 = 37;
 /// Allocating a chunk.
 pub const CHUNK_ALLOCATION: u8 = 38;
 /// Tree blocks of all trees but the extent tree; within: level from the root down, then side.

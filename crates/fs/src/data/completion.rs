@@ -33,10 +33,10 @@ use creamery_volume::Written;
 use super::drop_extents::DropPlan;
 use super::file_extent::{self, EXTENT_LEN_MAX, Extent};
 use super::holes::HolePlan;
-use super::{recount, reserve, store};
+use super::{recount, reserve, update};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
-use crate::operation::in_handle;
+use crate::operation::finish;
 
 /// New data on its way into a file.
 #[must_use = "dropping it gives the space back"]
@@ -138,6 +138,7 @@ impl OrderedExtent {
         let mut at = start;
         let mut fresh = Some(self);
         while at < end {
+            let seen = inode.extents_seen();
             let plan = DropPlan::from_front(
                 inode.tree(),
                 inode.id.ino,
@@ -146,39 +147,51 @@ impl OrderedExtent {
                 u64::from(engine.sector_size()),
             )?;
             let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
-            let units = Units::items(reserve::drop_units(&plan) + own);
+            let handle = engine.start(Units::items(reserve::drop_units(&plan) + own))?;
+            let locked = inode.lock_item();
+            if !locked.extents_are_as(seen) {
+                // Somebody who shares the inode changed an item that crosses this range.
+                drop(locked);
+                handle.end();
+                continue;
+            }
             let stop = plan.stop;
             assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
-            in_handle(engine, units, |handle| {
-                let tree = inode.tree();
+            let done = (|| {
                 match fresh.take() {
                     Some(ordered) => {
-                        holes.insert(handle, tree, inode.id.ino)?;
-                        plan.apply(handle, tree, inode.id, Some(start))?;
-                        let shown = ordered.item(handle, stop - start);
-                        tree.upsert(handle, &extent_data(inode.id.ino, start), &shown)?;
-                        ordered.hand_over(handle, inode.id)?;
+                        holes.insert(&handle, inode.tree(), inode.id.ino)?;
+                        ordered.show(&handle, inode, &plan)?;
                     }
                     None => {
-                        plan.apply(handle, tree, inode.id, None)?;
-                        show_more(handle, inode, start, stop - start)?;
+                        plan.apply(&handle, inode.tree(), inode.id, None)?;
+                        show_more(&handle, inode, start, stop - start)?;
                     }
                 }
-                let mut next = item.clone();
-                next.nbytes = recount(item.nbytes, plan.bytes, stop - at);
-                next.size = match size {
-                    NewSize::AtLeast(size) => item.size.max(size.min(stop)),
-                    NewSize::Exactly(size) => {
-                        assert_eq!(stop, end, "an exact size goes with a range of one step");
-                        size
-                    }
-                };
-                store(handle, inode, item, next)
-            })?;
+                update(&handle, locked, item, |item| {
+                    item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
+                    item.size = match size {
+                        NewSize::AtLeast(size) => item.size.max(size.min(stop)),
+                        NewSize::Exactly(size) => {
+                            assert_eq!(stop, end, "an exact size goes with a range of one step");
+                            size
+                        }
+                    };
+                })
+            })();
+            finish(handle, done)?;
             at = stop;
             *reached = stop;
         }
         Ok(())
+    }
+
+    /// Makes the part of it that `plan` has made room for the file's.
+    fn show(self, handle: &Handle<'_>, inode: &Inode, plan: &DropPlan) -> Result<()> {
+        plan.apply(handle, inode.tree(), inode.id, Some(self.start))?;
+        let shown = self.item(handle, plan.stop - self.start);
+        inode.tree().upsert(handle, &extent_data(inode.id.ino, self.start), &shown)?;
+        self.hand_over(handle, inode.id).map(drop)
     }
 }
 
@@ -188,7 +201,7 @@ fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Resu
     inode
         .tree()
         .update(handle, &key, |data| file_extent::set_num_bytes(data, shown))?
-        .expect("the item was made by the first step, and the inode's guard was held since");
+        .expect("the item was made by the first step, and its range is locked since");
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 //!
 //! It happens in two steps. A [`DropPlan`] is computed from the tree without changing anything, before there is a
 //! transaction handle, so damage is found while turning back costs nothing and the number of changes is known
-//! exactly when it is reserved. [`DropPlan::apply`] then carries it out; with the inode's write guard held between
-//! the two nothing can have changed.
+//! exactly when it is reserved. [`DropPlan::apply`] then carries it out, with the inode's item locked and nothing changed between
+//! the two (DATA-5).
 //!
 //! ```text
 //!   item        |--------|        |--------|        |--------------|        |----|
@@ -283,7 +283,7 @@ fn remove_run(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, run: Option<(u64,
     expect_found(removed == count, ino, first)
 }
 
-/// The plan was read under the inode's write guard, so an item that is gone was taken by a bug.
+/// Nothing changed since the plan was made (DATA-5), so an item that is gone was taken by a bug.
 fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
     if found {
         return Ok(());

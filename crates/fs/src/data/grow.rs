@@ -5,7 +5,7 @@ use creamery_txn::Units;
 
 use super::holes::HolePlan;
 use super::tail::settle_tail;
-use super::{inline, read, store};
+use super::{inline, lock_alone, read, update};
 use crate::inode::{Inode, InodeItem};
 use crate::operation::in_handle;
 
@@ -28,11 +28,12 @@ pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()>
     let end = size.next_multiple_of(sector);
     while item.size < size {
         let from = item.size.next_multiple_of(sector);
+        let seen = inode.extents_seen();
         let holes = HolePlan::new(inode, from, end)?;
         in_handle(engine, Units::items(holes.len() + 1), |handle| {
+            let locked = lock_alone(inode, seen);
             holes.insert(handle, inode.tree(), inode.id.ino)?;
-            let next = InodeItem { size: size.min(holes.stop), ..item.clone() };
-            store(handle, inode, item, next)
+            update(handle, locked, item, |item| item.size = size.min(holes.stop))
         })?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use creamery_txn::{Engine, Units};
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
 use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
-use super::{recount, reserve, store};
+use super::{lock_alone, recount, reserve, update};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
@@ -40,18 +40,20 @@ pub(crate) fn rewrite(inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Re
     let engine = inode.engine();
     assert!(!content.is_empty());
     let sector = u64::from(engine.sector_size());
+    let seen = inode.extents_seen();
     let plan = DropPlan::from_front(inode.tree(), inode.id.ino, (0, sector), 2, sector)?;
     assert_eq!(plan.stop, sector, "at most one item is in the way");
     let count = reserve::drop_units(&plan) + 2;
     let shrinks = (content.len() as u64) < item.size;
     let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
     in_handle(engine, units, |handle| {
+        let locked = lock_alone(inode, seen);
         plan.apply(handle, inode.tree(), inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);
         inode.tree().upsert(handle, &extent_data(inode.id.ino, 0), &bytes)?;
-        let mut next = item.clone();
-        next.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
-        next.size = content.len() as u64;
-        store(handle, inode, item, next)
+        update(handle, locked, item, |item| {
+            item.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
+            item.size = content.len() as u64;
+        })
     })
 }

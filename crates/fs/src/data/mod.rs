@@ -19,10 +19,16 @@
 //!   wrote is not trusted: it is looked at before the file grows over it.
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`,
 //!   `files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays`.
+//! - DATA-5: a plan is carried out on the items that it was made of.
+//!   Shown by `writes_to_parts_of_one_extent_at_once_are_all_there`.
 //!
 //! # Locking
-//! The caller holds the inode's item guard - for writing wherever the item is `&mut` - and the range lock of what
-//! it touches. Nothing here takes a lock before it starts a handle, and nothing reads data, allocates or waits while it has one.
+//! Who reads has locked the range that he touches, in whole sectors. Who changes has locked the inode besides: alone where the
+//! size changes or the file is stored inline, together with others where he writes over what is there. `item` is the inode's
+//! item as his operation knows it: its size, its flags and whether it has extents are those of the file until he changes them.
+//! Others who share the inode change other items of extents, and those that cross his range outside of it; so a plan that was
+//! made of items is carried out only if nobody changed any since (DATA-5).
+//! Nothing here takes a lock before it starts a handle but that, and nothing reads data, allocates or waits while it has one.
 
 mod completion;
 mod compressed;
@@ -46,6 +52,7 @@ pub(crate) mod tests;
 use creamery_base::Result;
 use creamery_txn::Handle;
 
+use crate::inode::lock::{ExtentsSeen, LockedItem};
 use crate::inode::{Inode, InodeItem};
 
 pub(crate) use content::Content;
@@ -53,16 +60,28 @@ pub use content::{FileContent, Stretch};
 pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
 pub(crate) use truncate::{drop_last, truncate};
-pub(crate) use write::write;
+pub(crate) use write::{is_overwrite, write};
 
-/// Stores `next` as the inode's item: the last step of a change of data.
-fn store(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, mut next: InodeItem) -> Result<()> {
+/// Begins to change the extents of an inode that nobody else has, after a plan was made when they were `seen`.
+fn lock_alone(inode: &Inode, seen: ExtentsSeen) -> LockedItem<'_> {
+    let locked = inode.lock_item();
+    assert!(locked.extents_are_as(seen), "DATA-5: who has an inode alone changes its extents alone");
+    locked
+}
+
+/// Changes the inode's item at the end of a change of its extents, and `item`, what the operation knows of it.
+fn update(
+    handle: &Handle<'_>,
+    mut locked: LockedItem<'_>,
+    item: &mut InodeItem,
+    change: impl FnOnce(&mut InodeItem),
+) -> Result<()> {
     let now = handle.now();
-    next.mtime = now;
-    next.ctime = now;
-    next.touch(handle.generation());
-    inode.store(handle, &next)?;
-    *item = next;
+    *item = locked.update_extents(handle, |item| {
+        change(item);
+        item.mtime = now;
+        item.ctime = now;
+    })?;
     Ok(())
 }
 

@@ -14,8 +14,9 @@ use creamery_txn::{Handle, Units};
 use super::drop_extents::DropPlan;
 use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
-use super::{inline, read, recount, reserve, store};
+use super::{inline, lock_alone, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
+use crate::inode::lock::ExtentsSeen;
 use crate::inode::{Inode, InodeItem};
 use crate::operation::in_handle;
 
@@ -40,13 +41,14 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     let tail = tail_of(inode, size, sector)?;
     let mut most = reserve::DROP_EDITS_MAX;
     loop {
+        let seen = inode.extents_seen();
         let plan = back_plan(inode, keep, most)?;
         let done = plan.start == keep;
         let finish = done && tail == Tail::Nothing;
         if !plan.is_empty() || finish {
             let applied = in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
                 let size = if finish { size } else { item.size.min(plan.start) };
-                apply(handle, inode, item, &plan, size)
+                apply(handle, inode, item, (&plan, seen), size)
             });
             match applied {
                 Err(error) if error.kind() == ErrorKind::NoSpace && most > reserve::DROP_EDITS_WHEN_FULL => {
@@ -70,8 +72,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     }
     match rewrite_last_sector(inode, item, size) {
         Err(error) if error.kind() == ErrorKind::NoSpace => in_handle(engine, Units::freeing(1), |handle| {
-            let next = InodeItem { size, ..item.clone() };
-            store(handle, inode, item, next)
+            update(handle, inode.lock_item(), item, |item| item.size = size)
         }),
         result => result,
     }
@@ -82,23 +83,31 @@ fn back_plan(inode: &Inode, start: u64, most: usize) -> Result<DropPlan> {
     DropPlan::from_back(inode.tree(), inode.id.ino, start, most, sector)
 }
 
-fn apply(handle: &Handle<'_>, inode: &Inode, item: &mut InodeItem, plan: &DropPlan, size: u64) -> Result<()> {
+fn apply(
+    handle: &Handle<'_>,
+    inode: &Inode,
+    item: &mut InodeItem,
+    (plan, seen): (&DropPlan, ExtentsSeen),
+    size: u64,
+) -> Result<()> {
+    let locked = lock_alone(inode, seen);
     plan.apply(handle, inode.tree(), inode.id, None)?;
-    let mut next = item.clone();
-    next.nbytes = recount(item.nbytes, plan.bytes, 0);
-    next.size = size;
-    store(handle, inode, item, next)
+    update(handle, locked, item, |item| {
+        item.nbytes = recount(item.nbytes, plan.bytes, 0);
+        item.size = size;
+    })
 }
 
 /// Drops the last `most` extents of an inode that is going away, in one handle. Returns the transaction that did;
 /// none when there was no data left. Whoever goes on, after a crash too, begins with this again (ORPHAN-2).
 pub(crate) fn drop_last(inode: &Inode, item: &mut InodeItem, most: usize) -> Result<Option<Generation>> {
+    let seen = inode.extents_seen();
     let plan = back_plan(inode, 0, most)?;
     if plan.is_empty() {
         return Ok(None);
     }
     in_handle(inode.engine(), Units::reclaiming(reserve::drop_units(&plan) + 1), |handle| {
         let size = item.size.min(plan.start);
-        apply(handle, inode, item, &plan, size).map(|()| Some(handle.generation()))
+        apply(handle, inode, item, (&plan, seen), size).map(|()| Some(handle.generation()))
     })
 }

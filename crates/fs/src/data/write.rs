@@ -25,6 +25,12 @@ use crate::inode::{Inode, InodeItem};
 /// A write with ragged ends up to this long is put together in one buffer, a longer one is written in parts.
 const BOUNCE: u64 = 64 << 10;
 
+/// Whether a write that ends at `end` changes neither the size of the file nor that it is stored inline: then it may share the
+/// inode with others.
+pub(crate) fn is_overwrite(inode: &Inode, item: &InodeItem, end: u64) -> bool {
+    end <= item.size && item.size > inline::len_max(inode.engine(), inode.tree())
+}
+
 /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
 /// Errors: no space; file too large; what reading can fail with, where a sector is written in part; aborted.
 pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {

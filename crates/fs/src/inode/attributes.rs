@@ -256,21 +256,17 @@ impl SetAttributes {
         }
     }
 
-    /// The item with everything but the size changed.
-    fn changed(&self, item: &InodeItem, now: Timespec, running: Generation) -> Result<InodeItem> {
-        let mut item = item.clone();
+    /// Changes everything but the size and flags.
+    fn apply(&self, item: &mut InodeItem, now: Timespec) {
         let at = |time: Time| match time {
             Time::Now => now,
             Time::At(time) => time,
         };
-        if let Some(flags) = self.flags {
-            item.flags = new_flags(&item, flags)?;
-        }
         if let Some(mode) = self.mode {
             item.mode = item.mode & !MODE_BITS | mode & MODE_BITS;
         }
         if self.kill_suid_sgid {
-            item.mode = without_privileges(&item);
+            item.mode = without_privileges(item);
         }
         item.uid = self.uid.unwrap_or(item.uid);
         item.gid = self.gid.unwrap_or(item.gid);
@@ -278,8 +274,6 @@ impl SetAttributes {
         item.mtime = self.mtime.map_or(item.mtime, at);
         item.otime = self.btime.map_or(item.otime, at);
         item.ctime = self.ctime.map_or(now, at);
-        item.touch(running);
-        Ok(item)
     }
 
     fn is_only_size(&self) -> bool {
@@ -315,17 +309,16 @@ impl SetAttributes {
 impl Inode {
     /// Its attributes.
     pub(crate) fn stat(&self, wait: Wait) -> Result<Attributes> {
-        Ok(Attributes::new(self.id, &*self.read(wait)?))
+        Ok(Attributes::new(self.id, &self.item(wait)?))
     }
 
     /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there
     /// was anything to take: most of the time there is not, and nothing is changed.
     pub(crate) fn kill_privileges(&self) -> Result<bool> {
-        let item = self.read(Wait::Yes)?;
+        let item = self.item(Wait::Yes)?;
         if without_privileges(&item) == item.mode {
             return Ok(false);
         }
-        drop(item);
         self.check_writable()?;
         self.set_attributes(&SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
         Ok(true)
@@ -333,30 +326,32 @@ impl Inode {
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.
     pub(crate) fn set_attributes(&self, set: &SetAttributes) -> Result<Attributes> {
-        let mut item = self.write()?;
-        set.check(&item)?;
+        let mut locked = self.lock_exclusive()?;
+        set.check(&locked)?;
         if let Some(size) = set.size {
-            let from = size.min(item.size);
-            let range = self.ranges().exclusive(from, u64::MAX, Wait::Yes)?;
-            data::truncate(self, &mut item, size)?;
-            drop(range);
+            let range = self.lock_range(size.min(locked.size), u64::MAX)?;
+            let shown = (size < locked.size).then(|| self.show_size(size));
+            data::truncate(self, locked.item_mut(), size)?;
+            drop((shown, range));
             if set.is_only_size() {
-                return Ok(Attributes::new(self.id, &item));
+                return Ok(Attributes::new(self.id, &locked));
             }
         }
+        let flags = set.flags.map(|wanted| new_flags(&locked, wanted)).transpose()?;
         let access = self.changed_access_acl(set)?;
         let handle = self.engine().start(Units::items(2))?;
-        let (handle, changed) =
-            or_end(handle, |handle| set.changed(&item, self.engine().now(), handle.generation()))?;
         let (handle, _) =
             or_end(handle, |handle| match &access {
                 Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
                     .apply(handle, self.tree(), self.id.ino),
                 None => Ok(false),
             })?;
-        let stored = self.store(&handle, &changed);
-        finish(handle, stored)?;
-        *item = changed;
+        let now = self.engine().now();
+        let updated = self.update(&handle, |item| {
+            item.flags = flags.unwrap_or(item.flags);
+            set.apply(item, now);
+        });
+        let item = finish(handle, updated)?;
         Ok(Attributes::new(self.id, &item))
     }
 
@@ -384,12 +379,15 @@ mod tests {
     fn attributes_change_one_by_one() {
         let now = Timespec { sec: 9, nsec: 9 };
         let before = InodeItem { mode: 0o106_755, uid: 1, gid: 2, ..InodeItem::default() };
-        let change = |set: SetAttributes| set.changed(&before, now, Generation::new(7)).expect("valid");
+        let change = |set: SetAttributes| {
+            let mut item = before.clone();
+            set.apply(&mut item, now);
+            item
+        };
         assert_eq!(change(SetAttributes { mode: Some(0o140_644), ..Default::default() }).mode, 0o100_644);
         assert_eq!(change(SetAttributes { kill_suid_sgid: true, ..Default::default() }).mode, 0o100_755);
         let after = change(SetAttributes { uid: Some(5), atime: Some(Time::Now), ..Default::default() });
         assert_eq!((after.uid, after.gid, after.atime, after.ctime), (5, 2, now, now));
-        assert_eq!((after.transid, after.sequence), (Generation::new(7), 1));
         let old = Timespec { sec: -5_000_000_000, nsec: 1 };
         let after = change(SetAttributes { ctime: Some(Time::At(old)), ..Default::default() });
         assert_eq!((after.ctime, after.mtime), (old, before.mtime));

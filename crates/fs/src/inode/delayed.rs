@@ -19,8 +19,8 @@
 //!   `a_directory_is_removed_with_what_it_put_off`.
 //!
 //! # Locking
-//! [`DelayedNode::items`] comes after the transaction handle and before tree nodes. It changes only under the write
-//! guard of the directory's item, or when the items are written. Whoever reads entries looks here first and then into
+//! [`DelayedNode::items`] comes after the transaction handle and the item, and before tree nodes. It changes by who has the
+//! directory alone, or when the items are written. Whoever reads entries looks here first and then into
 //! the tree, so an entry that is being written meanwhile is seen once at least.
 
 use std::collections::VecDeque;

@@ -154,11 +154,11 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
         let inode = Inode::new(id, subvolume.clone(), item);
         // Nobody else has an object that was just made, and whoever asks for space may have other inodes locked: this waits
         // for nobody.
-        let mut item = inode.try_write()?.expect("nobody else has it");
+        let mut locked = inode.try_lock_exclusive()?.expect("nobody else has it");
         inode.set_gone(); // dropping the object must not ask for this once more
-        if let Some(generation) = data::drop_last(&inode, &mut item, most)? {
+        if let Some(generation) = data::drop_last(&inode, locked.item_mut(), most)? {
             shared.note_deleted(generation);
-            return Ok(Deleted::Partly { nbytes: item.nbytes });
+            return Ok(Deleted::Partly { nbytes: locked.nbytes });
         }
     }
     let handle = shared.engine.start(Units::reclaiming(last.units + 1))?;

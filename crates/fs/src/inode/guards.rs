@@ -1,4 +1,4 @@
-//! Write guards of several inodes at once, taken in ascending [`InodeId`].
+//! Several inodes, each locked alone, in ascending [`InodeId`].
 //!
 //! An operation on names locks the directories first, because only they tell which inodes the names stand for.
 //! It then *tries* the inodes: trying cannot wait, so it needs no order. When that fails, it lets go of everything,
@@ -8,11 +8,12 @@ use creamery_base::{InodeId, Result};
 
 use smallvec::SmallVec;
 
-use crate::inode::{Inode, InodeItem, ItemWrite};
+use crate::inode::lock::ExclusiveInode;
+use crate::inode::{Inode, InodeItem};
 
 /// Inodes locked for one operation.
 pub(crate) struct Guards<'a> {
-    held: SmallVec<[(&'a Inode, ItemWrite<'a>); 4]>,
+    held: SmallVec<[(&'a Inode, ExclusiveInode<'a>); 4]>,
 }
 
 impl<'a> Guards<'a> {
@@ -23,7 +24,7 @@ impl<'a> Guards<'a> {
         sorted.dedup_by_key(|inode| inode.id);
         let mut held = SmallVec::new();
         for inode in sorted {
-            held.push((inode, inode.write()?));
+            held.push((inode, inode.lock_exclusive()?));
         }
         Ok(Self { held })
     }
@@ -33,7 +34,7 @@ impl<'a> Guards<'a> {
         if self.position(inode.id).is_some() {
             return Ok(true);
         }
-        match inode.try_write()? {
+        match inode.try_lock_exclusive()? {
             Some(guard) => {
                 self.held.push((inode, guard));
                 Ok(true)
@@ -51,15 +52,9 @@ impl<'a> Guards<'a> {
         self.held.iter().position(|(inode, _)| inode.id == id)
     }
 
-    /// The item of a locked inode.
+    /// The item of a locked inode, as it was when it was locked.
     pub(crate) fn item(&self, id: InodeId) -> &InodeItem {
         let at = self.position(id).expect("the inode is one of those locked");
         &self.held[at].1
-    }
-
-    /// The item of a locked inode, to be changed once the tree has been.
-    pub(crate) fn item_mut(&mut self, id: InodeId) -> &mut InodeItem {
-        let at = self.position(id).expect("the inode is one of those locked");
-        &mut self.held[at].1
     }
 }

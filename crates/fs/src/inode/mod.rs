@@ -1,23 +1,23 @@
 //! The inode object: one per live inode, shared by everybody who names it.
 //!
-//! Its item is the in-memory copy of the inode item. At the end of every operation it equals the item in
-//! the tree: whoever changes it holds the write guard, changes the copy, and calls [`Inode::store`] with the
-//! handle of the same operation. So an inode object can be dropped from memory at any time without writing.
-//! Directories are the exception while entries come and go: [`Inode::store_later`] puts the writing off (see `delayed`),
+//! Its item is the in-memory copy of the inode item and changes together with the one in the tree ([`Inode::update`]).
+//! So an inode object can be dropped from memory at any time without writing.
+//! Directories are the exception while entries come and go: [`Inode::update_later`] puts the writing off (see `delayed`),
 //! and the table keeps their objects until it is done.
 //!
 //! # Invariants
 //! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
-//! - INODE-2: while nobody holds the write guard, the copy equals the INODE_ITEM of the running transaction, or the
+//! - INODE-2: while nobody has locked the item for writing, the copy equals the INODE_ITEM of the running transaction, or the
 //!   delayed item that will replace it. Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
 //!   Shown by `an_inode_that_is_removed_while_it_is_looked_at_stays_removed`.
-//! - INODE-4: who waits for an item has none with the same or a greater id (LOCK-1). Trying is exempt.
+//! - INODE-4: who waits for an inode has none with the same or a greater id (LOCK-1). Trying is exempt.
 //!   Shown by `who_waits_for_an_earlier_inode_is_noticed`.
 //!
 //! # Locking
-//! The item first (INODE-4: several of them in ascending [`InodeId`]), then ranges, then the transaction handle, then
-//! tree nodes. Nobody who holds a handle takes an inode lock. An operation that has [`Wait::No`] only tries.
+//! Operations first (INODE-4: several inodes in ascending [`InodeId`]), then ranges, then the transaction handle, then the
+//! item (`lock`), then tree nodes. Nobody who holds a handle waits for operations or ranges. An operation that has
+//! [`Wait::No`] only tries.
 
 pub(crate) mod acl;
 pub(crate) mod attributes;
@@ -27,6 +27,7 @@ pub(crate) mod eviction;
 pub(crate) mod guards;
 mod inodes;
 mod item;
+pub(crate) mod lock;
 pub(crate) mod orphan_item;
 pub(crate) mod permission;
 mod range_lock;
@@ -37,8 +38,7 @@ pub(crate) mod xattr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use creamery_base::gate::Reason;
-use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
+use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
 use creamery_base::{ErrorKind, InodeId, Result, Wait, memory};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
@@ -55,41 +55,30 @@ use crate::subvolume::{Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
 
-/// An inode item, locked for reading.
-///
-/// ```
-/// fn is_large(item: &creamery_fs::ItemRead<'_>) -> bool {
-///     item.size > 1 << 30
-/// }
-/// ```
-pub type ItemRead<'a> = RankedRead<'a, InodeItem, { rank::INODE }>;
-
-/// An inode item, locked for changing.
-///
-/// ```
-/// fn cut(item: &mut creamery_fs::ItemWrite<'_>) {
-///     item.size = 0;
-/// }
-/// ```
-pub type ItemWrite<'a> = RankedWrite<'a, InodeItem, { rank::INODE }>;
-
 /// One live inode.
 ///
 /// ```
 /// fn is_empty_file(inode: &creamery_fs::Inode) -> bool {
-///     inode.read(creamery_base::Wait::Yes).is_ok_and(|item| item.size == 0)
+///     inode.item(creamery_base::Wait::Yes).is_ok_and(|item| item.size == 0)
 /// }
 /// ```
 pub struct Inode {
     /// The subvolume and number.
     pub id: InodeId,
     subvolume: SubvolumeRef,
-    /// The inode item; see the module's head for who may change it.
-    item: RankedRwLock<InodeItem, { rank::INODE }>,
+    kind: FileType,
+    /// Whose operations share it, or who has it alone.
+    operations: RankedRwLock<(), { rank::INODE }>,
+    /// The inode item; see `lock` for who may change it.
+    item: RankedRwLock<InodeItem, { rank::INODE_ITEM }>,
+    /// The size that a file is being cut to, or [`SIZE_OF_ITEM`].
+    shown_size: AtomicU64,
+    /// How often extents changed; raised with the item locked for writing.
+    extent_changes: AtomicU64,
     /// Byte ranges that readers, writers and truncation hold.
     ranges: RangeLocks,
-    /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised with the write guard
-    /// of the item held, so relaxed loads and stores are enough.
+    /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised by who has it alone, so relaxed
+    /// loads and stores are enough.
     next_index: AtomicU64,
     /// Bits of [`state`].
     state: AtomicU8,
@@ -99,7 +88,10 @@ pub struct Inode {
     delayed: OnceLock<Arc<DelayedNode>>,
 }
 
-/// Bits that are set and cleared with the write guard of the item held, or before the object is shared.
+/// No file has this size: what is told is the item's.
+const SIZE_OF_ITEM: u64 = u64::MAX;
+
+/// Bits that are set and cleared by who has the inode alone, or before the object is shared.
 mod state {
     /// The items are deleted: nothing may use the object any more.
     pub(super) const GONE: u8 = 1;
@@ -128,7 +120,11 @@ impl Inode {
         Self {
             id,
             subvolume,
+            kind: item.kind(),
+            operations: RankedRwLock::new(()),
             item: RankedRwLock::new(item),
+            shown_size: AtomicU64::new(SIZE_OF_ITEM),
+            extent_changes: AtomicU64::new(0),
             ranges: RangeLocks::new(),
             next_index: AtomicU64::new(0),
             state: AtomicU8::new(0),
@@ -158,9 +154,21 @@ impl Inode {
         &self.shared().engine
     }
 
-    /// Byte ranges that readers, writers and truncation hold.
-    pub(crate) const fn ranges(&self) -> &RangeLocks {
-        &self.ranges
+    /// Locks the whole sectors that `[start, end)` touches against writers.
+    pub(crate) fn lock_range_shared(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
+        let (start, end) = self.whole_sectors(start, end);
+        self.ranges.shared(start, end, wait)
+    }
+
+    /// Locks the whole sectors that `[start, end)` touches against everybody.
+    pub(crate) fn lock_range(&self, start: u64, end: u64) -> Result<RangeGuard<'_>> {
+        let (start, end) = self.whole_sectors(start, end);
+        self.ranges.exclusive(start, end, Wait::Yes)
+    }
+
+    fn whole_sectors(&self, start: u64, end: u64) -> (u64, u64) {
+        let sector = u64::from(self.engine().sector_size());
+        (start - start % sector, end.checked_next_multiple_of(sector).unwrap_or(u64::MAX))
     }
 
     /// Refuses a change where the subvolume may not be changed.
@@ -168,25 +176,14 @@ impl Inode {
         self.subvolume.check_writable()
     }
 
-    /// The inode item for reading. [`ErrorKind::Stale`] when the inode was deleted meanwhile.
-    pub fn read(&self, wait: Wait) -> Result<ItemRead<'_>> {
-        let item = match wait {
-            Wait::Yes => self.item.read_for(Reason::InodeLock, self.place()),
-            Wait::No => self.item.try_read_within(self.place()).ok_or(ErrorKind::WouldBlock)?,
-        };
-        self.check_alive().map(|()| item)
+    /// What it is.
+    #[must_use]
+    pub const fn kind(&self) -> FileType {
+        self.kind
     }
 
-    /// The inode item for changing. A change waits anyway, so there is no `Wait` to pass.
-    pub fn write(&self) -> Result<ItemWrite<'_>> {
-        let item = self.item.write_for(Reason::InodeLock, self.place());
-        self.check_alive().map(|()| item)
-    }
-
-    /// The inode item for changing, if nobody has it.
-    pub(crate) fn try_write(&self) -> Result<Option<ItemWrite<'_>>> {
-        let Some(item) = self.item.try_write_within(self.place()) else { return Ok(None) };
-        self.check_alive().map(|()| Some(item))
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind == FileType::Directory
     }
 
     /// The item of an object that nobody shares.
@@ -206,13 +203,9 @@ impl Inode {
         memory::shared::<Self>() + self.ranges.memory() + acl + delayed
     }
 
-    fn check_alive(&self) -> Result<()> {
+    /// Refuses an inode that was deleted.
+    pub(crate) fn check_alive(&self) -> Result<()> {
         if self.has(state::GONE) { Err(ErrorKind::Stale.into()) } else { Ok(()) }
-    }
-
-    /// Writes `item`, which is what the write guard protects, over the INODE_ITEM in the tree. One leaf change.
-    pub fn store(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        self.supersede_delayed(|| delayed::write_inode(handle, self.tree(), self.id, item))
     }
 
     /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
@@ -223,18 +216,6 @@ impl Inode {
             return delayed.supersede(|| Ok(()));
         }
         delayed.supersede(change)
-    }
-
-    /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries.
-    pub(crate) fn delete_items(&self, purge: impl FnOnce() -> Result<()>) -> Result<()> {
-        let entries = self.delayed_entries(0, Wait::Yes)?;
-        assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
-        self.supersede_delayed(purge)
-    }
-
-    /// As [`Inode::store`], of a directory whose entries changed: written before the transaction closes.
-    pub(crate) fn store_later(&self, handle: &Handle<'_>, item: &InodeItem) -> Result<()> {
-        self.delayed().put_off_inode(handle, &self.shared().delayed_root, item)
     }
 
     /// Adds a DIR_INDEX item before the transaction closes.
@@ -354,8 +335,8 @@ mod tests {
     fn who_waits_for_an_earlier_inode_is_noticed() {
         assert_noticed("LOCK-1", |engine| {
             let [earlier, later] = [300, 301].map(|ino| new_file(&engine, ino, InodeFlags::default()));
-            let _later = later.write().expect("it lives");
-            drop(earlier.read(Wait::Yes));
+            let _later = later.lock_exclusive().expect("it lives");
+            drop(earlier.lock_shared(Wait::Yes));
         });
     }
 

@@ -17,7 +17,7 @@
 //!
 //! # Locking
 //! The table's mutex is innermost and held for a scan. A thread that holds a range of an inode asks for no second
-//! one of the same inode. Ranges are taken after the inode's item lock and before a transaction handle.
+//! one of the same inode. Ranges are taken after the inode's operations and before a transaction handle.
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};

@@ -42,7 +42,7 @@ pub(crate) fn inline_extent(running: Generation, target: &[u8]) -> Vec<u8> {
 impl Inode {
     /// The target of a symbolic link.
     pub(crate) fn read_link(&self, wait: Wait) -> Result<Vec<u8>> {
-        let item = self.read(wait)?;
+        let item = self.item(wait)?;
         if item.kind() != FileType::Symlink {
             return Err(Error::invalid("reading the target of something that is no symbolic link"));
         }

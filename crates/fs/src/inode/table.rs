@@ -326,11 +326,8 @@ mod tests {
             let table = InodeTable::new(64);
             let first = table.publish_new(new_file(&engine, 300, InodeFlags::default()));
             table.keep(&first);
-            let second = Inode::new(
-                first.id,
-                first.subvolume().clone(),
-                first.read(Wait::Yes).expect("it lives").clone(),
-            );
+            let second =
+                Inode::new(first.id, first.subvolume().clone(), first.item(Wait::Yes).expect("it lives"));
             table.put(&mut table.shards[shard_of(first.id)].lock(), second, Shard::clock);
         });
     }

@@ -104,12 +104,12 @@ fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
     Ok(present)
 }
 
-/// The value of an attribute, cheaply none for inodes without any. The caller holds the item's guard.
+/// The value of an attribute, cheaply none for inodes without any. The caller has locked the inode.
 pub(crate) fn get_known(inode: &Inode, name: &[u8], wait: Wait) -> Result<Option<Vec<u8>>> {
     if has_any(inode, wait)? { get(inode.tree(), inode.id.ino, name, wait) } else { Ok(None) }
 }
 
-/// A directory's default ACL. The caller holds the item's guard.
+/// A directory's default ACL. The caller has locked the inode.
 pub(crate) fn default_acl(dir: &Inode) -> Result<Option<Arc<Acl>>> {
     if let Some(known) = dir.known_default_acl() {
         return Ok(known);
@@ -234,7 +234,7 @@ impl Inode {
     /// The value of an extended attribute.
     pub(crate) fn get_xattr(&self, name: &[u8], wait: Wait) -> Result<Vec<u8>> {
         check_namespace(name)?;
-        let _item = self.read(wait)?;
+        let _locked = self.lock_shared(wait)?;
         if self.id.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::NoAttribute.into());
         }
@@ -243,7 +243,7 @@ impl Inode {
 
     /// The names of all extended attributes, in the order of the tree.
     pub(crate) fn list_xattrs(&self, wait: Wait) -> Result<Vec<Vec<u8>>> {
-        let _item = self.read(wait)?;
+        let _locked = self.lock_shared(wait)?;
         let mut names = Vec::new();
         if self.id.ino == keys::EMPTY_SUBVOLUME_DIR || !has_any(self, wait)? {
             return Ok(names);
@@ -275,7 +275,7 @@ impl Inode {
     }
 
     fn change_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
-        let mut item = self.write()?;
+        let item = self.lock_exclusive()?;
         check_not_append_only(&item)?;
         if value.is_none() && mode == XattrMode::Replace && !has_any(self, Wait::Yes)? {
             return Err(ErrorKind::NoAttribute.into());
@@ -291,21 +291,20 @@ impl Inode {
             check_size(self.tree(), name, value)?;
         }
         let handle = self.engine().start(Units::items(2))?;
-        let mut changed = item.clone();
-        changed.ctime = self.engine().now();
-        changed.touch(handle.generation());
-        match &effect {
-            Effect::Access { permissions: Some(permissions), .. } => {
-                changed.mode = changed.mode & !0o777 | permissions;
-            }
-            Effect::Flags { flags } => changed.flags = *flags,
-            _ => {}
-        }
         let change = Change { name, value, mode };
         let (handle, _) = or_end(handle, |handle| change.apply(handle, self.tree(), self.id.ino))?;
-        let stored = self.store(&handle, &changed);
-        finish(handle, stored)?;
-        *item = changed;
+        let now = self.engine().now();
+        let updated = self.update(&handle, |item| {
+            item.ctime = now;
+            match &effect {
+                Effect::Access { permissions: Some(permissions), .. } => {
+                    item.mode = item.mode & !0o777 | permissions;
+                }
+                Effect::Flags { flags } => item.flags = *flags,
+                _ => {}
+            }
+        });
+        finish(handle, updated)?;
         if value.is_some() {
             self.set_xattrs_known(true);
         }

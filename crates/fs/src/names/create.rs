@@ -82,7 +82,7 @@ impl Names {
         if dir.id.ino == crate::keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        let mut dir_item = dir.write()?;
+        let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
         let now = self.engine().now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
@@ -101,12 +101,10 @@ impl Names {
             Ok((id, head))
         })?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
-        let changed = directory::touched(&dir_item, size, now, running);
         let done = directory::add_index(&handle, &dir, index, name, &head)
             .and_then(|()| draft.insert(&handle, dir.tree(), id.ino, Some((dir.id.ino, index, name))))
-            .and_then(|()| dir.store_later(&handle, &changed));
+            .and_then(|()| dir.update_later(&handle, |item| directory::touch(item, size, now)));
         finish(handle, done)?;
-        *dir_item = changed;
         dir.set_next_index(index + 1);
         let attributes = Attributes::new(id, draft.item());
         Ok((attributes, draft.publish(self.table(), id, subvolume)))
@@ -120,7 +118,7 @@ impl Names {
         }
         let dir = self.dir_to_change(dir)?;
         let subvolume = self.subvolumes().get(dir.id.subvolume, Wait::Yes)?;
-        let dir_item = dir.write()?;
+        let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
         let mut draft = Draft::new(&dir, &dir_item, new, self.engine().now())?;
         let handle = self.engine().start(Units::items(1 + draft.item_count()))?;

@@ -25,7 +25,7 @@ impl Names {
             return Err(Error::invalid("the root of a subvolume that is no directory"));
         }
         let dir = self.dir_to_change(dir)?;
-        let mut dir_item = dir.write()?;
+        let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
         // One at a time: two would take the same id.
         let changing = self.subvolumes().changing();
@@ -41,7 +41,6 @@ impl Names {
             Head { location: Target::Subvolume(id).location(), transid: running, kind: FileType::Directory };
         let (handle, ()) = or_end(handle, |handle| directory::add_item(handle, &dir, name, &head))?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
-        let changed = directory::touched(&dir_item, size, now, running);
         let done = (|| {
             directory::add_index(&handle, &dir, index, name, &head)?;
             let root_dir = draft.root_dir_item(running).to_raw();
@@ -50,12 +49,11 @@ impl Names {
             let entry = SubvolumeEntry { dir: dir.id, index, name: name.bytes() };
             self.subvolumes().insert_refs(&handle, id, &entry)?;
             self.subvolumes().insert_uuid(&handle, uuid, id)?;
-            dir.store_later(&handle, &changed)?;
+            dir.update_later(&handle, |item| directory::touch(item, size, now))?;
             Ok(tree)
         })();
         let tree = finish(handle, done)?;
         drop(changing);
-        *dir_item = changed;
         dir.set_next_index(index + 1);
         let root = InodeId::new(id, ObjectId::FIRST_FREE);
         let subvolume = Subvolume::new(tree, Arc::clone(self.subvolumes().shared()), root.ino, false);

@@ -11,9 +11,9 @@
 //!   listing stays valid whatever is removed.
 //!
 //! # Locking
-//! Changes are made with the write guard of the directory's item held.
+//! Who changes a directory has locked it alone.
 
-use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::{FileType, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
@@ -203,7 +203,7 @@ fn lost(dir: InodeId, key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that its other items have"))
 }
 
-/// The number for the next entry of `dir`, which has one that follows it. The caller holds the write guard of its item.
+/// The number for the next entry of `dir`, which has one that follows it. The caller has locked it alone.
 /// Errors: too many links when they are used up; device errors; damage.
 pub(crate) fn next_index(dir: &Inode) -> Result<u64> {
     let next = match dir.next_index() {
@@ -238,12 +238,9 @@ pub(crate) fn is_empty(tree: &Tree, dir: ObjectId) -> Result<bool> {
     })
 }
 
-/// The item of a directory after an entry was added or removed.
-pub(crate) fn touched(item: &InodeItem, size: u64, now: Timespec, running: Generation) -> InodeItem {
-    let mut item = item.clone();
+/// Notes in the item of a directory that an entry was added or removed.
+pub(crate) fn touch(item: &mut InodeItem, size: u64, now: Timespec) {
     item.size = size;
     item.mtime = now;
     item.ctime = now;
-    item.touch(running);
-    item
 }

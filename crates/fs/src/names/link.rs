@@ -43,7 +43,7 @@ impl Names {
         }
         let dir = self.dir_to_change(dir)?;
         let target = self.inodes.get(target, Wait::Yes)?;
-        let mut guards = Guards::lock(&[&dir, &target])?;
+        let guards = Guards::lock(&[&dir, &target])?;
         check_may_add(guards.item(dir.id))?;
         let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
@@ -56,19 +56,11 @@ impl Names {
         let handle = self.engine().start(Units::items(7))?;
         let running = handle.generation();
 
-        let mut new_target = guards.item(target.id).clone();
-        let was_nameless = new_target.nlink == 0;
-        new_target.nlink += 1;
-        new_target.ctime = now;
-        new_target.touch(running);
+        let was_nameless = guards.item(target.id).nlink == 0;
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_add(name.size_in_directory());
-        let new_dir = directory::touched(dir_item, size, now, running);
-        let head = Head {
-            location: Target::Inode(target.id.ino).location(),
-            transid: running,
-            kind: new_target.kind(),
-        };
+        let head =
+            Head { location: Target::Inode(target.id.ino).location(), transid: running, kind: target.kind() };
 
         // The reference first: it may be refused, and then nothing was changed.
         let (handle, ()) = or_end(handle, |handle| {
@@ -81,13 +73,14 @@ impl Names {
                 let had_orphan = orphan_item::remove(&handle, dir.tree(), target.id.ino)?;
                 assert!(had_orphan, "ORPHAN-1: inode {} had no name", target.id);
             }
-            target.store(&handle, &new_target)?;
-            dir.store_later(&handle, &new_dir)
+            dir.update_later(&handle, |item| directory::touch(item, size, now))?;
+            target.update(&handle, |item| {
+                item.nlink += 1;
+                item.ctime = now;
+            })
         })();
-        finish(handle, done)?;
-        let attributes = Attributes::new(target.id, &new_target);
-        *guards.item_mut(target.id) = new_target;
-        *guards.item_mut(dir.id) = new_dir;
+        let item = finish(handle, done)?;
+        let attributes = Attributes::new(target.id, &item);
         dir.set_next_index(index + 1);
         if was_nameless {
             target.clear_linkable();

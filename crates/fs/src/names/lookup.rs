@@ -55,14 +55,14 @@ impl Names {
         let epoch = self.known_directories.epoch();
         let inode = self.inodes.get(dir, wait)?;
         // Held until the entry was read: a rename takes an entry away before it puts the other one there.
-        let item = inode.read(wait)?;
-        if !item.is_dir() {
+        let locked = inode.lock_shared(wait)?;
+        if !inode.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
         match name {
             b"." => return Ok((dir, Some(FileType::Directory))),
             b".." => {
-                drop(item);
+                drop(locked);
                 return Ok((self.parent(dir, wait)?, Some(FileType::Directory)));
             }
             _ if dir.ino == keys::EMPTY_SUBVOLUME_DIR => return Err(ErrorKind::NotFound.into()),
@@ -103,7 +103,9 @@ impl Names {
     }
 
     fn kind_of(&self, id: InodeId, wait: Wait) -> Result<FileType> {
-        Ok(self.inodes.get(id, wait)?.read(wait)?.kind())
+        let inode = self.inodes.get(id, wait)?;
+        drop(inode.lock_shared(wait)?);
+        Ok(inode.kind())
     }
 
     /// The inode that an entry `name` of `dir` stands for.

@@ -35,7 +35,7 @@ pub(crate) struct LosingName<'a> {
 }
 
 impl<'a> LosingName<'a> {
-    /// Decides what becomes of `inode`; the caller holds the guard of `item`. [`LosingName::take_back`] undoes it.
+    /// Decides what becomes of `inode`, which the caller has locked and whose item is `item`. [`LosingName::take_back`] undoes it.
     pub(crate) fn plan(
         table: &InodeTable,
         inode: &'a Arc<Inode>,
@@ -66,32 +66,29 @@ impl<'a> LosingName<'a> {
         }
     }
 
-    /// Takes the reference away, and what goes with it. Returns the item as it is from now on.
-    pub(crate) fn apply(&self, handle: &Handle<'_>, item: &InodeItem, now: Timespec) -> Result<InodeItem> {
+    /// Takes the reference away, and what goes with it.
+    pub(crate) fn apply(&self, handle: &Handle<'_>, now: Timespec) -> Result<()> {
         let Self { inode, dir, name, link, ending } = self;
-        let mut item = item.clone();
-        item.nlink = match ending {
-            Ending::StillNamed => item.nlink - 1,
-            Ending::Orphan | Ending::Purge { .. } => 0,
-        };
-        if item.is_dir() {
-            item.size = 0;
-        }
-        item.ctime = now;
-        item.touch(handle.generation());
         if matches!(ending, Ending::Purge { .. }) {
             inode.delete_items(|| {
                 eviction::purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))
             })?;
             inode.shared().note_deleted(handle.generation());
-            return Ok(item);
+            return Ok(());
         }
         inode_ref::remove(handle, inode.tree(), inode.id.ino, *dir, *name, *link)?;
         if *ending == Ending::Orphan {
             orphan_item::insert(handle, inode.tree(), inode.id.ino)?;
         }
-        inode.store(handle, &item)?;
-        Ok(item)
+        let item = inode.update(handle, |item| {
+            item.nlink = if *ending == Ending::StillNamed { item.nlink - 1 } else { 0 };
+            if item.is_dir() {
+                item.size = 0;
+            }
+            item.ctime = now;
+        })?;
+        assert_eq!(item.nlink == 0, *ending != Ending::StillNamed, "ORPHAN-1");
+        Ok(())
     }
 
     /// Marks the object once the operation succeeded and while its guard is still held.

@@ -148,7 +148,7 @@ struct Attribute {
 }
 
 impl<'a> Draft<'a> {
-    /// Works out what the inode will be in `dir`. The caller holds the guard of `dir_item`.
+    /// Works out what the inode will be in `dir`. The caller has locked `dir`, whose item is `dir_item`.
     pub(crate) fn new(dir: &Inode, dir_item: &InodeItem, new: &NewInode<'a>, now: Timespec) -> Result<Self> {
         let kind = new.kind.file_type();
         let times = new.times.unwrap_or(Times::all(now));

@@ -67,7 +67,8 @@ impl Names {
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let inode = self.inodes.get(dir, wait)?;
-        if !inode.read(wait)?.is_dir() {
+        inode.check_alive()?;
+        if !inode.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
         let kind = FileType::Directory;
@@ -140,8 +141,8 @@ impl Names {
     /// The position after the last entry that a directory has now.
     pub(crate) fn end_of_dir(&self, dir: InodeId, wait: Wait) -> Result<u64> {
         let inode = self.inodes.get(dir, wait)?;
-        let item = inode.read(wait)?;
-        if !item.is_dir() {
+        let _locked = inode.lock_shared(wait)?;
+        if !inode.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
         if let Some(last) = inode.last_delayed_index(wait)? {
@@ -162,7 +163,7 @@ impl Batch {
     fn fill(&mut self, dir: &Inode, from: u64, wait: Wait) -> Result<bool> {
         self.names.clear();
         self.entries.clear();
-        let guard = dir.read(wait)?;
+        let locked = dir.lock_shared(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
         let mut cursor = dir.tree().cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), wait)?;
         loop {
@@ -178,7 +179,7 @@ impl Batch {
             cursor.advance()?;
         }
         drop(cursor);
-        drop(guard);
+        drop(locked);
         // Some of them may have got into the tree meanwhile.
         let end = self.entries.last().map_or(from, |last| last.index.saturating_add(1));
         for entry in delayed.iter().filter(|entry| entry.index >= end) {

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::FileType;
 use creamery_txn::{Handle, Units};
 use smallvec::SmallVec;
@@ -185,8 +185,7 @@ impl Names {
             return Ok(Round::Again([source, target].into_iter().flatten().collect()));
         }
         self.check_rename(ends, mode, &guards, still.as_ref(), (source.as_ref(), target.as_ref()))?;
-        let done =
-            self.carry_out(subvolume, ends, mode, &mut guards, &found, (source.as_ref(), target.as_ref()));
+        let done = self.carry_out(subvolume, ends, mode, &guards, &found, (source.as_ref(), target.as_ref()));
         if [Some(&found), slot.found.as_ref()].iter().flatten().any(|was| was.kind == FileType::Directory) {
             self.known_directories.forget_all(&guards);
         }
@@ -206,7 +205,7 @@ impl Names {
         subvolume: &Subvolume,
         ends: &Ends<'_>,
         mode: RenameMode,
-        guards: &mut Guards<'_>,
+        guards: &Guards<'_>,
         found: &Found,
         (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
     ) -> Result<()> {
@@ -246,7 +245,7 @@ impl Names {
     ) -> Result<()> {
         let still =
             || still.expect("RENAME-1: from one directory to another, the chain of parents stands still");
-        let is_dir = |inode: &Arc<Inode>| guards.item(inode.id).is_dir();
+        let is_dir = |inode: &Arc<Inode>| inode.is_dir();
         let source_is_dir = source.is_none_or(is_dir);
         if let Some(source) = source {
             check_not_append_only(guards.item(source.id))?;
@@ -285,7 +284,7 @@ impl Names {
         subvolume: &Subvolume,
         ends: &Ends<'_>,
         mode: RenameMode,
-        guards: &mut Guards<'_>,
+        guards: &Guards<'_>,
         moved: &Moved<'_>,
         target: Option<&Arc<Inode>>,
         found: &Found,
@@ -308,17 +307,11 @@ impl Names {
         };
         let index = appended.or(losing.as_ref().map(|losing| losing.link.index)).expect("one or the other");
         let mut step = MoveStep { names: self, ends, moved, losing, index, old_index, now, whiteout };
-        let changed = match step.run(guards, found) {
-            Ok(changed) => changed,
-            Err(error) => {
-                if let Some(losing) = &step.losing {
-                    losing.take_back(self.table());
-                }
-                return Err(error);
+        if let Err(error) = step.run(guards, found) {
+            if let Some(losing) = &step.losing {
+                losing.take_back(self.table());
             }
-        };
-        for (id, item) in changed {
-            *guards.item_mut(id) = item;
+            return Err(error);
         }
         if let Some(appended) = appended {
             ends.to.set_next_index(appended + 1);
@@ -359,7 +352,7 @@ impl Names {
     fn exchange(
         &self,
         ends: &Ends<'_>,
-        guards: &mut Guards<'_>,
+        guards: &Guards<'_>,
         (source, source_link): (&Arc<Inode>, Link),
         (target, target_link): (&Arc<Inode>, Link),
     ) -> Result<()> {
@@ -370,14 +363,13 @@ impl Names {
         let head = |inode: &Arc<Inode>| Head {
             location: Target::Inode(inode.id.ino).location(),
             transid: running,
-            kind: guards.item(inode.id).kind(),
+            kind: inode.kind(),
         };
         let (source_head, target_head) = (head(source), head(target));
         let (handle, source_moved) = or_end(handle, |handle| {
             let (old, new) = ((ends.present(), source_link), (ends.wanted(), target_link.index));
             inode_ref::respell(handle, tree, source.id.ino, old, new, self.extrefs)
         })?;
-        let mut changed: SmallVec<[(InodeId, InodeItem); 4]> = SmallVec::new();
         let done = (|| {
             let (old, new) = ((ends.wanted(), target_link), (ends.present(), source_link.index));
             let target_moved = inode_ref::respell(&handle, tree, target.id.ino, old, new, self.extrefs)?;
@@ -386,17 +378,11 @@ impl Names {
             directory::redirect(&handle, ends.from, ends.name, source_link.index, &target_head)?;
             directory::redirect(&handle, ends.to, ends.new_name, target_link.index, &source_head)?;
             for inode in [source, target] {
-                changed.push((inode.id, moved_item(guards.item(inode.id), now, running)));
-                inode.store(&handle, &changed.last().expect("just pushed").1)?;
+                inode.update(&handle, |item| item.ctime = now)?;
             }
-            changed.extend(store_dirs(&handle, ends, guards, (0, 0), now)?);
-            Ok(())
+            update_dirs(&handle, ends, guards, (0, 0), now)
         })();
-        finish(handle, done)?;
-        for (id, item) in changed {
-            *guards.item_mut(id) = item;
-        }
-        Ok(())
+        finish(handle, done)
     }
 }
 
@@ -421,8 +407,8 @@ impl MoveStep<'_> {
         Units::items(11 + losing + whiteout)
     }
 
-    /// Makes the changes in the tree; returns the items that changed.
-    fn run(&mut self, guards: &Guards<'_>, found: &Found) -> Result<SmallVec<[(InodeId, InodeItem); 4]>> {
+    /// Makes the changes in the tree.
+    fn run(&mut self, guards: &Guards<'_>, found: &Found) -> Result<()> {
         let Self { names, ends, moved, .. } = *self;
         let handle = names.engine().start(self.units())?;
         let tree = ends.from.tree();
@@ -434,19 +420,15 @@ impl MoveStep<'_> {
             }
             Moved::Subvolume(_) => Ok(None),
         })?;
-        let mut changed = SmallVec::new();
         let done = (|| {
             if let (Moved::Inode(inode, link), Some(respelled)) = (moved, respelled) {
                 respelled.finish(&handle, tree, inode.id.ino, ends.present(), *link)?;
-                let item = moved_item(guards.item(inode.id), self.now, handle.generation());
-                inode.store(&handle, &item)?;
-                changed.push((inode.id, item));
+                inode.update(&handle, |item| item.ctime = self.now)?;
             }
             if let Some(losing) = &self.losing {
-                let item = losing.apply(&handle, guards.item(losing.inode.id), self.now)?;
-                changed.push((losing.inode.id, item));
+                losing.apply(&handle, self.now)?;
             }
-            self.change_entries(&handle, guards, found)?;
+            self.change_entries(&handle, found)?;
             if let Moved::Subvolume(id) = moved {
                 let entry =
                     SubvolumeEntry { dir: ends.to.id, index: self.index, name: ends.new_name.bytes() };
@@ -454,17 +436,15 @@ impl MoveStep<'_> {
             }
             let more = if self.losing.is_some() { 0 } else { ends.new_name.size_in_directory() };
             let less = if self.whiteout.is_some() { 0 } else { ends.name.size_in_directory() };
-            changed.extend(store_dirs(&handle, ends, guards, (less, more), self.now)?);
-            Ok(())
+            update_dirs(&handle, ends, guards, (less, more), self.now)
         })();
-        finish(handle, done)?;
-        Ok(changed)
+        finish(handle, done)
     }
 
-    fn change_entries(&mut self, handle: &Handle<'_>, guards: &Guards<'_>, found: &Found) -> Result<()> {
+    fn change_entries(&mut self, handle: &Handle<'_>, found: &Found) -> Result<()> {
         let Ends { from, name, to, new_name } = *self.ends;
         let kind = match self.moved {
-            Moved::Inode(inode, _) => guards.item(inode.id).kind(),
+            Moved::Inode(inode, _) => inode.kind(),
             Moved::Subvolume(_) => FileType::Directory,
         };
         let head = Head { location: self.moved.target().location(), transid: handle.generation(), kind };
@@ -488,39 +468,24 @@ impl MoveStep<'_> {
     }
 }
 
-fn moved_item(item: &InodeItem, now: Timespec, running: Generation) -> InodeItem {
-    let mut item = item.clone();
-    item.ctime = now;
-    item.touch(running);
-    item
-}
-
-/// Stores both directories after their sizes changed: `from` lost and `to` gained this much.
-fn store_dirs(
+/// Changes the items of both directories: `from` lost and `to` gained this much.
+fn update_dirs(
     handle: &Handle<'_>,
     ends: &Ends<'_>,
     guards: &Guards<'_>,
     (less, more): (u64, u64),
     now: Timespec,
-) -> Result<SmallVec<[(InodeId, InodeItem); 2]>> {
-    let mut changed = SmallVec::new();
-    let running = handle.generation();
+) -> Result<()> {
     assert!(guards.holds(ends.from.id) && guards.holds(ends.to.id), "RENAME-2: look-ups wait for both");
-    let mut store = |dir: &Arc<Inode>, less: u64, more: u64| -> Result<()> {
-        let item = guards.item(dir.id);
-        let size = item.size.saturating_add(more).saturating_sub(less);
-        let item = directory::touched(item, size, now, running);
-        dir.store_later(handle, &item)?;
-        changed.push((dir.id, item));
-        Ok(())
+    let update = |dir: &Arc<Inode>, less: u64, more: u64| {
+        let size = guards.item(dir.id).size.saturating_add(more).saturating_sub(less);
+        dir.update_later(handle, |item| directory::touch(item, size, now)).map(drop)
     };
     if ends.same_dir() {
-        store(ends.from, less, more)?;
-    } else {
-        store(ends.from, less, 0)?;
-        store(ends.to, 0, more)?;
+        return update(ends.from, less, more);
     }
-    Ok(changed)
+    update(ends.from, less, 0)?;
+    update(ends.to, 0, more)
 }
 
 /// Refuses when `dir` is `ancestor` or lies below it.

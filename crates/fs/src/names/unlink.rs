@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::Name;
 use super::Names;
 use super::directory::{self, Found, Target};
-use super::losing_name::{Ending, LosingName};
+use super::losing_name::LosingName;
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::guards::Guards;
 use crate::inode::permission::check_not_append_only;
@@ -99,7 +99,7 @@ impl Names {
             drop(guards);
             return Ok(Round::Again(Some(target)));
         }
-        self.remove_locked(dir, &target, &mut guards, name, &found, expect)?;
+        self.remove_locked(dir, &target, &guards, name, &found, expect)?;
         drop(guards);
         let id = target.id;
         drop(target);
@@ -111,7 +111,7 @@ impl Names {
         &self,
         dir: &Arc<Inode>,
         target: &Arc<Inode>,
-        guards: &mut Guards<'_>,
+        guards: &Guards<'_>,
         name: Name<'_>,
         found: &Found,
         expect: Expect,
@@ -137,19 +137,15 @@ impl Names {
         let now = self.engine().now();
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_sub(name.size_in_directory());
-        let new_dir = directory::touched(dir_item, size, now, handle.generation());
         let removed = directory::remove_found(&handle, dir, name, found, losing.link.index);
         if found.kind == FileType::Directory {
             self.known_directories.forget_all(guards);
         }
         let done = removed
-            .and_then(|()| losing.apply(&handle, guards.item(target.id), now))
-            .and_then(|new_item| dir.store_later(&handle, &new_dir).map(|()| new_item));
-        let new_item = finish(handle, done)?;
+            .and_then(|()| losing.apply(&handle, now))
+            .and_then(|()| dir.update_later(&handle, |item| directory::touch(item, size, now)));
+        finish(handle, done)?;
         losing.done();
-        assert_eq!(new_item.nlink == 0, losing.ending != Ending::StillNamed, "ORPHAN-1");
-        *guards.item_mut(target.id) = new_item;
-        *guards.item_mut(dir.id) = new_dir;
         Ok(())
     }
 }

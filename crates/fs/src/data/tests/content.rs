@@ -7,7 +7,7 @@ use creamery_txn::Units;
 
 use super::support::{Kind, audit, fixture, items, new_file};
 use crate::data::{Content, FileContent, Stretch, read, write};
-use crate::inode::{InodeFlags, InodeItem};
+use crate::inode::InodeFlags;
 use crate::operation::in_handle;
 use crate::{Filesystem, FsOptions, NewInode};
 
@@ -40,32 +40,31 @@ fn a_new_file_has_the_items_that_its_content_needs() {
         let Some(engine) = fixture(kind) else { return };
         for (index, (size, stretches, with, without)) in rows.iter().enumerate() {
             let inode = new_file(&engine, 300 + index as u64, InodeFlags::empty());
-            let mut item = inode.write().expect("it lives");
+            let mut locked = inode.lock_exclusive().expect("it lives");
+            let item = locked.item_mut();
             let content =
                 Content::write(&engine, inode.tree(), item.flags, *size, stretches).expect("content");
-            let next = InodeItem { nlink: 1, ..item.clone() };
             in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
-                let mut next = next.clone();
+                let mut next = item.clone();
                 content.count(&mut next);
                 let items = content.items(handle, inode.id.ino);
                 let items: Vec<_> = items.iter().map(|(key, bytes)| (*key, &bytes[..])).collect();
                 inode.tree().insert_batch(handle, &items)?;
                 content.hand_over(handle, inode.id)?;
-                inode.store(handle, &next)?;
-                *item = next;
+                *item = inode.update(handle, |item| *item = next)?;
                 Ok(())
             })
             .expect("a new file");
             assert_eq!(item.size, *size);
             assert_eq!(items(&inode), if kind == Kind::DEFAULT { *with } else { *without }, "row {index}");
-            audit(&engine, &inode, &item);
+            audit(&engine, &inode, item);
             let mut want = vec![0; usize::try_from(*size).expect("small")];
             for (at, bytes) in *stretches {
                 let at = usize::try_from(*at).expect("small");
                 want[at..at + bytes.len()].copy_from_slice(bytes);
             }
             let mut out = vec![0xaa; want.len()];
-            read(&inode, &item, 0, &mut out, Wait::Yes).expect("a read");
+            read(&inode, item, 0, &mut out, Wait::Yes).expect("a read");
             assert!(out == want, "row {index}");
         }
     }
@@ -75,13 +74,14 @@ fn a_new_file_has_the_items_that_its_content_needs() {
 fn small_appends_grow_an_inline_file_into_a_regular_one() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     let inode = new_file(&engine, 400, InodeFlags::empty());
-    let mut item = inode.write().expect("it lives");
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    let item = locked.item_mut();
     let all = bytes(6000, 3);
     let mut seen = Vec::new();
     for part in all.chunks(500) {
         let at = item.size;
-        write(&inode, &mut item, at, part).expect("a write");
-        audit(&engine, &inode, &item);
+        write(&inode, item, at, part).expect("a write");
+        audit(&engine, &inode, item);
         let now = items(&inode);
         if seen.last() != Some(&now) {
             seen.push(now);
@@ -100,7 +100,7 @@ fn small_appends_grow_an_inline_file_into_a_regular_one() {
         ]
     );
     let mut out = vec![0; 7000];
-    assert_eq!(read(&inode, &item, 0, &mut out, Wait::Yes).expect("a read"), 6000);
+    assert_eq!(read(&inode, item, 0, &mut out, Wait::Yes).expect("a read"), 6000);
     assert!(out[..6000] == all);
 }
 

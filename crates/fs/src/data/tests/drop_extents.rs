@@ -9,8 +9,8 @@ use super::support::{Kind, SECTOR, audit, fixture, items, new_file, put};
 use crate::data::completion::OrderedExtent;
 use crate::data::drop_extents::DropPlan;
 use crate::data::file_extent::{Extent, encode_hole};
-use crate::data::{recount, reserve, store};
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::data::{recount, reserve, update};
+use crate::inode::{Inode, InodeFlags};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
@@ -18,7 +18,8 @@ use crate::operation::in_handle;
 /// capital letter one that is preallocated.
 fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -> Inode {
     let inode = new_file(engine, ino, InodeFlags::empty());
-    let mut item = inode.write().expect("it lives");
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    let item = locked.item_mut();
     let chars: Vec<char> = text.chars().collect();
     let mut at = 0;
     while at < chars.len() {
@@ -28,7 +29,7 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
             '.' => {}
             '-' => {
                 put(engine, &inode, start, &encode_hole(Generation::new(1), bytes));
-                item.size = start + bytes;
+                inode.forge(|item| item.size = start + bytes);
             }
             letter => {
                 let mut ordered = OrderedExtent::allocate(engine, item.flags, start, bytes).expect("space");
@@ -40,15 +41,17 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
                     let extent = Extent::whole(handle.generation(), at, bytes);
                     let data = if letter.is_uppercase() { extent.encode_prealloc() } else { shown };
                     inode.tree().insert(handle, &extent_data(inode.id.ino, start), &data)?;
-                    let next = InodeItem { nbytes: item.nbytes + bytes, size: start + bytes, ..item.clone() };
-                    store(handle, &inode, &mut item, next)
+                    update(handle, inode.lock_item(), item, |item| {
+                        item.nbytes += bytes;
+                        item.size = start + bytes;
+                    })
                 })
                 .expect("an extent");
             }
         }
         at += len;
     }
-    drop(item);
+    drop(locked);
     inode
 }
 
@@ -77,18 +80,18 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     for (index, (file, range, want)) in rows.iter().enumerate() {
         let inode = sketch(&engine, 300 + index as u64, file);
-        let mut item = inode.write().expect("it lives");
+        let mut locked = inode.lock_exclusive().expect("it lives");
+        let item = locked.item_mut();
         let range = (range.0 * SECTOR, range.1 * SECTOR);
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         assert_eq!(plan.stop, range.1);
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            let next = InodeItem { nbytes: recount(item.nbytes, plan.bytes, 0), ..item.clone() };
-            store(handle, &inode, &mut item, next)
+            update(handle, inode.lock_item(), item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
         })
         .expect("a change");
         assert_eq!(items(&inode), *want, "{file} {range:?}");
-        audit(&engine, &inode, &item);
+        audit(&engine, &inode, item);
     }
 }
 
@@ -109,15 +112,15 @@ fn a_plan_stops_at_its_bound_and_says_where() {
 fn a_split_extent_is_freed_with_its_last_part() {
     let Some(engine) = fixture(Kind::DEFAULT) else { return };
     let inode = sketch(&engine, 400, "aaaaaa");
-    let mut item = inode.write().expect("it lives");
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    let item = locked.item_mut();
     let mut log = String::new();
     for (start, end) in [(2, 3), (0, 1), (3, 6), (1, 2)] {
         let range = (start * SECTOR, end * SECTOR);
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            let next = InodeItem { nbytes: recount(item.nbytes, plan.bytes, 0), ..item.clone() };
-            store(handle, &inode, &mut item, next)
+            update(handle, inode.lock_item(), item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
         })
         .expect("a change");
         writeln!(log, "{} changes: {}", plan.changes().1, items(&inode)).expect("text");

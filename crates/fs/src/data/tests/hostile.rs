@@ -71,7 +71,8 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
     let mut random = Random(1);
     for round in 0..3000 {
         let inode = new_file(&engine, 1000 + round, InodeFlags::empty());
-        let mut item = inode.write().expect("it lives");
+        let mut locked = inode.lock_exclusive().expect("it lives");
+        let item = locked.item_mut();
         item.size = 64 * SECTOR;
         for at in 0..3 {
             let mut bytes = regular().to_vec();
@@ -95,10 +96,10 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
         }
         let mut out = vec![0; 70_000];
         for offset in [0, 100, 8192, 200_000] {
-            let _ = read(&inode, &item, offset, &mut out, Wait::Yes);
-            let data = seek(&inode, &item, offset, Want::Data);
+            let _ = read(&inode, item, offset, &mut out, Wait::Yes);
+            let data = seek(&inode, item, offset, Want::Data);
             assert!(data.is_err() || data.is_ok_and(|found| found.is_none_or(|at| at >= offset)));
-            let _ = seek(&inode, &item, offset, Want::Hole);
+            let _ = seek(&inode, item, offset, Want::Hole);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the data room over an engine.
 
+mod beside;
 mod content;
 mod drop_extents;
 mod hostile;

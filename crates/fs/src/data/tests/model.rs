@@ -146,27 +146,29 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
     let scale = [3000, 20_000, 400_000][len(seed % 3)];
     let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
     let mut inode = fixture.named(name);
-    inode.write().expect("it lives").flags |= flags;
+    inode.forge(|item| item.flags |= flags);
     for _ in 0..4 {
         let held = fragment(fixture, pieces);
-        let mut item = inode.write().expect("it lives");
+        let mut locked = inode.lock_exclusive().expect("it lives");
+        let item = locked.item_mut();
         for _ in 0..15 {
-            change(&inode, &mut item, &mut model, scale, &mut random);
-            model.compare(&inode, &item, &mut random);
-            audit(fixture, &inode, &item);
+            change(&inode, item, &mut model, scale, &mut random);
+            model.compare(&inode, item, &mut random);
+            audit(fixture, &inode, item);
             if random.below(6) == 0 {
                 fixture.commit().expect("a commit");
             }
         }
-        drop((item, held));
+        drop((locked, held));
         fixture.reopen();
         inode = fixture.named(name);
-        model.compare(&inode, &inode.read(Wait::Yes).expect("it lives"), &mut random);
+        model.compare(&inode, &inode.item(Wait::Yes).expect("it lives"), &mut random);
     }
-    let mut item = inode.write().expect("it lives");
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    let item = locked.item_mut();
     if !keep {
-        while drop_last(&inode, &mut item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
-            audit(fixture, &inode, &item);
+        while drop_last(&inode, item, reserve::DROP_EDITS_MAX).expect("room").is_some() {
+            audit(fixture, &inode, item);
         }
         assert_eq!(item.nbytes, 0);
     }
@@ -277,12 +279,13 @@ fn files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays() {
             println!("{name}");
             let mut random = Random(number);
             let inode = fixture.named(name);
-            let mut item = inode.write().expect("it lives");
-            model.compare(&inode, &item, &mut random);
+            let mut locked = inode.lock_exclusive().expect("it lives");
+            let item = locked.item_mut();
+            model.compare(&inode, item, &mut random);
             for _ in 0..25 {
-                change(&inode, &mut item, model, 300_000, &mut random);
-                model.compare(&inode, &item, &mut random);
-                audit(&fixture, &inode, &item);
+                change(&inode, item, model, 300_000, &mut random);
+                model.compare(&inode, item, &mut random);
+                audit(&fixture, &inode, item);
             }
         }
         fixture.judge(|root| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use creamery_base::panics;
 use creamery_base::sync::Mutex;
 use creamery_base::{InodeId, ObjectId, TreeId, Wait};
-use creamery_device::{Access, BlockDevice, FileDevice, MemoryDevice};
+use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, MemoryDevice};
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
@@ -101,7 +101,7 @@ pub(crate) fn fixture(kind: Kind) -> Option<Fixture> {
     };
     drop(made);
     let device = Arc::new(MemoryDevice::copy_of(&*template).expect("a copy"));
-    Some(Fixture { engine: open(&device), device })
+    Some(Fixture { engine: open(Arc::clone(&device) as _), device })
 }
 
 /// Breaks `rule` on purpose, on a filesystem that mkfs.btrfs made: an assert has to say so. Skipped where there is no
@@ -133,17 +133,23 @@ fn make(kind: Kind) -> MemoryDevice {
     MemoryDevice::copy_of(&file).expect("a copy")
 }
 
-fn open(device: &Arc<MemoryDevice>) -> Arc<Engine> {
-    let device: Arc<dyn BlockDevice> = Arc::clone(device) as _;
+fn open(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("a filesystem");
     Engine::open(volume, Options::default()).expect("writable")
 }
 
 impl Fixture {
+    /// The filesystem as it was committed, opened behind `hook`.
+    pub(super) fn behind<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
+        drop(self.engine);
+        let device = Arc::new(Hooked::new(self.device, hook));
+        (open(Arc::clone(&device) as _), device)
+    }
+
     /// Commits, closes and opens again.
     pub(super) fn reopen(&mut self) {
         self.engine.commit().expect("a commit");
-        self.engine = open(&self.device);
+        self.engine = open(Arc::clone(&self.device) as _);
     }
 
     /// The inode of the file `name` in the root directory.
@@ -181,7 +187,7 @@ impl Fixture {
         let done = mounted(dir.path(), &image, options, work);
         let file = FileDevice::open(Path::new(&image), Access::ReadOnly).expect("the image");
         self.device = Arc::new(MemoryDevice::copy_of(&file).expect("a copy"));
-        self.engine = open(&self.device);
+        self.engine = open(Arc::clone(&self.device) as _);
         done
     }
 

@@ -1,0 +1,172 @@
+//! Operations on one file at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use creamery_base::sync::{Condvar, Mutex};
+use creamery_base::{Result, Wait};
+use creamery_device::{Hook, Request};
+
+use super::support::*;
+use crate::inode::InodeFlags;
+use crate::inode::attributes::SetAttributes;
+use crate::open_file::OpenFile;
+
+/// Holds writes of these bytes back.
+#[derive(Default)]
+struct Gate {
+    closed: Mutex<bool>,
+    changed: Condvar,
+    /// Somebody stands before it.
+    waits: AtomicBool,
+}
+
+/// What a write has to begin with to be held back.
+const HELD_BACK: u8 = 0xee;
+
+impl Hook for Gate {
+    fn before(&self, request: &Request) -> Result<()> {
+        if let Request::Write { data, .. } = request
+            && data.iter().all(|byte| *byte == HELD_BACK)
+        {
+            let closed = self.closed.lock();
+            self.waits.store(*closed, Ordering::Release);
+            drop(self.changed.wait_while(closed, |closed| *closed));
+        }
+        Ok(())
+    }
+}
+
+/// Does `work` on a thread of its own, which has to come to an end soon.
+fn soon<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
+    let (send, receive) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || send.send(work()));
+        match receive.recv_timeout(Duration::from_secs(60)) {
+            Ok(done) => done,
+            // The scope waits for what does not end.
+            Err(_) => {
+                eprintln!("{what} waits for the device");
+                std::process::abort()
+            }
+        }
+    })
+}
+
+#[test]
+fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let (engine, device) = fixture.behind(Gate::default());
+    let file = OpenFile::new(Arc::new(new_file(&engine, 300, InodeFlags::empty())));
+    let old = vec![1; 1 << 20];
+    file.write_at(0, &old).expect("room");
+    let held = vec![HELD_BACK; 64 << 10];
+    // Over what is there, and behind the end.
+    for (at, size) in [(256 << 10, 1 << 20), (1 << 20, (1 << 20) + (64 << 10))] {
+        let before = file.stat(Wait::Yes).expect("it lives").size;
+        *device.closed.lock() = true;
+        device.waits.store(false, Ordering::Release);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| file.write_at(at, &held));
+            while !device.waits.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let stat = soon("a stat", || file.stat(Wait::Yes)).expect("it lives");
+            assert_eq!(stat.size, before);
+            let mut out = [0; 8192];
+            assert_eq!(soon("a read", || file.read_at(4096, &mut out, Wait::Yes)).expect("data"), 8192);
+            assert!(out.iter().all(|byte| *byte == 1));
+            if at < before {
+                let written = soon("another write", || file.write_at(512 << 10, &old[..4096]));
+                assert_eq!(written.expect("room"), 4096);
+            }
+            *device.closed.lock() = false;
+            device.changed.notify_all();
+            assert_eq!(writer.join().expect("no panic").expect("room"), held.len());
+        });
+        assert_eq!(file.stat(Wait::Yes).expect("it lives").size, size);
+        let mut out = vec![0; held.len()];
+        file.read_at(at, &mut out, Wait::Yes).expect("data");
+        assert_eq!(out, held);
+    }
+    audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
+}
+
+/// Pieces of the file that threads write to, each by itself; ragged ones too.
+const PIECES: u64 = 24;
+const PIECE: u64 = 5 * 1024;
+
+#[test]
+fn writes_to_parts_of_one_extent_at_once_are_all_there() {
+    for (kind, flags) in [
+        (Kind::DEFAULT, InodeFlags::empty()),
+        (Kind::OLD, InodeFlags::empty()),
+        (Kind::DEFAULT, InodeFlags::NODATASUM),
+    ] {
+        let Some(fixture) = fixture(kind) else { return };
+        let file = OpenFile::new(Arc::new(new_file(&fixture, 300, flags)));
+        let size = PIECES * PIECE;
+        file.write_at(0, &vec![255; size as usize]).expect("room");
+        let wanted: Vec<Mutex<u8>> = (0..PIECES).map(|_| Mutex::new(255)).collect();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (file, wanted) = (&file, &wanted);
+                scope.spawn(move || {
+                    let mut random = Random(thread);
+                    let mut out = vec![0; PIECE as usize];
+                    for round in 0..150_u64 {
+                        // Who has the piece's lock knows what is in it; its sectors it shares with the neighbours.
+                        let piece = random.below(PIECES);
+                        let mut byte = wanted[piece as usize].lock();
+                        file.read_at(piece * PIECE, &mut out, Wait::Yes).expect("data");
+                        assert!(
+                            out.iter().all(|found| *found == *byte),
+                            "piece {piece} before round {round}"
+                        );
+                        *byte = (round % 200) as u8;
+                        out.fill(*byte);
+                        assert_eq!(file.write_at(piece * PIECE, &out).expect("room"), out.len());
+                    }
+                });
+            }
+        });
+        let mut out = vec![0; size as usize];
+        file.read_at(0, &mut out, Wait::Yes).expect("data");
+        for (piece, wanted) in out.chunks(PIECE as usize).zip(wanted) {
+            let wanted = wanted.into_inner();
+            assert!(piece.iter().all(|found| *found == wanted));
+        }
+        audit(&fixture, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
+        drop(file);
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_is_never_seen_half_cut() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = OpenFile::new(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
+    let sectors = 20_000;
+    for sector in 0..sectors {
+        file.write_at(sector * SECTOR, &[7; SECTOR as usize]).expect("room");
+    }
+    let (looks, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (file, looks, done) = (&file, &looks, &done);
+        let looking = scope.spawn(move || {
+            looks.store(true, Ordering::Release);
+            while !done.load(Ordering::Acquire) {
+                let size = file.stat(Wait::Yes).expect("it lives").size;
+                assert!(size == sectors * SECTOR || size == 5, "{size} bytes");
+            }
+        });
+        while !looks.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        file.inode().set_attributes(&SetAttributes::truncate(5)).expect("room");
+        done.store(true, Ordering::Release);
+        looking.join().expect("no size in between");
+    });
+    audit(&fixture, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
+}

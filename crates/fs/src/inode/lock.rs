@@ -1,0 +1,217 @@
+//! The lock of an inode's operations, and the short one of its item.
+//!
+//! Who looks a name up shares a directory with others who look; who changes it has it alone. Of a file, those who write over
+//! what it has share it, each with a range of its own, and those have it alone who change its size or attributes. These locks
+//! are held over requests to devices, commits and waits for space.
+//!
+//! Nobody who only wants to know waits for that. The item has a lock of its own, inside transaction handles, held while
+//! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
+//! its range of bytes and no lock of operations. Cutting a file takes many handles, each of which leaves a shorter one; who
+//! asks is told the size that it will have ([`Inode::show_size`]).
+//!
+//! # Invariants
+//! - INODE-5: the item changes only with its lock held for writing, from the value that it has then. So of two operations that
+//!   share an inode neither takes back what the other one did.
+//!   Shown by `writes_to_parts_of_one_extent_at_once_are_all_there`.
+
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+
+use creamery_base::gate::Reason;
+use creamery_base::lock::{RankedRead, RankedWrite, rank};
+use creamery_base::{ErrorKind, Result, Wait};
+use creamery_txn::Handle;
+
+use super::{Inode, InodeItem, SIZE_OF_ITEM, delayed};
+
+/// An inode locked by one of several operations that share it.
+///
+/// ```
+/// fn kind(_shared: &creamery_fs::SharedInode<'_>, inode: &creamery_fs::Inode) -> creamery_fs::FileType {
+///     inode.kind()
+/// }
+/// ```
+#[must_use]
+pub struct SharedInode<'a> {
+    _operations: RankedRead<'a, (), { rank::INODE }>,
+}
+
+/// An inode locked by one operation, with its item as that has changed it so far.
+///
+/// ```
+/// fn is_large(inode: &creamery_fs::ExclusiveInode<'_>) -> bool {
+///     inode.size > 1 << 30
+/// }
+/// ```
+#[must_use]
+pub struct ExclusiveInode<'a> {
+    item: InodeItem,
+    _operations: RankedWrite<'a, (), { rank::INODE }>,
+}
+
+impl Deref for ExclusiveInode<'_> {
+    type Target = InodeItem;
+
+    fn deref(&self) -> &InodeItem {
+        &self.item
+    }
+}
+
+impl ExclusiveInode<'_> {
+    /// The item as the operation knows it, for those who [update](Inode::update) the inode in several steps.
+    pub(crate) const fn item_mut(&mut self) -> &mut InodeItem {
+        &mut self.item
+    }
+}
+
+/// The item, locked for changing it together with what belongs to it in the tree.
+pub(crate) struct LockedItem<'a> {
+    inode: &'a Inode,
+    item: RankedWrite<'a, InodeItem, { rank::INODE_ITEM }>,
+}
+
+/// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
+#[must_use]
+pub(crate) struct ShownSize<'a> {
+    inode: &'a Inode,
+}
+
+impl Drop for ShownSize<'_> {
+    fn drop(&mut self) {
+        self.inode.shown_size.store(SIZE_OF_ITEM, Ordering::Release);
+    }
+}
+
+/// What the extents of an inode were when somebody looked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ExtentsSeen(u64);
+
+impl LockedItem<'_> {
+    /// Whether nobody changed the extents since they were `seen`.
+    pub(crate) fn extents_are_as(&self, seen: ExtentsSeen) -> bool {
+        self.inode.extents_seen() == seen
+    }
+
+    /// As [`LockedItem::update`], after extents changed.
+    pub(crate) fn update_extents(
+        &mut self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut InodeItem),
+    ) -> Result<InodeItem> {
+        self.inode.extent_changes.fetch_add(1, Ordering::Release);
+        self.update(handle, change)
+    }
+
+    /// Changes the item, in the tree too; returns it as it is then. One leaf change.
+    /// Any error is one after the first change: the caller aborts.
+    pub(crate) fn update(
+        &mut self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut InodeItem),
+    ) -> Result<InodeItem> {
+        let (inode, mut next) = (self.inode, self.item.clone());
+        change(&mut next);
+        next.touch(handle.generation());
+        inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, &next))?;
+        self.item.clone_from(&next);
+        Ok(next)
+    }
+}
+
+impl Inode {
+    /// Locks it together with others who share it. [`ErrorKind::Stale`] when it was deleted meanwhile.
+    pub fn lock_shared(&self, wait: Wait) -> Result<SharedInode<'_>> {
+        let operations = match wait {
+            Wait::Yes => self.operations.read_for(Reason::InodeLock, self.place()),
+            Wait::No => self.operations.try_read_within(self.place()).ok_or(ErrorKind::WouldBlock)?,
+        };
+        self.check_alive().map(|()| SharedInode { _operations: operations })
+    }
+
+    /// Locks it alone. A change waits anyway, so there is no `Wait` to pass. [`ErrorKind::Stale`] as above.
+    pub fn lock_exclusive(&self) -> Result<ExclusiveInode<'_>> {
+        let operations = self.operations.write_for(Reason::InodeLock, self.place());
+        self.check_alive()?;
+        Ok(ExclusiveInode { item: self.item.read().clone(), _operations: operations })
+    }
+
+    /// Locks it alone, if nobody has it.
+    pub(crate) fn try_lock_exclusive(&self) -> Result<Option<ExclusiveInode<'_>>> {
+        let Some(operations) = self.operations.try_write_within(self.place()) else { return Ok(None) };
+        self.check_alive()?;
+        Ok(Some(ExclusiveInode { item: self.item.read().clone(), _operations: operations }))
+    }
+
+    /// The inode item as it is now: what was done last by those who have ended. [`ErrorKind::Stale`] when the inode was deleted.
+    pub fn item(&self, wait: Wait) -> Result<InodeItem> {
+        let item = match wait {
+            Wait::Yes => self.item.read_for(Reason::InodeLock, 0),
+            Wait::No => self.item.try_read_within(0).ok_or(ErrorKind::WouldBlock)?,
+        };
+        self.check_alive()?;
+        let mut item = item.clone();
+        item.size = self.shown_size().unwrap_or(item.size);
+        Ok(item)
+    }
+
+    /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
+    pub(crate) fn show_size(&self, size: u64) -> ShownSize<'_> {
+        self.shown_size.store(size, Ordering::Release);
+        ShownSize { inode: self }
+    }
+
+    fn shown_size(&self) -> Option<u64> {
+        Some(self.shown_size.load(Ordering::Acquire)).filter(|size| *size != SIZE_OF_ITEM)
+    }
+
+    /// What the extents are now; to be asked before they are looked at.
+    pub(crate) fn extents_seen(&self) -> ExtentsSeen {
+        ExtentsSeen(self.extent_changes.load(Ordering::Acquire))
+    }
+
+    /// The item for changing, with a handle in the hand.
+    pub(crate) fn lock_item(&self) -> LockedItem<'_> {
+        LockedItem { inode: self, item: self.item.write_for(Reason::InodeLock, 0) }
+    }
+
+    /// Changes the item, in the tree too; returns it as it is then. One leaf change.
+    /// Any error is one after the first change: the caller aborts.
+    pub(crate) fn update(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut InodeItem),
+    ) -> Result<InodeItem> {
+        self.lock_item().update(handle, change)
+    }
+
+    /// As [`Inode::update`], of a directory whose entries changed: written before the transaction closes.
+    pub(crate) fn update_later(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut InodeItem),
+    ) -> Result<InodeItem> {
+        let mut item = self.item.write_for(Reason::InodeLock, 0);
+        let mut next = item.clone();
+        change(&mut next);
+        next.touch(handle.generation());
+        self.delayed().put_off_inode(handle, &self.shared().delayed_root, &next)?;
+        item.clone_from(&next);
+        Ok(next)
+    }
+
+    /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries.
+    pub(crate) fn delete_items(&self, purge: impl FnOnce() -> Result<()>) -> Result<()> {
+        let entries = self.delayed_entries(0, Wait::Yes)?;
+        assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
+        let mut item = self.item.write_for(Reason::InodeLock, 0);
+        self.supersede_delayed(purge)?;
+        item.nlink = 0;
+        Ok(())
+    }
+
+    /// Changes the item in memory only, as a test wants it.
+    #[cfg(test)]
+    pub(crate) fn forge(&self, change: impl FnOnce(&mut InodeItem)) {
+        change(&mut self.item.write());
+    }
+}
