@@ -35,6 +35,9 @@ pub(crate) enum Command {
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
     Sync(crate::commands::sync::SyncArgs),
+    /// Work on a filesystem as a whole.
+    #[command(subcommand, alias = "fi")]
+    Filesystem(FilesystemCommand),
     Check(crate::commands::check::CheckArgs),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
@@ -296,6 +299,37 @@ pub(crate) struct DfArgs {
     pub(crate) raw: bool,
 
     /// One JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Work on a filesystem as a whole.
+#[derive(Subcommand, Debug)]
+pub(crate) enum FilesystemCommand {
+    Trim(TrimArgs),
+}
+
+/// Give free space back: tell the device which bytes nobody needs.
+///
+/// An image file then takes as much of the host's disk as is used in it; a disk need not
+/// keep the rest. It is what fstrim(8) does on a mount of Linux. To have that done with
+/// whatever is freed, mount with -o discard=async.
+///
+/// Examples:
+///   creamery filesystem trim disk.img
+///   creamery filesystem trim --minimum 1M /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct TrimArgs {
+    /// An image that is not mounted, or where one is.
+    #[arg(value_name = "IMAGE|DIR")]
+    pub(crate) place: PathBuf,
+
+    /// Leave out pieces of free space that are smaller.
+    #[arg(short, long, value_name = "SIZE", default_value = "0")]
+    pub(crate) minimum: Size,
+
+    /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

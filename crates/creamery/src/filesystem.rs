@@ -506,6 +506,16 @@ impl Filesystem {
         self.fs.sync()
     }
 
+    /// Tells the device of all free space that lies in pieces of at least `min` bytes, 0 for all: an image file gives it back
+    /// to the host, a disk need not keep it. Returns how many bytes that were, each copy counted. Every change so far is
+    /// durable afterwards. What [`fstrim(8)`](https://man7.org/linux/man-pages/man8/fstrim.8.html) does on a mount of Linux.
+    ///
+    /// # Errors
+    /// When it was not opened for writing, the device fails, or knows nothing like that.
+    pub fn trim(&self, min: u64) -> Result<u64> {
+        Ok(self.fs.trim((0, u64::MAX), min)?.bytes)
+    }
+
     /// Deletes what has no name any more, makes every change durable and lets go of the image, which others may open then.
     /// Files and listings of it that are still open are refused whatever they ask for from then on: what a write answered with
     /// success is durable.

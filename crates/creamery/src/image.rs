@@ -7,7 +7,7 @@ use std::sync::Arc;
 use creamery_base::{Env, Error, ErrorKind, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
-use creamery_txn::{BackgroundThreads, Engine, Options};
+use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 use crate::Filesystem;
@@ -65,6 +65,7 @@ pub struct ImageOptions {
     fingers: Option<bool>,
     lock_times: bool,
     background_threads: Option<usize>,
+    discard: DiscardPolicy,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -137,6 +138,13 @@ impl ImageOptions {
         self
     }
 
+    /// Whether the device is told of what is freed; it is not unless told.
+    #[must_use]
+    pub fn discard(mut self, policy: DiscardPolicy) -> Self {
+        self.discard = policy;
+        self
+    }
+
     /// Clock and randomness; those of the host when none are given.
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
@@ -194,6 +202,7 @@ impl ImageOptions {
             ..usual
         };
         let engine = Engine::open(volume, options)?;
+        engine.set_discard(self.discard);
         let fs = crate::fs::Filesystem::open(engine, crate::fs::FsOptions::default())?;
         let subvolume = match (&self.subvolume, self.subvolume_id) {
             (Some(path), _) => fs

@@ -81,6 +81,7 @@ pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
     RootdirSubvolume, SubvolumeKind, make_image,
 };
+pub use creamery_txn::DiscardPolicy;
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};
 pub use image::{Image, ImageOptions, Make};

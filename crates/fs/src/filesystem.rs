@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
-use creamery_txn::{CommitParticipant, Engine};
+use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
 use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
@@ -97,6 +97,13 @@ impl Filesystem {
     pub fn settle(&self) -> Result<()> {
         self.clean();
         self.engine.commit()
+    }
+
+    /// Discards free space in pieces of at least `min` bytes, between two logical addresses; what has no name any more is
+    /// deleted first. Errors: those of [`Engine::trim`].
+    pub fn trim(&self, range: (u64, u64), min: u64) -> Result<Trimmed> {
+        self.clean();
+        self.engine.trim(range, min)
     }
 
     /// Makes everything durable and gives the devices back, whoever still has a reference or an open file: all that these

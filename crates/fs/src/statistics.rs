@@ -167,6 +167,8 @@ counts! {
         superblock_copy_failures,
         /// Bytes discarded.
         discarded_bytes,
+        /// Discards that failed.
+        discard_failures,
     }
 }
 

@@ -548,14 +548,14 @@ impl Operations for Adapter {
 
     fn ioctl(
         &self,
-        _: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         node: NodeId,
         ioctl: &IoctlRequest,
         input: &[u8],
         output: &mut [u8],
     ) -> Result<IoctlReply> {
         let requests = self.session.get().map(|(_, requests)| &**requests);
-        if let Some(answer) = self.control.answer(ioctl, input, output, (&self.fs, requests)) {
+        if let Some(answer) = self.control.answer(context, ioctl, input, output, (&self.fs, requests)) {
             return answer;
         }
         let id = self.nodes.inode(node);

@@ -1,36 +1,29 @@
 //! The last word of a server: whether everything is durable and the image is closed, told to whoever unmounts.
 //!
 //! An unmount ends before its server does, which still has to commit; and when that fails, nobody asks the mount any more. So
-//! who unmounts makes a socket first, and tells the mount its name (the control `WATCH`). The server connects to it, and keeps
-//! the connection for as long as it lives. When the image is closed it sends one line, the JSON of [`End`], and lets go.
+//! who unmounts asks for a connection first (the control `WATCH`, see `in_person`), which the server keeps for as long as it lives. When the image is closed it sends one line, the JSON of [`End`], and lets go.
 //! A connection that ends without that line is a server that died.
 //!
-//! The socket has an abstract name that the kernel chooses, so there is no file that stays or that somebody could forbid. A lock of
-//! the image would say the same, but anybody who may read the image can take that, and for as long as he likes.
+//! A lock of the image would say the same, but anybody who may read the image can take that, and for as long as he likes.
 //!
 //! # Invariants
 //! - CLOSING-1: the line is sent after the image is closed: who has read it may open the image.
-//! - CLOSING-2: only root and the user whose server it is are told, and only the server and root are believed.
-//! - CLOSING-3: a server waits for nobody whom it tells.
+//! - CLOSING-2: a server waits for nobody whom it tells.
 
 use std::io::{ErrorKind as IoKind, Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
 use creamery_fuse::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Channel, WATCH};
+use crate::in_person;
 
 /// More than these are not waiting; it is somebody who asks again and again.
 const WATCHERS_MAX: usize = 64;
-/// Names of sockets are shorter than this.
-const NAME_MAX: usize = 107;
 /// Longer last words are none of ours.
 const WORDS_MAX: u64 = 64 << 10;
 
@@ -49,25 +42,15 @@ pub(crate) struct End {
 pub(crate) struct Watchers(RankedMutex<Vec<UnixStream>, { rank::LEAF }>);
 
 impl Watchers {
-    /// Connects to the socket whose name `message` holds: its length in one byte, then the name.
+    /// Connects to the socket whose name `message` holds.
     pub(crate) fn add(&self, message: &[u8]) -> creamery_fuse::Result<()> {
-        let name = message.split_first().and_then(|(len, rest)| rest.get(..usize::from(*len)));
-        let name = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX).ok_or(Errno::EINVAL)?;
-        let address = SocketAddrUnix::new_abstract_name(name)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK; // CLOSING-3
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &address)?;
-        // The request does not say who makes it: the kernel tells that of new inodes only. The socket does.
-        let peer = socket_peercred(&socket)?.uid;
-        if !peer.is_root() && peer != rustix::process::geteuid() {
-            return Err(Errno::EPERM);
-        }
+        let socket = in_person::connect(message)?;
         let mut watchers = self.0.lock();
         watchers.retain_mut(is_there);
         if watchers.len() >= WATCHERS_MAX {
             return Err(Errno::EBUSY);
         }
-        watchers.push(UnixStream::from(socket));
+        watchers.push(socket);
         Ok(())
     }
 
@@ -93,27 +76,7 @@ impl Watch {
     /// Asks the server to tell. `mounter` is who mounted.
     /// Errors: the server does not tell us.
     pub(crate) fn begin(channel: &Channel, mounter: u32) -> Result<Self> {
-        let failed =
-            |errno: rustix::io::Errno| Error::from(std::io::Error::from(errno)).context("making a socket");
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
-        let socket = socket.map_err(failed)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new_unnamed()).map_err(failed)?;
-        rustix::net::listen(&socket, 16).map_err(failed)?;
-        let listener = UnixListener::from(socket);
-        let address: SocketAddr = listener.local_addr()?;
-        let name = address.as_abstract_name().unwrap_or_default();
-        let len = u8::try_from(name.len()).map_err(|_| Error::unsupported("a socket with a name so long"))?;
-        channel.tell::<WATCH>(&[&[len], name].concat())?;
-        listener.set_nonblocking(true)?; // it is there by now
-        loop {
-            let (stream, _) = listener.accept()?;
-            let peer = socket_peercred(&stream).map_err(failed)?.uid.as_raw();
-            if peer == 0 || peer == mounter {
-                stream.set_nonblocking(false)?;
-                return Ok(Self(stream));
-            }
-        }
+        in_person::ask(mounter, |name| channel.tell::<WATCH>(name)).map(Self)
     }
 
     /// Waits for the end. `goes_on` is asked at first and every `look` whether there is anything to wait for; none if not.

@@ -7,6 +7,7 @@
 //! | 1 | what has it done? | the JSON of [`MountStatistics`] |
 //! | 2 | make everything durable | the JSON of `Synced` |
 //! | 3 | tell the end (see `closing`) | nothing |
+//! | 4 | discard what is free | nothing; how that went is told to who asked in person (see `fitrim`) |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
@@ -19,7 +20,7 @@
 //! - CONTROL-1: all pages are of one text: offset 0 asks, later offsets read on in its answer, and that is kept until the
 //!   directory is closed or offset 0 is asked for again. An offset for which nothing was asked gives no text.
 //! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
-//!   answers but those of counters and of the log. Only number 3 is for the mounter and root alone.
+//!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -32,12 +33,15 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::protocol::IoctlFlags;
-use creamery_fuse::{Errno, FileHandle, IoctlReply, IoctlRequest, RequestCounts, control, control_number};
+use creamery_fuse::{
+    Errno, FileHandle, IoctlReply, IoctlRequest, RequestContext, RequestCounts, control, control_number,
+};
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::closing::Watchers;
+use crate::fitrim::{self, FITRIM};
 use crate::lost_writes::LostWrites;
 use crate::table::{MountedImage, mount_of, mounted_at};
 
@@ -50,6 +54,7 @@ pub(crate) const STATISTICS: u32 = control_number::<PAGE>(0xe6, 1);
 const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
 pub(crate) const SYNC: u32 = control_number::<PAGE>(0xe6, 2);
 pub(crate) const WATCH: u32 = control_number::<PAGE>(0xe6, 3);
+const TRIM: u32 = control_number::<PAGE>(0xe6, 4);
 /// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
@@ -132,6 +137,7 @@ impl Control {
     /// Answers what was asked; none if it is no question of ours.
     pub(crate) fn answer(
         &self,
+        asker: &RequestContext<'_>,
         ioctl: &IoctlRequest,
         input: &[u8],
         output: &mut [u8],
@@ -145,6 +151,8 @@ impl Control {
                 text_of(&Synced { failure: fs.settle().err().map(|error| error.to_string()) })
             }),
             WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
+            FITRIM => fitrim::answer(fs, asker.pid, input, output),
+            TRIM => fitrim::answer_in_person(fs, input).map(|()| IoctlReply::default()),
             _ => return None,
         })
     }
@@ -236,6 +244,20 @@ pub fn statistics(place: &Path) -> Result<MountStatistics> {
 /// ```
 pub fn sync(place: &Path) -> Result<()> {
     Channel::open(&find(place)?)?.sync()
+}
+
+/// Discards the free space, in pieces of at least `min` bytes, of the live mount of the image, or at the directory, that
+/// `place` names. Returns how many bytes its devices were told of. For the mounter and root, as elsewhere for root.
+/// Errors: permission denied; those of [`Filesystem::trim`]; as for [`statistics`].
+///
+/// ```no_run
+/// println!("{} bytes", creamery_mount::trim("/mnt".as_ref(), 0)?);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub fn trim(place: &Path, min: u64) -> Result<u64> {
+    let mounted = find(place)?;
+    let channel = Channel::open(&mounted)?;
+    fitrim::ask_in_person(mounted.mounter, min, |message| channel.tell::<TRIM>(message))
 }
 
 /// The asking end of the channel. It keeps the mount busy.

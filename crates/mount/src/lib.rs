@@ -18,8 +18,10 @@ mod adapter;
 mod attributes;
 mod closing;
 mod control;
+mod fitrim;
 mod flags;
 mod handles;
+mod in_person;
 mod lost_writes;
 mod nodes;
 mod open;
@@ -27,10 +29,11 @@ mod options;
 mod remount;
 mod serve;
 mod table;
+
 mod unmount;
 
 pub use adapter::Adapter;
-pub use control::{MountStatistics, Requests, statistics, sync};
+pub use control::{MountStatistics, Requests, statistics, sync, trim};
 pub use open::open;
 pub use options::{Options, Owner};
 pub use remount::remount;

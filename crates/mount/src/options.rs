@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use creamery_base::{Error, Result};
 use creamery_fuse::MountOptions;
+use creamery_txn::DiscardPolicy;
 
 /// Seconds between commits, as Linux has it.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
@@ -11,6 +12,15 @@ const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
 /// As Linux has it: 0 is what is usual.
 fn commit_interval(seconds: u64) -> Duration {
     if seconds == 0 { COMMIT_DEFAULT } else { Duration::from_secs(seconds.min(3600)) }
+}
+
+/// As Linux has it: the word alone is the synchronous one.
+fn discard_policy(value: &str) -> Result<DiscardPolicy> {
+    match value {
+        "" | "sync" => Ok(DiscardPolicy::Sync),
+        "async" => Ok(DiscardPolicy::Async),
+        _ => Err(Error::invalid(format!("mount option discard={value}: want sync or async"))),
+    }
 }
 
 /// Words of mount(8) and fstab that mean nothing to a filesystem.
@@ -44,6 +54,7 @@ pub struct Owner {
 /// let options = creamery_mount::Options::parse("disk.img", ["ro,subvol=/home,commit=5"]).unwrap();
 /// assert!(options.transport.read_only());
 /// assert_eq!(options.subvol.as_deref(), Some("/home"));
+/// assert_eq!(options.discard, creamery_txn::DiscardPolicy::Off);
 /// assert!(creamery_mount::Options::parse("disk.img", ["compress=zstd"]).is_err());
 /// assert!(creamery_mount::Options::parse("disk.img", ["strictatime"]).is_err());
 /// ```
@@ -57,6 +68,8 @@ pub struct Options {
     pub subvolid: Option<u64>,
     /// Time between commits.
     pub commit: Duration,
+    /// Whether the device is told of what is freed.
+    pub discard: DiscardPolicy,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -107,6 +120,7 @@ impl Options {
             subvol: None,
             subvolid: None,
             commit: COMMIT_DEFAULT,
+            discard: DiscardPolicy::Off,
             owner: Owner::default(),
             log: None,
             remount: false,
@@ -134,12 +148,14 @@ impl Options {
             "subvol" if !value.is_empty() => self.subvol = Some(value.to_owned()),
             "subvolid" => self.subvolid = Some(number()?),
             "commit" => self.commit = commit_interval(number()?),
+            "discard" => self.discard = discard_policy(value)?,
+            "nodiscard" if value.is_empty() => self.discard = DiscardPolicy::Off,
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

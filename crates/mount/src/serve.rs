@@ -58,6 +58,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let lost_writes = Arc::clone(adapter.control().lost_writes());
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
+    fs.engine().set_discard(options.discard);
     adapter.serves(session.notifier(), session.requests());
     Ok(Mounted { fs, session, commit, log, watchers, lost_writes, tell: None })
 }

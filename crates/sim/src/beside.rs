@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::Random;
-use creamery_txn::Engine;
+use creamery_txn::{DiscardPolicy, Engine};
 
 use crate::device::{Fault, SimDevice};
 use crate::driver::{self, Driver};
@@ -26,6 +26,8 @@ use crate::workload::{Commit, Features, History};
 const OPERATIONS: u64 = 500;
 /// Names that a run with a failure makes, in directories that are there before.
 const FEW_OPERATIONS: u64 = 150;
+/// One of so many operations is followed by a trim, where what is freed is discarded.
+const TRIMS_ONE_IN: u64 = 50;
 /// Any time: the simulator's passes when it likes.
 const INTERVAL: Duration = Duration::from_secs(30);
 
@@ -92,6 +94,8 @@ fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce
     let engine = Arc::clone(driver.filesystem().engine());
     prepare(&engine);
     engine.commit_every(Some(INTERVAL));
+    // Nothing that a commit may leave lies where something is discarded.
+    engine.set_discard([DiscardPolicy::Off, DiscardPolicy::Async, DiscardPolicy::Sync][seed as usize % 3]);
     let beside = Beside::begin(&engine, seed);
     let mut random = Random::new(seed);
     let mut watcher = Watcher::begin(device, driver.model());
@@ -100,9 +104,12 @@ fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce
         let generation = engine.generation().get();
         let operation = next(&mut random, driver.model(), number);
         let place = || format!("seed {seed}, operation {number}");
-        let error = beside.run(|| driver.try_apply(&operation)).with_context(place)?;
-        failed = error.is_some() || engine.read_only().is_some();
+        let mut error = beside.run(|| driver.try_apply(&operation)).with_context(place)?;
         let after = if error.is_none() { Some(driver.model()) } else { None };
+        if error.is_none() && !seed.is_multiple_of(3) && random.below(TRIMS_ONE_IN) == 0 {
+            error = beside.run(|| engine.trim((0, u64::MAX), 0)).err();
+        }
+        failed = error.is_some() || engine.read_only().is_some();
         watcher.close(engine.generation().get() - generation, after)?;
         watcher.look().with_context(place)?;
         if let Some(error) = error {

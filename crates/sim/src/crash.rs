@@ -16,6 +16,7 @@ use creamery_volume::{Mode, Volume};
 use crate::device::SimDevice;
 use crate::driver::{self, Driver};
 use crate::image::Image;
+use crate::model::ROOT;
 use crate::operation::{Generator, Operation, Taste};
 use crate::power_cut::{Class, CutState, PowerCut};
 use crate::snapshot::{Snapshot, walk};
@@ -132,6 +133,8 @@ pub(crate) fn verify(
         let operation = generator.next(driver.model());
         driver.apply(&operation).context("working on after the power cut")?;
     }
+    // Something that changes whatever those did: without a commit, a superblock that is torn stays so.
+    driver.apply(&Operation::Chmod { inode: ROOT, mode: 0o700 }).context("working on after the power cut")?;
     driver.apply(&Operation::Sync).context("committing after the power cut")?;
     drop(driver.restart(&device).context("opening again after the work that went on")?);
     judge(&device.image()).context("verifying what the work that went on left")?;

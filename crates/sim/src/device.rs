@@ -26,6 +26,8 @@ use crate::image::{Image, PAGE, Page};
 /// Where the first superblock copy lies.
 pub(crate) const FIRST_SUPERBLOCK: u64 = 64 << 10;
 /// Where any superblock copy can lie, as page numbers.
+/// What is read of bytes that were discarded.
+const DISCARDED: u8 = 0xd5;
 pub(crate) const SUPERBLOCK_PAGES: [u64; 3] =
     [FIRST_SUPERBLOCK / PAGE as u64, (64 << 20) / PAGE as u64, (256 << 30) / PAGE as u64];
 
@@ -296,8 +298,7 @@ impl State {
             }
             Request::Discard { offset, len } => {
                 self.check(offset, len)?;
-                assert!(!self.recording, "discards are not part of the recorded workloads yet");
-                self.image.zero(offset, len);
+                self.discard(offset, len);
                 Ok(Reply::Done)
             }
         }
@@ -336,6 +337,19 @@ impl State {
             self.log.pop();
         }
         self.log.push(event);
+    }
+
+    /// What is read there afterwards is anything, and which of it a power cut leaves is as for a write. Nobody asks for parts
+    /// of pages.
+    fn discard(&mut self, offset: u64, len: u64) {
+        assert!(offset.is_multiple_of(PAGE as u64) && len.is_multiple_of(PAGE as u64));
+        let anything = Page::split(&[DISCARDED; PAGE]).remove(0);
+        let (first, count) = (offset / PAGE as u64, len / PAGE as u64);
+        (first..first + count).for_each(|number| self.image.put(number, Arc::clone(&anything)));
+        if self.recording {
+            let pages = vec![anything; usize::try_from(count).expect("an image fits in memory")];
+            self.log.push(Event::Write { first, pages });
+        }
     }
 
     fn note_flush(&mut self) {

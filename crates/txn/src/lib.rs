@@ -22,6 +22,7 @@
 //! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items` | the root tree; trees by their ids |
+//! | `discard` | telling devices what nobody needs any more |
 //! | `counters` | what it did |
 //!
 //! # Locking
@@ -36,6 +37,7 @@ mod commit;
 mod counters;
 mod csum_tree;
 mod data_extent;
+mod discard;
 mod engine;
 mod extent_tree;
 mod free_space_tree;
@@ -53,6 +55,7 @@ pub use abort::Abort;
 pub use background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
 pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use data_extent::DataExtent;
+pub use discard::{DiscardPolicy, Trimmed};
 pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, SpaceReport};
 pub use handle::Handle;
 pub use reclaim::Reclaimer;

@@ -59,6 +59,8 @@ counters! {
     superblock_copy_failures,
     /// Bytes discarded.
     discarded_bytes,
+    /// Discards that failed.
+    discard_failures,
 }
 
 /// One number that only grows.

@@ -181,21 +181,34 @@ impl Volume {
         Ok(())
     }
 
-    /// Tells the devices that a range is free. What is read there afterwards is unspecified. Devices that have no
-    /// such thing are passed over.
+    /// Tells the devices that a range is free; returns how many bytes they took, each copy counted. What is read there
+    /// afterwards is unspecified. Devices that have no such thing are passed over.
     ///
     /// # Errors
     /// When a device fails, or the range leaves its chunk.
-    pub fn discard(&self, at: Logical, len: u64) -> Result<()> {
+    pub fn discard(&self, at: Logical, len: u64) -> Result<u64> {
+        let copies = self.map(at, len)?;
+        copies.mirrors().iter().flatten().try_fold(0, |told, piece| Ok(told + self.discard_piece(piece)?))
+    }
+
+    /// The same of a range of a device.
+    ///
+    /// # Errors
+    /// When the device fails, or is missing.
+    pub fn discard_piece(&self, piece: &Piece) -> Result<u64> {
         self.check_writable()?;
-        for piece in self.map(at, len)?.mirrors().iter().flatten() {
-            match self.member(piece.at.dev)?.device.discard(piece.at.offset, piece.len) {
-                Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
-                Err(_) => {}
-                Ok(()) => self.counters.discarded_bytes.add(piece.len),
+        check_beside_superblocks(&[*piece])?;
+        match self.member(piece.at.dev)?.device.discard(piece.at.offset, piece.len) {
+            Ok(()) => {
+                self.counters.discarded_bytes.add(piece.len);
+                Ok(piece.len)
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(0),
+            Err(error) => {
+                self.counters.discard_failures.add(1);
+                Err(error)
             }
         }
-        Ok(())
     }
 }
 

@@ -14,6 +14,8 @@ pub const RANGE: u8 = 24;
 pub const SUBVOLUME_CHANGE: u8 = 25;
 /// One cleaner at a time; whoever begins a handle may have to clean first.
 pub const CLEANER: u8 = 26;
+/// One thread at a time has free space in its hands to discard it.
+pub const DISCARD: u8 = 28;
 /// One commit at a time.
 pub const COMMIT: u8 = 30;
 /// Whether a commit is written out, and waiting for that.

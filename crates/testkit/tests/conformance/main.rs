@@ -9,6 +9,7 @@ mod check;
 mod commands;
 mod devices;
 mod direct;
+mod discard;
 mod dup;
 mod fragmented;
 mod freed;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         mappings::cases(),
         devices::cases(),
         direct::cases(),
+        discard::cases(),
         dup::cases(),
         reproducible::cases(),
         options::cases(),

@@ -62,6 +62,14 @@ impl DeviceSpace {
         self.unused_bytes -= end - start;
     }
 
+    /// The first place at or behind `from` that no extent has: where it begins, and its length.
+    pub(super) fn first_hole(&self, from: u64) -> Option<(u64, u64)> {
+        let before = self.holes.range(..from).next_back().filter(|(start, len)| *start + *len > from);
+        let (&start, &len) = before.or_else(|| self.holes.range(from..).next())?;
+        let first = start.max(from);
+        Some((first, start + len - first))
+    }
+
     /// Length of the extent that begins at `start`.
     pub(super) fn extent_at(&self, start: u64) -> Option<u64> {
         self.used.get(&start).copied()

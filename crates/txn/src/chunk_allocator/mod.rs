@@ -14,6 +14,7 @@
 
 mod allocate;
 mod device_space;
+mod discard;
 mod excluded;
 mod load;
 mod queues;

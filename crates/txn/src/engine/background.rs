@@ -66,6 +66,7 @@ impl Engine {
         self.register_background(Arc::new(WritingOut(weak())));
         self.register_background(Arc::new(RunningRefs(weak())));
         self.register_background(Arc::new(Committing(weak())));
+        self.register_background(Arc::new(Discarding(weak())));
     }
 }
 
@@ -140,5 +141,22 @@ impl BackgroundWork for Committing {
         let Some(engine) = self.0.upgrade() else { return Ok(()) };
         engine.timer.begin(engine.env().monotonic());
         engine.commit()
+    }
+}
+
+/// Discards what commits have freed.
+struct Discarding(Weak<Engine>);
+
+impl BackgroundWork for Discarding {
+    fn name(&self) -> &'static str {
+        "discard"
+    }
+
+    fn due(&self) -> Due {
+        due(&self.0, |engine| now_if(engine.has_discards()))
+    }
+
+    fn step(&self) -> Result<()> {
+        self.0.upgrade().map_or(Ok(()), |engine| engine.discard_step())
     }
 }

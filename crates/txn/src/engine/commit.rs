@@ -207,7 +207,7 @@ impl Engine {
         let roots = &self.pipeline.roots;
         roots.publish(closed.generation, closed.pinned, proof);
         // What no durable superblock and no reader of an old root needs.
-        roots.take_releasable().into_iter().try_for_each(|(at, len)| self.space.unpin(at, len))?;
+        self.release(&roots.take_releasable())?;
         self.release_device_extents();
         self.transaction.enter(CommitPhase::Running);
         let now = self.env().monotonic();

@@ -3,7 +3,8 @@
 //! Who finds no room - for data before a handle begins, or for what a handle is to be promised - has the reclaimers take some
 //! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
 //! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
-//! is nothing left of all that and a commit did not help either, the answer is "no space".
+//! is nothing left of all that and a commit did not help either, the answer is "no space". Before all that, who has free space in
+//! his hands to discard it is waited for.
 //!
 //! # Invariants
 //! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
@@ -21,6 +22,8 @@ use crate::reclaim::Reclaimer;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tried {
     committed: bool,
+    /// Whoever discarded something has given it back.
+    discarded: bool,
     /// A commit to have groups removed, when so many chunks had been.
     for_removal: Option<u64>,
 }
@@ -36,6 +39,10 @@ impl Engine {
     /// free and no block group to give back, and whoever asks has committed already.
     pub(super) fn make_room(&self, tried: &mut Tried, reclaiming: bool) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
+        if !std::mem::replace(&mut tried.discarded, true) {
+            drop(self.discards.take_turn()); // DISCARD-3
+            return Ok(true);
+        }
         let freed = !reclaiming && self.reclaimers.reclaim();
         // What a commit has emptied goes with the next one. It is no use to ask for that again when nothing went.
         let removed = self.chunks.removed();
@@ -44,7 +51,8 @@ impl Engine {
             return Ok(false);
         }
         gate::passing(Reason::Reservation, || self.commit())?;
-        *tried = Tried { committed: true, for_removal: empty.then_some(removed).or(tried.for_removal) };
+        tried.committed = true;
+        tried.for_removal = empty.then_some(removed).or(tried.for_removal);
         Ok(true)
     }
 }

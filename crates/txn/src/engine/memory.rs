@@ -26,7 +26,7 @@ pub struct EngineMemory {
     pub spare_blocks: u64,
     /// Changes of references that are not yet in the extent tree.
     pub delayed_refs: u64,
-    /// Lists of what was freed and waits for a commit.
+    /// Lists of what was freed and waits for a commit, or to be discarded.
     pub pinned: u64,
     /// Free space of block groups.
     pub free_space: u64,
@@ -49,7 +49,7 @@ impl Engine {
             writing_blocks: writing + write_out,
             spare_blocks: AlignedBuffer::spare_bytes(),
             delayed_refs: self.extent_tree.refs().memory() + to_run,
-            pinned: freed + freed_before,
+            pinned: freed + freed_before + self.discards.memory(),
             free_space: self.space.free_space_memory(),
             block_groups: self.space.groups_memory()
                 + self.volume().chunk_map_memory()

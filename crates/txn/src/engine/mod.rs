@@ -8,6 +8,7 @@
 //! | `open` | are made from what is on the devices |
 //! | `handles`, `reserve`, `make_room` | let somebody begin who was promised room |
 //! | `data` | hand out, write and read data |
+//! | `discard` | discard what is free |
 //! | `space` | make, record and remove block groups |
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
@@ -20,6 +21,7 @@ mod abort;
 mod background;
 mod commit;
 mod data;
+mod discard;
 #[cfg(feature = "faults")]
 mod fault;
 mod handles;
@@ -50,6 +52,7 @@ use crate::chunk_allocator::{ChunkAllocator, DeviceSpace};
 use crate::commit::{CommitPipeline, NextSuperblock};
 use crate::counters::Counters;
 use crate::csum_tree::CsumTree;
+use crate::discard::Discards;
 use crate::extent_tree::ExtentTree;
 use crate::free_space_tree::FreeSpaceTree;
 use crate::reclaim::Reclaimers;
@@ -126,6 +129,7 @@ pub struct Engine {
     chunks: ChunkAllocator,
     runner: RefRunner,
     reclaimers: Reclaimers,
+    discards: Discards,
     counters: Counters,
     superblock: NextSuperblock,
     transaction: Transaction,
@@ -194,6 +198,7 @@ impl Engine {
             reservations: Arc::default(),
             runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
+            discards: Discards::default(),
             counters: Counters::default(),
             transaction: Transaction::after(superblock.generation()),
             pipeline: CommitPipeline::new(superblock.generation()),
@@ -306,7 +311,11 @@ impl Engine {
         // Who begins a handle looks at this with a part of the gate. In the one order of all these (SeqCst), whoever joins a
         // transaction later than the one that the commit asks for comes behind this, and is refused.
         self.closed.store(true, Ordering::SeqCst);
-        self.commit().and(self.volume.close())
+        let committed = self.commit();
+        if committed.is_ok() {
+            self.discard_the_rest();
+        }
+        committed.and(self.volume.close())
     }
 
     /// Holds off the commit's critical section.

@@ -193,10 +193,13 @@ impl Engine {
 
     /// Whether what can be handed out is `times` as much as is needed when `sum` is promised (RESERVE-1).
     fn fits(&self, sum: u64, point: Point, times: u64) -> bool {
+        self.space.available(SpaceKind::Metadata) >= self.wanted(sum, point).saturating_mul(times)
+    }
+
+    /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
+    pub(super) fn wanted(&self, sum: u64, point: Point) -> u64 {
         let left = if point == Point::Change { FREEING_UNITS * self.item_bytes() } else { 0 };
         let handles = sum + left;
-        let wanted =
-            (handles + self.commit_need(handles / u64::from(self.node_size()))).saturating_mul(times);
-        self.space.available(SpaceKind::Metadata) >= wanted
+        handles + self.commit_need(handles / u64::from(self.node_size()))
     }
 }

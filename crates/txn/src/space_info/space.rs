@@ -84,6 +84,11 @@ impl Space {
         (at < group.end()).then(|| Arc::clone(group))
     }
 
+    /// The first group that begins at or behind an address.
+    pub(crate) fn next_group(&self, from: Logical) -> Option<Arc<BlockGroup>> {
+        self.groups.read().range(from..).next().map(|(_, group)| Arc::clone(group))
+    }
+
     fn all_infos(&self) -> [&SpaceInfo; 4] {
         [&self.data, &self.mixed, &self.metadata, &self.system]
     }

@@ -172,6 +172,20 @@ impl Bitmap {
         })
     }
 
+    /// The first run of free sectors in `[from, to)`: where it begins, and how many they are.
+    pub(super) fn first_part(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let first = self.next(from, to, true)?;
+        Some((first, self.next(first, to, false).unwrap_or(to) - first))
+    }
+
+    /// The first sector of `[from, to)` that is free, or is not.
+    fn next(&self, from: u64, to: u64, free: bool) -> Option<u64> {
+        masks(from, to - from).find_map(|(word, mask)| {
+            let found = if free { self.words[word] } else { !self.words[word] } & mask;
+            (found != 0).then(|| word as u64 * WORD_BITS + u64::from(found.trailing_zeros()))
+        })
+    }
+
     /// All runs, in order: first sector and sectors.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         runs(&self.words)

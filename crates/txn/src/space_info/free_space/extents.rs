@@ -97,6 +97,21 @@ impl Extents {
         Some((start, len))
     }
 
+    /// The first free part of `[from, to)`: where it begins, and its length.
+    pub(super) fn first_part(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let before = self.by_start.range(..from).next_back().filter(|(start, len)| *start + *len > from);
+        let (&start, &len) = before.or_else(|| self.by_start.range(from..to).next())?;
+        let (first, last) = (start.max(from), (start + len).min(to));
+        Some((first, last - first))
+    }
+
+    /// Takes `len` bytes from `at` on, all of which are free.
+    pub(super) fn take(&mut self, at: u64, len: u64) {
+        let (&start, &extent) = self.by_start.range(..=at).next_back().expect("it is free");
+        assert!(at + len <= start + extent, "{at} of {len} bytes is not free");
+        self.carve(start, extent, at, len);
+    }
+
     fn carve(&mut self, start: u64, extent: u64, at: u64, len: u64) {
         self.take_extent(start, extent);
         if at > start {

@@ -129,6 +129,37 @@ impl FreeSpace {
         Some(found)
     }
 
+    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it: where it begins, and its length.
+    pub(crate) fn take_part(&mut self, (from, to): (u64, u64), min: u64, most: u64) -> Option<(u64, u64)> {
+        let mut from = from;
+        while from < to {
+            let (start, found) = self.first_part(from, to)?;
+            let len = found.min(most);
+            if len >= min && len > 0 {
+                let (first, count) = self.sectors_of(start, len);
+                match &mut self.form {
+                    Form::Extents(extents) => extents.take(start, len),
+                    Form::Bitmap(bitmap) => bitmap.set(first, count, false),
+                }
+                self.choose_form();
+                return Some((start, len));
+            }
+            from = start + found;
+        }
+        None
+    }
+
+    fn first_part(&self, from: u64, to: u64) -> Option<(u64, u64)> {
+        let (first, count) = self.sectors_of(from, to - from);
+        match &self.form {
+            Form::Extents(extents) => extents.first_part(from, to),
+            Form::Bitmap(bitmap) => {
+                let (found, sectors) = bitmap.first_part(first, first + count)?;
+                Some((self.origin + found * self.sector, sectors * self.sector))
+            }
+        }
+    }
+
     /// What it takes on the heap, bytes.
     pub(crate) fn memory(&self) -> u64 {
         match &self.form {

@@ -177,3 +177,28 @@ fn any_sequence_of_changes_equals_a_set_of_sectors() {
         assert!(bitmaps > 100 && extents > 0, "{bitmaps} steps with a bitmap, {extents} with extents");
     }
 }
+
+#[test]
+fn parts_are_taken_where_they_are_free_and_long_enough() {
+    // As extents, and as a bitmap.
+    for is_bitmap in [false, true] {
+        let mut space =
+            if is_bitmap { alternating(0, 64 * MIB) } else { FreeSpace::new(0, 64 * MIB, SECTOR) };
+        let base = 32 * MIB;
+        let at = |sector: u64| base + sector * SECTOR;
+        // Nothing but three runs is free from here on: of 2, 1 and 5 sectors.
+        while space.take_part((base, 64 * MIB), SECTOR, GIB).is_some() {}
+        assert!(space.add(at(10), 2 * SECTOR) && space.add(at(20), SECTOR) && space.add(at(30), 5 * SECTOR));
+        assert_eq!(matches!(space.form, Form::Bitmap(_)), is_bitmap);
+        let before = space.total();
+        assert_eq!(space.take_part((base, at(10)), SECTOR, GIB), None);
+        assert_eq!(space.take_part((base, at(30)), 3 * SECTOR, GIB), None, "they are shorter");
+        assert_eq!(space.take_part((at(11), at(64)), SECTOR, GIB), Some((at(11), SECTOR)), "the rest of one");
+        assert_eq!(space.take_part((base, at(32)), 2 * SECTOR, GIB), Some((at(30), 2 * SECTOR)), "its front");
+        assert_eq!(space.take_part((base, at(64)), 3 * SECTOR, 2 * SECTOR), None, "less than asked for");
+        assert_eq!(space.take_part((at(21), at(64)), SECTOR, 2 * SECTOR), Some((at(32), 2 * SECTOR)));
+        assert_eq!(space.take_part((at(34), at(64)), SECTOR, GIB), Some((at(34), SECTOR)));
+        assert_eq!(before - space.total(), 6 * SECTOR);
+        assert!(space.overlaps(at(10), SECTOR) && space.overlaps(at(20), SECTOR));
+    }
+}

@@ -1,0 +1,115 @@
+//! Asking a live mount to discard what is free: by the control of ours, which answers in words, and by `FITRIM`, which fstrim(8)
+//! sends. On Linux that is for who administrates the system; here for root and the mounter.
+//!
+//! `FITRIM` (`_IOWR('X', 121, struct fstrim_range)`, linux/fs.h) carries three 64-bit numbers: where to start and how many bytes,
+//! in the filesystem's own addresses, and the shortest piece. Back comes in the second how many bytes were discarded.
+
+use std::io::{Read, Write};
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_fs::Filesystem;
+use creamery_fuse::{Errno, IoctlReply};
+use serde::{Deserialize, Serialize};
+
+use crate::in_person;
+
+pub(crate) const FITRIM: u32 = 0xc018_5879;
+/// Bytes of `struct fstrim_range`.
+const RANGE_LEN: usize = 24;
+/// Longer answers are none of ours.
+const WORDS_MAX: u64 = 64 << 10;
+
+/// How a trim went.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Outcome {
+    /// Bytes that the devices were told of.
+    bytes: u64,
+    /// Why not.
+    failure: Option<String>,
+    /// Because no device can.
+    unsupported: bool,
+}
+
+/// The mount's end: who shows that he may, is told how it went.
+pub(crate) fn answer_in_person(fs: &Filesystem, input: &[u8]) -> creamery_fuse::Result<()> {
+    let min = input.get(in_person::NAME_FIELD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
+    let mut asker = in_person::connect(input)?;
+    let outcome = match fs.trim((0, u64::MAX), u64::from_le_bytes(*min)) {
+        Ok(trimmed) => Outcome { bytes: trimmed.bytes, ..Outcome::default() },
+        Err(error) => Outcome {
+            failure: Some(error.to_string()),
+            unsupported: error.kind() == ErrorKind::Unsupported,
+            bytes: 0,
+        },
+    };
+    // Who has left does not want to know.
+    let _ = serde_json::to_writer(&mut asker, &outcome).map(|()| asker.flush());
+    Ok(())
+}
+
+/// The asker's end; `tell` sends the message. Returns how many bytes were discarded.
+pub(crate) fn ask_in_person(mounter: u32, min: u64, tell: impl FnOnce(&[u8]) -> Result<()>) -> Result<u64> {
+    let stream = in_person::ask(mounter, |name| {
+        let mut message = [0; in_person::NAME_FIELD + size_of::<u64>()];
+        message[..name.len()].copy_from_slice(name);
+        message[in_person::NAME_FIELD..].copy_from_slice(&min.to_le_bytes());
+        tell(&message)
+    })?;
+    let mut text = Vec::new();
+    stream.take(WORDS_MAX).read_to_end(&mut text)?;
+    let outcome: Outcome = serde_json::from_slice(&text)
+        .map_err(|error| Error::with_source(ErrorKind::Io, "reading what the mount tells", error))?;
+    match outcome.failure {
+        None => Ok(outcome.bytes),
+        Some(why) if outcome.unsupported => Err(Error::unsupported(why)),
+        Some(why) => Err(Error::new(ErrorKind::Io, why)),
+    }
+}
+
+/// Answers a `FITRIM` of the thread `asker`.
+pub(crate) fn answer(
+    fs: &Filesystem,
+    asker: u32,
+    input: &[u8],
+    output: &mut [u8],
+) -> creamery_fuse::Result<IoctlReply> {
+    let (Ok(range), RANGE_LEN..) = (<[u8; RANGE_LEN]>::try_from(input), output.len()) else {
+        return Err(Errno::EINVAL);
+    };
+    if !may_trim(asker) {
+        return Err(Errno::EPERM);
+    }
+    let number = |index: usize| {
+        let bytes = range[index * 8..][..8].try_into().expect("eight of 24 bytes");
+        u64::from_le_bytes(bytes)
+    };
+    let (start, len, min) = (number(0), number(1), number(2));
+    if len < u64::from(fs.engine().sector_size()) {
+        return Err(Errno::EINVAL);
+    }
+    let trimmed = fs.trim((start, start.saturating_add(len)), min)?;
+    output[..RANGE_LEN].copy_from_slice(&range);
+    output[8..16].copy_from_slice(&trimmed.bytes.to_le_bytes());
+    Ok(IoctlReply { len: RANGE_LEN, ..IoctlReply::default() })
+}
+
+/// Whether a thread that waits for an answer is root's or the mounter's. The request does not say, but as long as it waits its
+/// number is nobody else's.
+fn may_trim(thread: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    let effective = uids.split_whitespace().nth(1).and_then(|uid| uid.parse::<u32>().ok());
+    effective.is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_thread_is_the_mounters_and_no_thread_is_nobodys() {
+        assert!(may_trim(std::process::id()));
+        assert!(!may_trim(0) && !may_trim(u32::MAX));
+    }
+}

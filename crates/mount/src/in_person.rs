@@ -1,0 +1,63 @@
+//! Controls that not everybody may ask for: who asks shows who he is.
+//!
+//! A request does not say whose it is: the kernel tells that of new inodes only. So who asks makes a socket and tells the mount its
+//! name, and the server connects to it: both see then who the other one is. What there is to say goes over that.
+//!
+//! The socket has an abstract name that the kernel chooses, so there is no file that stays or that somebody could forbid.
+//!
+//! # Invariants
+//! - IN-PERSON-1: only root and the user whose server it is are told anything, and only the server and root are believed.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use creamery_base::{Error, Result};
+use creamery_fuse::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Names of sockets are shorter than this.
+const NAME_MAX: usize = 107;
+/// Bytes of a message that hold the name: its length in one byte, then the name.
+pub(crate) const NAME_FIELD: usize = 1 + NAME_MAX;
+
+/// The server's end: connects to the socket whose name `message` begins with. It does not wait for what it writes there.
+pub(crate) fn connect(message: &[u8]) -> creamery_fuse::Result<UnixStream> {
+    let name = message.split_first().and_then(|(len, rest)| rest.get(..usize::from(*len)));
+    let name = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX).ok_or(Errno::EINVAL)?;
+    let address = SocketAddrUnix::new_abstract_name(name)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &address)?;
+    let peer = socket_peercred(&socket)?.uid;
+    if !peer.is_root() && peer != rustix::process::geteuid() {
+        return Err(Errno::EPERM);
+    }
+    Ok(UnixStream::from(socket))
+}
+
+/// The asker's end: `tell` sends the message that begins with the name. `mounter` is who mounted.
+/// Errors: those of `tell`; of sockets.
+pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Result<UnixStream> {
+    let failed =
+        |errno: rustix::io::Errno| Error::from(std::io::Error::from(errno)).context("making a socket");
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(failed)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new_unnamed()).map_err(failed)?;
+    rustix::net::listen(&socket, 16).map_err(failed)?;
+    let listener = UnixListener::from(socket);
+    let address: SocketAddr = listener.local_addr()?;
+    let name = address.as_abstract_name().unwrap_or_default();
+    let len = u8::try_from(name.len()).map_err(|_| Error::unsupported("a socket with a name so long"))?;
+    tell(&[&[len], name].concat())?;
+    listener.set_nonblocking(true)?; // it is there by now
+    loop {
+        let (stream, _) = listener.accept()?;
+        let peer = socket_peercred(&stream).map_err(failed)?.uid.as_raw();
+        if peer == 0 || peer == mounter {
+            stream.set_nonblocking(false)?;
+            return Ok(stream);
+        }
+    }
+}
