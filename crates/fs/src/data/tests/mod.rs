@@ -4,5 +4,6 @@ mod content;
 mod drop_extents;
 mod hostile;
 mod model;
+mod prealloc;
 pub(crate) mod support;
 mod write;
