@@ -4,8 +4,8 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use crate::data;
 use crate::inode::permission::{check_not_append_only, check_not_immutable};
-use crate::inode::{FILE_SIZE_MAX, FileType, InodeItem};
-use crate::open_file::OpenFile;
+use crate::inode::{FILE_SIZE_MAX, InodeItem};
+use crate::open_file::{OpenFile, check_regular};
 
 /// What becomes of a range of a file.
 ///
@@ -63,11 +63,7 @@ impl OpenFile {
 }
 
 fn check(item: &InodeItem, mode: Fallocate) -> Result<()> {
-    match item.kind() {
-        FileType::File => {}
-        FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
-        _ => return Err(Error::unsupported("space for something that is no file")),
-    }
+    check_regular(item)?;
     match mode {
         Fallocate::Allocate { .. } => check_not_immutable(item),
         Fallocate::PunchHole | Fallocate::ZeroRange { .. } => check_not_append_only(item),

@@ -41,7 +41,7 @@ pub struct OpenFile {
     dir_end: AtomicU64,
 }
 
-fn check_regular(item: &InodeItem) -> Result<()> {
+pub(crate) fn check_regular(item: &InodeItem) -> Result<()> {
     match item.kind() {
         FileType::File => Ok(()),
         FileType::Directory => Err(ErrorKind::IsADirectory.into()),
