@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Cp(CpArgs),
     Mkdir(MkdirArgs),
     Rm(RmArgs),
+    Fallocate(FallocateArgs),
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
     Sync(crate::commands::sync::SyncArgs),
@@ -282,6 +283,44 @@ pub(crate) struct RmArgs {
     /// No error when there is no such file.
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Set space aside for a file, or give some back.
+///
+/// The options are those of fallocate(1). Without -p and -z the holes of the range get space, which reads as
+/// zeros, and a file that does not exist is created, unless its size is to be kept.
+///
+/// Examples:
+///   creamery fallocate -l 1G disk.img:/swap
+///   creamery fallocate -p -o 4096 -l 1M disk.img:/var/log/journal
+#[derive(Args, Debug)]
+pub(crate) struct FallocateArgs {
+    /// The file.
+    #[arg(value_name = "IMAGE:/PATH")]
+    pub(crate) place: OsString,
+
+    /// Bytes of the range, such as 512M.
+    #[arg(short = 'l', long, value_name = "SIZE")]
+    pub(crate) length: Size,
+
+    /// Where it begins.
+    #[arg(short = 'o', long, value_name = "SIZE", default_value = "0")]
+    pub(crate) offset: Size,
+
+    /// The file keeps its size; space may lie behind its end.
+    #[arg(short = 'n', long)]
+    pub(crate) keep_size: bool,
+
+    /// Make the range a hole; the file keeps its size.
+    #[arg(short = 'p', long, conflicts_with = "zero_range")]
+    pub(crate) punch_hole: bool,
+
+    /// Make the range zeros that have space.
+    #[arg(short = 'z', long)]
+    pub(crate) zero_range: bool,
 
     #[command(flatten)]
     pub(crate) view: ViewArgs,

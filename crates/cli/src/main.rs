@@ -46,6 +46,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cp(args) => commands::cp::run(&args),
         Command::Mkdir(args) => commands::change::mkdir(&args),
         Command::Rm(args) => commands::change::rm(&args),
+        Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Df(args) => commands::df::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
         Command::Sync(args) => commands::sync::run(&args),

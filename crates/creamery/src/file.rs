@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
-use crate::fs::{self, Access, NewInode, OpenFile, SetAttributes};
+use crate::fs::{self, Access, Fallocate, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at, means_directory};
 use crate::{Filesystem, Metadata};
 
@@ -226,6 +226,29 @@ impl File {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
         self.fs.set_attributes(self.open.id(), &SetAttributes::truncate(len)).map(drop)
+    }
+
+    /// Sets space aside for the `len` bytes from `offset` on, makes them a hole, or zeros: what `mode` says, as fallocate(2).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::{Fallocate, OpenOptions};
+    /// let log = OpenOptions::new().write(true).create(true).open(&fs, "/log")?;
+    /// log.fallocate(Fallocate::Allocate { keep_size: true }, 0, 1 << 20)?;
+    /// assert_eq!((log.metadata()?.len(), log.metadata()?.allocated()), (0, 1 << 20));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it was not opened for writing, or there is no space.
+    pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        if !self.write {
+            return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
+        }
+        self.open.fallocate(mode, offset, len)
     }
 
     /// Makes everything written so far durable.

@@ -74,7 +74,7 @@ pub use creamery_base::{
 };
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
-    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
+    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, Fallocate,
     LockStatistics, MemoryReport, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
 };
 pub use creamery_mkfs::{

@@ -35,6 +35,7 @@
 mod background;
 mod cleaner;
 mod data;
+mod fallocate;
 mod fault;
 mod filesystem;
 mod inode;
@@ -49,6 +50,7 @@ mod subvolume;
 
 pub use cleaner::Cleaning;
 pub use data::{FileContent, Stretch};
+pub use fallocate::Fallocate;
 #[cfg(feature = "shuttle")]
 pub use fault::Fault;
 pub use filesystem::{Filesystem, FsOptions};

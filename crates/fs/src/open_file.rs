@@ -41,7 +41,7 @@ pub struct OpenFile {
     dir_end: AtomicU64,
 }
 
-fn check_regular(inode: &Inode) -> Result<()> {
+pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind() {
         FileType::File => Ok(()),
         FileType::Directory => Err(ErrorKind::IsADirectory.into()),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use creamery::Profile;
-use creamery_fs::{FileType, RenameMode, XattrMode};
+use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_sim::{Driver, Image, MadeBy, Operation, SimDevice, fresh_image};
 
 use crate::input::Input;
@@ -91,6 +91,15 @@ fn offset(input: &mut Input<'_>) -> u64 {
 
 fn operation(what: u8, input: &mut Input<'_>, driver: &Driver, open: &mut Vec<u64>) -> Operation {
     let inode = u64::from(input.byte() % 48);
+    if what >= 242 {
+        let keep_size = what & 1 == 0;
+        let mode = match what % 3 {
+            0 => Fallocate::PunchHole,
+            1 => Fallocate::ZeroRange { keep_size },
+            _ => Fallocate::Allocate { keep_size },
+        };
+        return Operation::Fallocate { inode, mode, offset: offset(input), len: 1 + offset(input) };
+    }
     match what % 22 {
         0 | 1 => Operation::Create { dir: inode, name: name(input), kind: FileType::File, mode: 0o644 },
         2 | 3 => Operation::Create { dir: inode, name: name(input), kind: FileType::Directory, mode: 0o755 },

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use creamery_base::panics::Panic;
-use creamery_base::{Error, ErrorKind, InodeId, Wait};
+use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{
     Access, Attributes, FileType, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
     SetAttributes, XattrMode,
@@ -26,6 +26,7 @@ use crate::flags;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::Owner;
+use crate::ranges;
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
 const VALID: Duration = Duration::from_secs(60);
@@ -169,10 +170,6 @@ impl Adapter {
 /// Whether nothing of a file is on disk.
 fn is_all_hole(attributes: &Attributes) -> bool {
     attributes.kind == FileType::File && attributes.allocated == 0 && attributes.size > 0
-}
-
-fn missing_is_end(error: Error) -> Errno {
-    if error.kind() == ErrorKind::NotFound { Errno::ENXIO } else { error.into() }
 }
 
 impl Operations for Adapter {
@@ -570,6 +567,18 @@ impl Operations for Adapter {
         Ok(IoctlReply::default())
     }
 
+    fn fallocate(
+        &self,
+        _: &RequestContext<'_>,
+        _: NodeId,
+        handle: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: u32,
+    ) -> Result<()> {
+        Ok(self.handles.get(handle)?.fallocate(ranges::fallocate(mode)?, offset, len)?)
+    }
+
     fn lseek(
         &self,
         _: &RequestContext<'_>,
@@ -579,20 +588,6 @@ impl Operations for Adapter {
         to: SeekTo,
     ) -> Result<u64> {
         let file = self.handles.get(handle)?;
-        if self.handles.may_be_mapped(file.id()) {
-            // What is a hole on disk may be full of data in the kernel's pages: there is none, but for the end.
-            let size = file.stat(Wait::Yes)?.size;
-            return match to {
-                SeekTo::Data | SeekTo::Hole if offset >= size => Err(Errno::ENXIO),
-                SeekTo::Data => Ok(offset),
-                SeekTo::Hole => Ok(size),
-                SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
-            };
-        }
-        match to {
-            SeekTo::Data => file.seek_data(offset).map_err(missing_is_end),
-            SeekTo::Hole => file.seek_hole(offset).map_err(missing_is_end),
-            SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
-        }
+        ranges::seek(&file, self.handles.may_be_mapped(file.id()), offset, to)
     }
 }

@@ -26,6 +26,7 @@ mod lost_writes;
 mod nodes;
 mod open;
 mod options;
+mod ranges;
 mod remount;
 mod serve;
 mod table;

@@ -181,12 +181,13 @@ impl Driver {
         match self.run(operation) {
             Err(error) if error.kind() == ErrorKind::NoSpace => match self.fs.engine().read_only() {
                 Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
-                None => Ok(Some(error)),
+                None => self.accept_part(operation).map(|()| Some(error)),
             },
             Err(error) if is_of_the_device(error.kind()) => {
                 if let Operation::Truncate { inode, size } = operation {
                     self.accept_size(*inode, *size)?;
                 }
+                self.accept_part(operation)?;
                 Ok(Some(error))
             }
             Ok((Outcome::Count(count), _)) => {
@@ -216,6 +217,30 @@ impl Driver {
             );
             let cut = self.model.apply(&Operation::Truncate { inode, size: found.size });
             ensure!(cut.is_ok(), "the model cuts {inode} off");
+        }
+        Ok(())
+    }
+
+    /// Punching a hole, zeroing and preallocating may stop on the way: every byte is as before or as it should be.
+    fn accept_part(&mut self, operation: &Operation) -> Result<()> {
+        let Operation::Fallocate { inode, .. } = operation else { return Ok(()) };
+        let mut whole = self.model.clone();
+        let done = whole.apply(operation);
+        let (Ok(before), Ok(after), true) = (self.model.file(*inode), whole.file(*inode), done.is_ok())
+        else {
+            return Ok(());
+        };
+        let mut found = vec![0; after.len() + 1];
+        // What cannot be read is compared when it can be.
+        let read = self.handle(*inode).and_then(|file| file.read_at(0, &mut found, Wait::Yes));
+        let Ok(size) = read else { return Ok(()) };
+        found.truncate(size);
+        ensure!((before.len()..=after.len()).contains(&size), "{operation:?}: the size became {size}");
+        let byte = |data: &[u8], at: usize| data.get(at).copied().unwrap_or(0);
+        let wrong = (0..size).find(|&at| found[at] != byte(before, at) && found[at] != byte(after, at));
+        ensure!(wrong.is_none(), "{operation:?} failed and left something else at {wrong:?}");
+        if found != **before {
+            self.model.set_content(*inode, found);
         }
         Ok(())
     }
@@ -333,6 +358,9 @@ impl Driver {
         let set = |inode: u64, set: SetAttributes| fs.set_attributes(self.id(inode), &set).map(drop);
         match operation {
             Operation::Truncate { inode, size } => set(*inode, SetAttributes::truncate(*size)),
+            Operation::Fallocate { inode, mode, offset, len } => {
+                self.handle(*inode)?.fallocate(*mode, *offset, *len)
+            }
             Operation::Chmod { inode, mode } => {
                 set(*inode, SetAttributes { mode: Some(*mode), ..Default::default() })
             }

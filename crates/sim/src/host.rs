@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::ErrorKind;
-use creamery_fs::{FileType, RenameMode, XattrMode};
+use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_testkit::Run;
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::Errno;
 
 use crate::judge::host_snapshot;
@@ -57,6 +59,16 @@ fn fits_a_path(name: &[u8]) -> bool {
 
 fn is_dir(node: &Node) -> bool {
     matches!(node.content, Content::Directory(_))
+}
+
+/// What fallocate(2) is told.
+fn flags_of(mode: Fallocate) -> FallocateFlags {
+    let keeping = |keep_size: bool, flags| if keep_size { FallocateFlags::KEEP_SIZE | flags } else { flags };
+    match mode {
+        Fallocate::Allocate { keep_size } => keeping(keep_size, FallocateFlags::empty()),
+        Fallocate::PunchHole => keeping(true, FallocateFlags::PUNCH_HOLE),
+        Fallocate::ZeroRange { keep_size } => keeping(keep_size, FallocateFlags::ZERO_RANGE),
+    }
 }
 
 fn is_file(node: &Node) -> bool {
@@ -110,7 +122,8 @@ impl Host {
             Operation::Close { .. } | Operation::Sync => true,
             Operation::Write { inode, .. }
             | Operation::Read { inode, .. }
-            | Operation::Truncate { inode, .. } => data(inode),
+            | Operation::Truncate { inode, .. }
+            | Operation::Fallocate { inode, .. } => data(inode),
             Operation::Chmod { inode, .. } => {
                 node(inode).is_some_and(|node| named(node) && node.kind() != FileType::Symlink)
             }
@@ -228,9 +241,10 @@ impl Host {
                 let root = rustix::fs::open(&self.root, OFlags::RDONLY, Mode::empty())?;
                 rustix::fs::syncfs(root).map(|()| Outcome::Done)
             }
-            Operation::Write { .. } | Operation::Read { .. } | Operation::Truncate { .. } => {
-                self.run_on_data(model, operation)?
-            }
+            Operation::Write { .. }
+            | Operation::Read { .. }
+            | Operation::Truncate { .. }
+            | Operation::Fallocate { .. } => self.run_on_data(model, operation)?,
             Operation::Unlink { .. }
             | Operation::Rmdir { .. }
             | Operation::Link { .. }
@@ -285,6 +299,12 @@ impl Host {
                 let path = self.path(model, *inode)?;
                 let opened = rustix::fs::open(path, OFlags::WRONLY, Mode::empty());
                 opened.and_then(|file| rustix::fs::ftruncate(file, *size)).map(|()| Outcome::Done)
+            }
+            Operation::Fallocate { inode, mode, offset, len } => {
+                let opened = rustix::fs::open(self.path(model, *inode)?, OFlags::WRONLY, Mode::empty());
+                let changed =
+                    opened.and_then(|file| rustix::fs::fallocate(file, flags_of(*mode), *offset, *len));
+                changed.map(|()| Outcome::Done)
             }
             other => bail!("{other:?} is done elsewhere"),
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use creamery_base::ErrorKind;
-use creamery_fs::{FileType, RenameMode, XattrMode};
+use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 
 use crate::operation::{Operation, Outcome};
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
@@ -232,6 +232,7 @@ impl Model {
             Operation::Write { inode, offset, len, seed } => self.write(*inode, *offset, *len, *seed),
             Operation::Read { inode, offset, len } => self.read(*inode, *offset, *len),
             Operation::Truncate { inode, size } => self.truncate(*inode, *size),
+            Operation::Fallocate { inode, mode, offset, len } => self.fallocate(*inode, *mode, *offset, *len),
             Operation::SetXattr { inode, name, value, mode } => self.set_xattr(*inode, name, value, *mode),
             Operation::RemoveXattr { inode, name } => self.remove_xattr(*inode, name),
             Operation::Chmod { inode, mode } => {
@@ -434,7 +435,7 @@ impl Model {
         }
     }
 
-    fn file(&self, id: u64) -> Result<&Arc<Vec<u8>>, ErrorKind> {
+    pub(crate) fn file(&self, id: u64) -> Result<&Arc<Vec<u8>>, ErrorKind> {
         match &self.node(id)?.content {
             Content::File(data) => Ok(data),
             Content::Directory(_) => Err(ErrorKind::IsADirectory),
@@ -476,6 +477,26 @@ impl Model {
         self.file(id)?;
         self.file_mut(id).resize(usize::try_from(size).expect("small"), 0);
         Ok(Outcome::Done)
+    }
+
+    fn fallocate(&mut self, id: u64, mode: Fallocate, offset: u64, len: u64) -> Done {
+        self.file(id)?;
+        let [start, end] =
+            [offset, offset + len].map(|at| usize::try_from(at).expect("tests change small files"));
+        let file = self.file_mut(id);
+        if !matches!(mode, Fallocate::Allocate { .. }) {
+            let size = file.len();
+            file[start.min(size)..end.min(size)].fill(0);
+        }
+        if let Fallocate::Allocate { keep_size: false } | Fallocate::ZeroRange { keep_size: false } = mode {
+            file.resize(file.len().max(end), 0);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What a file holds after a change that failed on the way.
+    pub(crate) fn set_content(&mut self, id: u64, content: Vec<u8>) {
+        *self.file_mut(id) = content;
     }
 
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {

@@ -1,6 +1,6 @@
 //! Operations as values, and random sequences of them.
 
-use creamery_fs::{FileType, RenameMode, XattrMode};
+use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 use creamery_testkit::Random;
 
 use crate::model::{Content, Model, ROOT};
@@ -41,6 +41,8 @@ pub enum Operation {
     Read { inode: u64, offset: u64, len: usize },
     /// Sets the size.
     Truncate { inode: u64, size: u64 },
+    /// Sets space aside, makes a hole, or zeros.
+    Fallocate { inode: u64, mode: Fallocate, offset: u64, len: u64 },
     /// Sets an attribute.
     SetXattr { inode: u64, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
     /// Removes one.
@@ -242,7 +244,12 @@ impl Generator {
             }
             71..79 => {
                 let inode = self.file(model);
-                Operation::Truncate { inode, size: self.offset(model, inode) }
+                let offset = self.offset(model, inode);
+                if self.random.below(2) == 0 {
+                    return Operation::Truncate { inode, size: offset };
+                }
+                let len = 1 + self.random.below(self.taste.write_max);
+                Operation::Fallocate { inode, mode: self.fallocation(), offset, len }
             }
             79..88 => self.attribute(model),
             88..91 => Operation::Chmod {
@@ -258,6 +265,16 @@ impl Generator {
                 Operation::SetTimes { inode: self.inode(model, |_| true), second }
             }
             _ => self.opening(model),
+        }
+    }
+
+    fn fallocation(&mut self) -> Fallocate {
+        let keep_size = self.random.below(2) == 0;
+        match self.random.below(5) {
+            // A hole that is punched where there is one changes no time. The model does not know.
+            0 | 1 if !self.taste.times => Fallocate::PunchHole,
+            2 => Fallocate::ZeroRange { keep_size },
+            _ => Fallocate::Allocate { keep_size },
         }
     }
 

@@ -39,6 +39,11 @@ impl Csums {
         self.present[index].then(|| &self.bytes[index * self.size..(index + 1) * self.size])
     }
 
+    /// Whether any sector of the range has one.
+    pub(crate) fn any(&self) -> bool {
+        self.present.contains(&true)
+    }
+
     /// The first sector of the range that has none.
     pub(crate) fn first_missing(&self) -> Option<usize> {
         self.present.iter().position(|present| !present)

@@ -190,6 +190,17 @@ impl Handle<'_> {
         Ok(())
     }
 
+    /// Completes data that was `written` at `at` into an extent which is in use already, where nobody could read it: records
+    /// its checksums, as [`Handle::complete_data`] does.
+    /// Errors: those of inserting checksums; the caller aborts then.
+    pub fn complete_in_place(&self, at: Logical, written: Written, csums: Option<&[u8]>) -> Result<()> {
+        if let Some(csums) = csums {
+            self.on.csum_tree.insert(self, at, csums)?;
+        }
+        self.on.transaction.wrote(written);
+        Ok(())
+    }
+
     /// Whoever asked for the handle reckoned with it (RESERVE-3). Participants of the commit reckoned before.
     fn queue_reference(&self) {
         if let Some(ticket) = &self.ticket {

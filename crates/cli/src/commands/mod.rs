@@ -5,6 +5,7 @@ pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod cp;
 pub(crate) mod df;
+pub(crate) mod fallocate;
 pub(crate) mod filesystem;
 pub(crate) mod helper;
 pub(crate) mod inspect;

@@ -22,7 +22,8 @@
 //! - ORDERED-1: space that was allocated is given back on every way out before the first handle changed something,
 //!   and belongs to the transaction after that: an error from then on aborts it.
 //!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
-//! - ORDERED-2: a file never refers to sectors that were not written: completion asserts that all of them were.
+//! - ORDERED-2: a file never shows sectors that were not written: completion asserts that all of them were, or that none was
+//!   and the item says so (prealloc).
 //! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none.
 
 use creamery_base::{InodeId, Logical, Result};
@@ -31,7 +32,7 @@ use creamery_txn::{DataExtent, Engine, Handle, Units};
 use creamery_volume::Written;
 
 use super::drop_extents::DropPlan;
-use super::file_extent::{self, EXTENT_LEN_MAX, Extent};
+use super::file_extent::{self, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use super::holes::HolePlan;
 use super::{recount, reserve, update};
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -47,8 +48,10 @@ pub(crate) struct OrderedExtent {
     written: u64,
     /// What the commit flushes before anybody sees it.
     proof: Written,
-    /// None in a NODATASUM file.
+    /// None in a NODATASUM file, and of prealloc.
     csums: Option<Vec<u8>>,
+    /// Set aside for data to come: nothing is written.
+    prealloc: bool,
     checksum: ChecksumType,
     sector: u64,
 }
@@ -66,14 +69,23 @@ impl OrderedExtent {
     /// Allocates space for `[start, start + len)` of a file with `flags`, or for the front of it when there is no
     /// room for all in one piece. Errors: no space; read-only.
     pub(crate) fn allocate(engine: &Engine, flags: InodeFlags, start: u64, len: u64) -> Result<Self> {
+        let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
+        Ok(Self { csums, ..Self::set_aside(engine, start, len.min(EXTENT_LEN_MAX), false)? })
+    }
+
+    /// The same, of space that reads as zeros until data comes.
+    pub(crate) fn preallocate(engine: &Engine, start: u64, len: u64) -> Result<Self> {
+        Self::set_aside(engine, start, len.min(PREALLOC_LEN_MAX), true)
+    }
+
+    fn set_aside(engine: &Engine, start: u64, len: u64, prealloc: bool) -> Result<Self> {
         let sector = u64::from(engine.sector_size());
         assert!(start.is_multiple_of(sector));
         assert!(len.is_multiple_of(sector));
-        let space = engine.allocate_data(len.min(EXTENT_LEN_MAX), sector)?;
+        let space = engine.allocate_data(len, sector)?;
         assert!(space.len() <= len);
-        let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        let proof = engine.volume().nothing_written();
-        Ok(Self { start, space, written: 0, proof, csums, checksum: engine.checksum_type(), sector })
+        let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
+        Ok(Self { start, space, written: 0, proof, csums: None, prealloc, checksum, sector })
     }
 
     /// Where in the file it begins.
@@ -108,12 +120,14 @@ impl OrderedExtent {
     /// The file extent item for the first `shown` bytes.
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
-        Extent { num_bytes: shown, ..whole }.encode()
+        let extent = Extent { num_bytes: shown, ..whole };
+        if self.prealloc { extent.encode_prealloc() } else { extent.encode() }
     }
 
     /// Hands the space over to the transaction, with the checksums and the one reference of the item at `start`.
     pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<Logical> {
-        assert_eq!(self.written, self.space.len(), "ORDERED-2, DATA-3: a file shows only what was written");
+        let shown = if self.prealloc { 0 } else { self.space.len() };
+        assert_eq!(self.written, shown, "ORDERED-2, DATA-3: a file shows only what was written");
         let sectors = as_len(self.written / self.sector);
         let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
         assert!(summed, "ORDERED-3: checksums of all sectors or of none");
@@ -135,6 +149,7 @@ impl OrderedExtent {
     ) -> Result<()> {
         let engine = inode.engine();
         let (start, end) = (self.start, self.end());
+        let flags = if self.prealloc { InodeFlags::PREALLOC } else { InodeFlags::empty() };
         let mut at = start;
         let mut fresh = Some(self);
         while at < end {
@@ -169,6 +184,7 @@ impl OrderedExtent {
                     }
                 }
                 update(&handle, locked, item, |item| {
+                    item.flags |= flags;
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {
                         NewSize::AtLeast(size) => item.size.max(size.min(stop)),

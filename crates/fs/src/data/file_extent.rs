@@ -23,8 +23,10 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) const INLINE_HEADER: usize = RawFileExtentHead::LEN;
 /// Bytes of every other item.
 pub(crate) const REGULAR_LEN: usize = RawFileExtent::LEN;
-/// The longest extent that is ever made.
+/// The longest extent that is ever made of data.
 pub(crate) const EXTENT_LEN_MAX: u64 = 128 << 20;
+/// The longest one that is ever preallocated.
+pub(crate) const PREALLOC_LEN_MAX: u64 = 256 << 20;
 /// The longest compressed extent, on disk and in memory.
 pub(crate) const COMPRESSED_LEN_MAX: u64 = 128 << 10;
 

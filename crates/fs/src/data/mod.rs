@@ -6,6 +6,8 @@
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
+//! `prealloc` sets space aside for data to come, `in_place` writes data into it, `punch_hole` gives space back, `zero_range` does a bit of both; `edges` are the
+//! sectors of which their ranges have only a part.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
@@ -34,17 +36,22 @@ mod completion;
 mod compressed;
 mod content;
 mod drop_extents;
+mod edges;
 mod extent_map;
 mod file_extent;
 mod grow;
 mod holes;
+mod in_place;
 mod inline;
+mod prealloc;
+mod punch_hole;
 mod read;
 mod reserve;
 mod seek;
 mod tail;
 mod truncate;
 mod write;
+mod zero_range;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -57,10 +64,13 @@ use crate::inode::{Inode, InodeItem};
 
 pub(crate) use content::Content;
 pub use content::{FileContent, Stretch};
+pub(crate) use prealloc::prealloc;
+pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
 pub(crate) use truncate::{drop_last, truncate};
 pub(crate) use write::{is_overwrite, write};
+pub(crate) use zero_range::zero_range;
 
 /// Begins to change the extents of an inode that nobody else has, after a plan was made when they were `seen`.
 fn lock_alone(inode: &Inode, seen: ExtentsSeen) -> LockedItem<'_> {

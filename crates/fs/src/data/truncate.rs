@@ -17,10 +17,10 @@ use super::tail::{Tail, rewrite_last_sector, tail_of};
 use super::{inline, lock_alone, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::lock::ExtentsSeen;
-use crate::inode::{Inode, InodeItem};
+use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
 
-/// Makes `size` the file's size; nothing changes when it is that already.
+/// Makes `size` the file's size; when it is that already, what was preallocated behind the end goes.
 /// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
 /// that fails on the way leaves a size between the old and the new one.
 pub(crate) fn truncate(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
@@ -28,9 +28,9 @@ pub(crate) fn truncate(inode: &Inode, item: &mut InodeItem, size: u64) -> Result
         return Err(ErrorKind::FileTooLarge.into());
     }
     match size.cmp(&item.size) {
-        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Equal if !item.flags.contains(InodeFlags::PREALLOC) => Ok(()),
         std::cmp::Ordering::Greater => grow(inode, item, size),
-        std::cmp::Ordering::Less => shrink(inode, item, size),
+        std::cmp::Ordering::Equal | std::cmp::Ordering::Less => shrink(inode, item, size),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writing file data, always to new space.
+//! Writing file data: to new space, and into space that was preallocated for it (`in_place`).
 //!
 //! A write is widened to whole sectors: where it begins or ends inside one, the old bytes around it are read and
 //! written again with it. Data goes to the device first; a handle then exchanges the items (see `completion`). One
@@ -12,11 +12,11 @@
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_txn::Engine;
 
 use super::completion::{NewSize, OrderedExtent};
 use super::grow::grow;
 use super::holes::HolePlan;
+use super::in_place::{self, InPlace};
 use super::tail::settle_tail;
 use super::{inline, read};
 use crate::inode::FILE_SIZE_MAX;
@@ -67,8 +67,7 @@ fn write_payload(
     payload: &Payload<'_>,
     reached: &mut u64,
 ) -> Result<()> {
-    let engine = inode.engine();
-    let sector = u64::from(engine.sector_size());
+    let sector = u64::from(inode.engine().sector_size());
     if payload.start >= item.size && payload.start > 0 {
         settle_tail(inode, item)?;
     }
@@ -80,14 +79,37 @@ fn write_payload(
     }
     let end = payload.end(sector);
     while *reached < end {
-        let mut ordered = OrderedExtent::allocate(engine, item.flags, *reached, end - *reached)?;
-        payload.write(engine, &mut ordered, sector)?;
-        let written = ordered.complete(inode, item, &holes, NewSize::AtLeast(payload.data_end()), reached);
+        let written = write_step(inode, item, payload, &holes, (*reached, end), reached);
         assert!((payload.start..=end).contains(reached), "WRITE-1: what was reached is a first part");
         written?;
         holes = HolePlan::nothing();
     }
     Ok(())
+}
+
+/// Writes the front of a range: what lies in one prealloc item, in place, or what there is new space for in one piece.
+fn write_step(
+    inode: &Inode,
+    item: &mut InodeItem,
+    payload: &Payload<'_>,
+    holes: &HolePlan,
+    (start, end): (u64, u64),
+    reached: &mut u64,
+) -> Result<()> {
+    let engine = inode.engine();
+    let sector = u64::from(engine.sector_size());
+    let prealloc = in_place::find(inode, item, start, end)?;
+    let mut stop = prealloc.map_or(end, |prealloc| prealloc.start.max(start));
+    if let Some(prealloc) = prealloc.filter(|prealloc| prealloc.start <= start) {
+        if let Some(mut space) = InPlace::new(inode, item.flags, prealloc, (start, end))? {
+            payload.write(space.range(), sector, &mut |data| space.write(engine, data))?;
+            return space.complete(inode, item, holes, payload.data_end(), reached);
+        }
+        stop = prealloc.end.min(end);
+    }
+    let mut ordered = OrderedExtent::allocate(engine, item.flags, start, stop - start)?;
+    payload.write((ordered.start(), ordered.end()), sector, &mut |data| ordered.write(engine, data))?;
+    ordered.complete(inode, item, holes, NewSize::AtLeast(payload.data_end()), reached)
 }
 
 /// The holes between the end of the file and `start`.
@@ -153,9 +175,13 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Writes the part that `ordered` is for.
-    fn write(&self, engine: &Engine, ordered: &mut OrderedExtent, sector: u64) -> Result<()> {
-        let (mut at, end) = (ordered.start(), ordered.end());
+    /// Gives the sectors from `at` to `end` to `write`, one after another.
+    fn write(
+        &self,
+        (mut at, end): (u64, u64),
+        sector: u64,
+        write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         // The caller's own bytes that fill whole sectors.
         let whole_start = self.data_start().next_multiple_of(sector).clamp(at, end);
         let whole_end = (self.data_end() - self.data_end() % sector).clamp(whole_start, end);
@@ -167,11 +193,11 @@ impl<'a> Payload<'a> {
             }
             if index == 1 {
                 let from = as_len(at - self.data_start());
-                ordered.write(engine, &self.data[from..from + as_len(to - at)])?;
+                write(&self.data[from..from + as_len(to - at)])?;
             } else {
                 let mut buffer = vec![0; as_len(to - at)];
                 self.fill(at, &mut buffer);
-                ordered.write(engine, &buffer)?;
+                write(&buffer)?;
             }
             at = to;
         }

@@ -4,6 +4,7 @@
 //! daily work judge the result. It lives in the testkit's own tests folder because it needs no arrow to the engine:
 //! what it tests is a program, not a crate.
 
+mod allocation;
 mod bad_input;
 mod check;
 mod commands;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         fragmented::cases(),
         posix::cases(),
         mappings::cases(),
+        allocation::cases(),
         devices::cases(),
         direct::cases(),
         discard::cases(),

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
 use creamery_volume::Written;
 
 use super::Engine;
 use super::make_room::Tried;
 use crate::data_extent::DataExtent;
+use crate::extent_tree::Backref;
 use crate::held;
 use crate::space_info::{BlockGroup, SpaceKind};
 
@@ -69,6 +70,28 @@ impl Engine {
     pub fn write_data(&self, extent: &DataExtent, data: &[u8]) -> Result<Written> {
         assert!(data.len() as u64 <= extent.len(), "writing past the space that was handed out");
         self.volume().write_data(extent.start(), data)
+    }
+
+    /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
+    /// refer to the extent of `len` bytes at `start`, which was made after `since`, the generation up to which blocks of
+    /// the owner's tree may be shared. "No" may be wrong. True until the owner or who knows it makes another reference.
+    /// Errors: device errors; damage.
+    pub fn is_data_exclusive(
+        &self,
+        start: Logical,
+        len: u64,
+        owner: InodeId,
+        offset: u64,
+        since: Generation,
+    ) -> Result<bool> {
+        self.extent_tree.is_sole_user(start, len, Backref::of_file(owner, offset), since)
+    }
+
+    /// Whether any sector of a range has a checksum.
+    /// Errors: device errors; damage.
+    pub fn has_csums(&self, start: Logical, len: u64) -> Result<bool> {
+        let sectors = usize::try_from(len / u64::from(self.sector_size())).expect("a part of an extent");
+        self.csum_tree.read(start, sectors, Wait::Yes).map(|csums| csums.any())
     }
 
     /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.

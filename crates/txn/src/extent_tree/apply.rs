@@ -13,7 +13,7 @@ use super::tree::ExtentTree;
 /// How far behind its hash the item of a data reference may stand; a bound for hostile images.
 const HASH_REACH: u64 = 1 << 16;
 
-fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
+pub(super) fn item_key(at: Logical, kind: ExtentKind, len: u64) -> Key {
     let objectid = ObjectId::new(at.get());
     match kind {
         ExtentKind::TreeBlock { level } => Key::new(objectid, KeyType::METADATA_ITEM, u64::from(level)),

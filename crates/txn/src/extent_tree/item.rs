@@ -16,7 +16,7 @@ use super::backref::Backref;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentItem {
     pub(crate) refs: u64,
-    generation: Generation,
+    pub(crate) generation: Generation,
     pub(crate) flags: ExtentFlags,
     /// Tree block info of items from before skinny metadata; kept as it is.
     block_info: Vec<u8>,

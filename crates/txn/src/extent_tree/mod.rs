@@ -5,7 +5,7 @@
 //! | `backref` | who refers |
 //! | `ref_head`, `delayed_refs` | changes that wait |
 //! | `item`, `apply`, `run` | the extent item, and putting changes into the tree |
-//! | `references` | asking how often a block is referred to |
+//! | `references`, `sole_user` | asking how often a block is referred to, and whether data is by one file alone |
 //!
 //! Allocating and freeing only queue; `RefRunner` has the queue applied, one head at a time, while others go on.
 
@@ -17,6 +17,7 @@ mod outcome;
 mod ref_head;
 mod references;
 mod run;
+mod sole_user;
 mod tree;
 
 pub(crate) use backref::{Backref, ExtentKind, file_extent_address};

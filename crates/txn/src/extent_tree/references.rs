@@ -12,7 +12,7 @@ use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
 /// How often in a row an extent may be on its way into the tree and be found in neither place.
-const MISSES_MAX: u32 = 64;
+pub(super) const MISSES_MAX: u32 = 64;
 
 /// What an extent's item says, and what was queued when its leaf was held.
 struct Seen {

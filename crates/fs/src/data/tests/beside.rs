@@ -10,6 +10,7 @@ use creamery_base::{Result, Wait};
 use creamery_device::{Hook, Request};
 
 use super::support::*;
+use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::inode::attributes::SetAttributes;
 use crate::open_file::OpenFile;
@@ -100,16 +101,23 @@ const PIECE: u64 = 5 * 1024;
 
 #[test]
 fn writes_to_parts_of_one_extent_at_once_are_all_there() {
-    for (kind, flags) in [
-        (Kind::DEFAULT, InodeFlags::empty()),
-        (Kind::OLD, InodeFlags::empty()),
-        (Kind::DEFAULT, InodeFlags::NODATASUM),
-    ] {
+    let rows = [
+        (Kind::DEFAULT, InodeFlags::empty(), false),
+        (Kind::OLD, InodeFlags::empty(), false),
+        (Kind::DEFAULT, InodeFlags::NODATASUM, false),
+        (Kind::DEFAULT, InodeFlags::empty(), true),
+        (Kind::OLD, InodeFlags::NODATASUM, true),
+    ];
+    for (kind, flags, preallocated) in rows {
         let Some(fixture) = fixture(kind) else { return };
         let file = OpenFile::new(Arc::new(new_file(&fixture, 300, flags)));
         let size = PIECES * PIECE;
-        file.write_at(0, &vec![255; size as usize]).expect("room");
-        let wanted: Vec<Mutex<u8>> = (0..PIECES).map(|_| Mutex::new(255)).collect();
+        if preallocated {
+            file.fallocate(Fallocate::Allocate { keep_size: false }, 0, size).expect("room");
+        } else {
+            file.write_at(0, &vec![0; size as usize]).expect("room");
+        }
+        let wanted: Vec<Mutex<u8>> = (0..PIECES).map(|_| Mutex::new(0)).collect();
         std::thread::scope(|scope| {
             for thread in 0..4_u64 {
                 let (file, wanted) = (&file, &wanted);
@@ -125,7 +133,7 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
                             out.iter().all(|found| *found == *byte),
                             "piece {piece} before round {round}"
                         );
-                        *byte = (round % 200) as u8;
+                        *byte = (1 + round % 200) as u8;
                         out.fill(*byte);
                         assert_eq!(file.write_at(piece * PIECE, &out).expect("room"), out.len());
                     }

@@ -5,5 +5,6 @@ mod content;
 mod drop_extents;
 mod hostile;
 mod model;
+mod prealloc;
 pub(crate) mod support;
 mod write;

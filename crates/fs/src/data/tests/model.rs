@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use creamery_base::Wait;
-use creamery_txn::{DataExtent, Engine};
+use creamery_txn::{DataExtent, Engine, Units};
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run};
-use crate::data::{Want, drop_last, read, reserve, seek, truncate, write};
+use crate::data::{Want, drop_last, prealloc, punch_hole, read, reserve, seek, truncate, write, zero_range};
 use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::operation::in_handle;
 
 /// What a file should be.
 #[derive(Clone, Default)]
@@ -36,6 +37,24 @@ impl Model {
     fn truncate(&mut self, size: u64) {
         self.bytes.resize(len(size), 0);
         self.data.resize(len(size.div_ceil(SECTOR)), false);
+    }
+
+    /// What all of fallocate's changes have in common: the file grows unless it keeps its size.
+    fn allocate(&mut self, end: u64, keep_size: bool) {
+        if !keep_size {
+            self.truncate(self.size().max(end));
+        }
+    }
+
+    /// Makes a range zeros, and its whole sectors no data.
+    fn zero(&mut self, at: u64, end: u64) {
+        let size = self.size();
+        self.bytes[len(at.min(size))..len(end.min(size))].fill(0);
+        let sectors = self.data.len();
+        let (first, last) = (len(at.div_ceil(SECTOR)).min(sectors), len(end / SECTOR).min(sectors));
+        if first < last {
+            self.data[first..last].fill(false);
+        }
     }
 
     fn seek(&self, at: u64, want: Want) -> Option<u64> {
@@ -110,9 +129,40 @@ fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
     all
 }
 
+/// One of fallocate's changes.
+fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, random: &mut Random) {
+    let mut place = || match random.below(3) {
+        0 => random.below(scale * 3 / 2) / SECTOR * SECTOR,
+        1 => item.size,
+        _ => random.below(scale * 3 / 2),
+    };
+    let (one, other) = (place(), place());
+    let range = (one.min(other), one.max(other).max(one.min(other) + 1));
+    let keep_size = random.below(2) == 0;
+    let size = if keep_size { 0 } else { range.1 };
+    match random.below(3) {
+        0 => {
+            prealloc(inode, item, range, size).expect("room");
+            model.allocate(range.1, keep_size);
+        }
+        1 => {
+            zero_range(inode, item, range, size).expect("room");
+            model.allocate(range.1, keep_size);
+            model.zero(range.0, range.1);
+        }
+        _ => {
+            punch_hole(inode, item, range).expect("room");
+            model.zero(range.0, range.1);
+        }
+    }
+}
+
 fn change(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, random: &mut Random) {
     let size = item.size;
-    if random.below(10) < 6 {
+    let dice = random.below(14);
+    if dice >= 10 {
+        allocate(inode, item, model, scale, random);
+    } else if dice < 6 {
         let at = match random.below(4) {
             0 => size,
             1 => random.below(scale) / SECTOR * SECTOR,
@@ -146,12 +196,18 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
     let scale = [3000, 20_000, 400_000][len(seed % 3)];
     let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
     let mut inode = fixture.named(name);
-    inode.forge(|item| item.flags |= flags);
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    in_handle(fixture, Units::items(1), |handle| {
+        *locked.item_mut() = inode.update(handle, |item| item.flags |= flags)?;
+        Ok(())
+    })
+    .expect("room");
+    drop(locked);
     for _ in 0..4 {
         let held = fragment(fixture, pieces);
         let mut locked = inode.lock_exclusive().expect("it lives");
         let item = locked.item_mut();
-        for _ in 0..15 {
+        for _ in 0..25 {
             change(&inode, item, &mut model, scale, &mut random);
             model.compare(&inode, item, &mut random);
             audit(fixture, &inode, item);
@@ -235,6 +291,12 @@ fn make_with_kernel(fixture: &mut Fixture) -> bool {
         std::fs::write(root.join("inline"), &text[..3000]).expect("room");
         run("fallocate", &["-l", "300000", &path("prealloc")]);
         run("fallocate", &["-n", "-l", "500000", &path("prealloc")]);
+        std::fs::write(root.join("inline-prealloc"), &text[..70]).expect("room");
+        run("sync", &["-f", &path("")]);
+        run("fallocate", &["-l", "20000", &path("inline-prealloc")]);
+        std::fs::write(root.join("zeroed"), &text).expect("room");
+        run("fallocate", &["-z", "-o", "50000", "-l", "100001", &path("zeroed")]);
+        run("fallocate", &["-n", "-o", "400000", "-l", "100001", &path("zeroed")]);
         let file = std::fs::File::options().write(true).open(root.join("prealloc")).expect("the file");
         std::os::unix::fs::FileExt::write_all_at(&file, &text[..70_000], 50_000).expect("room");
         std::fs::write(root.join("punched"), &text).expect("room");
@@ -249,7 +311,7 @@ fn make_with_kernel(fixture: &mut Fixture) -> bool {
     })
 }
 
-const MADE_WITH_KERNEL: [&str; 11] = [
+const MADE_WITH_KERNEL: [&str; 13] = [
     "zlib",
     "zlib-inline",
     "lzo",
@@ -258,6 +320,8 @@ const MADE_WITH_KERNEL: [&str; 11] = [
     "zstd-inline",
     "inline",
     "prealloc",
+    "inline-prealloc",
+    "zeroed",
     "punched",
     "nocow",
     "clone",

@@ -1,0 +1,340 @@
+//! Writing in place: data goes into the space that was preallocated for it.
+//!
+//! What nobody can read yet may be overwritten: a prealloc item reads as zeros until it is converted, so a crash before that
+//! leaves zeros, and needs no new space. The data goes to the device first; then one handle converts the part of the item that was
+//! written, and puts its checksums into their tree. What is left of the item in front of it and behind it stays prealloc, and a regular
+//! neighbour that shows the adjoining part of the same extent is joined to it:
+//!
+//! ```text
+//!   before  |--- regular ---|~~~~~~~~~~~~~ prealloc ~~~~~~~~~~~~~|
+//!   write                   |xxxxxxxx|
+//!   after   |------- regular --------|~~~~~~~~ prealloc ~~~~~~~~~|
+//! ```
+//!
+//! All these items show parts of one extent, and hold a reference each.
+//!
+//! # Invariants
+//! - INPLACE-1: an extent is written in place only when it is this file's alone: its item is younger than the last snapshot of the
+//!   subvolume, and nobody else refers to the extent. Otherwise the data goes to new space. Shown by
+//!   `prealloc_that_a_snapshot_or_a_clone_shares_is_not_written_in_place`.
+//! - INPLACE-2: only sectors that were written are converted: the rest stays prealloc.
+//! - INPLACE-3: sectors that have checksums already are not written in place: the old ones would be wrong. Shown by
+//!   `what_has_checksums_already_is_not_written_in_place`.
+
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_codec::{ChecksumType, checksum_blocks};
+use creamery_format::Compression;
+use creamery_txn::{Engine, Handle, Units};
+use creamery_volume::Written;
+use smallvec::SmallVec;
+
+use super::extent_map::{Item, Items};
+use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
+use super::holes::HolePlan;
+use super::{reserve, update};
+use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::keys::extent_data;
+use crate::operation::finish;
+
+/// A prealloc item that may be written in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prealloc {
+    /// Where in the file it begins.
+    pub(crate) start: u64,
+    /// Where in the file it ends.
+    pub(crate) end: u64,
+    extent: Extent,
+}
+
+/// The first prealloc item of `[at, end)` that may be written in place. Errors: damage; device errors.
+pub(crate) fn find(inode: &Inode, item: &InodeItem, mut at: u64, end: u64) -> Result<Option<Prealloc>> {
+    if !item.flags.contains(InodeFlags::PREALLOC) {
+        return Ok(None);
+    }
+    while at < end {
+        let Some(found) = next(inode, (at, end))? else { break };
+        if found.is_exclusive(inode)? {
+            return Ok(Some(found));
+        }
+        at = found.end;
+    }
+    Ok(None)
+}
+
+/// The first prealloc item of a range that was made after the last snapshot.
+fn next(inode: &Inode, range: (u64, u64)) -> Result<Option<Prealloc>> {
+    let sector = u64::from(inode.engine().sector_size());
+    let mut items = Items::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+    while let Some(Item { start, end, extent }) = items.next()? {
+        if let FileExtent::Prealloc(extent) = extent
+            && extent.generation > inode.tree().last_snapshot()
+        {
+            return Ok(Some(Prealloc { start, end, extent }));
+        }
+    }
+    Ok(None)
+}
+
+impl Prealloc {
+    /// INPLACE-1.
+    fn is_exclusive(&self, inode: &Inode) -> Result<bool> {
+        let Extent { disk_bytenr, disk_num_bytes, offset, .. } = self.extent;
+        let offset = self.start.wrapping_sub(offset);
+        let since = inode.tree().last_snapshot();
+        inode.engine().is_data_exclusive(disk_bytenr, disk_num_bytes, inode.id, offset, since)
+    }
+
+    /// The item that has the part `[start, end)` of it now. That part is locked, and nobody else writes there.
+    fn now(&self, inode: &Inode, (start, end): (u64, u64)) -> Result<Self> {
+        let found = next(inode, (start, end))?;
+        let same =
+            found.filter(|now| now.start <= start && end <= now.end && now.disk(start) == self.disk(start));
+        same.ok_or_else(|| {
+            let key = extent_data(inode.id.ino, self.start);
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("file extent {key}: prealloc from {start} to {end} vanished"),
+            )
+        })
+    }
+
+    /// Where on disk the byte `at` of the file lies.
+    fn disk(&self, at: u64) -> Logical {
+        self.extent.disk_bytenr + self.extent.offset + (at - self.start)
+    }
+
+    /// The item for `[start, end)` of the file.
+    fn part(&self, handle: &Handle<'_>, start: u64, end: u64) -> Extent {
+        let offset = (self.extent.offset + start).wrapping_sub(self.start);
+        Extent { generation: handle.generation(), offset, num_bytes: end - start, ..self.extent }
+    }
+
+    /// Whether `item` shows another part of the same extent, at the same distance.
+    fn is_continued_by(&self, item: &Item<'_>) -> bool {
+        let FileExtent::Regular(extent) = item.extent else { return false };
+        let distance = |start: u64, extent: &Extent| start.wrapping_sub(extent.offset);
+        extent.compression == Compression::None
+            && (extent.disk_bytenr, extent.disk_num_bytes)
+                == (self.extent.disk_bytenr, self.extent.disk_num_bytes)
+            && distance(item.start, &extent) == distance(self.start, &self.extent)
+    }
+}
+
+/// Data on its way into a prealloc item.
+pub(crate) struct InPlace {
+    prealloc: Prealloc,
+    start: u64,
+    end: u64,
+    written: u64,
+    /// What the commit flushes before anybody sees it.
+    proof: Written,
+    /// None in a NODATASUM file.
+    csums: Option<Vec<u8>>,
+    checksum: ChecksumType,
+}
+
+impl InPlace {
+    /// For the front of `[start, end)` that lies in `prealloc`, which `start` is in; none where it may not be written in
+    /// place after all (INPLACE-3).
+    pub(crate) fn new(
+        inode: &Inode,
+        flags: InodeFlags,
+        prealloc: Prealloc,
+        (start, end): (u64, u64),
+    ) -> Result<Option<Self>> {
+        let engine = inode.engine();
+        assert!(prealloc.start <= start && start < prealloc.end);
+        let end = end.min(prealloc.end).min(start + EXTENT_LEN_MAX);
+        if engine.has_csums(prealloc.disk(start), end - start)? {
+            return Ok(None);
+        }
+        let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
+        let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
+        Ok(Some(Self { prealloc, start, end, written: start, proof, csums, checksum }))
+    }
+
+    /// The part of the file.
+    pub(crate) const fn range(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    /// Writes the next sectors.
+    pub(crate) fn write(&mut self, engine: &Engine, data: &[u8]) -> Result<()> {
+        let end = self.written + data.len() as u64;
+        assert!(end <= self.end, "INPLACE-2: nothing is written that is not converted");
+        if let Some(csums) = &mut self.csums {
+            checksum_blocks(self.checksum, data, engine.sector_size() as usize, csums);
+        }
+        self.proof.add(engine.volume().write_data(self.prealloc.disk(self.written), data)?);
+        self.written = end;
+        Ok(())
+    }
+
+    /// Makes it what the file shows there, after filling `holes`, and `size` what the file has at least, as far as it goes.
+    /// One handle. `reached` is where the file has the new data up to then.
+    /// Errors: no space, damage: then nothing changed; aborted.
+    pub(crate) fn complete(
+        self,
+        inode: &Inode,
+        item: &mut InodeItem,
+        holes: &HolePlan,
+        size: u64,
+        reached: &mut u64,
+    ) -> Result<()> {
+        assert_eq!(self.written, self.end, "INPLACE-2: a file shows only what was written");
+        let engine = inode.engine();
+        let (csums, end, at) =
+            (self.csums.as_ref().map_or(0, Vec::len), self.end, self.prealloc.disk(self.start));
+        let units = reserve::complete_units(engine, csums) + CONVERSION_UNITS + holes.len();
+        let (mut proof, range) = (Some(self.proof), (self.start, self.end));
+        loop {
+            let seen = inode.extents_seen();
+            // Somebody who shares the inode may have converted another part of it meanwhile.
+            let prealloc = self.prealloc.now(inode, range)?;
+            let conversion = Conversion::plan(inode, &prealloc, range)?;
+            let handle = engine.start(Units::items(units))?;
+            let locked = inode.lock_item();
+            if !locked.extents_are_as(seen) {
+                drop(locked);
+                handle.end();
+                continue;
+            }
+            let proof = proof.take().expect("it is completed once");
+            let done = (|| {
+                holes.insert(&handle, inode.tree(), inode.id.ino)?;
+                conversion.apply(&handle, inode, &prealloc)?;
+                handle.complete_in_place(at, proof, self.csums.as_deref())?;
+                update(&handle, locked, item, |item| item.size = item.size.max(size.min(end)))
+            })();
+            finish(handle, done)?;
+            *reached = end;
+            return Ok(());
+        }
+    }
+}
+
+/// Beside what every completion takes: three items instead of one, and two references instead of one.
+const CONVERSION_UNITS: u32 = 3;
+
+/// How a prealloc item becomes the items of its parts.
+struct Conversion {
+    /// What becomes regular, with the neighbours that are joined to it.
+    regular: (u64, u64),
+    /// What stays prealloc, in front of it and behind it.
+    left: SmallVec<[(u64, u64); 2]>,
+    /// The items that there are: the prealloc item, and neighbours that are joined.
+    before: SmallVec<[u64; 3]>,
+}
+
+impl Conversion {
+    /// Plans for the part `[start, end)` of `prealloc`.
+    fn plan(inode: &Inode, prealloc: &Prealloc, (start, end): (u64, u64)) -> Result<Self> {
+        let around = (prealloc.start.saturating_sub(1), prealloc.end.saturating_add(1));
+        let sector = u64::from(inode.engine().sector_size());
+        let mut plan = Self {
+            regular: (start, end),
+            left: [(prealloc.start, start), (end, prealloc.end)].into_iter().filter(|(a, b)| a < b).collect(),
+            before: SmallVec::from_slice(&[prealloc.start]),
+        };
+        let mut items = Items::new(inode.tree(), inode.id.ino, around, sector, Wait::Yes)?;
+        while let Some(item) = items.next()? {
+            if !prealloc.is_continued_by(&item) {
+                continue;
+            }
+            if item.end == start {
+                plan.regular.0 = item.start;
+                plan.before.push(item.start);
+            } else if item.start == end {
+                plan.regular.1 = item.end;
+                plan.before.push(item.start);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Carries it out. Any error is one after the first change: the caller aborts.
+    fn apply(&self, handle: &Handle<'_>, inode: &Inode, prealloc: &Prealloc) -> Result<()> {
+        let (tree, ino) = (inode.tree(), inode.id.ino);
+        let (start, end) = self.regular;
+        for at in
+            self.before.iter().filter(|at| **at != start && self.left.iter().all(|(left, _)| left != *at))
+        {
+            expect_found(tree.remove(handle, &extent_data(ino, *at))?, ino, *at)?;
+        }
+        for &(start, end) in &self.left {
+            let bytes = prealloc.part(handle, start, end).encode_prealloc();
+            tree.upsert(handle, &extent_data(ino, start), &bytes)?;
+        }
+        tree.upsert(handle, &extent_data(ino, start), &prealloc.part(handle, start, end).encode())?;
+        let Extent { disk_bytenr, disk_num_bytes, offset, .. } = prealloc.extent;
+        let offset = prealloc.start.wrapping_sub(offset);
+        let (before, after) = (self.before.len(), self.left.len() + 1);
+        for _ in before..after {
+            handle.add_data_ref(disk_bytenr, disk_num_bytes, inode.id, offset)?;
+        }
+        for _ in after..before {
+            handle.drop_data_ref(disk_bytenr, disk_num_bytes, inode.id, offset);
+        }
+        Ok(())
+    }
+}
+
+/// Nothing changed since the plan was made (DATA-5), so an item that is gone was taken by a bug.
+fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
+    if found {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Corrupt, format!("file extent {}: vanished", extent_data(ino, at))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::tests::support::{Kind, SECTOR, assert_noticed, fixture, items, new_file};
+    use crate::data::{prealloc, write};
+    use crate::operation::in_handle;
+
+    fn complete_after(sectors: usize, written: impl FnOnce(&mut InPlace, &Engine)) {
+        assert_noticed("INPLACE-2", |engine| {
+            let file = new_file(&engine, 300, InodeFlags::default());
+            let mut locked = file.lock_exclusive().expect("it lives");
+            let item = locked.item_mut();
+            prealloc(&file, item, (0, 4 * SECTOR), 0).expect("room");
+            let space = find(&file, item, 0, SECTOR).expect("a readable tree").expect("it is ours alone");
+            let mut data =
+                InPlace::new(&file, item.flags, space, (0, 2 * SECTOR)).expect("readable").expect("new");
+            data.write(&engine, &vec![7; sectors * SECTOR as usize]).expect("written");
+            written(&mut data, &engine);
+            let _ = data.complete(&file, item, &HolePlan::nothing(), 0, &mut 0);
+        });
+    }
+
+    #[test]
+    fn prealloc_that_is_not_all_written_is_not_converted() {
+        complete_after(1, |_, _| ());
+    }
+
+    #[test]
+    fn what_is_not_converted_is_not_written() {
+        complete_after(2, |data, engine| drop(data.write(engine, &[7; SECTOR as usize])));
+    }
+
+    #[test]
+    fn what_has_checksums_already_is_not_written_in_place() {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        let file = fixture.named("f0");
+        let mut locked = file.lock_exclusive().expect("it lives");
+        let item = locked.item_mut();
+        prealloc(&file, item, (0, 4 * SECTOR), 4 * SECTOR).expect("room");
+        let space = find(&file, item, 0, SECTOR).expect("a readable tree").expect("it is ours alone");
+        in_handle(&fixture, Units::items(1), |handle| {
+            let nothing = fixture.volume().nothing_written();
+            handle.complete_in_place(space.disk(2 * SECTOR), nothing, Some(&[1; 4]))
+        })
+        .expect("room");
+        for at in [0, 2] {
+            write(&file, item, at * SECTOR, &[7; SECTOR as usize]).expect("room");
+        }
+        assert_eq!(items(&file), "0+1 a@0, 1+1 ~a@1, 2+1 b@0, 3+1 ~a@3");
+    }
+}

@@ -1,0 +1,65 @@
+//! Punching a hole: whole sectors give their space back, the rest of the range becomes zeros.
+//!
+//! The items of whole sectors are dropped from the front on, a bounded number in each handle, and where the filesystem wants an item for every
+//! hole one takes their place below the end of the file. Prealloc behind the end goes as well. That comes first, so that a full
+//! filesystem has room for the sectors of which the range has only a part, which are written anew. The size stays.
+//!
+//! # Invariants
+//! - PUNCH-1: the range reads as zeros, the file as before everywhere else.
+//!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
+
+use creamery_base::{ErrorKind, Result};
+use creamery_format::Incompat;
+use creamery_txn::Units;
+
+use super::drop_extents::DropPlan;
+use super::edges::zero_edges;
+use super::file_extent::encode_hole;
+use super::{lock_alone, recount, reserve, update};
+use crate::inode::lock::ExtentsSeen;
+use crate::inode::{Inode, InodeItem};
+use crate::keys::extent_data;
+use crate::operation::in_handle;
+
+/// Makes `[offset, end)`, which is not empty, a hole. Nothing changes where it is one already, or behind the end.
+/// Errors: no space; what reading can fail with, where a sector is written in part; aborted. The front of the range may be a
+/// hole then.
+pub(crate) fn punch_hole(inode: &Inode, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
+    let sector = u64::from(inode.engine().sector_size());
+    let (mut at, end) = (range.0.next_multiple_of(sector), range.1 - range.1 % sector);
+    let mut most = reserve::DROP_EDITS_MAX;
+    while at < end {
+        let seen = inode.extents_seen();
+        let plan = DropPlan::from_front(inode.tree(), inode.id.ino, (at, end), most, sector)?;
+        // Otherwise there is nothing but holes.
+        if plan.bytes > 0 {
+            match drop_step(inode, item, (&plan, seen)) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && most > reserve::DROP_EDITS_WHEN_FULL => {
+                    most = reserve::DROP_EDITS_WHEN_FULL;
+                    continue;
+                }
+                other => other?,
+            }
+        }
+        at = plan.stop;
+    }
+    zero_edges(inode, item, range).map(|_| ())
+}
+
+/// Drops what `plan` says, in one handle.
+fn drop_step(inode: &Inode, item: &mut InodeItem, (plan, seen): (&DropPlan, ExtentsSeen)) -> Result<()> {
+    let engine = inode.engine();
+    let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
+    let below = plan.stop.min(item.size.next_multiple_of(engine.sector_size().into()));
+    let hole = (explicit && plan.start < below).then(|| below - plan.start);
+    let units = Units::freeing(reserve::drop_units(plan) + 1 + u32::from(hole.is_some()));
+    in_handle(engine, units, |handle| {
+        let locked = lock_alone(inode, seen);
+        plan.apply(handle, inode.tree(), inode.id, hole.map(|_| plan.start))?;
+        if let Some(len) = hole {
+            let bytes = encode_hole(handle.generation(), len);
+            inode.tree().upsert(handle, &extent_data(inode.id.ino, plan.start), &bytes)?;
+        }
+        update(handle, locked, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
+    })
+}

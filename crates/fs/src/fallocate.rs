@@ -1,0 +1,70 @@
+//! fallocate(2): what it does to an open file.
+
+use creamery_base::{Error, ErrorKind, Result};
+
+use crate::data;
+use crate::inode::permission::{check_not_append_only, check_not_immutable};
+use crate::inode::{FILE_SIZE_MAX, InodeItem};
+use crate::open_file::{OpenFile, check_regular};
+
+/// What becomes of a range of a file.
+///
+/// ```
+/// use creamery_fs::Fallocate;
+/// let ahead = Fallocate::Allocate { keep_size: true };
+/// assert_ne!(ahead, Fallocate::ZeroRange { keep_size: true });
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fallocate {
+    /// Its holes get space, which reads as zeros; the file grows over it, or keeps its size.
+    Allocate {
+        /// The file does not grow; what lies behind its end has space all the same.
+        keep_size: bool,
+    },
+    /// It becomes a hole; the file keeps its size.
+    PunchHole,
+    /// It becomes zeros that have space; the file grows over it, or keeps its size.
+    ZeroRange {
+        /// The file does not grow; what lies behind its end has space all the same.
+        keep_size: bool,
+    },
+}
+
+impl OpenFile {
+    /// Does to the `len` bytes from `offset` on what `mode` says.
+    /// Errors: no space; too large; nothing to do it to; it is no file; the inode is marked immutable, or append-only and what is
+    /// there would change.
+    pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Err(Error::invalid("a range without a length"));
+        }
+        let inode = self.inode();
+        let mut locked = inode.lock_exclusive()?;
+        inode.engine().check_open()?;
+        inode.check_writable()?;
+        check_regular(inode)?;
+        check(&locked, mode)?;
+        let end =
+            offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(ErrorKind::FileTooLarge)?;
+        // Growing over a gap changes what lies between the old end and the range.
+        let range = inode.lock_range(offset.min(locked.size), end)?;
+        let item = locked.item_mut();
+        let size = |keep_size: bool| if keep_size { 0 } else { end };
+        let done = match mode {
+            Fallocate::Allocate { keep_size } => data::prealloc(inode, item, (offset, end), size(keep_size)),
+            Fallocate::PunchHole => data::punch_hole(inode, item, (offset, end)),
+            Fallocate::ZeroRange { keep_size } => {
+                data::zero_range(inode, item, (offset, end), size(keep_size))
+            }
+        };
+        drop(range);
+        done
+    }
+}
+
+fn check(item: &InodeItem, mode: Fallocate) -> Result<()> {
+    match mode {
+        Fallocate::Allocate { .. } => check_not_immutable(item),
+        Fallocate::PunchHole | Fallocate::ZeroRange { .. } => check_not_append_only(item),
+    }
+}

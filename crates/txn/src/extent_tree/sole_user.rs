@@ -1,0 +1,95 @@
+//! Whether a data extent is referred to by one file alone.
+
+use creamery_base::{Generation, Logical, Result, Wait};
+
+use super::apply::item_key;
+use super::backref::{Backref, ExtentKind};
+use super::delayed_refs::Queued;
+use super::item::ExtentItem;
+use super::ref_head::RefHead;
+use super::references::MISSES_MAX;
+use super::tree::ExtentTree;
+
+impl ExtentTree {
+    /// Whether `user` is all that refers to a data extent, which was made after `since`, when everything queued has run. "No" may
+    /// be wrong: a reference that is queued to go still counts, and so does one that stands in an item of its own. It may wait
+    /// for a head that runs, so without a block of this tree.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub(crate) fn is_sole_user(
+        &self,
+        at: Logical,
+        len: u64,
+        user: Backref,
+        since: Generation,
+    ) -> Result<bool> {
+        let key = item_key(at, ExtentKind::Data, len);
+        for _ in 0..MISSES_MAX {
+            // What is queued is looked at with the item's leaf held (REF-2). Without an item there is none to hold.
+            let see = |data: &[u8]| (ExtentItem::parse(&key, data), self.refs.queued(at));
+            let (item, queued) = match self.tree.get(&key, Wait::Yes, see)? {
+                Some((item, queued)) => (Some(item?), queued),
+                None => (None, self.refs.queued(at)),
+            };
+            match (item, queued) {
+                (_, Queued::Locked) => self.refs.wait(at),
+                (Some(item), Queued::Nothing) => return Ok(is_sole(&item, user, since)),
+                (Some(item), Queued::Changes(head)) => {
+                    return Ok(is_sole(&item, user, since) && is_all_queued(&head, user));
+                }
+                (None, Queued::Changes(head)) if head.must_insert => return Ok(is_all_queued(&head, user)),
+                // It was put into the tree between the two looks.
+                (None, _) => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn is_sole(item: &ExtentItem, user: Backref, since: Generation) -> bool {
+    item.generation > since
+        && item.refs == item.inline_count()
+        && item.inline.iter().all(|(backref, _)| *backref == user)
+}
+
+fn is_all_queued(head: &RefHead, user: Backref) -> bool {
+    head.changes.iter().all(|(backref, _)| *backref == user)
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{InodeId, ObjectId, TreeId};
+    use creamery_format::ExtentFlags;
+
+    use super::*;
+
+    #[test]
+    fn one_file_is_the_sole_user_only_while_nobody_else_is_known() {
+        let owner = |tree, ino| InodeId::new(tree, ObjectId::new(ino));
+        let user = Backref::of_file(owner(TreeId::FS, 300), 0);
+        let others = [
+            Backref::of_file(owner(TreeId::FS, 301), 0),
+            Backref::of_file(owner(TreeId::FS, 300), 4096),
+            Backref::of_file(owner(TreeId::new(256), 300), 0),
+            Backref::SharedData { parent: Logical::new(1 << 20) },
+        ];
+        let since = Generation::new(7);
+        let item = |generation, backrefs: &[(Backref, u32)], refs| {
+            let mut item = ExtentItem::new(Generation::new(generation), ExtentFlags::DATA);
+            item.inline.extend_from_slice(backrefs);
+            item.refs = refs;
+            item
+        };
+        assert!(is_sole(&item(8, &[(user, 3)], 3), user, since));
+        assert!(!is_sole(&item(7, &[(user, 3)], 3), user, since), "a snapshot may have its leaf");
+        assert!(!is_sole(&item(8, &[(user, 3)], 4), user, since), "one stands elsewhere");
+        for other in others {
+            assert!(!is_sole(&item(8, &[(user, 1), (other, 1)], 2), user, since), "{other:?}");
+            let mut head = RefHead::first(ExtentKind::Data, 4096, user);
+            assert!(is_all_queued(&head, user));
+            head.change(Logical::new(4096), other, 1).expect("no damage");
+            assert!(!is_all_queued(&head, user), "{other:?}");
+        }
+    }
+}
