@@ -14,6 +14,7 @@ mod fragmented;
 mod freed;
 mod hostile;
 mod hostile_names;
+mod listings;
 mod loss;
 mod mappings;
 mod matrix;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         freed::cases(),
         fragmented::cases(),
         posix::cases(),
+        listings::cases(),
         mappings::cases(),
         devices::cases(),
         direct::cases(),

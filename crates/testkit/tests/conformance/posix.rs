@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
 
-type Body = fn(&Path) -> Result<()>;
+pub(crate) type Body = fn(&Path) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let cases: [(&str, Body); 7] = [
@@ -42,7 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// What `body` asks for holds on Linux' Btrfs, and on ours.
-fn on_a_mount(bench: &Bench, body: Body) -> Result<()> {
+pub(crate) fn on_a_mount(bench: &Bench, body: Body) -> Result<()> {
     let linux = bench.scratch.file("linux.img");
     mkfs_empty(bench.creamery(), &[], "512M", &linux)?;
     let mounted = LoopMount::mount(&linux, &bench.scratch.file("linux"), "")?;
