@@ -1,6 +1,6 @@
 //! The open filesystem: what its parts do, under one roof.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
@@ -213,16 +213,16 @@ impl Filesystem {
         self.names.read_dir(dir, offset, wait, each)
     }
 
-    /// As [`Filesystem::read_dir`] of an open directory: it ends with what was there when it was opened, or last read from
-    /// the start, even if somebody keeps renaming what it is told about.
-    pub fn read_open_dir(
+    /// As [`Filesystem::read_dir`], up to the position where `range` ends. With the [end](Self::end_of_dir) that the
+    /// directory had when its listing began, that ends even if somebody keeps renaming what he is told about.
+    pub fn read_dir_range(
         &self,
-        dir: &OpenFile,
-        offset: u64,
+        dir: InodeId,
+        range: Range<u64>,
         wait: Wait,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.names.read_open_dir(dir, offset, wait, each)
+        self.names.read_dir_range(dir, range, wait, each)
     }
 
     /// The position after the last entry that a directory has now.

@@ -1,7 +1,6 @@
 //! Open files: an open file reads and writes the data of its inode, and keeps that alive.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
@@ -36,9 +35,6 @@ pub enum Access {
 /// ```
 pub struct OpenFile {
     inode: Arc<Inode>,
-    /// Where a listing of this directory ends; 0 before one began. Its threads may differ about it: any of their answers
-    /// is a right one.
-    dir_end: AtomicU64,
 }
 
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
@@ -52,7 +48,7 @@ pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
 impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) const fn new(inode: Arc<Inode>) -> Self {
-        Self { inode, dir_end: AtomicU64::new(0) }
+        Self { inode }
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
@@ -65,15 +61,6 @@ impl OpenFile {
             Access::Write => check_not_append_only(&item)?,
         }
         Ok(Self::new(inode))
-    }
-
-    pub(crate) fn dir_end(&self) -> Option<u64> {
-        Some(self.dir_end.load(Ordering::Relaxed)).filter(|&end| end != 0)
-    }
-
-    pub(crate) fn set_dir_end(&self, end: u64) -> u64 {
-        self.dir_end.store(end, Ordering::Relaxed);
-        end
     }
 
     /// The inode.

@@ -218,7 +218,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Opens a directory.
+    /// Opens a directory. Where that is not implemented the kernel keeps what listings told, as with
+    /// [`CACHE_DIR`](crate::protocol::OpenReplyFlags::CACHE_DIR) and [`KEEP_CACHE`](crate::protocol::OpenReplyFlags::KEEP_CACHE).
     fn opendir(&self, ctx: Context<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         Err(Errno::ENOSYS)
     }

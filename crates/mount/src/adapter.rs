@@ -1,6 +1,7 @@
 //! The operations of the protocol, one by one, in the filesystem's words.
 
-use std::ops::ControlFlow;
+mod listing;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use creamery_fs::{
     SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryEntry, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, Pushed,
-    RenameFlags, StatxMask, WriteFlags,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask, WriteFlags,
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
@@ -301,7 +301,14 @@ impl Operations for Adapter {
                 other => other?,
             }
         }
-        Ok(self.fs.rename(from, name, to, new_name, mode)?)
+        self.fs.rename(from, name, to, new_name, mode)?;
+        if parent != new_parent {
+            self.parent_moved(to, new_name);
+            if mode == RenameMode::Exchange {
+                self.parent_moved(from, name);
+            }
+        }
+        Ok(())
     }
 
     fn link(
@@ -436,80 +443,30 @@ impl Operations for Adapter {
         Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
     }
 
-    fn opendir(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
-        let file = self.fs.open_file(self.nodes.inode(node))?;
-        Ok(Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::empty() })
-    }
-
     fn readdir(
         &self,
         _: &RequestContext<'_>,
-        _: NodeId,
-        handle: FileHandle,
+        node: NodeId,
+        _: FileHandle,
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        let mut failure = None;
-        let dir = self.handles.get(handle)?;
-        self.fs.read_open_dir(&dir, offset, Wait::Yes, &mut |entry| {
-            let ino = match self.nodes.number(entry.id) {
-                Ok(ino) => ino,
-                Err(errno) => {
-                    failure = Some(errno);
-                    return ControlFlow::Break(());
-                }
-            };
-            let kind = entry.kind.mode_bits() >> 12;
-            match sink.push(&DirectoryEntry { ino, offset: entry.next_offset, kind, name: entry.name }) {
-                Pushed::Yes => ControlFlow::Continue(()),
-                Pushed::Full => ControlFlow::Break(()),
-            }
-        })?;
-        // What went in before the failing entry is a good answer; the next request meets the failure first.
-        failure.filter(|_| sink.is_empty()).map_or(Ok(()), Err)
+        self.list_names(node, offset, sink)
     }
 
     fn readdirplus(
         &self,
         _: &RequestContext<'_>,
-        _: NodeId,
-        handle: FileHandle,
+        node: NodeId,
+        _: FileHandle,
         offset: u64,
         sink: &mut DirectoryPlusSink<'_>,
     ) -> Result<()> {
-        let dir = self.handles.get(handle)?;
-        self.fs.read_open_dir(&dir, offset, Wait::Yes, &mut |found| {
-            let kind = found.kind.mode_bits() >> 12;
-            let ino = self.nodes.number(found.id).unwrap_or(0);
-            let name = DirectoryEntry { ino, offset: found.next_offset, kind, name: found.name };
-            if !sink.has_room(found.name.len()) {
-                return ControlFlow::Break(());
-            }
-            let dots = found.name == b"." || found.name == b"..";
-            let attributes = if dots { None } else { self.fs.stat(found.id, Wait::Yes).ok() };
-            // Without attributes (damage, or gone meanwhile) the name alone: a lookup will say what is wrong.
-            // It has room, so a reference that is counted goes there.
-            let pushed = match attributes.and_then(|attributes| self.entry(&attributes).ok()) {
-                Some(entry) => sink.push(&name, &entry),
-                None => sink.names().push(&name),
-            };
-            match pushed {
-                Pushed::Yes => ControlFlow::Continue(()),
-                Pushed::Full => ControlFlow::Break(()),
-            }
-        })?;
-        Ok(())
+        self.list_entries(node, offset, sink)
     }
 
-    fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
-        self.control.closed(release.handle);
-        drop(self.handles.remove(release.handle));
-        Ok(())
-    }
-
-    fn fsyncdir(&self, _: &RequestContext<'_>, _: NodeId, handle: FileHandle, data_only: bool) -> Result<()> {
-        let file = self.handles.get(handle)?;
-        Ok(file.sync(data_only)?)
+    fn fsyncdir(&self, _: &RequestContext<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
+        Ok(self.fs.open_file(self.nodes.inode(node))?.sync(data_only)?)
     }
 
     fn syncfs(&self, _: &RequestContext<'_>, _: NodeId) -> Result<()> {

@@ -14,16 +14,19 @@
 //! | bytes | to the mount | back |
 //! |---|---|---|
 //! | 0 to 7 | offset into the text, little endian | length of the whole text |
-//! | 8 to 8191 | 0 | the text from that offset on; what is left of the page is 0 |
+//! | 8 to 15 | a number that nobody else chooses, the same for all pages | the text from that offset on; |
+//! | 16 to 8191 | 0 | what is left of the page is 0 |
 //!
 //! # Invariants
-//! - CONTROL-1: all pages are of one text: offset 0 asks, later offsets read on in its answer, and that is kept until the
-//!   directory is closed or offset 0 is asked for again. An offset for which nothing was asked gives no text.
+//! - CONTROL-1: all pages are of one text: offset 0 asks, later offsets read on in its answer, and that is kept until its last
+//!   page was read or offset 0 is asked for again. An offset for which nothing was asked gives no text. Nobody is told when
+//!   who asked leaves, so of the texts that are being read the oldest goes when there are too many.
 //! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
 //!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +37,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{
-    Errno, FileHandle, IoctlReply, IoctlRequest, RequestContext, RequestCounts, control, control_number,
+    Errno, IoctlReply, IoctlRequest, RequestContext, RequestCounts, control, control_number,
 };
 use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
@@ -49,6 +52,8 @@ use crate::table::{MountedImage, mount_of, mounted_at};
 const PAGE: usize = 8192;
 /// Where a page's text begins.
 const HEAD: usize = 8;
+/// More texts than these are not being read.
+const TEXTS_MAX: usize = 256;
 /// The numbers of the controls.
 pub(crate) const STATISTICS: u32 = control_number::<PAGE>(0xe6, 1);
 const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
@@ -109,8 +114,8 @@ pub(crate) struct Control {
     log: Option<String>,
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
-    /// Texts that are being read, by the open directory.
-    texts: RankedMutex<HashMap<FileHandle, Vec<u8>>, { rank::LEAF }>,
+    /// Texts that are being read, the latest last, by the number of who asked.
+    texts: RankedMutex<VecDeque<([u8; 8], Vec<u8>)>, { rank::LEAF }>,
 }
 
 impl Control {
@@ -143,11 +148,10 @@ impl Control {
         output: &mut [u8],
         (fs, requests): (&Filesystem, Option<&RequestCounts>),
     ) -> Option<creamery_fuse::Result<IoctlReply>> {
-        let handle = ioctl.handle;
         Some(match ioctl.command {
             _ if !ioctl.flags.contains(IoctlFlags::DIR) => return None,
-            STATISTICS => self.page(handle, input, output, || text_of(&self.gather(fs, requests))),
-            SYNC => self.page(handle, input, output, || {
+            STATISTICS => self.page(input, output, || text_of(&self.gather(fs, requests))),
+            SYNC => self.page(input, output, || {
                 text_of(&Synced { failure: fs.settle().err().map(|error| error.to_string()) })
             }),
             WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
@@ -176,33 +180,43 @@ impl Control {
     /// Answers one page of the text that `take` makes.
     fn page(
         &self,
-        handle: FileHandle,
         input: &[u8],
         output: &mut [u8],
         take: impl FnOnce() -> creamery_fuse::Result<Vec<u8>>,
     ) -> creamery_fuse::Result<IoctlReply> {
-        let (Some(offset), PAGE) = (input.first_chunk::<HEAD>(), output.len()) else {
+        let (Some((offset, rest)), PAGE) = (input.split_first_chunk::<HEAD>(), output.len()) else {
             return Err(Errno::EINVAL);
         };
+        let asker = *rest.first_chunk().ok_or(Errno::EINVAL)?;
         let offset = u64::from_le_bytes(*offset);
-        if offset == 0 {
-            let text = take()?;
-            self.texts.lock().insert(handle, text);
-        }
-        let texts = self.texts.lock();
-        let text = texts.get(&handle).map_or(&[][..], Vec::as_slice);
+        let text = if offset == 0 { take()? } else { self.text_for(asker) };
         let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
         let (head, body) = output.split_at_mut(HEAD);
         head.copy_from_slice(&(text.len() as u64).to_le_bytes());
         let len = rest.len().min(body.len());
         body[..len].copy_from_slice(&rest[..len]);
         body[len..].fill(0);
+        if len < rest.len() {
+            self.keep_text(asker, text);
+        }
         Ok(IoctlReply { result: 0, len: PAGE })
     }
 
-    /// A directory was closed.
-    pub(crate) fn closed(&self, handle: FileHandle) {
-        self.texts.lock().remove(&handle);
+    /// Takes the text that is being read.
+    fn text_for(&self, asker: [u8; 8]) -> Vec<u8> {
+        let mut texts = self.texts.lock();
+        let at = texts.iter().position(|(of, _)| *of == asker);
+        at.and_then(|at| texts.remove(at)).map(|(_, text)| text).unwrap_or_default()
+    }
+
+    /// Keeps a text for the next page, in the place of another of the same asker.
+    fn keep_text(&self, asker: [u8; 8], text: Vec<u8>) {
+        drop(self.text_for(asker));
+        let mut texts = self.texts.lock();
+        if texts.len() >= TEXTS_MAX {
+            texts.pop_front();
+        }
+        texts.push_back((asker, text));
     }
 }
 
@@ -336,10 +350,12 @@ fn told(error: std::io::Error, point: &Path) -> Error {
 }
 
 fn read_text<const NUMBER: u32>(dir: &File) -> std::io::Result<Vec<u8>> {
+    let asker = RandomState::new().build_hasher().finish().to_le_bytes();
     let mut text = Vec::new();
     loop {
         let mut page = [0; PAGE];
         page[..HEAD].copy_from_slice(&(text.len() as u64).to_le_bytes());
+        page[HEAD..][..asker.len()].copy_from_slice(&asker);
         control::<NUMBER, PAGE>(dir, &mut page)?;
         let (head, body) = page.split_first_chunk::<HEAD>().expect("a page is longer than its head");
         let whole = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
@@ -357,12 +373,13 @@ fn read_text<const NUMBER: u32>(dir: &File) -> std::io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn ask(control: &Control, handle: u64, offset: u64) -> (u64, Vec<u8>) {
+    fn ask(control: &Control, asker: u64, offset: u64) -> (u64, Vec<u8>) {
         let mut output = [0xff; PAGE];
         let of = |count| Requests { count, sum_micros: 1 };
         let requests = (0..900).map(|number| (format!("request_{number:03}"), of(number))).collect();
         let take = || text_of(&MountStatistics { requests, ..Default::default() });
-        let reply = control.page(FileHandle::new(handle), &offset.to_le_bytes(), &mut output, take);
+        let input = [offset.to_le_bytes(), asker.to_le_bytes()].concat();
+        let reply = control.page(&input, &mut output, take);
         assert_eq!(reply.expect("a page").len, PAGE);
         let whole = u64::from_le_bytes(output[..HEAD].try_into().expect("eight bytes"));
         (whole, output[HEAD..].to_vec())
@@ -382,23 +399,35 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_text_past_the_end_of_another_directory_or_after_the_close() {
+    fn there_is_no_text_for_others_or_after_its_last_page() {
         let control = Control::new(None);
         let (whole, _) = ask(&control, 1, 0);
-        let nothing = vec![0; PAGE - HEAD];
-        assert_eq!(ask(&control, 1, whole), (whole, nothing.clone()));
-        assert_eq!(ask(&control, 1, u64::MAX), (whole, nothing.clone()));
-        assert_eq!(ask(&control, 2, 8), (0, nothing.clone()));
-        control.closed(FileHandle::new(1));
-        assert_eq!(ask(&control, 1, 8), (0, nothing));
+        let nothing = (0, vec![0; PAGE - HEAD]);
+        assert_eq!(ask(&control, 2, 8), nothing);
+        assert_eq!(ask(&control, 1, 8).0, whole);
+        assert_eq!(ask(&control, 1, whole - 1).0, whole);
+        assert_eq!(ask(&control, 1, 8), nothing);
+        ask(&control, 1, 0);
+        assert_eq!(ask(&control, 1, u64::MAX), (whole, nothing.1.clone()));
+        assert_eq!(ask(&control, 1, 8), nothing, "who reads past the end has read it");
+    }
+
+    #[test]
+    fn of_too_many_texts_the_oldest_goes() {
+        let control = Control::new(None);
+        for asker in 0..=TEXTS_MAX as u64 {
+            ask(&control, asker, 0);
+        }
+        assert_eq!(ask(&control, 0, 8).0, 0);
+        assert!((1..=TEXTS_MAX as u64).all(|asker| ask(&control, asker, 8).0 > 0));
+        assert_eq!(control.texts.lock().len(), TEXTS_MAX);
     }
 
     #[test]
     fn other_sizes_are_refused() {
         let control = Control::new(None);
-        let page =
-            |input: &[u8], len| control.page(FileHandle::new(1), input, &mut vec![0; len], || Ok(Vec::new()));
-        for (input, len) in [(&[0; 7][..], PAGE), (&[0; 8], PAGE - 1), (&[], 0)] {
+        let page = |input: &[u8], len| control.page(input, &mut vec![0; len], || Ok(Vec::new()));
+        for (input, len) in [(&[0; 7][..], PAGE), (&[0; 15], PAGE), (&[0; 16], PAGE - 1), (&[], 0)] {
             assert_eq!(page(input, len), Err(Errno::EINVAL));
         }
     }

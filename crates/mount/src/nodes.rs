@@ -69,6 +69,8 @@ struct Shard {
     references: HashMap<NodeId, u64, BuildHasherDefault<IdHasher>>,
     /// Inodes that lost a name, perhaps the last, while the kernel could still name them.
     kept: HashMap<NodeId, Arc<Inode>, BuildHasherDefault<IdHasher>>,
+    /// Where listings of directories end.
+    ends: HashMap<NodeId, u64, BuildHasherDefault<IdHasher>>,
 }
 
 impl Nodes {
@@ -143,6 +145,20 @@ impl Nodes {
         drop(not_wanted); // outside the lock: letting go may wake the cleaner
     }
 
+    /// Where a listing of the directory ends that has begun.
+    pub(crate) fn listing_end(&self, node: NodeId) -> Option<u64> {
+        self.shard(node).lock().ends.get(&node).copied()
+    }
+
+    /// A listing of the directory begins, and ends at `end`. Of those that are under way together all end at the last of
+    /// their ends: none misses what was there when it began.
+    pub(crate) fn listing_begins(&self, node: NodeId, end: u64) -> u64 {
+        let mut shard = self.shard(node).lock();
+        let last = shard.ends.entry(node).or_default();
+        *last = end.max(*last);
+        *last
+    }
+
     /// The kernel gives back so many references. With the last one it will not name the node again.
     pub(crate) fn forget(&self, node: NodeId, references: u64) {
         let mut shard = self.shard(node).lock();
@@ -154,6 +170,7 @@ impl Nodes {
             return;
         }
         shard.references.remove(&node);
+        shard.ends.remove(&node);
         let kept = shard.kept.remove(&node);
         drop(shard);
         drop(kept); // outside the lock: letting go may wake the cleaner

@@ -60,10 +60,6 @@ impl Served {
     fn links(&self, node: NodeId) -> Result<u32, Errno> {
         self.adapter.getattr(&ctx(), node, None).map(|reply| reply.attr.nlink)
     }
-
-    fn root(&self) -> FileHandle {
-        self.adapter.opendir(&ctx(), NodeId::ROOT, &OPEN).expect("the root opens").handle
-    }
 }
 
 #[test]
@@ -99,7 +95,7 @@ fn listing_gives_references_too_and_what_nobody_knows_is_not_kept() {
     let node = served.make(b"file");
     let mut room = vec![0; 4096];
     let mut sink = creamery_fuse::protocol::DirectoryPlusSink::new(&mut room);
-    served.adapter.readdirplus(&ctx(), NodeId::ROOT, served.root(), 0, &mut sink).expect("a listing");
+    served.adapter.readdirplus(&ctx(), NodeId::ROOT, FileHandle::default(), 0, &mut sink).expect("a listing");
     served.adapter.forget(node, 1);
     served.unlink(b"file");
     assert_eq!(served.links(node), Ok(0), "from the listing");
@@ -123,9 +119,8 @@ fn syncing_what_is_mounted_read_only_succeeds() {
     let (fs, adapter) = open(&scratch.file("image"), true);
     let node = adapter.lookup(&ctx(), NodeId::ROOT, b"file").expect("it is there").node;
     let file = adapter.open(&ctx(), node, &OPEN).expect("it opens").handle;
-    let dir = adapter.opendir(&ctx(), NodeId::ROOT, &OPEN).expect("the root opens").handle;
     assert_eq!(adapter.fsync(&ctx(), node, file, false), Ok(()));
-    assert_eq!(adapter.fsyncdir(&ctx(), NodeId::ROOT, dir, false), Ok(()));
+    assert_eq!(adapter.fsyncdir(&ctx(), NodeId::ROOT, FileHandle::default(), false), Ok(()));
     assert_eq!(adapter.syncfs(&ctx(), NodeId::ROOT), Ok(()));
     fs.settle().expect("nothing to do");
     let new = NewInode { mode: 0o100_644, ..NewInode::default() };
@@ -153,8 +148,8 @@ fn a_panic_in_a_commit_aborts_with_its_words_and_its_place() {
     served.fs.engine().register(Arc::new(Dies));
 
     // As a worker of the transport does it.
-    let (adapter, root) = (&served.adapter, served.root());
-    let sync = || adapter.fsyncdir(&ctx(), NodeId::ROOT, root, false);
+    let adapter = &served.adapter;
+    let sync = || adapter.fsyncdir(&ctx(), NodeId::ROOT, FileHandle::default(), false);
     let panic = creamery_base::panics::catch(sync).expect_err("it panics");
     adapter.panicked(&panic);
 

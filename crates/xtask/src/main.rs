@@ -47,6 +47,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench gate       how long a commit keeps strangers waiting, and commits of threads that sync: library beside the kernel (--bytes --runs --dry --quick; as root)
   bench data       content of files, and a tree of them: library and mount, beside the kernel and a null server (--files --runs --dry --quick --only WORD; as root)
   bench fs_mark    empty files through the mount, beside the kernel, ntfs-3g, fuse2fs and null servers (--files --runs --dry; as root)
+  bench requests   what daily work on a mount asks of it, by kind (--beside PROGRAM --files --bytes --runs; as root, with dbench)
   bench memory     peak memory for a million files and for a million names in one folder (--files --dry)
   bench check      verifying images that the kernel filled, beside btrfs check (--files --bytes --runs --dry; as root)
   bench check-memory

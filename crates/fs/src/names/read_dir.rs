@@ -7,7 +7,7 @@
 //! Entries are copied in batches and reported with no lock held, since the receiver may well ask for the attributes
 //! of what it is told about.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::{Key, KeyType};
@@ -18,7 +18,6 @@ use super::dir_item;
 use super::directory::{FIRST_INDEX, Target};
 use crate::inode::{FileType, Inode};
 use crate::keys;
-use crate::open_file::OpenFile;
 
 /// Entries and bytes of names copied at a time.
 const BATCH_ENTRIES_MAX: usize = 128;
@@ -91,21 +90,16 @@ impl Names {
         self.report_entries(&inode, offset.max(FIRST_INDEX), wait, each)
     }
 
-    /// As [`Names::read_dir`] of an open directory: it ends with what was there when it was opened, or last read from
-    /// the start, even if somebody keeps renaming what it is told about.
-    pub(crate) fn read_open_dir(
+    /// As [`Names::read_dir`], up to the position where `range` ends.
+    pub(crate) fn read_dir_range(
         &self,
-        dir: &OpenFile,
-        offset: u64,
+        dir: InodeId,
+        range: Range<u64>,
         wait: Wait,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let end = match dir.dir_end() {
-            Some(end) if offset != 0 => end,
-            _ => dir.set_dir_end(self.end_of_dir(dir.id(), wait)?),
-        };
-        self.read_dir(dir.id(), offset, wait, &mut |entry| {
-            if entry.next_offset > end { ControlFlow::Break(()) } else { each(entry) }
+        self.read_dir(dir, range.start, wait, &mut |entry| {
+            if entry.next_offset > range.end { ControlFlow::Break(()) } else { each(entry) }
         })
     }
 

@@ -358,12 +358,11 @@ fn renaming_listing(bench: &Bench) -> Result<()> {
     for number in 0..100 {
         fs.file(top, &format!("file {number}"))?;
     }
-    let open = fs.open_file(top)?;
     for round in 0..2 {
-        let (mut offset, mut seen) = (0, 0);
+        let (end, mut offset, mut seen) = (fs.end_of_dir(top, Wait::Yes)?, 0, 0);
         loop {
             let mut taken = Vec::new();
-            fs.read_open_dir(&open, offset, Wait::Yes, &mut |entry| {
+            fs.read_dir_range(top, offset..end, Wait::Yes, &mut |entry| {
                 if taken.len() == 7 {
                     return ControlFlow::Break(());
                 }

@@ -16,6 +16,7 @@ mod fragmented;
 mod freed;
 mod hostile;
 mod hostile_names;
+mod listings;
 mod loss;
 mod mappings;
 mod matrix;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         freed::cases(),
         fragmented::cases(),
         posix::cases(),
+        listings::cases(),
         mappings::cases(),
         allocation::cases(),
         devices::cases(),

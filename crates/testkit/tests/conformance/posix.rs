@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
 
-type Body = fn(&Path) -> Result<()>;
+pub(crate) type Body = fn(&Path) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let cases: [(&str, Body); 7] = [

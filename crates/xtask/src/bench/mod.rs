@@ -18,6 +18,7 @@ mod names;
 mod options;
 mod quiet;
 mod report;
+mod requests;
 mod scaling;
 mod server;
 mod switches;
@@ -40,6 +41,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "fingers" => switches::fingers(options),
         "scaling" => scaling::scaling(options),
         "flat" => flat::flat(options),
+        "requests" => requests::requests(options),
         "create" | "lookup" | "lookup-warm" | "readdir" | "unlink" | "mixed" => names::names(name, options),
         _ => bail!("there is no bench {name}: cargo xtask help lists them"),
     }

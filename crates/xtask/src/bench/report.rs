@@ -10,7 +10,7 @@ const FILE: &str = "docs/benchmarks.md";
 
 /// Prints the table, and puts it between its marks in the document unless the run is `dry`.
 pub(super) fn publish(name: &str, body: &str, dry: bool) -> Result<()> {
-    let text = format!("{body}\n{}\n", machine());
+    let text = told(body);
     println!("\n{text}");
     if dry {
         return Ok(());
@@ -23,6 +23,11 @@ pub(super) fn publish(name: &str, body: &str, dry: bool) -> Result<()> {
         .context("writing benchmarks")?;
     println!("written to {FILE}");
     Ok(())
+}
+
+/// The table, and on what it was measured.
+pub(super) fn told(body: &str) -> String {
+    format!("{body}\n{}\n", machine())
 }
 
 fn machine() -> String {

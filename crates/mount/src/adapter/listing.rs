@@ -1,0 +1,97 @@
+//! Listings, of which the kernel keeps the names.
+//!
+//! A directory is not opened: `OPENDIR` is answered with `ENOSYS`, after which neither it nor `RELEASEDIR` comes any more, and
+//! the kernel keeps what it was told of a directory until something in it gets or loses a name, which it sees, or until
+//! it needs the memory. What a listing has to remember - where it ends, so that it does end while somebody renames what
+//! he is told about - the node has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)).
+//!
+//! # Invariants
+//! - LISTING-1: a listing that begins tells what there is then, whoever changed it. Names change by requests alone, so the
+//!   kernel misses one thing only: in a directory that moved, `..` is another ([`Adapter::parent_moved`]).
+//!   Shown by `listings/kept-and-changed`.
+//! - LISTING-2: a listing ends, and not before what was there when it began. Shown by `listings/renamed-while-listed`.
+
+use std::ops::ControlFlow;
+
+use creamery_base::{InodeId, Wait};
+use creamery_fs::{DirEntry, FileType};
+use creamery_fuse::protocol::{DirectoryEntry, DirectoryPlusSink, DirectorySink, Pushed};
+use creamery_fuse::{NodeId, Result};
+
+use super::Adapter;
+
+impl Adapter {
+    /// Reports the entries of a directory from `offset` on.
+    fn list(
+        &self,
+        node: NodeId,
+        offset: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let dir = self.nodes.inode(node);
+        let end = match self.nodes.listing_end(node) {
+            Some(end) if offset != 0 => end,
+            _ => self.nodes.listing_begins(node, self.fs.end_of_dir(dir, Wait::Yes)?),
+        };
+        Ok(self.fs.read_dir_range(dir, offset..end, Wait::Yes, each)?)
+    }
+
+    pub(super) fn list_names(&self, node: NodeId, offset: u64, sink: &mut DirectorySink<'_>) -> Result<()> {
+        let mut failure = None;
+        self.list(node, offset, &mut |entry| {
+            let ino = match self.nodes.number(entry.id) {
+                Ok(ino) => ino,
+                Err(errno) => {
+                    failure = Some(errno);
+                    return ControlFlow::Break(());
+                }
+            };
+            let kind = entry.kind.mode_bits() >> 12;
+            match sink.push(&DirectoryEntry { ino, offset: entry.next_offset, kind, name: entry.name }) {
+                Pushed::Yes => ControlFlow::Continue(()),
+                Pushed::Full => ControlFlow::Break(()),
+            }
+        })?;
+        // What went in before the failing entry is a good answer; the next request meets the failure first.
+        failure.filter(|_| sink.is_empty()).map_or(Ok(()), Err)
+    }
+
+    pub(super) fn list_entries(
+        &self,
+        node: NodeId,
+        offset: u64,
+        sink: &mut DirectoryPlusSink<'_>,
+    ) -> Result<()> {
+        self.list(node, offset, &mut |found| {
+            let kind = found.kind.mode_bits() >> 12;
+            let ino = self.nodes.number(found.id).unwrap_or(0);
+            let name = DirectoryEntry { ino, offset: found.next_offset, kind, name: found.name };
+            if !sink.has_room(found.name.len()) {
+                return ControlFlow::Break(());
+            }
+            let dots = found.name == b"." || found.name == b"..";
+            let attributes = if dots { None } else { self.fs.stat(found.id, Wait::Yes).ok() };
+            // Without attributes (damage, or gone meanwhile) the name alone: a lookup will say what is wrong.
+            // It has room, so a reference that is counted goes there.
+            let pushed = match attributes.and_then(|attributes| self.entry(&attributes).ok()) {
+                Some(entry) => sink.push(&name, &entry),
+                None => sink.names().push(&name),
+            };
+            match pushed {
+                Pushed::Yes => ControlFlow::Continue(()),
+                Pushed::Full => ControlFlow::Break(()),
+            }
+        })
+    }
+
+    /// `name` came to `dir` from another directory. If it is a directory its listing is kept no longer, in which `..` has
+    /// the number of its old parent. It is not listed meanwhile: whoever moves it has it locked (Linux 6.5).
+    pub(super) fn parent_moved(&self, dir: InodeId, name: &[u8]) {
+        let Some((notifier, _)) = self.session.get() else { return };
+        let moved = self.fs.lookup(dir, name, Wait::Yes).and_then(|id| self.fs.stat(id, Wait::Yes));
+        let Some(moved) = moved.ok().filter(|moved| moved.kind == FileType::Directory) else { return };
+        if let Ok(node) = self.nodes.node(moved.id) {
+            let _ = notifier.inval_listing(node);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Listings beside changes: what the kernel keeps of a directory must be what the directory is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Run};
+use rustix::fs::{Advice, RawDir, SeekFrom, fadvise, seek};
+use rustix::io::Errno;
+use serde_json::Value;
+
+use crate::posix::{Body, on_a_mount};
+use crate::support::{MOUNTED, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let bodies: [(&str, Body); 5] = [
+        ("listings/kept-and-changed", kept_and_changed),
+        ("listings/parent-of-a-moved-directory", parent_of_a_moved_directory),
+        ("listings/positions-beside-changes", positions_beside_changes),
+        ("listings/renamed-while-listed", renamed_while_listed),
+        ("listings/removed-while-listed", removed_while_listed),
+    ];
+    let mut cases: Vec<Case> = bodies
+        .into_iter()
+        .map(|(name, body)| Case::new(name, &MOUNTED, move |bench| on_a_mount(bench, body)))
+        .collect();
+    cases.push(Case::new("listings/are-asked-for-once", &MOUNTED, asked_for_once));
+    cases
+}
+
+/// An entry as getdents(2) tells it.
+struct Listed {
+    name: String,
+    ino: u64,
+    /// The position behind it.
+    next: u64,
+}
+
+/// What is listed from the stream's position on, in buffers of 2 KiB, at most `most` of it.
+fn read_on(dir: &File, most: usize) -> Result<Vec<Listed>> {
+    let mut listed = Vec::new();
+    while listed.len() < most {
+        let some = read_buffer(dir)?;
+        if some.is_empty() {
+            break;
+        }
+        listed.extend(some);
+    }
+    listed.truncate(most);
+    Ok(listed)
+}
+
+/// What one getdents(2) tells.
+fn read_buffer(dir: &File) -> Result<Vec<Listed>> {
+    let mut buffer = [MaybeUninit::uninit(); 2048];
+    let mut stream = RawDir::new(dir, &mut buffer);
+    let mut listed = Vec::new();
+    while let Some(entry) = stream.next() {
+        let entry = entry?;
+        let (name, next) = (entry.file_name().to_string_lossy().into_owned(), entry.next_entry_cookie());
+        listed.push(Listed { name, ino: entry.ino(), next });
+        if stream.is_buffer_empty() {
+            break;
+        }
+    }
+    Ok(listed)
+}
+
+fn names(listed: &[Listed]) -> BTreeSet<String> {
+    listed.iter().map(|entry| entry.name.clone()).filter(|name| !matches!(&**name, "." | "..")).collect()
+}
+
+/// Insists that `dir` lists exactly `wanted`: by the stream that is open, begun again, and by a new one.
+fn expect(open: &File, dir: &Path, wanted: &BTreeSet<String>, after: &str) -> Result<()> {
+    seek(open, SeekFrom::Start(0))?;
+    for (which, listed) in
+        [("begun again", read_on(open, usize::MAX)?), ("new", read_on(&File::open(dir)?, usize::MAX)?)]
+    {
+        let found = names(&listed);
+        ensure!(
+            found == *wanted && listed.len() == wanted.len() + 2,
+            "after {after} a listing {which} lacks {:?} and has {:?} too many, {} entries",
+            wanted.difference(&found).take(3).collect::<Vec<_>>(),
+            found.difference(wanted).take(3).collect::<Vec<_>>(),
+            listed.len()
+        );
+    }
+    Ok(())
+}
+
+/// What the shell does is somebody else's doing; each line of it with what it adds and what it takes away.
+fn kept_and_changed(dir: &Path) -> Result<()> {
+    const CHANGES: [(&str, &[&str], &[&str]); 14] = [
+        ("touch d/new", &["new"], &[]),
+        ("rm d/1", &[], &["1"]),
+        ("mv d/2 d/two", &["two"], &["2"]),
+        ("mv d/3 d/4", &[], &["3"]),
+        ("mv d/5 other/5", &[], &["5"]),
+        ("mv other/5 d/five", &["five"], &[]),
+        ("mkdir d/below", &["below"], &[]),
+        ("mv d/below d/beyond", &["beyond"], &["below"]),
+        ("rmdir d/beyond", &[], &["beyond"]),
+        ("ln d/6 d/link", &["link"], &[]),
+        ("ln -s nowhere d/symlink", &["symlink"], &[]),
+        ("mkfifo d/fifo", &["fifo"], &[]),
+        ("cp d/7 d/copy && rm d/7", &["copy"], &["7"]),
+        ("mv d moved && mv moved d", &[], &[]),
+    ];
+    std::fs::create_dir(dir.join("other"))?;
+    let listed = dir.join("d");
+    std::fs::create_dir(&listed)?;
+    // More than one buffer, and more than one page of what the kernel keeps.
+    let mut wanted: BTreeSet<String> = (0..500).map(|number| number.to_string()).collect();
+    for name in &wanted {
+        File::create(listed.join(name))?;
+    }
+    let open = File::open(&listed)?;
+    expect(&open, &listed, &wanted, "nothing")?;
+    for (change, more, fewer) in CHANGES {
+        Run::new("sh").args(["-c", change]).within(dir).ok()?;
+        fewer.iter().for_each(|name| ensure_true(wanted.remove(*name)));
+        more.iter().for_each(|name| ensure_true(wanted.insert((*name).to_owned())));
+        expect(&open, &listed, &wanted, change)?;
+        expect(&open, &listed, &wanted, change).context("and once more")?;
+    }
+    Ok(())
+}
+
+fn ensure_true(as_the_table_says: bool) {
+    assert!(as_the_table_says, "a row of the table is wrong");
+}
+
+fn parent_of_a_moved_directory(dir: &Path) -> Result<()> {
+    let parent_of = |path: &str| -> Result<u64> {
+        let listed = read_on(&File::open(dir.join(path))?, usize::MAX)?;
+        Ok(listed.iter().find(|entry| entry.name == "..").context("no ..")?.ino)
+    };
+    let folders = ["one", "two", "one/moved", "two/swapped"];
+    folders.iter().try_for_each(|path| std::fs::create_dir(dir.join(path)))?;
+    let (one, two) = (dir.join("one").metadata()?.ino(), dir.join("two").metadata()?.ino());
+    ensure!((parent_of("one/moved")?, parent_of("two/swapped")?) == (one, two));
+    std::fs::rename(dir.join("one/moved"), dir.join("two/moved"))?;
+    ensure!(parent_of("two/moved")? == two, "it was moved");
+    let (from, to) = (dir.join("two/swapped"), dir.join("one/other"));
+    std::fs::create_dir(&to)?;
+    ensure!(parent_of("one/other")? == one);
+    let cwd = rustix::fs::CWD;
+    rustix::fs::renameat_with(cwd, from, cwd, to, rustix::fs::RenameFlags::EXCHANGE)?;
+    ensure!((parent_of("one/other")?, parent_of("two/swapped")?) == (one, two), "they were exchanged");
+    Ok(())
+}
+
+/// A listing goes on at its position, in the stream that is open and in a new one, whatever was removed and added
+/// and whoever listed meanwhile; what was there all the time is told once.
+fn positions_beside_changes(dir: &Path) -> Result<()> {
+    const FILES: u32 = 3000;
+    let listed = dir.join("many");
+    std::fs::create_dir(&listed)?;
+    (0..FILES).try_for_each(|number| File::create(listed.join(format!("{number}"))).map(drop))?;
+    let open = File::open(&listed)?;
+    let first = read_on(&open, 1000)?;
+    let (told, at) = (names(&first), first.last().context("something is listed")?.next);
+    // The one before the position goes, and some on both sides of it.
+    let last = &first.last().context("something is listed")?.name;
+    std::fs::remove_file(listed.join(last))?;
+    let gone: BTreeSet<String> =
+        (0..FILES).step_by(7).map(|number| number.to_string()).filter(|name| name != last).collect();
+    gone.iter().try_for_each(|name| std::fs::remove_file(listed.join(name)))?;
+    (0..100).try_for_each(|number| File::create(listed.join(format!("new {number}"))).map(drop))?;
+
+    let kept: BTreeSet<String> = (0..FILES)
+        .map(|number| number.to_string())
+        .filter(|name| name != last && !gone.contains(name))
+        .collect();
+    let rest: BTreeSet<String> = kept.difference(&told).cloned().collect();
+    // Others list it meanwhile, as it is now.
+    let whole = names(&read_on(&File::open(&listed)?, usize::MAX)?);
+    ensure!(whole.len() == kept.len() + 100 && kept.is_subset(&whole), "{} are listed", whole.len());
+    let go_on = |stream: &File, which: &str| -> Result<()> {
+        seek(stream, SeekFrom::Start(at))?;
+        let listed = read_on(stream, usize::MAX)?;
+        let mut times = BTreeMap::<&str, u32>::new();
+        listed.iter().for_each(|entry| *times.entry(&entry.name).or_default() += 1);
+        ensure!(times.values().all(|times| *times == 1), "{which}: something is told twice");
+        let found = names(&listed);
+        ensure!(rest.is_subset(&found), "{which}: {} of {} are told", found.len(), rest.len());
+        ensure!(found.is_disjoint(&told), "{which}: what was before the position is told again");
+        Ok(())
+    };
+    go_on(&open, "the open stream")?;
+    go_on(&File::open(&listed)?, "a new stream")?;
+    // What the kernel keeps may go at any time, in the midst of a listing too.
+    seek(&open, SeekFrom::Start(0))?;
+    let some = read_on(&open, 1500)?;
+    fadvise(&open, 0, None, Advice::DontNeed)?;
+    seek(&open, SeekFrom::Start(some.last().context("something is listed")?.next))?;
+    let mut both = names(&some);
+    both.extend(names(&read_on(&open, usize::MAX)?));
+    ensure!(both == whole, "{} of {} are told when nothing is kept", both.len(), whole.len());
+    Ok(())
+}
+
+fn renamed_while_listed(dir: &Path) -> Result<()> {
+    const FILES: usize = 1200;
+    let listed = dir.join("renamed");
+    std::fs::create_dir(&listed)?;
+    (0..FILES).try_for_each(|number| File::create(listed.join(format!("{number}"))).map(drop))?;
+    for round in ["first", "second"] {
+        let (open, mut seen) = (File::open(&listed)?, 0);
+        loop {
+            let some = read_buffer(&open)?;
+            if some.is_empty() {
+                break;
+            }
+            for name in names(&some) {
+                seen += 1;
+                ensure!(seen <= FILES, "the {round} listing tells what was renamed since it began");
+                std::fs::rename(listed.join(name), listed.join(format!("{round} {seen}")))?;
+            }
+        }
+        ensure!(seen == FILES, "the {round} listing told {seen} of {FILES}");
+    }
+    Ok(())
+}
+
+fn removed_while_listed(dir: &Path) -> Result<()> {
+    const FILES: u32 = 20_000;
+    let listed = dir.join("going");
+    std::fs::create_dir(&listed)?;
+    (0..FILES).try_for_each(|number| File::create(listed.join(format!("{number}"))).map(drop))?;
+    std::thread::scope(|scope| {
+        let lister = scope.spawn(|| -> Result<()> {
+            let mut before = usize::MAX;
+            loop {
+                let there = match File::open(&listed) {
+                    Ok(open) => read_on(&open, usize::MAX),
+                    Err(error) => Err(error.into()),
+                };
+                match there {
+                    Ok(there) => {
+                        ensure!(there.len() <= before, "{} names after {before}", there.len());
+                        before = there.len();
+                    }
+                    Err(error) => {
+                        let errno = error.downcast_ref::<Errno>().copied();
+                        let errno =
+                            errno.or_else(|| Errno::from_io_error(error.downcast_ref::<std::io::Error>()?));
+                        return if errno == Some(Errno::NOENT) { Ok(()) } else { Err(error) };
+                    }
+                }
+            }
+        });
+        let removed = Run::new("rm").arg("-r").arg(&listed).ok();
+        lister.join().expect("it does not panic").context("listing what is removed")?;
+        removed.map(drop)
+    })
+}
+
+/// How many requests of these kinds came.
+fn requests(bench: &Bench, dir: &Path, kinds: &[&str]) -> Result<u64> {
+    let said = bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout_text();
+    let said: Value = serde_json::from_str(&said)?;
+    let count = |kind| said.pointer(&format!("/requests/{kind}/count")).and_then(Value::as_u64).unwrap_or(0);
+    Ok(kinds.iter().map(|kind| count(*kind)).sum())
+}
+
+fn asked_for_once(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let dir = mount.dir().join("d");
+    std::fs::create_dir(&dir)?;
+    (0..1000).try_for_each(|number| File::create(dir.join(format!("{number}"))).map(drop))?;
+    let list = || -> Result<u64> {
+        let before = requests(bench, mount.dir(), &["readdir", "readdirplus"])?;
+        ensure!(std::fs::read_dir(&dir)?.count() >= 1000);
+        Ok(requests(bench, mount.dir(), &["readdir", "readdirplus"])? - before)
+    };
+    // With 32 KiB, as std asks, five or six buffers of names with attributes and one that says that there are no more.
+    let first = list()?;
+    ensure!((1..=10).contains(&first), "{first} requests for a thousand names");
+    ensure!(list()? == 0, "a listing was not kept");
+    // What the server does on its own leaves listings as they are, and true.
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
+    ensure!(list()? == 0, "a commit drops listings");
+    File::create(dir.join("new"))?;
+    ensure!(list()? > 0, "a listing was kept that is not true any more");
+    let (opened, closed) =
+        (requests(bench, mount.dir(), &["opendir"])?, requests(bench, mount.dir(), &["releasedir"])?);
+    ensure!((opened, closed) == (1, 0), "{opened} directories opened, {closed} closed");
+    mount.unmount()
+}
