@@ -527,13 +527,18 @@ impl Operations for Adapter {
     fn fallocate(
         &self,
         _: &RequestContext<'_>,
-        _: NodeId,
+        node: NodeId,
         handle: FileHandle,
         offset: u64,
         len: u64,
         mode: u32,
     ) -> Result<()> {
-        Ok(self.handles.get(handle)?.fallocate(ranges::fallocate(mode)?, offset, len)?)
+        let (file, mode) = (self.handles.get(handle)?, ranges::fallocate(mode)?);
+        // Of a write the kernel says whether the caller may leave them; of this it does not, nor who calls.
+        if file.kill_privileges()? {
+            self.attributes_moved(node);
+        }
+        Ok(file.fallocate(mode, offset, len)?)
     }
 
     fn lseek(

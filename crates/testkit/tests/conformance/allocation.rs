@@ -1,7 +1,7 @@
 //! fallocate: what is set aside, punched out and zeroed is what Linux makes of it.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -48,6 +48,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("fallocate/each-option-does-what-it-does-on-linux", &mounted, each_option),
         Case::new("fallocate/command", &judged, command),
         Case::new("fallocate/space-set-aside-is-there-when-all-is-full", &mounted, full),
+        Case::new(
+            "fallocate/set-user-id-goes",
+            &[&mounted[..], &[Judge::Tool("setpriv")]].concat(),
+            set_user_id_goes,
+        ),
         Case::new("fallocate/refusals", &mounted, |bench| on_a_mount(bench, refusals)),
     ]
 }
@@ -196,6 +201,33 @@ fn full(bench: &Bench) -> Result<()> {
     let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
     ensure!(std::fs::read(kernel.dir().join("kept"))? == data, "the kernel reads something else");
     kernel.unmount().map(drop)
+}
+
+/// Who is not root takes set-user-id and set-group-id away with the file's data.
+fn set_user_id_goes(bench: &Bench) -> Result<()> {
+    let look = |dir: &Path| -> Result<Vec<String>> {
+        let mut modes = Vec::new();
+        for options in ["-l 20000", "-n -l 20000", "-p -l 4096", "-z -l 4096"] {
+            let file = dir.join(options);
+            std::fs::write(&file, [7; 10_000])?;
+            std::fs::set_permissions(&file, Permissions::from_mode(0o6777))?;
+            let run = Run::new("setpriv").args(["--reuid", "65534", "--clear-groups", "--", "fallocate"]);
+            run.args(words(options)).arg(&file).ok()?;
+            modes.push(format!("{:o}", file.metadata()?.mode() & 0o7777));
+        }
+        Ok(modes)
+    };
+    let images = ["linux.img", "disk.img"].map(|name| bench.scratch.file(name));
+    for image in &images {
+        mkfs_empty(bench.creamery(), &[], "512M", image)?;
+    }
+    let linux = LoopMount::mount(&images[0], &bench.scratch.file("linux"), "")?;
+    let wanted = look(linux.dir())?;
+    linux.unmount()?;
+    let ours = FuseMount::mount(bench.creamery(), &images[1], &bench.scratch.file("fuse"), "allow_other")?;
+    let found = look(ours.dir())?;
+    ensure!(wanted == found, "Linux leaves {wanted:?}, ours {found:?}");
+    judge_mount(bench, &images[1], ours)
 }
 
 fn refusals(dir: &Path) -> Result<()> {

@@ -14,7 +14,7 @@ const OPERATIONS: u64 = 100_000;
 const OPERATIONS_OF_A_ROUND: u64 = 20_000;
 const SEEDS: u64 = 3;
 
-/// All operations that exist, fallocate and punched holes left out.
+/// All operations that exist.
 const SETTINGS: &str = "
 flen = 262144
 [opsize]
@@ -31,8 +31,8 @@ write = 10.0
 truncate = 10.0
 fsync = 0.5
 fdatasync = 0.5
-posix_fallocate = 0.0
-punch_hole = 0.0
+posix_fallocate = 3.0
+punch_hole = 3.0
 sendfile = 1.0
 posix_fadvise = 1.0
 copy_file_range = 3.0
