@@ -128,10 +128,10 @@ impl OpenFile {
     ) -> Result<usize> {
         let inode = &self.inode;
         let end = offset.saturating_add(data.len() as u64);
-        if data::is_overwrite(inode, &inode.item(Wait::Yes)?, end) {
+        if data::is_overwrite(inode, inode.size(), end) {
             let _shared = inode.lock_shared(Wait::Yes)?;
             let mut item = inode.item(Wait::Yes)?;
-            if data::is_overwrite(inode, &item, end) {
+            if data::is_overwrite(inode, item.size, end) {
                 check(&item, offset)?;
                 return self.write_locked(&mut item, offset, data);
             }

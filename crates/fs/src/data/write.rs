@@ -27,8 +27,8 @@ const BOUNCE: u64 = 64 << 10;
 
 /// Whether a write that ends at `end` changes neither the size of the file nor that it is stored inline: then it may share the
 /// inode with others.
-pub(crate) fn is_overwrite(inode: &Inode, item: &InodeItem, end: u64) -> bool {
-    end <= item.size && item.size > inline::len_max(inode.engine(), inode.tree())
+pub(crate) fn is_overwrite(inode: &Inode, size: u64, end: u64) -> bool {
+    end <= size && size > inline::len_max(inode.engine(), inode.tree())
 }
 
 /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.

@@ -154,6 +154,11 @@ impl Inode {
         Ok(item)
     }
 
+    /// The size that the item has now.
+    pub(crate) fn size(&self) -> u64 {
+        self.item.read().size
+    }
+
     /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
     pub(crate) fn show_size(&self, size: u64) -> ShownSize<'_> {
         self.shown_size.store(size, Ordering::Release);
