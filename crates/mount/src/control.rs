@@ -156,7 +156,7 @@ impl Control {
             }),
             WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
             FITRIM => fitrim::answer(fs, asker.pid, input, output),
-            TRIM => fitrim::answer_in_person(fs, input).map(|()| IoctlReply::default()),
+            TRIM => fitrim::answer_in_person(fs, asker.pid, input).map(|()| IoctlReply::default()),
             _ => return None,
         })
     }

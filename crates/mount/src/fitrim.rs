@@ -32,7 +32,11 @@ struct Outcome {
 }
 
 /// The mount's end: who shows that he may, is told how it went.
-pub(crate) fn answer_in_person(fs: &Filesystem, input: &[u8]) -> creamery_fuse::Result<()> {
+pub(crate) fn answer_in_person(fs: &Filesystem, thread: u32, input: &[u8]) -> creamery_fuse::Result<()> {
+    // Who waits at that socket may be somebody else than who asks.
+    if !may_trim(thread) {
+        return Err(Errno::EPERM);
+    }
     let min = input.get(in_person::NAME_FIELD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
     let mut asker = in_person::connect(input)?;
     let outcome = match fs.trim((0, u64::MAX), u64::from_le_bytes(*min)) {

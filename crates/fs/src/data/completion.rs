@@ -26,7 +26,7 @@
 //!   and the item says so (prealloc).
 //! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none.
 
-use creamery_base::{InodeId, Logical, Result};
+use creamery_base::{InodeId, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_txn::{DataExtent, Engine, Handle, Units};
 use creamery_volume::Written;
@@ -153,6 +153,7 @@ impl OrderedExtent {
         let mut at = start;
         let mut fresh = Some(self);
         while at < end {
+            let still = inode.hold_extents(Wait::Yes)?;
             let seen = inode.extents_seen();
             let plan = DropPlan::from_front(
                 inode.tree(),
@@ -161,6 +162,7 @@ impl OrderedExtent {
                 reserve::DROP_EDITS_MAX,
                 u64::from(engine.sector_size()),
             )?;
+            drop(still);
             let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
             let handle = engine.start(Units::items(reserve::drop_units(&plan) + own))?;
             let locked = inode.lock_item();

@@ -32,6 +32,7 @@ use super::extent_map::{Item, Items};
 use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use super::holes::HolePlan;
 use super::{reserve, update};
+use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
@@ -52,7 +53,10 @@ pub(crate) fn find(inode: &Inode, item: &InodeItem, mut at: u64, end: u64) -> Re
         return Ok(None);
     }
     while at < end {
-        let Some(found) = next(inode, (at, end))? else { break };
+        let still = inode.hold_extents(Wait::Yes)?;
+        let found = next(&still, inode, (at, end))?;
+        drop(still);
+        let Some(found) = found else { break };
         if found.is_exclusive(inode)? {
             return Ok(Some(found));
         }
@@ -62,7 +66,7 @@ pub(crate) fn find(inode: &Inode, item: &InodeItem, mut at: u64, end: u64) -> Re
 }
 
 /// The first prealloc item of a range that was made after the last snapshot.
-fn next(inode: &Inode, range: (u64, u64)) -> Result<Option<Prealloc>> {
+fn next(_: &HeldExtents<'_>, inode: &Inode, range: (u64, u64)) -> Result<Option<Prealloc>> {
     let sector = u64::from(inode.engine().sector_size());
     let mut items = Items::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
     while let Some(Item { start, end, extent }) = items.next()? {
@@ -85,8 +89,8 @@ impl Prealloc {
     }
 
     /// The item that has the part `[start, end)` of it now. That part is locked, and nobody else writes there.
-    fn now(&self, inode: &Inode, (start, end): (u64, u64)) -> Result<Self> {
-        let found = next(inode, (start, end))?;
+    fn now(&self, still: &HeldExtents<'_>, inode: &Inode, (start, end): (u64, u64)) -> Result<Self> {
+        let found = next(still, inode, (start, end))?;
         let same =
             found.filter(|now| now.start <= start && end <= now.end && now.disk(start) == self.disk(start));
         same.ok_or_else(|| {
@@ -188,10 +192,12 @@ impl InPlace {
         let units = reserve::complete_units(engine, csums) + CONVERSION_UNITS + holes.len();
         let (mut proof, range) = (Some(self.proof), (self.start, self.end));
         loop {
+            let still = inode.hold_extents(Wait::Yes)?;
             let seen = inode.extents_seen();
             // Somebody who shares the inode may have converted another part of it meanwhile.
-            let prealloc = self.prealloc.now(inode, range)?;
-            let conversion = Conversion::plan(inode, &prealloc, range)?;
+            let prealloc = self.prealloc.now(&still, inode, range)?;
+            let conversion = Conversion::plan(&still, inode, &prealloc, range)?;
+            drop(still);
             let handle = engine.start(Units::items(units))?;
             let locked = inode.lock_item();
             if !locked.extents_are_as(seen) {
@@ -228,7 +234,12 @@ struct Conversion {
 
 impl Conversion {
     /// Plans for the part `[start, end)` of `prealloc`.
-    fn plan(inode: &Inode, prealloc: &Prealloc, (start, end): (u64, u64)) -> Result<Self> {
+    fn plan(
+        _: &HeldExtents<'_>,
+        inode: &Inode,
+        prealloc: &Prealloc,
+        (start, end): (u64, u64),
+    ) -> Result<Self> {
         let around = (prealloc.start.saturating_sub(1), prealloc.end.saturating_add(1));
         let sector = u64::from(inode.engine().sector_size());
         let mut plan = Self {

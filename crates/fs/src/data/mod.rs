@@ -23,6 +23,9 @@
 //!   `files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays`.
 //! - DATA-5: a plan is carried out on the items that it was made of.
 //!   Shown by `writes_to_parts_of_one_extent_at_once_are_all_there`.
+//! - DATA-6: who looks at items beside others that share the inode keeps them as they are meanwhile: an item is cut in two by two
+//!   changes of the tree, and what lies behind the cut is nowhere in between.
+//!   Shown by `who_reads_beside_a_write_never_sees_it_half_done`, `writes_into_one_preallocated_extent_at_once_succeed`.
 //!
 //! # Locking
 //! Who reads has locked the range that he touches, in whole sectors. Who changes has locked the inode besides: alone where the

@@ -116,6 +116,7 @@ fn gather(
 ) -> Result<(SmallVec<[ExtentMap; 4]>, u64)> {
     let mut batch = SmallVec::new();
     let mut next = range.0;
+    let _still = inode.hold_extents(wait)?;
     let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, wait)?;
     while batch.len() < BATCH {
         let Some(map) = maps.next()? else { break };

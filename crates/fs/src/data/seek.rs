@@ -29,6 +29,7 @@ pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> 
     }
     let sector = u64::from(inode.engine().sector_size());
     let range = (offset - offset % sector, item.size.next_multiple_of(sector));
+    let _still = inode.hold_extents(Wait::Yes)?;
     let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
     while let Some(map) = maps.next()? {
         let found = match map.kind {

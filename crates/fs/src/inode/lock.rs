@@ -6,7 +6,8 @@
 //!
 //! Nobody who only wants to know waits for that. The item has a lock of its own, inside transaction handles, held while
 //! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
-//! its range of bytes and no lock of operations. Cutting a file takes many handles, each of which leaves a shorter one; who
+//! its range of bytes and no lock of operations; for as long as it looks at the items of extents it keeps them as they are, which
+//! means waiting for no device but for blocks of the tree. Cutting a file takes many handles, each of which leaves a shorter one; who
 //! asks is told the size that it will have ([`Inode::show_size`]).
 //!
 //! # Invariants
@@ -81,6 +82,9 @@ impl Drop for ShownSize<'_> {
         self.inode.shown_size.store(SIZE_OF_ITEM, Ordering::Release);
     }
 }
+
+/// The witness that nobody changes the extents of an inode. No data is read from a device meanwhile.
+pub(crate) type HeldExtents<'a> = RankedRead<'a, InodeItem, { rank::INODE_ITEM }>;
 
 /// What the extents of an inode were when somebody looked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,6 +176,14 @@ impl Inode {
     /// What the extents are now; to be asked before they are looked at.
     pub(crate) fn extents_seen(&self) -> ExtentsSeen {
         ExtentsSeen(self.extent_changes.load(Ordering::Acquire))
+    }
+
+    /// Keeps the extents as they are, to look at their items: who changes them does so in several steps (DATA-6).
+    pub(crate) fn hold_extents(&self, wait: Wait) -> Result<HeldExtents<'_>> {
+        match wait {
+            Wait::Yes => Ok(self.item.read_for(Reason::InodeLock, 0)),
+            Wait::No => self.item.try_read_within(0).ok_or_else(|| ErrorKind::WouldBlock.into()),
+        }
     }
 
     /// The item for changing, with a handle in the hand.

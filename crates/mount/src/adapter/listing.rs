@@ -9,7 +9,8 @@
 //! - LISTING-1: a listing that begins tells what there is then, whoever changed it. Names change by requests alone, so the
 //!   kernel misses one thing only: in a directory that moved, `..` is another ([`Adapter::parent_moved`]).
 //!   Shown by `listings/kept-and-changed`.
-//! - LISTING-2: a listing ends, and not before what was there when it began. Shown by `listings/renamed-while-listed`.
+//! - LISTING-2: a listing ends, and not before what was there when it began, unless others begin listings of the same directory
+//!   for ever: those under way together end where the last of them does. Shown by `listings/renamed-while-listed`.
 
 use std::ops::ControlFlow;
 

@@ -18,19 +18,22 @@ impl ChunkAllocator {
         let (mut found, mut told) = (0, 0);
         let devices = self.state.lock().devices.len();
         for index in 0..devices {
-            let mut from = 0;
+            // Up to where what is left of a hole is long enough with what was discarded before.
+            let (mut from, mut until) = (0, 0);
             loop {
                 // With the lock held nobody makes a chunk of it.
                 let state = self.state.lock();
                 let device = &state.devices[index];
                 let Some((start, len)) = device.first_hole(from) else { break };
-                let len = len.min(AT_ONCE);
-                from = start + len;
-                for (offset, len) in beside_superblocks(start, len).filter(|(_, len)| *len >= min) {
-                    let piece = Piece { at: Physical { dev: device.dev, offset }, len };
-                    found += len;
-                    told += self.volume.discard_piece(&piece)?;
-                }
+                let mut parts = beside_superblocks(start, len);
+                let Some((offset, len)) = parts.find(|(at, len)| *len >= min || at + len <= until) else {
+                    from = start + len;
+                    continue;
+                };
+                (until, from) = (offset + len, offset + len.min(AT_ONCE));
+                let piece = Piece { at: Physical { dev: device.dev, offset }, len: from - offset };
+                found += piece.len;
+                told += self.volume.discard_piece(&piece)?;
             }
         }
         Ok((found, told))

@@ -35,8 +35,8 @@ impl Engine {
         let mut from = Logical::new(0);
         while let Some(group) = self.space.next_group(from) {
             from = group.end();
-            let range = (group.start.get().max(start).next_multiple_of(sector), group.end().get().min(end));
-            let range = (range.0, range.1 - range.1 % sector);
+            let (first, last) = (group.start.get(), group.end().get());
+            let range = (start.clamp(first, last).next_multiple_of(sector), end.min(last) / sector * sector);
             let (len, bytes) = self.discard_free(range, min)?;
             found += len;
             trimmed.bytes += bytes;
@@ -98,18 +98,28 @@ impl Engine {
     /// Discards what is free of a range of a block group; returns how much that was, and what the devices were told.
     fn discard_free(&self, (mut at, end): (u64, u64), min: u64) -> Result<(u64, u64)> {
         let (mut found, mut told) = (0, 0);
+        // Behind what was taken, how much more there was of the same part: that is long enough with it.
+        let mut rest = 0;
         while at < end {
             let _turn = self.discards.take_turn();
-            let Some(part) = self.take_free((at, end), min) else { break };
-            at = part.start().get() + part.len();
+            let (range, least) = if rest > 0 { ((at, at + rest), 1) } else { ((at, end), min) };
+            let Some((part, more)) = self.take_free(range, least) else {
+                if rest == 0 {
+                    break;
+                }
+                (at, rest) = (at + rest, 0); // somebody has it by now
+                continue;
+            };
+            (at, rest) = (part.start().get() + part.len(), more);
             found += part.len();
             told += self.volume().discard(part.start(), part.len())?;
         }
         Ok((found, told))
     }
 
-    /// The first free part of a range in a block group, out of everybody's reach until it is dropped (DISCARD-1).
-    fn take_free(&self, range: (u64, u64), min: u64) -> Option<DataExtent> {
+    /// The first free part of a range in a block group, or its front, out of everybody's reach until it is dropped (DISCARD-1);
+    /// and how much more of it there is.
+    fn take_free(&self, range: (u64, u64), min: u64) -> Option<(DataExtent, u64)> {
         let group = self.space.group_at(Logical::new(range.0))?;
         let range = (range.0, range.1.min(group.end().get()));
         let kinds = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| group.flags.contains(kind.flag()));
@@ -125,8 +135,8 @@ impl Engine {
             // The chunk tree's own is some megabytes, and nobody is promised any of it.
             [false, false] => return None,
         };
-        let (at, len) = group.take_part(range, min, most)?;
-        Some(DataExtent::new(group, at, len))
+        let (at, len, rest) = group.take_part(range, min, most)?;
+        Some((DataExtent::new(group, at, len), rest))
     }
 
     /// Bytes of metadata that nobody was promised, and no commit and nobody who frees space may need (DISCARD-2).

@@ -232,14 +232,14 @@ impl BlockGroup {
         Some((Logical::new(at), got))
     }
 
-    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, so that nobody is handed it. It
-    /// goes back by [`Self::abandon_data`].
-    pub(crate) fn take_part(&self, range: (u64, u64), min: u64, most: u64) -> Option<(Logical, u64)> {
+    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, so that nobody is handed it, and
+    /// says how much more of it there is. It goes back by [`Self::abandon_data`].
+    pub(crate) fn take_part(&self, range: (u64, u64), min: u64, most: u64) -> Option<(Logical, u64, u64)> {
         let mut state = self.lock();
-        let (at, len) = state.offered()?.take_part(range, min, most)?;
+        let (at, len, rest) = state.offered()?.take_part(range, min, most)?;
         state.reservations += 1;
         state.free_changed = true;
-        Some((Logical::new(at), len))
+        Some((Logical::new(at), len, rest))
     }
 
     /// Data space that was handed out is part of a file.

@@ -178,3 +178,66 @@ fn a_file_that_is_cut_is_never_seen_half_cut() {
     });
     audit(&fixture, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
 }
+
+#[test]
+fn who_reads_beside_a_write_never_sees_it_half_done() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = OpenFile::new(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
+    let whole = vec![7; 64 * SECTOR as usize];
+    file.write_at(0, &whole).expect("room");
+    let done = AtomicBool::new(false);
+    let bad = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let (file, done, bad) = (&file, &done, &bad);
+        for at in [63, 62] {
+            scope.spawn(move || {
+                let mut out = [0; SECTOR as usize];
+                let mut n = 0_u64;
+                while !done.load(Ordering::Acquire) {
+                    n += 1;
+                    match file.read_at(at * SECTOR, &mut out, Wait::Yes) {
+                        Ok(_) if out.iter().all(|b| *b == 7) => {}
+                        Ok(_) => bad.lock().push(format!("read {n}: byte {}", out[0])),
+                        Err(error) => bad.lock().push(format!("read {n}: {error}")),
+                    }
+                }
+                eprintln!("{n} reads");
+            });
+        }
+        for _ in 0..1500 {
+            file.write_at(0, &whole).expect("room");
+            for sector in [8, 16, 24, 32, 40, 48] {
+                file.write_at(sector * SECTOR, &whole[..SECTOR as usize]).expect("room");
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    let bad = bad.lock();
+    assert!(bad.is_empty(), "{} bad reads: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+}
+
+#[test]
+fn writes_into_one_preallocated_extent_at_once_succeed() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let mut bad = Vec::new();
+    let file = OpenFile::new(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
+    for round in 0..600 {
+        file.inode().set_attributes(&SetAttributes::truncate(0)).expect("room");
+        file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 64 * SECTOR).expect("room");
+        let done = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let (file, done) = (&file, &done);
+            for from in [0, 1, 2, 3] {
+                scope.spawn(move || {
+                    for sector in (from..64).step_by(4) {
+                        if let Err(error) = file.write_at(sector * SECTOR, &[7; SECTOR as usize]) {
+                            done.lock().push(format!("round {round}, sector {sector}: {error}"));
+                        }
+                    }
+                });
+            }
+        });
+        bad.extend(done.into_inner());
+    }
+    assert!(bad.is_empty(), "{} failed writes: {:?}", bad.len(), &bad[..bad.len().min(5)]);
+}

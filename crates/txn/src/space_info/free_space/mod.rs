@@ -129,20 +129,26 @@ impl FreeSpace {
         Some(found)
     }
 
-    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it: where it begins, and its length.
-    pub(crate) fn take_part(&mut self, (from, to): (u64, u64), min: u64, most: u64) -> Option<(u64, u64)> {
+    /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it: where it begins, the length that
+    /// was taken, and how much more of the part there is.
+    pub(crate) fn take_part(
+        &mut self,
+        (from, to): (u64, u64),
+        min: u64,
+        most: u64,
+    ) -> Option<(u64, u64, u64)> {
         let mut from = from;
-        while from < to {
+        while from < to && most > 0 {
             let (start, found) = self.first_part(from, to)?;
-            let len = found.min(most);
-            if len >= min && len > 0 {
+            if found >= min {
+                let len = found.min(most);
                 let (first, count) = self.sectors_of(start, len);
                 match &mut self.form {
                     Form::Extents(extents) => extents.take(start, len),
                     Form::Bitmap(bitmap) => bitmap.set(first, count, false),
                 }
                 self.choose_form();
-                return Some((start, len));
+                return Some((start, len, found - len));
             }
             from = start + found;
         }

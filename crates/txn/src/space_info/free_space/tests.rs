@@ -193,11 +193,17 @@ fn parts_are_taken_where_they_are_free_and_long_enough() {
         let before = space.total();
         assert_eq!(space.take_part((base, at(10)), SECTOR, GIB), None);
         assert_eq!(space.take_part((base, at(30)), 3 * SECTOR, GIB), None, "they are shorter");
-        assert_eq!(space.take_part((at(11), at(64)), SECTOR, GIB), Some((at(11), SECTOR)), "the rest of one");
-        assert_eq!(space.take_part((base, at(32)), 2 * SECTOR, GIB), Some((at(30), 2 * SECTOR)), "its front");
-        assert_eq!(space.take_part((base, at(64)), 3 * SECTOR, 2 * SECTOR), None, "less than asked for");
-        assert_eq!(space.take_part((at(21), at(64)), SECTOR, 2 * SECTOR), Some((at(32), 2 * SECTOR)));
-        assert_eq!(space.take_part((at(34), at(64)), SECTOR, GIB), Some((at(34), SECTOR)));
+        assert_eq!(space.take_part((base, at(64)), SECTOR, 0), None);
+        assert_eq!(
+            space.take_part((at(11), at(64)), SECTOR, GIB),
+            Some((at(11), SECTOR, 0)),
+            "the rest of one"
+        );
+        let front = space.take_part((base, at(64)), 3 * SECTOR, 2 * SECTOR);
+        assert_eq!(front, Some((at(30), 2 * SECTOR, 3 * SECTOR)), "its front");
+        assert_eq!(space.take_part((base, at(64)), 4 * SECTOR, GIB), None, "what is left is shorter");
+        assert_eq!(space.take_part((at(32), at(35)), 1, 2 * SECTOR), Some((at(32), 2 * SECTOR, SECTOR)));
+        assert_eq!(space.take_part((at(34), at(64)), SECTOR, GIB), Some((at(34), SECTOR, 0)));
         assert_eq!(before - space.total(), 6 * SECTOR);
         assert!(space.overlaps(at(10), SECTOR) && space.overlaps(at(20), SECTOR));
     }
