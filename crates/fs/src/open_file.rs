@@ -52,8 +52,11 @@ impl OpenFile {
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
-    /// be written elsewhere.
+    /// be written elsewhere; its subvolume is read-only.
     pub(crate) fn open(inode: Arc<Inode>, access: Access) -> Result<Self> {
+        if access != Access::Read {
+            inode.check_writable()?;
+        }
         let item = inode.item(Wait::Yes)?;
         match access {
             Access::Read => {}

@@ -40,8 +40,7 @@
 //! is the filesystem's to say. Panics of the transport itself end the process, loudly, after the mount was detached.
 //!
 //! # What the kernel must be told
-//! Changes made by requests of the mount need no telling: the kernel saw them, also those of a directory whose listing it
-//! keeps. (One it does not see: of a directory that a rename gives another parent, the entry `..`.) Everything else does, by a
+//! Changes made by requests of the mount need no telling: the kernel saw them. Everything else does, by a
 //! [`Notifier`], never under a lock that an operation takes and never on a worker; [`NotifyThread`] is a
 //! queue with a thread behind it for those who can promise neither.
 //!

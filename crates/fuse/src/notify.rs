@@ -12,8 +12,8 @@
 //! - under a lock of the filesystem that an operation takes.
 //!
 //! [`NotifyThread`] is the way out for both: it takes orders without waiting and carries them out in a thread
-//! of its own. Two notifications are free of all this: dropping the attributes alone, which takes no lock of the inode's and
-//! waits for no page ([`Notifier::inval_attributes`]), and dropping the listing of a directory ([`Notifier::inval_listing`]).
+//! of its own. One notification is free of all this: dropping the attributes alone, which takes no lock of the inode's and
+//! waits for no page ([`Notifier::inval_attributes`]).
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -58,14 +58,6 @@ impl Notifier {
     /// about that inode: the answer then finds the kernel asking again.
     pub fn inval_attributes(&self, node: NodeId) -> Result<()> {
         let body = wire::NotifyInvalInode { ino: node.get(), off: -1, len: 0 };
-        self.send_from_anywhere(NotifyCode::InvalInode, &body, &[])
-    }
-
-    /// Drops what the kernel keeps of the listing of the directory `node`, and its attributes. Any thread may call it, also
-    /// while it answers a request about that directory: no lock of the inode's is taken, and no page of a listing is ever
-    /// dirty, or locked while an answer is waited for.
-    pub fn inval_listing(&self, node: NodeId) -> Result<()> {
-        let body = wire::NotifyInvalInode { ino: node.get(), off: 0, len: 0 };
         self.send_from_anywhere(NotifyCode::InvalInode, &body, &[])
     }
 

@@ -301,14 +301,7 @@ impl Operations for Adapter {
                 other => other?,
             }
         }
-        self.fs.rename(from, name, to, new_name, mode)?;
-        if parent != new_parent {
-            self.parent_moved(to, new_name);
-            if mode == RenameMode::Exchange {
-                self.parent_moved(from, name);
-            }
-        }
-        Ok(())
+        Ok(self.fs.rename(from, name, to, new_name, mode)?)
     }
 
     fn link(
@@ -441,6 +434,15 @@ impl Operations for Adapter {
 
     fn removexattr(&self, _: &RequestContext<'_>, node: NodeId, name: &[u8]) -> Result<()> {
         Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
+    }
+
+    fn opendir(&self, _: &RequestContext<'_>, _: NodeId, _: &OpenRequest) -> Result<Opened> {
+        // Nobody looks at the number, and without a flag no listing is kept (see `listing`).
+        Ok(Opened { handle: FileHandle::new(0), flags: OpenReplyFlags::empty() })
+    }
+
+    fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, _: &ReleaseRequest) -> Result<()> {
+        Ok(())
     }
 
     fn readdir(

@@ -27,8 +27,35 @@ struct Outcome {
     bytes: u64,
     /// Why not.
     failure: Option<String>,
-    /// Because no device can.
-    unsupported: bool,
+    /// What kind of a failure that is.
+    why: Why,
+}
+
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+enum Why {
+    /// No device can.
+    Unsupported,
+    ReadOnly,
+    #[default]
+    Other,
+}
+
+impl Why {
+    fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Unsupported => Self::Unsupported,
+            ErrorKind::ReadOnly => Self::ReadOnly,
+            _ => Self::Other,
+        }
+    }
+
+    fn kind(self) -> ErrorKind {
+        match self {
+            Self::Unsupported => ErrorKind::Unsupported,
+            Self::ReadOnly => ErrorKind::ReadOnly,
+            Self::Other => ErrorKind::Io,
+        }
+    }
 }
 
 /// The mount's end: who shows that he may, is told how it went.
@@ -41,11 +68,7 @@ pub(crate) fn answer_in_person(fs: &Filesystem, thread: u32, input: &[u8]) -> cr
     let mut asker = in_person::connect(input)?;
     let outcome = match fs.trim((0, u64::MAX), u64::from_le_bytes(*min)) {
         Ok(trimmed) => Outcome { bytes: trimmed.bytes, ..Outcome::default() },
-        Err(error) => Outcome {
-            failure: Some(error.to_string()),
-            unsupported: error.kind() == ErrorKind::Unsupported,
-            bytes: 0,
-        },
+        Err(error) => Outcome { failure: Some(error.without_kind()), why: Why::of(error.kind()), bytes: 0 },
     };
     // Who has left does not want to know.
     let _ = serde_json::to_writer(&mut asker, &outcome).map(|()| asker.flush());
@@ -66,8 +89,7 @@ pub(crate) fn ask_in_person(mounter: u32, min: u64, tell: impl FnOnce(&[u8]) -> 
         .map_err(|error| Error::with_source(ErrorKind::Io, "reading what the mount tells", error))?;
     match outcome.failure {
         None => Ok(outcome.bytes),
-        Some(why) if outcome.unsupported => Err(Error::unsupported(why)),
-        Some(why) => Err(Error::new(ErrorKind::Io, why)),
+        Some(failure) => Err(Error::new(outcome.why.kind(), failure)),
     }
 }
 

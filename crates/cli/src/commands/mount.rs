@@ -24,9 +24,10 @@ const READY: &[u8] = b"mounted\n";
 /// ~/.local/state/creamery or $XDG_RUNTIME_DIR/creamery for others. `creamery stats DIR` tells its path. A mount that
 /// ends well leaves no log.
 ///
-/// Options of -o: ro, rw, subvol=PATH, subvolid=ID, commit=SECONDS, uid=ID, gid=ID (show every file as owned by
-/// them), allow_other, default_permissions, and remount (change the flags of what is mounted at DIR). Options that mean nothing here (defaults, auto, noauto, user, nofail,
-/// _netdev, x-*) are accepted.
+/// Options of -o: ro, rw, subvol=PATH, subvolid=ID, commit=SECONDS, discard[=sync], discard=async, nodiscard (give
+/// the space of what is removed back to the host, or not), uid=ID, gid=ID (show every file as owned by them),
+/// allow_other, default_permissions, and remount (change the flags of what is mounted at DIR). Options that mean
+/// nothing here (defaults, auto, noauto, user, nofail, _netdev, x-*) are accepted.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountArgs {
     /// Image file or block device.

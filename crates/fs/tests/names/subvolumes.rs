@@ -113,6 +113,10 @@ fn read_only(bench: &Bench) -> Result<()> {
     ensure!(kind(fs.rename(root, b"file", root, b"x", RenameMode::Replace)) == frozen);
     ensure!(kind(fs.set_attributes(file, &SetAttributes::default())) == frozen);
     ensure!(kind(open.write_at(0, b"x")) == frozen);
+    for access in [creamery_fs::Access::Write, creamery_fs::Access::Append] {
+        ensure!(kind(fs.open_file_for(file, access)) == frozen);
+    }
+    ensure!(fs.open_file_for(file, creamery_fs::Access::Read).is_ok());
     ensure!(kind(fs.set_xattr(file, b"user.a", b"", creamery_fs::XattrMode::Any)) == frozen);
     fs.file(top, "elsewhere")?;
     drop(open);

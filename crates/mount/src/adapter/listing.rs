@@ -1,21 +1,23 @@
-//! Listings, of which the kernel keeps the names.
+//! Listings.
 //!
-//! A directory is not opened: `OPENDIR` is answered with `ENOSYS`, after which neither it nor `RELEASEDIR` comes any more, and
-//! the kernel keeps what it was told of a directory until something in it gets or loses a name, which it sees, or until
-//! it needs the memory. What a listing has to remember - where it ends, so that it does end while somebody renames what
-//! he is told about - the node has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)).
+//! An open directory has no state here. What a listing has to remember - where it ends, so that it does end while somebody
+//! renames what he is told about - the node has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)).
+//!
+//! `OPENDIR` is answered all the same, and without leave to keep what is listed. Were it not implemented the kernel would spare
+//! it, and keep listings until the directory changes; but it does not keep them right (Linux 6.18): an answer that was given
+//! before a change, to one process, is kept as what there is after it when a second one begins to list between the change
+//! and the first one's taking the answer in. So a name that was just removed is told, until something else changes.
 //!
 //! # Invariants
-//! - LISTING-1: a listing that begins tells what there is then, whoever changed it. Names change by requests alone, so the
-//!   kernel misses one thing only: in a directory that moved, `..` is another ([`Adapter::parent_moved`]).
-//!   Shown by `listings/kept-and-changed`.
+//! - LISTING-1: a listing that begins tells what there is then, whoever changed it and whoever lists it meanwhile.
+//!   Shown by `listings/changed`, `listings/changed-by-several`.
 //! - LISTING-2: a listing ends, and not before what was there when it began, unless others begin listings of the same directory
 //!   for ever: those under way together end where the last of them does. Shown by `listings/renamed-while-listed`.
 
 use std::ops::ControlFlow;
 
-use creamery_base::{InodeId, Wait};
-use creamery_fs::{DirEntry, FileType};
+use creamery_base::Wait;
+use creamery_fs::DirEntry;
 use creamery_fuse::protocol::{DirectoryEntry, DirectoryPlusSink, DirectorySink, Pushed};
 use creamery_fuse::{NodeId, Result};
 
@@ -83,16 +85,5 @@ impl Adapter {
                 Pushed::Full => ControlFlow::Break(()),
             }
         })
-    }
-
-    /// `name` came to `dir` from another directory. If it is a directory its listing is kept no longer, in which `..` has
-    /// the number of its old parent. It is not listed meanwhile: whoever moves it has it locked (Linux 6.5).
-    pub(super) fn parent_moved(&self, dir: InodeId, name: &[u8]) {
-        let Some((notifier, _)) = self.session.get() else { return };
-        let moved = self.fs.lookup(dir, name, Wait::Yes).and_then(|id| self.fs.stat(id, Wait::Yes));
-        let Some(moved) = moved.ok().filter(|moved| moved.kind == FileType::Directory) else { return };
-        if let Ok(node) = self.nodes.node(moved.id) {
-            let _ = notifier.inval_listing(node);
-        }
     }
 }

@@ -1,35 +1,32 @@
-//! Listings beside changes: what the kernel keeps of a directory must be what the directory is.
+//! Listings beside changes: what is told of a directory must be what the directory is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, Run};
+use creamery_testkit::Run;
+use creamery_testkit::harness::Case;
 use rustix::fs::{Advice, RawDir, SeekFrom, fadvise, seek};
 use rustix::io::Errno;
-use serde_json::Value;
 
 use crate::posix::{Body, on_a_mount};
-use crate::support::{MOUNTED, mkfs_empty};
+use crate::support::MOUNTED;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let bodies: [(&str, Body); 5] = [
-        ("listings/kept-and-changed", kept_and_changed),
+    let bodies: [(&str, Body); 6] = [
+        ("listings/changed", changed),
+        ("listings/changed-by-several", beside_others),
         ("listings/parent-of-a-moved-directory", parent_of_a_moved_directory),
         ("listings/positions-beside-changes", positions_beside_changes),
         ("listings/renamed-while-listed", renamed_while_listed),
         ("listings/removed-while-listed", removed_while_listed),
     ];
-    let mut cases: Vec<Case> = bodies
-        .into_iter()
-        .map(|(name, body)| Case::new(name, &MOUNTED, move |bench| on_a_mount(bench, body)))
-        .collect();
-    cases.push(Case::new("listings/are-asked-for-once", &MOUNTED, asked_for_once));
-    cases
+    let case = |(name, body)| Case::new(name, &MOUNTED, move |bench| on_a_mount(bench, body));
+    bodies.into_iter().map(case).collect()
 }
 
 /// An entry as getdents(2) tells it.
@@ -93,7 +90,7 @@ fn expect(open: &File, dir: &Path, wanted: &BTreeSet<String>, after: &str) -> Re
 }
 
 /// What the shell does is somebody else's doing; each line of it with what it adds and what it takes away.
-fn kept_and_changed(dir: &Path) -> Result<()> {
+fn changed(dir: &Path) -> Result<()> {
     const CHANGES: [(&str, &[&str], &[&str]); 14] = [
         ("touch d/new", &["new"], &[]),
         ("rm d/1", &[], &["1"]),
@@ -260,37 +257,51 @@ fn removed_while_listed(dir: &Path) -> Result<()> {
     })
 }
 
-/// How many requests of these kinds came.
-fn requests(bench: &Bench, dir: &Path, kinds: &[&str]) -> Result<u64> {
-    let said = bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout_text();
-    let said: Value = serde_json::from_str(&said)?;
-    let count = |kind| said.pointer(&format!("/requests/{kind}/count")).and_then(Value::as_u64).unwrap_or(0);
-    Ok(kinds.iter().map(|kind| count(*kind)).sum())
-}
-
-fn asked_for_once(bench: &Bench) -> Result<()> {
-    let image = bench.scratch.file("disk.img");
-    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
-    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
-    let dir = mount.dir().join("d");
-    std::fs::create_dir(&dir)?;
-    (0..1000).try_for_each(|number| File::create(dir.join(format!("{number}"))).map(drop))?;
-    let list = || -> Result<u64> {
-        let before = requests(bench, mount.dir(), &["readdir", "readdirplus"])?;
-        ensure!(std::fs::read_dir(&dir)?.count() >= 1000);
-        Ok(requests(bench, mount.dir(), &["readdir", "readdirplus"])? - before)
-    };
-    // With 32 KiB, as std asks, five or six buffers of names with attributes and one that says that there are no more.
-    let first = list()?;
-    ensure!((1..=10).contains(&first), "{first} requests for a thousand names");
-    ensure!(list()? == 0, "a listing was not kept");
-    // What the server does on its own leaves listings as they are, and true.
-    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
-    ensure!(list()? == 0, "a commit drops listings");
-    File::create(dir.join("new"))?;
-    ensure!(list()? > 0, "a listing was kept that is not true any more");
-    let (opened, closed) =
-        (requests(bench, mount.dir(), &["opendir"])?, requests(bench, mount.dir(), &["releasedir"])?);
-    ensure!((opened, closed) == (1, 0), "{opened} directories opened, {closed} closed");
-    mount.unmount()
+/// Two processes list what they have just changed, while others change and list the same directory: each finds its own change.
+fn beside_others(dir: &Path) -> Result<()> {
+    const FOR: Duration = Duration::from_secs(4);
+    let listed = dir.join("shared");
+    std::fs::create_dir(&listed)?;
+    let begun = Instant::now();
+    let goes_on = || begun.elapsed() < FOR;
+    std::thread::scope(|scope| {
+        let churn = scope.spawn(|| -> Result<()> {
+            while goes_on() {
+                File::create(listed.join("churn"))?;
+                std::fs::remove_file(listed.join("churn"))?;
+            }
+            Ok(())
+        });
+        let list = |own: &'static str| {
+            let listed = &listed;
+            move || -> Result<()> {
+                let open = File::open(listed)?;
+                while goes_on() {
+                    for there in [true, false] {
+                        let path = listed.join(own);
+                        if there {
+                            File::create(path).map(drop)?
+                        } else {
+                            std::fs::remove_file(path)?
+                        };
+                        seek(&open, SeekFrom::Start(0))?;
+                        for (which, listed) in [
+                            ("begun again", read_on(&open, usize::MAX)?),
+                            ("new", read_on(&File::open(listed)?, usize::MAX)?),
+                        ] {
+                            let told = names(&listed).contains(own);
+                            ensure!(
+                                told == there,
+                                "a listing {which}: {own} is told: {told}, is there: {there}"
+                            );
+                        }
+                    }
+                }
+                Ok(())
+            }
+        };
+        let listers = ["one", "two"].map(|own| scope.spawn(list(own)));
+        listers.into_iter().try_for_each(|lister| lister.join().expect("it does not panic"))?;
+        churn.join().expect("it does not panic")
+    })
 }
