@@ -6,8 +6,8 @@
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
-//! `prealloc` sets space aside for data to come, `in_place` writes data into it, `punch_hole` gives space back, `zero_range` does a bit of both; `edges` are the
-//! sectors of which their ranges have only a part.
+//! `prealloc` sets space aside for data to come, `in_place` writes data into it, `punch_hole` gives space back, `zero_range` does
+//! a bit of both; `edges` are the sectors of which their ranges have only a part.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.

@@ -6,9 +6,9 @@
 //!
 //! Nobody who only wants to know waits for that. The item has a lock of its own, inside transaction handles, held while
 //! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
-//! its range of bytes and no lock of operations; for as long as it looks at the items of extents it keeps them as they are, which
-//! means waiting for no device but for blocks of the tree. Cutting a file takes many handles, each of which leaves a shorter one; who
-//! asks is told the size that it will have ([`Inode::show_size`]).
+//! its range of bytes and no lock of operations; it holds the item for as long as it looks at the items of extents
+//! ([`Inode::hold_extents`]), not while it waits for data. Cutting a file takes many handles, each of which leaves a shorter
+//! one; who asks is told the size that it will have ([`Inode::show_size`]).
 //!
 //! # Invariants
 //! - INODE-5: the item changes only with its lock held for writing, from the value that it has then. So of two operations that
