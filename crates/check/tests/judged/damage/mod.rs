@@ -57,10 +57,14 @@ fn apply(image: &Image, change: &Change) -> Result<()> {
     let pick = |tree, kind, wanted: fn(&Item) -> bool, last: bool| -> Result<Item> {
         let mut items = image.items(tree)?;
         items.retain(|it| it.key.kind == kind && wanted(it));
-        // The first slot of a leaf is its parent's key: taking it away is another kind of damage.
+        // The first slot of a leaf is its parent's key: taking it away is another kind of damage. Where items lie depends on
+        // when the kernel commits, so all that there are may lie there.
         let inside = |it: &&Item| it.slot > 0;
-        let found =
-            if last { items.iter().rfind(inside).or(items.last()) } else { items.iter().find(inside) };
+        let found = if last {
+            items.iter().rfind(inside).or(items.last())
+        } else {
+            items.iter().find(inside).or(items.first())
+        };
         found.cloned().context("the image has no such item")
     };
     match change {
