@@ -41,6 +41,7 @@ pub struct Mounted {
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
     tell: Option<Tell>,
+    ends_well: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Mounts `fs` on `point`. When it returns, the kernel has the mount and waits for answers.
@@ -60,7 +61,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let session = Session::mount(operations, point, &options.transport)?;
     fs.engine().set_discard(options.discard);
     adapter.serves(session.notifier(), session.requests());
-    Ok(Mounted { fs, session, commit, log, watchers, lost_writes, tell: None })
+    Ok(Mounted { fs, session, commit, log, watchers, lost_writes, tell: None, ends_well: None })
 }
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
@@ -92,11 +93,16 @@ impl Mounted {
         self.fs.engine().tell_abort(move |abort| tell(&abort.to_string()));
     }
 
+    /// Calls `forget` when the mount ends well, before anybody who waits for that is told: to take away what is of no use then.
+    pub fn when_it_ends_well(&mut self, forget: impl FnOnce() + Send + 'static) {
+        self.ends_well = Some(Box::new(forget));
+    }
+
     /// Answers requests until the filesystem is unmounted, then deletes what has no name any more, makes everything durable and closes the image.
     /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
     /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, commit, log, watchers, lost_writes, tell } = self;
+        let Self { fs, session, commit, log, watchers, lost_writes, tell, ends_well } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
@@ -110,6 +116,9 @@ impl Mounted {
         }
         let durable = shut_down(&fs).and_then(|()| lost_writes.check());
         drop(fs);
+        if let (Some(forget), Ok(()), Ok(())) = (ends_well, &durable, &served) {
+            forget();
+        }
         // What became of the transport is no loss, and must not hide one.
         watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });
         durable.and(served)

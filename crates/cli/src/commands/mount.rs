@@ -121,11 +121,8 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     if args.announce {
         announce(log.as_ref())?;
     }
-    let outcome = mounted.serve();
-    if outcome.is_ok() {
-        forget(log.as_ref());
-    }
-    outcome.map_err(|error| about_end(&image, error))
+    mounted.when_it_ends_well(move || forget(log.as_ref()));
+    mounted.serve().map_err(|error| about_end(&image, error))
 }
 
 /// Takes away a log that has nothing to tell.
