@@ -284,7 +284,7 @@ fn remove_run(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, run: Option<(u64,
 }
 
 /// Nothing changed since the plan was made (DATA-5), so an item that is gone was taken by a bug.
-fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
+pub(super) fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
     if found {
         return Ok(());
     }

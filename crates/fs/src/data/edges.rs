@@ -7,20 +7,18 @@ use super::extent_map::{ExtentKind, ExtentMaps};
 use super::write::write;
 use crate::inode::{Inode, InodeItem};
 
-/// Writes zeros to the parts of sectors at both ends of `[offset, end)`, where there is data. True when there was some.
+/// Writes zeros to the parts of sectors at both ends of `[offset, end)`, where there is data.
 /// Errors: as of a write.
-pub(crate) fn zero_edges(inode: &Inode, item: &mut InodeItem, range: (u64, u64)) -> Result<bool> {
+pub(crate) fn zero_edges(inode: &Inode, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
-    let mut any = false;
     for (start, end) in edges(range, sector) {
         let end = end.min(item.size);
         if start < end && is_data(inode, start - start % sector, sector)? {
             let zeros = vec![0; usize::try_from(end - start).expect("less than a sector")];
             write(inode, item, start, &zeros)?;
-            any = true;
         }
     }
-    Ok(any)
+    Ok(())
 }
 
 /// The parts of sectors at both ends of a range.

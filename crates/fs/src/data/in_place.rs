@@ -16,18 +16,20 @@
 //! # Invariants
 //! - INPLACE-1: an extent is written in place only when it is this file's alone: its item is younger than the last snapshot of the
 //!   subvolume, and nobody else refers to the extent. Otherwise the data goes to new space. Shown by
-//!   `prealloc_that_a_snapshot_or_a_clone_shares_is_not_written_in_place`.
+//!   `prealloc_that_a_snapshot_or_a_clone_shares_is_not_written_in_place`,
+//!   `prealloc_that_claims_what_is_not_its_own_is_not_written_in_place`.
 //! - INPLACE-2: only sectors that were written are converted: the rest stays prealloc.
 //! - INPLACE-3: sectors that have checksums already are not written in place: the old ones would be wrong. Shown by
 //!   `what_has_checksums_already_is_not_written_in_place`.
 
-use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_format::Compression;
 use creamery_txn::{Engine, Handle, Units};
 use creamery_volume::Written;
 use smallvec::SmallVec;
 
+use super::drop_extents::expect_found;
 use super::extent_map::{Item, Items};
 use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use super::holes::HolePlan;
@@ -288,14 +290,6 @@ impl Conversion {
         }
         Ok(())
     }
-}
-
-/// Nothing changed since the plan was made (DATA-5), so an item that is gone was taken by a bug.
-fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
-    if found {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Corrupt, format!("file extent {}: vanished", extent_data(ino, at))))
 }
 
 #[cfg(test)]

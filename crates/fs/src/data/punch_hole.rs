@@ -43,7 +43,7 @@ pub(crate) fn punch_hole(inode: &Inode, item: &mut InodeItem, range: (u64, u64))
         }
         at = plan.stop;
     }
-    zero_edges(inode, item, range).map(|_| ())
+    zero_edges(inode, item, range)
 }
 
 /// Drops what `plan` says, in one handle.

@@ -1,12 +1,15 @@
 //! Item bytes that nobody sane wrote.
 
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
+use creamery_txn::Units;
 
 use super::support::{Kind, Random, SECTOR, fixture, new_file, put};
+use crate::data::extent_map::Items;
 use crate::data::file_extent::{Extent, FileExtent, encode_inline};
-use crate::data::{Want, read, seek};
+use crate::data::{Want, in_place, read, seek, write};
 use crate::inode::InodeFlags;
 use crate::keys::extent_data;
+use crate::operation::in_handle;
 
 fn regular() -> [u8; 53] {
     Extent::whole(Generation::new(9), Logical::new(1 << 20), 2 * SECTOR).encode()
@@ -101,5 +104,36 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
             assert!(data.is_err() || data.is_ok_and(|found| found.is_none_or(|at| at >= offset)));
             let _ = seek(&inode, item, offset, Want::Hole);
         }
+    }
+}
+
+/// The extent tree has the last word on whose space it is, not the item.
+#[test]
+fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
+    let Some(engine) = fixture(Kind::DEFAULT) else { return };
+    let victim = new_file(&engine, 300, InodeFlags::NODATASUM);
+    write(&victim, victim.lock_exclusive().expect("it lives").item_mut(), 0, &[7; SECTOR as usize])
+        .expect("room");
+    let mut found =
+        Items::new(victim.tree(), victim.id.ino, (0, SECTOR), SECTOR, Wait::Yes).expect("a readable tree");
+    let Some(FileExtent::Regular(data)) = found.next().expect("a readable tree").map(|item| item.extent)
+    else {
+        panic!("it has an extent")
+    };
+    drop(found);
+    let tree_block = victim.tree().root_pointer().expect("a root").logical;
+    let thief = new_file(&engine, 301, InodeFlags::NODATASUM | InodeFlags::PREALLOC);
+    let item = thief.item(Wait::Yes).expect("it lives");
+    for committed in [false, true] {
+        for start in [data.disk_bytenr, tree_block, Logical::new(1 << 40)] {
+            let claim = Extent::whole(Generation::new(u64::MAX), start, SECTOR);
+            put(&engine, &thief, 0, &claim.encode_prealloc());
+            let found = in_place::find(&thief, &item, 0, SECTOR);
+            assert!(!matches!(found, Ok(Some(_))), "{start}, committed: {committed}: {found:?}");
+        }
+        let nothing = thief.tree();
+        in_handle(&engine, Units::items(1), |handle| nothing.remove(handle, &extent_data(thief.id.ino, 0)))
+            .expect("room");
+        engine.commit().expect("a commit");
     }
 }
