@@ -57,9 +57,11 @@ pub enum Reason {
     Reservation,
     /// A transaction to begin, or a commit to end.
     Commit,
+    /// Delayed data to be written back.
+    Writeback,
 }
 
-const REASONS: usize = 5;
+const REASONS: usize = 6;
 
 /// A place where a simulator may let others run.
 ///

@@ -76,6 +76,7 @@ pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, Fallocate,
     LockStatistics, MemoryReport, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

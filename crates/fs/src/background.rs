@@ -1,4 +1,4 @@
-//! What the background does for files: it deletes what was unlinked and closed, and commits that when all comes to rest.
+//! What the background does for files: it writes back what was written a while ago or is too much, deletes what was unlinked and closed, and commits that when all comes to rest.
 //!
 //! While there is work, operations take steps of the cleaner, too, and commits come of themselves. The background sees to it
 //! that the space is free a few seconds later where nothing else happens.
@@ -11,15 +11,18 @@ use creamery_base::{Generation, Result};
 use creamery_txn::{BackgroundWork, Due, Engine};
 
 use crate::cleaner::Cleaner;
+use crate::delalloc::Writeback;
 
 /// How long what is doomed is left to those who work, and for how long nothing may change for a filesystem to be at rest.
 const NAP: Duration = Duration::from_secs(1);
 
 /// Has the pool of `engine` know of it.
-pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>) {
+pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, writeback: &Arc<Writeback>) {
     if engine.is_opened_for_reading() {
         return;
     }
+    let (of, engine_of) = (Arc::downgrade(writeback), Arc::downgrade(engine));
+    engine.register_background(Arc::new(WritingBack { writeback: of, engine: engine_of }));
     let since = RankedMutex::new(None);
     engine.register_background(Arc::new(CleaningUp { cleaner: Arc::downgrade(cleaner), since }));
     let since = RankedMutex::new(None);
@@ -36,6 +39,41 @@ fn after_a_nap<T: PartialEq>(since: &mut Option<(T, Duration)>, what: T, now: Du
     match (begun + NAP).saturating_sub(now) {
         Duration::ZERO => Due::Now,
         left => Due::In(left),
+    }
+}
+
+/// Files that write back at once: more wait for the device, not for each other's checksums.
+const WRITERS: usize = 4;
+
+/// Runs of delayed data.
+struct WritingBack {
+    writeback: Weak<Writeback>,
+    engine: Weak<Engine>,
+}
+
+impl BackgroundWork for WritingBack {
+    fn name(&self) -> &'static str {
+        "writeback"
+    }
+
+    fn due(&self) -> Due {
+        match (self.writeback.upgrade(), self.engine.upgrade()) {
+            (Some(writeback), Some(engine)) if engine.read_only().is_none() => {
+                writeback.due(engine.env().monotonic())
+            }
+            _ => Due::Never,
+        }
+    }
+
+    fn step(&self) -> Result<()> {
+        if let Some(writeback) = self.writeback.upgrade() {
+            writeback.step();
+        }
+        Ok(())
+    }
+
+    fn at_once(&self) -> usize {
+        WRITERS
     }
 }
 

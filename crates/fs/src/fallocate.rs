@@ -48,6 +48,7 @@ impl OpenFile {
             offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(ErrorKind::FileTooLarge)?;
         // Growing over a gap changes what lies between the old end and the range.
         let range = inode.lock_range(offset.min(locked.size), end)?;
+        inode.settle(&mut locked)?;
         let item = locked.item_mut();
         let size = |keep_size: bool| if keep_size { 0 } else { end };
         let done = match mode {

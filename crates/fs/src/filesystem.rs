@@ -12,6 +12,7 @@ use crate::data::FileContent;
 #[cfg(feature = "shuttle")]
 use crate::fault::Fault;
 use crate::inode::attributes::{Attributes, SetAttributes};
+use crate::inode::write_errors::Told;
 use crate::inode::xattr::{XattrMode, check_name};
 use crate::inode::{FileType, Inode, Inodes};
 use crate::keys;
@@ -35,11 +36,13 @@ pub struct FsOptions {
     /// How many steps of the cleaner an operation takes on behalf of others at most ([`Filesystem::clean_step`]). Who has a
     /// thread for that may do without.
     pub cleaning_steps: usize,
+    /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
+    pub delayed_bytes: u64,
 }
 
 impl Default for FsOptions {
     fn default() -> Self {
-        Self { inodes_cached: 16 * 1024, cleaning_steps: 1 }
+        Self { inodes_cached: 16 * 1024, cleaning_steps: 1, delayed_bytes: 256 << 20 }
     }
 }
 
@@ -61,6 +64,8 @@ pub struct Filesystem {
     inodes: Arc<Inodes>,
     names: Names,
     cleaner: Arc<Cleaner>,
+    /// Up to which failure of writing back callers of [`Filesystem::sync`] were told.
+    told: Told,
 }
 
 /// Opening and closing.
@@ -68,16 +73,18 @@ impl Filesystem {
     /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
     /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used.
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
-        let shared = Shared::new(Arc::clone(&engine));
+        let shared = Shared::new(Arc::clone(&engine), options.delayed_bytes);
         let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
         engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
-        background::register(&engine, &cleaner);
+        engine.register_reclaimer(&shared.writeback);
+        background::register(&engine, &cleaner, &shared.writeback);
+        let told = shared.write_errors.from_now();
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
-        Ok(Arc::new(Self { engine, inodes, names, cleaner }))
+        Ok(Arc::new(Self { engine, inodes, names, cleaner, told }))
     }
 
     /// The engine below.
@@ -87,16 +94,33 @@ impl Filesystem {
     }
 
     /// Makes everything that ended before durable: a whole commit, until there is a log.
+    /// Errors: those of the commit; data that was written before could not be written back, told once.
     pub fn sync(&self) -> Result<()> {
+        self.write_back();
         self.cleaner.help();
-        self.engine.commit()
+        self.commit()
+    }
+
+    /// Writes back what is delayed now. What fails is told by who makes it durable.
+    fn write_back(&self) {
+        let _ = self.shared().writeback.flush_all();
+    }
+
+    fn commit(&self) -> Result<()> {
+        let committed = self.engine.commit();
+        self.shared().write_errors.tell(&self.told).and(committed)
+    }
+
+    fn shared(&self) -> &Shared {
+        self.inodes.shared()
     }
 
     /// As [`Filesystem::sync`], with nothing left to do: inodes that have lost their last user are deleted, all of them.
     /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
     pub fn settle(&self) -> Result<()> {
         self.clean();
-        self.engine.commit()
+        self.write_back();
+        self.commit()
     }
 
     /// Discards free space in pieces of at least `min` bytes, between two logical addresses; what has no name any more is
@@ -111,7 +135,9 @@ impl Filesystem {
     /// Errors: those of the commit and of the devices; it is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.clean();
-        self.engine.shut_down()
+        self.write_back();
+        let closed = self.engine.shut_down();
+        self.shared().write_errors.tell(&self.told).and(closed)
     }
 
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of

@@ -35,6 +35,7 @@
 mod background;
 mod cleaner;
 mod data;
+mod delalloc;
 mod fallocate;
 mod fault;
 mod filesystem;
@@ -65,4 +66,5 @@ pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
     LockStatistics, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
+    WritebackStatistics,
 };

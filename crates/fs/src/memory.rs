@@ -39,6 +39,8 @@ pub struct MemoryReport {
     pub block_groups_bytes: u64,
     /// Open trees and subvolumes, their blocks left out.
     pub subvolumes_bytes: u64,
+    /// Data that was written and waits to be written back, or is on its way.
+    pub delayed_data_bytes: u64,
     /// Inodes, those in use among them, with the ranges that are locked.
     pub inodes_bytes: u64,
     /// Entries of directories that were put off.
@@ -74,6 +76,7 @@ impl MemoryReport {
             free_space_bytes: free_space,
             block_groups_bytes: block_groups,
             subvolumes_bytes: trees + inodes.subvolumes().memory(),
+            delayed_data_bytes: shared.writeback.bytes(),
             inodes_bytes: inodes.table().memory(),
             delayed_items_bytes: shared.delayed_root.memory(),
             known_directories_bytes: names.memory(),
@@ -100,6 +103,7 @@ impl MemoryReport {
             free_space_bytes,
             block_groups_bytes,
             subvolumes_bytes,
+            delayed_data_bytes,
             inodes_bytes,
             delayed_items_bytes,
             known_directories_bytes,

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_txn::DelallocReservation;
 
 use crate::data;
+use crate::delalloc::{self, writeback};
 use crate::fault::Fault;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::Attributes;
+use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
+use crate::inode::write_errors::Told;
 use crate::inode::{FileType, Inode, InodeItem};
 
 /// What a file is opened for.
@@ -35,6 +39,8 @@ pub enum Access {
 /// ```
 pub struct OpenFile {
     inode: Arc<Inode>,
+    /// Up to which failure of writing back this one was told.
+    told: Told,
 }
 
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
@@ -47,8 +53,9 @@ pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
 
 impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
-    pub(crate) const fn new(inode: Arc<Inode>) -> Self {
-        Self { inode }
+    pub(crate) fn new(inode: Arc<Inode>) -> Self {
+        let told = inode.write_errors().from_now();
+        Self { inode, told }
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
@@ -91,12 +98,13 @@ impl OpenFile {
         let range = inode.lock_range_shared(offset, offset.saturating_add(out.len() as u64), wait)?;
         // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
         let item = inode.item(wait)?;
-        let read = data::read(inode, &item, offset, out, wait)?;
+        let read = delalloc::read(inode, &item, offset, out, wait)?;
         drop(range);
         Ok(read)
     }
 
-    /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
+    /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way. The data is in
+    /// memory then, and in the file for everybody who looks; on a device it is when it was written back.
     /// Errors: no space; too large; the inode is marked immutable, or append-only.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
         self.write_if(offset, data, |item, _| check_not_append_only(item))
@@ -116,10 +124,11 @@ impl OpenFile {
             let end = self.inode.item(Wait::Yes)?.size;
             return Ok((end, self.write_at(end, data)?));
         }
+        let room = self.room_for(data)?;
         let mut locked = self.inode.lock_exclusive()?;
         let end = locked.size;
         check_not_immutable(&locked)?;
-        Ok((end, self.write_locked(locked.item_mut(), end, data)?))
+        Ok((end, self.write_alone(&mut locked, end, data, room)?))
     }
 
     /// Writes what `check` lets pass: beside others where it does not grow the file.
@@ -131,35 +140,73 @@ impl OpenFile {
     ) -> Result<usize> {
         let inode = &self.inode;
         let end = offset.saturating_add(data.len() as u64);
-        if data::is_overwrite(inode, inode.size(), end) {
+        let mut room = self.room_for(data)?;
+        let is_delayed = room.is_some();
+        let may_share = |size: u64| end <= size && (is_delayed || data::is_overwrite(inode, size, end));
+        if may_share(inode.size()) && (is_delayed || !inode.shared().writeback.is_on()) {
             let _shared = inode.lock_shared(Wait::Yes)?;
             let mut item = inode.item(Wait::Yes)?;
-            if data::is_overwrite(inode, item.size, end) {
+            if may_share(item.size) {
                 check(&item, offset)?;
-                return self.write_locked(&mut item, offset, data);
+                return self.write_locked(&mut item, offset, data, room.take());
             }
         }
         let mut locked = inode.lock_exclusive()?;
         check(&locked, offset)?;
-        self.write_locked(locked.item_mut(), offset, data)
+        self.write_alone(&mut locked, offset, data, room)
     }
 
-    /// Writes to an inode that is locked: alone, or shared where that [will do](data::is_overwrite).
-    fn write_locked(&self, item: &mut InodeItem, offset: u64, data: &[u8]) -> Result<usize> {
+    /// Room for delaying a write of `data`; none when it is to be written at once: nothing may be delayed, or there is no room.
+    /// It may write others' data back, so nothing is locked yet.
+    fn room_for(&self, data: &[u8]) -> Result<Option<DelallocReservation>> {
         let inode = &self.inode;
+        check_regular(inode)?;
         inode.engine().check_open()?;
         inode.check_writable()?;
+        inode.engine().check_writable()?;
+        if data.is_empty() {
+            Ok(None)
+        } else {
+            Ok(inode.shared().writeback.reserve(inode.engine(), data.len()))
+        }
+    }
+
+    /// Writes to an inode that is locked alone.
+    fn write_alone(
+        &self,
+        locked: &mut ExclusiveInode<'_>,
+        offset: u64,
+        data: &[u8],
+        room: Option<DelallocReservation>,
+    ) -> Result<usize> {
+        if room.is_none() {
+            self.inode.settle(locked)?;
+        }
+        self.write_locked(locked.item_mut(), offset, data, room)
+    }
+
+    /// Writes to an inode that is locked: alone, or shared where that will do. Into memory, where there is `room` for that.
+    fn write_locked(
+        &self,
+        item: &mut InodeItem,
+        offset: u64,
+        data: &[u8],
+        room: Option<DelallocReservation>,
+    ) -> Result<usize> {
+        let inode = &self.inode;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
-        check_regular(inode)?;
         if data.is_empty() {
             return Ok(0);
         }
         // Growing over a gap changes what lies between the old end and the new data.
         let range = inode.lock_range(offset.min(item.size), end)?;
-        let written = data::write(inode, item, offset, data)?;
+        let written = match room {
+            Some(room) => delalloc::write(inode, item, offset, data, room).map(|()| data.len()),
+            None => data::write(inode, item, offset, data),
+        };
         drop(range);
-        Ok(written)
+        written
     }
 
     /// The first byte at or after `offset` that is data; [`ErrorKind::NotFound`] when only a hole follows.
@@ -178,7 +225,7 @@ impl OpenFile {
         check_regular(inode)?;
         let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
         let item = inode.item(Wait::Yes)?;
-        let found = data::seek(inode, &item, offset, want)?;
+        let found = delalloc::seek(inode, &item, offset, want)?;
         drop(range);
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -189,12 +236,25 @@ impl OpenFile {
         self.inode.kill_privileges()
     }
 
-    /// Makes what was done to the file before durable: the whole transaction that changed it last, until there is a log. `data_only` leaves out what is not
-    /// needed to read the data back, which a commit cannot make use of.
+    /// Makes what was done to the file before durable: the whole transaction that changed it last, until there is a log.
+    /// `data_only` leaves out what is not needed to read the data back, which a commit cannot make use of.
+    /// Errors: those of the commit; data that was written while this was open could not be written back, told once.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
-        self.inode.engine().check_open()?;
-        let changed = self.inode.item(Wait::Yes)?.transid;
-        self.inode.engine().commit_through(changed)
+        let inode = &self.inode;
+        inode.engine().check_open()?;
+        // What fails is told below.
+        let _ = writeback::flush(inode);
+        let committed = inode.engine().commit_through(inode.tree_item().transid);
+        let written = inode.write_errors().tell(&self.told);
+        written.and(committed)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.inode.take_flush_on_close() {
+            self.inode.shared().writeback.hasten(&self.inode);
+        }
     }
 }

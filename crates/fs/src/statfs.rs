@@ -34,7 +34,8 @@ impl FsStatistics {
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
         let data_used =
-            space.data_used.saturating_add_signed(space.data_pending).saturating_sub(dead_inodes.bytes());
+            space.data_used.saturating_add_signed(space.data_pending).saturating_sub(dead_inodes.bytes())
+                + engine.delalloc_bytes();
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
         let free = total.saturating_sub(data_used + metadata_used);

@@ -14,6 +14,7 @@ use creamery_txn::{Abort, BackgroundReport, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
+use crate::delalloc::WritebackCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
 use crate::subvolume::Shared;
@@ -169,6 +170,28 @@ counts! {
         discarded_bytes,
         /// Discards that failed.
         discard_failures,
+    }
+}
+
+counts! {
+    /// What became of delayed data: data that a write left in memory.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::WritebackStatistics::default().runs, 0);
+    /// ```
+    WritebackStatistics of WritebackCounters {
+        /// Bytes that are in memory and not yet in the tree, now.
+        delayed_bytes,
+        /// Runs of pages that were written back.
+        runs,
+        /// Bytes of them.
+        bytes,
+        /// Runs that failed: what they had is lost, which fsync tells.
+        failures,
+        /// Writes that found too much delayed, and wrote some of it back first.
+        throttled,
+        /// Writes for which there was no room to be delayed, so that they went to the devices at once.
+        at_once,
     }
 }
 
@@ -379,6 +402,8 @@ pub struct Statistics {
     pub locks: Vec<LockStatistics>,
     /// The devices.
     pub volume: VolumeStatistics,
+    /// Data that was written and is in memory first.
+    pub writeback: WritebackStatistics,
     /// Background work, one sort after the other.
     pub background: Vec<BackgroundStatistics>,
 }
@@ -386,7 +411,7 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, .. } = inodes.shared();
+        let Shared { engine, delayed_root, writeback, .. } = inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
@@ -430,6 +455,7 @@ impl Statistics {
                 })
                 .collect(),
             volume: (&engine.volume().counters()).into(),
+            writeback: (&writeback.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }
     }

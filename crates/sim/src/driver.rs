@@ -42,16 +42,20 @@ pub struct Driver {
 /// # Errors
 /// Whatever the engine says.
 pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
-    open_with(device, Options::default())
+    open_with(device, Options::default(), FsOptions::default())
 }
 
 /// As [`open`], with budgets of its own.
-fn open_with(device: &Arc<SimDevice>, options: Options) -> creamery_base::Result<Arc<Filesystem>> {
+fn open_with(
+    device: &Arc<SimDevice>,
+    options: Options,
+    fs_options: FsOptions,
+) -> creamery_base::Result<Arc<Filesystem>> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
     let volume = Volume::open(vec![device], Mode::ReadWrite)?;
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
     let options = Options { cache_bytes: 4 << 20, env, ..options };
-    Filesystem::open(Engine::open(volume, options)?, FsOptions::default())
+    Filesystem::open(Engine::open(volume, options)?, fs_options)
 }
 
 impl Driver {
@@ -65,7 +69,16 @@ impl Driver {
 
     /// An empty filesystem with budgets of its own.
     pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, options: Options) -> Result<Self> {
-        Self::with_model(open_with(device, options)?, Model::new())
+        Self::with_model(open_with(device, options, FsOptions::default())?, Model::new())
+    }
+
+    /// An empty filesystem in which every write is an extent: nothing is delayed.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open_fresh_undelayed(device: &Arc<SimDevice>) -> Result<Self> {
+        let fs_options = FsOptions { delayed_bytes: 0, ..FsOptions::default() };
+        Self::with_model(open_with(device, Options::default(), fs_options)?, Model::new())
     }
 
     /// A filesystem that holds what `model` says, which is compared.

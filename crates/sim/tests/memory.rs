@@ -31,6 +31,8 @@ const EXPLAINED_MIN: u64 = 90;
 /// And is not more than so many per cent of it.
 const EXPLAINED_MAX: u64 = 110;
 const DIRTY: u64 = 48 * MIB;
+/// Of data that is delayed.
+const DELAYED: u64 = 4 * MIB;
 
 /// A filesystem whose memory is watched.
 struct Watched {
@@ -49,7 +51,7 @@ impl Watched {
         let (dirty_bytes, delayed_refs_max) = (DIRTY, 1_000_000);
         let options = Options { dirty_bytes, delayed_refs_max, cache_bytes: 32 * MIB, ..Options::default() };
         let engine = Engine::open(volume, options).expect("it opens");
-        let options = FsOptions { inodes_cached: 100_000, ..FsOptions::default() };
+        let options = FsOptions { inodes_cached: 100_000, delayed_bytes: DELAYED, ..FsOptions::default() };
         let fs = Filesystem::open(engine, options).expect("it opens");
         let root = fs.root(fs.default_subvolume()).expect("a root");
         let rest = live() - fs.memory().total_bytes;

@@ -77,7 +77,7 @@ fn fill_and_empty(made_by: MadeBy, size: usize, sync_every: usize) -> Result<()>
 fn pieces_among_names(made_by: MadeBy, cut: bool) -> Result<()> {
     const SIZE: usize = 2_000_000;
     let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
-    let mut driver = Driver::open_fresh(&device)?;
+    let mut driver = Driver::open_fresh_undelayed(&device)?;
     let name = b"pieces".to_vec();
     driver.apply(&Operation::Create { dir: ROOT, name: name.clone(), kind: FileType::File, mode: 0o644 })?;
     let inode = driver.model().child(ROOT, &name).context("the file that was made")?;

@@ -9,6 +9,7 @@
 //! | `engine` | composes the others: what several of them do together |
 //! | `engine/reserve`, `space_info/reservations` | metadata is promised before a handle begins |
 //! | `space_info/advance` | each thread is promised more than it asks for, where there is plenty |
+//! | `engine/delalloc`, `space_info/delalloc` | room for data that is written later |
 //! | `engine/make_room`, `reclaim` | who finds no room has others do what frees space |
 //! | `handle`, `units` | the right to change trees, and what it asks for; the trees' host for copy on write |
 //! | `extent_tree` | who refers to which extent, and changes of that which wait |
@@ -59,5 +60,5 @@ pub use discard::{DiscardPolicy, Trimmed};
 pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, SpaceReport};
 pub use handle::Handle;
 pub use reclaim::Reclaimer;
-pub use space_info::{KeptPromise, SpaceKind};
+pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};
 pub use units::Units;

@@ -14,6 +14,8 @@ pub const RANGE: u8 = 24;
 pub const SUBVOLUME_CHANGE: u8 = 25;
 /// One cleaner at a time; whoever begins a handle may have to clean first.
 pub const CLEANER: u8 = 26;
+/// Writing a run of delayed data back, or waiting for that; who does it waits for no other.
+pub const WRITEBACK: u8 = 27;
 /// One thread at a time has free space in its hands to discard it.
 pub const DISCARD: u8 = 28;
 /// One commit at a time.
@@ -59,6 +61,8 @@ pub const DELAYED_REFS: u8 = 68;
 pub const BUFFER_SHARD: u8 = 70;
 /// A thread's fingers on leaves.
 pub const FINGERS: u8 = 72;
+/// The delayed data of a file; memory is copied under it.
+pub const DELALLOC: u8 = 76;
 /// Touching memory for the first time.
 pub const POOL: u8 = 80;
 /// Innermost: may be taken under everything, and nothing under it.

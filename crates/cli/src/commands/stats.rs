@@ -95,6 +95,13 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
             done.lost_writes
         )?;
     }
+    let lost = filesystem.writeback.failures;
+    if lost > 0 {
+        writeln!(
+            out,
+            "\nLOST: {lost} runs of written data could not be written back; fsync told their writers"
+        )?;
+    }
     if let Some(log) = &done.log {
         writeln!(out, "log: {log}")?;
     }
@@ -113,6 +120,8 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     writeln!(out, "\nMemory")?;
     line(out, "total_bytes", filesystem.memory.total_bytes)?;
     filesystem.memory.parts().try_for_each(|(name, bytes)| line(out, name, bytes))?;
+    writeln!(out, "\nWriteback")?;
+    filesystem.writeback.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nBackground")?;
     filesystem.background.iter().try_for_each(|work| background(out, work))?;
     writeln!(out, "\nDevices")?;

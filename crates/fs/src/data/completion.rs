@@ -34,7 +34,7 @@ use creamery_volume::Written;
 use super::drop_extents::DropPlan;
 use super::file_extent::{self, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use super::holes::HolePlan;
-use super::{recount, reserve, update};
+use super::{Behalf, recount, reserve, update_for};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
@@ -69,20 +69,37 @@ impl OrderedExtent {
     /// Allocates space for `[start, start + len)` of a file with `flags`, or for the front of it when there is no
     /// room for all in one piece. Errors: no space; read-only.
     pub(crate) fn allocate(engine: &Engine, flags: InodeFlags, start: u64, len: u64) -> Result<Self> {
+        Self::allocate_for(&mut Behalf::Operation, engine, flags, start, len)
+    }
+
+    /// The same on behalf of somebody.
+    pub(crate) fn allocate_for(
+        behalf: &mut Behalf<'_>,
+        engine: &Engine,
+        flags: InodeFlags,
+        start: u64,
+        len: u64,
+    ) -> Result<Self> {
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        Ok(Self { csums, ..Self::set_aside(engine, start, len.min(EXTENT_LEN_MAX), false)? })
+        Ok(Self { csums, ..Self::set_aside(behalf, engine, start, len.min(EXTENT_LEN_MAX), false)? })
     }
 
     /// The same, of space that reads as zeros until data comes.
     pub(crate) fn preallocate(engine: &Engine, start: u64, len: u64) -> Result<Self> {
-        Self::set_aside(engine, start, len.min(PREALLOC_LEN_MAX), true)
+        Self::set_aside(&mut Behalf::Operation, engine, start, len.min(PREALLOC_LEN_MAX), true)
     }
 
-    fn set_aside(engine: &Engine, start: u64, len: u64, prealloc: bool) -> Result<Self> {
+    fn set_aside(
+        behalf: &mut Behalf<'_>,
+        engine: &Engine,
+        start: u64,
+        len: u64,
+        prealloc: bool,
+    ) -> Result<Self> {
         let sector = u64::from(engine.sector_size());
         assert!(start.is_multiple_of(sector));
         assert!(len.is_multiple_of(sector));
-        let space = engine.allocate_data(len, sector)?;
+        let space = behalf.allocate(engine, len, sector)?;
         assert!(space.len() <= len);
         let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
         Ok(Self { start, space, written: 0, proof, csums: None, prealloc, checksum, sector })
@@ -147,6 +164,19 @@ impl OrderedExtent {
         size: NewSize,
         reached: &mut u64,
     ) -> Result<()> {
+        self.complete_for(&mut Behalf::Operation, inode, item, holes, size, reached)
+    }
+
+    /// The same on behalf of somebody.
+    pub(crate) fn complete_for(
+        self,
+        behalf: &mut Behalf<'_>,
+        inode: &Inode,
+        item: &mut InodeItem,
+        holes: &HolePlan,
+        size: NewSize,
+        reached: &mut u64,
+    ) -> Result<()> {
         let engine = inode.engine();
         let (start, end) = (self.start, self.end());
         let flags = if self.prealloc { InodeFlags::PREALLOC } else { InodeFlags::empty() };
@@ -164,8 +194,8 @@ impl OrderedExtent {
             )?;
             drop(still);
             let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
-            let handle = engine.start(Units::items(reserve::drop_units(&plan) + own))?;
-            let locked = inode.lock_item();
+            let handle = behalf.start(engine, Units::items(reserve::drop_units(&plan) + own))?;
+            let mut locked = inode.lock_item();
             if !locked.extents_are_as(seen) {
                 // Somebody who shares the inode changed an item that crosses this range.
                 drop(locked);
@@ -185,7 +215,7 @@ impl OrderedExtent {
                         show_more(&handle, inode, start, stop - start)?;
                     }
                 }
-                update(&handle, locked, item, |item| {
+                update_for(behalf, &handle, &mut locked, item, |item| {
                     item.flags |= flags;
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {
@@ -195,8 +225,11 @@ impl OrderedExtent {
                             size
                         }
                     };
-                })
+                })?;
+                behalf.completed(inode, stop);
+                Ok(())
             })();
+            drop(locked);
             finish(handle, done)?;
             at = stop;
             *reached = stop;

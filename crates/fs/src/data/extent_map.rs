@@ -19,6 +19,7 @@ use creamery_format::Compression;
 use creamery_tree::{Cursor, Tree};
 
 use super::file_extent::{Extent, FileExtent};
+use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 
 /// The EXTENT_DATA items that overlap a range.
@@ -188,6 +189,25 @@ impl<'t> ExtentMaps<'t> {
             _ => unreachable!("asked for after an inline map, which is never behind a gap"),
         }
     }
+}
+
+/// Whether a file has, or may have, space set aside for data to come.
+pub(crate) fn has_prealloc(item: &InodeItem) -> bool {
+    item.flags.contains(InodeFlags::PREALLOC)
+}
+
+/// The holes of `range`, whole sectors.
+pub(crate) fn holes_of(inode: &Inode, range: (u64, u64)) -> Result<Vec<(u64, u64)>> {
+    let sector = u64::from(inode.engine().sector_size());
+    let _still = inode.hold_extents(Wait::Yes)?;
+    let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+    let mut holes = Vec::new();
+    while let Some(map) = maps.next()? {
+        if map.kind == ExtentKind::Hole {
+            holes.push((map.start, map.end));
+        }
+    }
+    Ok(holes)
 }
 
 #[cfg(test)]

@@ -5,16 +5,15 @@ use creamery_txn::Units;
 
 use super::holes::HolePlan;
 use super::tail::settle_tail;
-use super::{inline, lock_alone, read, update};
+use super::{Behalf, inline, lock_alone, read, update_for};
 use crate::inode::{Inode, InodeItem};
-use crate::operation::in_handle;
+use crate::operation::finish;
 
 /// Makes `size`, which is more than it was, the file's size. One handle for each few holes.
 /// Errors: no space; what reading can fail with, where a sector is written anew; aborted. A file with very many holes may have
 /// grown part of the way.
 pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
-    let engine = inode.engine();
-    let sector = u64::from(engine.sector_size());
+    let sector = u64::from(inode.engine().sector_size());
     if item.size > 0
         && item.nbytes > 0
         && size <= inline::len_max(inode.engine(), inode.tree())
@@ -25,16 +24,30 @@ pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()>
         return inline::rewrite(inode, item, &content);
     }
     settle_tail(inode, item)?;
+    grow_for(&mut Behalf::Operation, inode, item, size)
+}
+
+/// The same on behalf of somebody, of a file whose last sector is fit for it.
+pub(crate) fn grow_for(
+    behalf: &mut Behalf<'_>,
+    inode: &Inode,
+    item: &mut InodeItem,
+    size: u64,
+) -> Result<()> {
+    let engine = inode.engine();
+    let sector = u64::from(engine.sector_size());
     let end = size.next_multiple_of(sector);
     while item.size < size {
         let from = item.size.next_multiple_of(sector);
         let seen = inode.extents_seen();
         let holes = HolePlan::new(inode, from, end)?;
-        in_handle(engine, Units::items(holes.len() + 1), |handle| {
-            let locked = lock_alone(inode, seen);
-            holes.insert(handle, inode.tree(), inode.id.ino)?;
-            update(handle, locked, item, |item| item.size = size.min(holes.stop))
-        })?;
+        let handle = behalf.start(engine, Units::items(holes.len() + 1))?;
+        let mut locked = lock_alone(inode, seen);
+        let done = holes.insert(&handle, inode.tree(), inode.id.ino).and_then(|()| {
+            update_for(behalf, &handle, &mut locked, item, |item| item.size = size.min(holes.stop))
+        });
+        drop(locked);
+        finish(handle, done)?;
     }
     Ok(())
 }

@@ -33,7 +33,7 @@ use super::drop_extents::expect_found;
 use super::extent_map::{Item, Items};
 use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use super::holes::HolePlan;
-use super::{reserve, update};
+use super::{Behalf, reserve, update_for};
 use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -181,6 +181,7 @@ impl InPlace {
     /// Errors: no space, damage: then nothing changed; aborted.
     pub(crate) fn complete(
         self,
+        behalf: &mut Behalf<'_>,
         inode: &Inode,
         item: &mut InodeItem,
         holes: &HolePlan,
@@ -200,8 +201,8 @@ impl InPlace {
             let prealloc = self.prealloc.now(&still, inode, range)?;
             let conversion = Conversion::plan(&still, inode, &prealloc, range)?;
             drop(still);
-            let handle = engine.start(Units::items(units))?;
-            let locked = inode.lock_item();
+            let handle = behalf.start(engine, Units::items(units))?;
+            let mut locked = inode.lock_item();
             if !locked.extents_are_as(seen) {
                 drop(locked);
                 handle.end();
@@ -212,8 +213,13 @@ impl InPlace {
                 holes.insert(&handle, inode.tree(), inode.id.ino)?;
                 conversion.apply(&handle, inode, &prealloc)?;
                 handle.complete_in_place(at, proof, self.csums.as_deref())?;
-                update(&handle, locked, item, |item| item.size = item.size.max(size.min(end)))
+                update_for(behalf, &handle, &mut locked, item, |item| {
+                    item.size = item.size.max(size.min(end));
+                })?;
+                behalf.completed(inode, end);
+                Ok(())
             })();
+            drop(locked);
             finish(handle, done)?;
             *reached = end;
             return Ok(());
@@ -310,7 +316,7 @@ mod tests {
                 InPlace::new(&file, item.flags, space, (0, 2 * SECTOR)).expect("readable").expect("new");
             data.write(&engine, &vec![7; sectors * SECTOR as usize]).expect("written");
             written(&mut data, &engine);
-            let _ = data.complete(&file, item, &HolePlan::nothing(), 0, &mut 0);
+            let _ = data.complete(&mut Behalf::Operation, &file, item, &HolePlan::nothing(), 0, &mut 0);
         });
     }
 

@@ -11,10 +11,10 @@ use creamery_txn::{Engine, Units};
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
 use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
-use super::{lock_alone, recount, reserve, update};
+use super::{Behalf, lock_alone, recount, reserve, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
-use crate::operation::in_handle;
+use crate::operation::finish;
 
 /// The largest file that Linux stores inline unless told otherwise.
 const LEN_MAX: u64 = 2048;
@@ -37,6 +37,16 @@ pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> 
 /// Makes `content` the whole of a file for which [`possible`] holds. One handle.
 /// Errors: no space; aborted.
 pub(crate) fn rewrite(inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
+    rewrite_for(&mut Behalf::Operation, inode, item, content)
+}
+
+/// The same on behalf of somebody.
+pub(crate) fn rewrite_for(
+    behalf: &mut Behalf<'_>,
+    inode: &Inode,
+    item: &mut InodeItem,
+    content: &[u8],
+) -> Result<()> {
     let engine = inode.engine();
     assert!(!content.is_empty());
     let sector = u64::from(engine.sector_size());
@@ -46,14 +56,19 @@ pub(crate) fn rewrite(inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Re
     let count = reserve::drop_units(&plan) + 2;
     let shrinks = (content.len() as u64) < item.size;
     let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
-    in_handle(engine, units, |handle| {
-        let locked = lock_alone(inode, seen);
-        plan.apply(handle, inode.tree(), inode.id, Some(0))?;
+    let handle = behalf.start(engine, units)?;
+    let mut locked = lock_alone(inode, seen);
+    let done = (|| {
+        plan.apply(&handle, inode.tree(), inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);
-        inode.tree().upsert(handle, &extent_data(inode.id.ino, 0), &bytes)?;
-        update(handle, locked, item, |item| {
+        inode.tree().upsert(&handle, &extent_data(inode.id.ino, 0), &bytes)?;
+        update_for(behalf, &handle, &mut locked, item, |item| {
             item.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
             item.size = content.len() as u64;
-        })
-    })
+        })?;
+        behalf.completed(inode, sector);
+        Ok(())
+    })();
+    drop(locked);
+    finish(handle, done)
 }

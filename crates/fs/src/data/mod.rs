@@ -35,6 +35,7 @@
 //! made of items is carried out only if nobody changed any since (DATA-5).
 //! Nothing here takes a lock before it starts a handle but that, and nothing reads data, allocates or waits while it has one.
 
+mod behalf;
 mod completion;
 mod compressed;
 mod content;
@@ -54,6 +55,7 @@ mod seek;
 mod tail;
 mod truncate;
 mod write;
+mod write_back;
 mod zero_range;
 
 #[cfg(test)]
@@ -65,14 +67,19 @@ use creamery_txn::Handle;
 use crate::inode::lock::{ExtentsSeen, LockedItem};
 use crate::inode::{Inode, InodeItem};
 
+use behalf::Behalf;
 pub(crate) use content::Content;
 pub use content::{FileContent, Stretch};
+pub(crate) use extent_map::{has_prealloc, holes_of};
+pub(crate) use file_extent::EXTENT_LEN_MAX;
 pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
 pub(crate) use seek::{Want, seek};
+pub(crate) use tail::is_tail_unsettled;
 pub(crate) use truncate::{drop_last, truncate};
 pub(crate) use write::{is_overwrite, write};
+pub(crate) use write_back::write_back;
 pub(crate) use zero_range::zero_range;
 
 /// Begins to change the extents of an inode that nobody else has, after a plan was made when they were `seen`.
@@ -89,11 +96,24 @@ fn update(
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
 ) -> Result<()> {
+    update_for(&Behalf::Operation, handle, &mut locked, item, change)
+}
+
+/// The same, with the times of those on whose behalf it is.
+fn update_for(
+    behalf: &Behalf<'_>,
+    handle: &Handle<'_>,
+    locked: &mut LockedItem<'_>,
+    item: &mut InodeItem,
+    change: impl FnOnce(&mut InodeItem),
+) -> Result<()> {
     let now = handle.now();
     *item = locked.update_extents(handle, |item| {
         change(item);
-        item.mtime = now;
-        item.ctime = now;
+        if let Behalf::Operation = behalf {
+            item.mtime = now;
+            item.ctime = now;
+        }
     })?;
     Ok(())
 }

@@ -37,29 +37,35 @@ pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
 /// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
 /// behind the end of the file is zero.
 pub(crate) fn settle_tail(inode: &Inode, item: &mut InodeItem) -> Result<()> {
-    let sector = u64::from(inode.engine().sector_size());
-    if item.size == 0 {
-        return Ok(());
-    }
-    let last = (item.size - 1) / sector * sector;
-    let what = ExtentMaps::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
-        .next()?
-        .map(|map| map.kind);
-    let dirty = match what {
-        Some(ExtentKind::Inline) => true,
-        Some(ExtentKind::Data(_) | ExtentKind::Compressed(_)) if item.size < last + sector => {
-            let behind = InodeItem { size: last + sector, ..item.clone() };
-            let mut bytes = vec![0; as_len(last + sector - item.size)];
-            read(inode, &behind, item.size, &mut bytes, Wait::Yes)?;
-            bytes.iter().any(|byte| *byte != 0)
-        }
-        _ => false,
-    };
-    if dirty {
+    if is_tail_unsettled(inode, item)? {
         let size = item.size;
         rewrite_last_sector(inode, item, size)?;
     }
     Ok(())
+}
+
+/// Whether the last sector of the file is not fit to be grown over: it is inline, or has something behind the end.
+pub(crate) fn is_tail_unsettled(inode: &Inode, item: &InodeItem) -> Result<bool> {
+    let sector = u64::from(inode.engine().sector_size());
+    if item.size == 0 {
+        return Ok(false);
+    }
+    let last = (item.size - 1) / sector * sector;
+    let still = inode.hold_extents(Wait::Yes)?;
+    let what = ExtentMaps::new(inode.tree(), inode.id.ino, (last, last + sector), sector, Wait::Yes)?
+        .next()?
+        .map(|map| map.kind);
+    drop(still);
+    match what {
+        Some(ExtentKind::Inline) => Ok(true),
+        Some(ExtentKind::Data(_) | ExtentKind::Compressed(_)) if item.size < last + sector => {
+            let behind = InodeItem { size: last + sector, ..item.clone() };
+            let mut bytes = vec![0; as_len(last + sector - item.size)];
+            read(inode, &behind, item.size, &mut bytes, Wait::Yes)?;
+            Ok(bytes.iter().any(|byte| *byte != 0))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which

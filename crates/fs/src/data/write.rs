@@ -14,11 +14,11 @@
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use super::completion::{NewSize, OrderedExtent};
-use super::grow::grow;
+use super::grow::grow_for;
 use super::holes::HolePlan;
 use super::in_place::{self, InPlace};
 use super::tail::settle_tail;
-use super::{inline, read};
+use super::{Behalf, inline, read};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{Inode, InodeItem};
 
@@ -50,9 +50,12 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
         inline::rewrite(inode, item, &content)?;
         return Ok(data.len());
     }
-    let payload = Payload::new(inode, item, offset, data)?;
+    let payload = Widened::new(inode, item, offset, data)?;
+    if payload.start >= item.size && payload.start > 0 {
+        settle_tail(inode, item)?;
+    }
     let mut reached = payload.start;
-    match write_payload(inode, item, &payload, &mut reached) {
+    match write_payload(&mut Behalf::Operation, inode, item, &payload, &mut reached) {
         Ok(()) => Ok(data.len()),
         Err(error) if error.kind() == ErrorKind::NoSpace && reached > offset => {
             Ok(as_len(reached.min(end) - offset))
@@ -61,55 +64,66 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
     }
 }
 
-fn write_payload(
+/// Whole sectors that are to be written.
+pub(crate) trait Payload {
+    /// The sectors, from where they begin to where they end.
+    fn range(&self) -> (u64, u64);
+
+    /// Where the data in them ends; zeros follow.
+    fn data_end(&self) -> u64;
+
+    /// Gives the sectors of a part of the range to `write`, one after another.
+    fn write(&self, part: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+}
+
+/// Writes all of it, from the front on. `reached` follows, also after an error.
+pub(crate) fn write_payload(
+    behalf: &mut Behalf<'_>,
     inode: &Inode,
     item: &mut InodeItem,
-    payload: &Payload<'_>,
+    payload: &dyn Payload,
     reached: &mut u64,
 ) -> Result<()> {
-    let sector = u64::from(inode.engine().sector_size());
-    if payload.start >= item.size && payload.start > 0 {
-        settle_tail(inode, item)?;
-    }
-    let mut holes = gap(inode, item, payload.start)?;
-    if holes.stop < payload.start {
+    let (start, end) = payload.range();
+    let mut holes = gap(inode, item, start)?;
+    if holes.stop < start {
         // More gaps than one handle fills: the file grows up to the write first.
-        grow(inode, item, payload.start)?;
-        holes = gap(inode, item, payload.start)?;
+        grow_for(behalf, inode, item, start)?;
+        holes = gap(inode, item, start)?;
     }
-    let end = payload.end(sector);
     while *reached < end {
-        let written = write_step(inode, item, payload, &holes, (*reached, end), reached);
-        assert!((payload.start..=end).contains(reached), "WRITE-1: what was reached is a first part");
+        let written = write_step(behalf, inode, item, payload, &holes, reached);
+        assert!((start..=end).contains(reached), "WRITE-1: what was reached is a first part");
         written?;
         holes = HolePlan::nothing();
     }
     Ok(())
 }
 
-/// Writes the front of a range: what lies in one prealloc item, in place, or what there is new space for in one piece.
+/// Writes the front of what is left: what lies in one prealloc item, in place, or what there is new space for in one piece.
 fn write_step(
+    behalf: &mut Behalf<'_>,
     inode: &Inode,
     item: &mut InodeItem,
-    payload: &Payload<'_>,
+    payload: &dyn Payload,
     holes: &HolePlan,
-    (start, end): (u64, u64),
     reached: &mut u64,
 ) -> Result<()> {
     let engine = inode.engine();
-    let sector = u64::from(engine.sector_size());
+    let (start, end) = (*reached, payload.range().1);
     let prealloc = in_place::find(inode, item, start, end)?;
     let mut stop = prealloc.map_or(end, |prealloc| prealloc.start.max(start));
     if let Some(prealloc) = prealloc.filter(|prealloc| prealloc.start <= start) {
         if let Some(mut space) = InPlace::new(inode, item.flags, prealloc, (start, end))? {
-            payload.write(space.range(), sector, &mut |data| space.write(engine, data))?;
-            return space.complete(inode, item, holes, payload.data_end(), reached);
+            payload.write(space.range(), &mut |data| space.write(engine, data))?;
+            return space.complete(behalf, inode, item, holes, payload.data_end(), reached);
         }
         stop = prealloc.end.min(end);
     }
-    let mut ordered = OrderedExtent::allocate(engine, item.flags, start, stop - start)?;
-    payload.write((ordered.start(), ordered.end()), sector, &mut |data| ordered.write(engine, data))?;
-    ordered.complete(inode, item, holes, NewSize::AtLeast(payload.data_end()), reached)
+    let mut ordered = OrderedExtent::allocate_for(behalf, engine, item.flags, start, stop - start)?;
+    payload.write((ordered.start(), ordered.end()), &mut |data| ordered.write(engine, data))?;
+    let size = NewSize::AtLeast(payload.data_end());
+    ordered.complete_for(behalf, inode, item, holes, size, reached)
 }
 
 /// The holes between the end of the file and `start`.
@@ -118,8 +132,9 @@ fn gap(inode: &Inode, item: &InodeItem, start: u64) -> Result<HolePlan> {
     HolePlan::new(inode, item.size.next_multiple_of(sector), start)
 }
 
-/// Whole sectors to be written: the caller's data and the old bytes around it.
-struct Payload<'a> {
+/// The caller's data and the old bytes around it.
+struct Widened<'a> {
+    sector: u64,
     /// Where the first sector begins.
     start: u64,
     head: Vec<u8>,
@@ -127,7 +142,7 @@ struct Payload<'a> {
     tail: Vec<u8>,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> Widened<'a> {
     fn new(inode: &Inode, item: &InodeItem, offset: u64, data: &'a [u8]) -> Result<Self> {
         let sector = u64::from(inode.engine().sector_size());
         let end = offset + data.len() as u64;
@@ -143,21 +158,13 @@ impl<'a> Payload<'a> {
             let mut head = old(start, whole_end)?;
             let tail = head.split_off(as_len(end - start));
             head.truncate(as_len(offset - start));
-            return Ok(Self { start, head, data, tail });
+            return Ok(Self { sector, start, head, data, tail });
         }
-        Ok(Self { start, head: old(start, offset)?, data, tail: old(end, whole_end)? })
+        Ok(Self { sector, start, head: old(start, offset)?, data, tail: old(end, whole_end)? })
     }
 
     fn data_start(&self) -> u64 {
         self.start + self.head.len() as u64
-    }
-
-    fn data_end(&self) -> u64 {
-        self.data_start() + self.data.len() as u64
-    }
-
-    fn end(&self, sector: u64) -> u64 {
-        self.data_end().next_multiple_of(sector)
     }
 
     /// Copies the bytes of the file from `from` on into `out`.
@@ -174,17 +181,21 @@ impl<'a> Payload<'a> {
             at = end;
         }
     }
+}
 
-    /// Gives the sectors from `at` to `end` to `write`, one after another.
-    fn write(
-        &self,
-        (mut at, end): (u64, u64),
-        sector: u64,
-        write: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+impl Payload for Widened<'_> {
+    fn range(&self) -> (u64, u64) {
+        (self.start, self.data_end().next_multiple_of(self.sector))
+    }
+
+    fn data_end(&self) -> u64 {
+        self.data_start() + self.data.len() as u64
+    }
+
+    fn write(&self, (mut at, end): (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         // The caller's own bytes that fill whole sectors.
-        let whole_start = self.data_start().next_multiple_of(sector).clamp(at, end);
-        let whole_end = (self.data_end() - self.data_end() % sector).clamp(whole_start, end);
+        let whole_start = self.data_start().next_multiple_of(self.sector).clamp(at, end);
+        let whole_end = (self.data_end() - self.data_end() % self.sector).clamp(whole_start, end);
         let ragged = whole_start > at || whole_end < end;
         let cuts = if ragged && end - at <= BOUNCE { [end, end, end] } else { [whole_start, whole_end, end] };
         for (index, to) in cuts.into_iter().enumerate() {

@@ -331,6 +331,10 @@ impl Inode {
         if let Some(size) = set.size {
             let range = self.lock_range(size.min(locked.size), u64::MAX)?;
             let shown = (size < locked.size).then(|| self.show_size(size));
+            if size == 0 && locked.size > 0 {
+                self.set_flush_on_close();
+            }
+            self.settle_cut(&mut locked, size);
             data::truncate(self, locked.item_mut(), size)?;
             drop((shown, range));
             if set.is_only_size() {

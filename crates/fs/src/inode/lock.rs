@@ -24,6 +24,7 @@ use creamery_base::{ErrorKind, Result, Wait};
 use creamery_txn::Handle;
 
 use super::{Inode, InodeItem, SIZE_OF_ITEM, delayed};
+use crate::delalloc::writeback;
 
 /// An inode locked by one of several operations that share it.
 ///
@@ -106,7 +107,7 @@ impl LockedItem<'_> {
         self.update(handle, change)
     }
 
-    /// Changes the item, in the tree too; returns it as it is then. One leaf change.
+    /// Changes the item, in the tree too; returns it as the tree has it then. One leaf change.
     /// Any error is one after the first change: the caller aborts.
     pub(crate) fn update(
         &mut self,
@@ -114,6 +115,7 @@ impl LockedItem<'_> {
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
         let (inode, mut next) = (self.inode, self.item.clone());
+        inode.delalloc().take_times(&mut next);
         change(&mut next);
         next.touch(handle.generation());
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, &next))?;
@@ -135,15 +137,13 @@ impl Inode {
     /// Locks it alone. A change waits anyway, so there is no `Wait` to pass. [`ErrorKind::Stale`] as above.
     pub fn lock_exclusive(&self) -> Result<ExclusiveInode<'_>> {
         let operations = self.operations.write_for(Reason::InodeLock, self.place());
-        self.check_alive()?;
-        Ok(ExclusiveInode { item: self.item.read().clone(), _operations: operations })
+        Ok(ExclusiveInode { item: self.item(Wait::Yes)?, _operations: operations })
     }
 
     /// Locks it alone, if nobody has it.
     pub(crate) fn try_lock_exclusive(&self) -> Result<Option<ExclusiveInode<'_>>> {
         let Some(operations) = self.operations.try_write_within(self.place()) else { return Ok(None) };
-        self.check_alive()?;
-        Ok(Some(ExclusiveInode { item: self.item.read().clone(), _operations: operations }))
+        Ok(Some(ExclusiveInode { item: self.item(Wait::Yes)?, _operations: operations }))
     }
 
     /// The inode item as it is now: what was done last by those who have ended. [`ErrorKind::Stale`] when the inode was deleted.
@@ -153,14 +153,26 @@ impl Inode {
             Wait::No => self.item.try_read_within(0).ok_or(ErrorKind::WouldBlock)?,
         };
         self.check_alive()?;
-        let mut item = item.clone();
-        item.size = self.shown_size().unwrap_or(item.size);
-        Ok(item)
+        Ok(self.as_it_is(&item))
     }
 
-    /// The size that the item has now.
+    /// What the file is: `item`, which is locked, is what the tree has.
+    fn as_it_is(&self, item: &InodeItem) -> InodeItem {
+        let mut item = item.clone();
+        self.delalloc().show(&mut item);
+        item.size = self.shown_size().unwrap_or(item.size);
+        item
+    }
+
+    /// The item as the tree has it: without delayed data.
+    pub(crate) fn tree_item(&self) -> InodeItem {
+        self.item.read().clone()
+    }
+
+    /// The size that the file has now.
     pub(crate) fn size(&self) -> u64 {
-        self.item.read().size
+        let item = self.item.read();
+        self.delalloc().size().unwrap_or(item.size)
     }
 
     /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
@@ -186,19 +198,42 @@ impl Inode {
         }
     }
 
+    /// Has all delayed data written back, for who has the inode alone and changes its extents himself: nobody makes any
+    /// meanwhile. Errors: the data could not be written back, and is lost.
+    pub(crate) fn settle(&self, locked: &mut ExclusiveInode<'_>) -> Result<()> {
+        if self.delalloc().any() {
+            writeback::flush(self)?;
+            locked.item = self.tree_item();
+        }
+        Ok(())
+    }
+
+    /// The same for who makes `size` the size of the file: what is delayed behind that goes.
+    pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
+        if self.delalloc().any() {
+            let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
+            self.shared().writeback.forget(gone);
+            // What is lost is told to those who have the file open; it can be cut all the same.
+            let _ = writeback::flush(self);
+            locked.item = self.tree_item();
+        }
+    }
+
     /// The item for changing, with a handle in the hand.
     pub(crate) fn lock_item(&self) -> LockedItem<'_> {
         LockedItem { inode: self, item: self.item.write_for(Reason::InodeLock, 0) }
     }
 
-    /// Changes the item, in the tree too; returns it as it is then. One leaf change.
+    /// Changes the item, in the tree too; returns what the file is then. One leaf change.
     /// Any error is one after the first change: the caller aborts.
     pub(crate) fn update(
         &self,
         handle: &Handle<'_>,
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        self.lock_item().update(handle, change)
+        let mut locked = self.lock_item();
+        locked.update(handle, change)?;
+        Ok(self.as_it_is(&locked.item))
     }
 
     /// As [`Inode::update`], of a directory whose entries changed: written before the transaction closes.

@@ -8,7 +8,7 @@
 //! # Invariants
 //! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
 //! - INODE-2: while nobody has locked the item for writing, the copy equals the INODE_ITEM of the running transaction, or the
-//!   delayed item that will replace it. Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
+//!   delayed item that will replace it; what [`Inode::item`] tells has the delayed data in it besides. Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
 //!   Shown by `an_inode_that_is_removed_while_it_is_looked_at_stays_removed`.
 //! - INODE-4: who waits for an inode has none with the same or a greater id (LOCK-1). Trying is exempt.
@@ -33,6 +33,7 @@ pub(crate) mod permission;
 mod range_lock;
 pub(crate) mod symlink;
 pub(crate) mod table;
+pub(crate) mod write_errors;
 pub(crate) mod xattr;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -50,10 +51,12 @@ pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
+use crate::delalloc::Delalloc;
 use crate::fault::Fault;
 use crate::subvolume::{Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
+use write_errors::WriteErrors;
 
 /// One live inode.
 ///
@@ -86,6 +89,10 @@ pub struct Inode {
     default_acl: RankedMutex<Option<Option<Arc<Acl>>>, { rank::LEAF }>,
     /// What was put off, of a directory whose entries changed.
     delayed: OnceLock<Arc<DelayedNode>>,
+    /// Data that is in memory only.
+    delalloc: Delalloc,
+    /// What became of such data.
+    write_errors: WriteErrors,
 }
 
 /// No file has this size: what is told is the item's.
@@ -101,6 +108,8 @@ mod state {
     pub(super) const NO_XATTRS: u8 = 4;
     /// Has, or may have, extended attributes.
     pub(super) const XATTRS: u8 = 8;
+    /// Was cut to nothing: what is written anew is wanted on the device soon after it is closed.
+    pub(super) const FLUSH_ON_CLOSE: u8 = 16;
 }
 
 /// What is known about the extended attributes of an inode without looking.
@@ -130,7 +139,19 @@ impl Inode {
             state: AtomicU8::new(0),
             default_acl: RankedMutex::new(None),
             delayed: OnceLock::new(),
+            delalloc: Delalloc::new(),
+            write_errors: WriteErrors::default(),
         }
+    }
+
+    /// Its data that is in memory only.
+    pub(crate) const fn delalloc(&self) -> &Delalloc {
+        &self.delalloc
+    }
+
+    /// What became of such data.
+    pub(crate) const fn write_errors(&self) -> &WriteErrors {
+        &self.write_errors
     }
 
     /// The subvolume's tree.
@@ -200,7 +221,7 @@ impl Inode {
     pub(crate) fn memory(&self) -> u64 {
         let acl = self.default_acl.lock().as_ref().map_or(0, |acl| acl.as_deref().map_or(0, Acl::memory));
         let delayed = self.delayed.get().map_or(0, |_| memory::shared::<DelayedNode>());
-        memory::shared::<Self>() + self.ranges.memory() + acl + delayed
+        memory::shared::<Self>() + self.ranges.memory() + acl + delayed + self.delalloc.memory()
     }
 
     /// Refuses an inode that was deleted.
@@ -288,6 +309,17 @@ impl Inode {
         self.state.fetch_and(!state::LINKABLE, Ordering::AcqRel);
     }
 
+    /// What is written to it from now on is to be written back as soon as somebody closes it.
+    pub(crate) fn set_flush_on_close(&self) {
+        self.state.fetch_or(state::FLUSH_ON_CLOSE, Ordering::AcqRel);
+    }
+
+    /// Whether that is so, no more after that.
+    pub(crate) fn take_flush_on_close(&self) -> bool {
+        self.has(state::FLUSH_ON_CLOSE)
+            && self.state.fetch_and(!state::FLUSH_ON_CLOSE, Ordering::AcqRel) & state::FLUSH_ON_CLOSE != 0
+    }
+
     /// What is known about extended attributes.
     pub(crate) fn xattrs_known(&self) -> XattrsKnown {
         let state = self.state.load(Ordering::Acquire);
@@ -320,6 +352,9 @@ impl Inode {
 impl Drop for Inode {
     fn drop(&mut self) {
         let (nlink, nbytes) = (self.item.get_mut().nlink, self.item.get_mut().nbytes);
+        if self.delalloc.set_queued(false) {
+            self.shared().writeback.forget_inode(self.delalloc.bytes());
+        }
         if nlink == 0 && !self.has(state::GONE) {
             self.shared().add_dead(self.id, nbytes);
         }

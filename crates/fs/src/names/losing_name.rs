@@ -48,10 +48,14 @@ impl<'a> LosingName<'a> {
         let ending = if !last {
             Ending::StillNamed
         } else {
-            let units = eviction::units_if_small(inode.tree(), inode.id.ino)?;
-            match (units, table.doom(inode)) {
-                (Some(units), true) => Ending::Purge { units },
-                _ => Ending::Orphan,
+            // What is delayed never reaches the tree, unless some of it is on the way.
+            let held = inode.delalloc().hold();
+            match (eviction::units_if_small(inode.tree(), inode.id.ino), table.doom(inode)) {
+                (Ok(Some(units)), true) if held => Ending::Purge { units },
+                (units, _) => {
+                    inode.delalloc().let_go();
+                    units.map(|_| Ending::Orphan).inspect_err(|_| table.keep(inode))?
+                }
             }
         };
         Ok(Self { inode, dir, name, link, ending })
@@ -101,6 +105,7 @@ impl<'a> LosingName<'a> {
     /// Undoes what planning did, when the operation then failed: the inode has its last name still.
     pub(crate) fn take_back(&self, table: &InodeTable) {
         if self.ending != Ending::StillNamed {
+            self.inode.delalloc().let_go();
             table.keep(self.inode);
         }
     }

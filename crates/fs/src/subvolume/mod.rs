@@ -22,9 +22,11 @@ use creamery_txn::Engine;
 pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::Subvolumes;
 
+use crate::delalloc::Writeback;
 use crate::fault::Planted;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::DelayedRoot;
+use crate::inode::write_errors::WriteErrors;
 use ino_allocator::InoAllocator;
 
 /// What all subvolumes of a filesystem share.
@@ -32,15 +34,22 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) delayed_root: Arc<DelayedRoot>,
     pub(crate) dead_inodes: DeadInodes,
+    /// Files with data that is in memory only.
+    pub(crate) writeback: Arc<Writeback>,
+    /// Failures of writing such data back, of all files.
+    pub(crate) write_errors: WriteErrors,
     pub(crate) planted: Planted,
 }
 
 impl Shared {
-    pub(crate) fn new(engine: Arc<Engine>) -> Arc<Self> {
+    /// `delayed_bytes` bytes of data may be in memory only.
+    pub(crate) fn new(engine: Arc<Engine>, delayed_bytes: u64) -> Arc<Self> {
         Arc::new(Self {
             engine,
             delayed_root: Arc::default(),
             dead_inodes: DeadInodes::default(),
+            writeback: Arc::new(Writeback::new(delayed_bytes)),
+            write_errors: WriteErrors::default(),
             planted: Planted::default(),
         })
     }
@@ -132,7 +141,7 @@ mod tests {
     fn numbers_that_begin_before_the_first_are_a_bug() {
         assert_noticed("SUBVOL-2", |engine| {
             let tree = engine.tree(TreeId::FS).expect("the top level");
-            Subvolume::new(tree, Shared::new(Arc::clone(&engine)), ObjectId::new(7), false);
+            Subvolume::new(tree, Shared::new(Arc::clone(&engine), 0), ObjectId::new(7), false);
         });
     }
 }

@@ -154,6 +154,7 @@ fn large_and_doomed(fs: &Fixture) -> Result<(InodeId, std::sync::Arc<OpenFile>)>
     for number in 0..100 {
         fs.set_xattr(file, format!("user.{number}").as_bytes(), &[b'v'; 500], XattrMode::Any)?;
     }
+    fs.sync()?;
     ensure!(items_of(fs, file)? > 500);
     fs.unlink(top, b"file")?;
     ensure!(orphans(fs)? == 1);

@@ -20,7 +20,7 @@ pub(crate) const SINGLE: MadeBy = MadeBy { len: 48 << 20, node_size: 4096, metad
 /// an open file. The files are large or in many pieces. `plant` may plant a fault first.
 pub(crate) fn refill(made_by: MadeBy, size: usize, piece: usize, plant: fn(&Engine)) -> Result<()> {
     let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
-    let mut driver = Driver::open_fresh(&device)?;
+    let mut driver = Driver::open_fresh_undelayed(&device)?;
     plant(driver.filesystem().engine());
     let make = Operation::Create { dir: ROOT, name: b"kept".to_vec(), kind: FileType::File, mode: 0o644 };
     driver.apply(&make)?;

@@ -32,7 +32,8 @@ pub(crate) fn overwrite_in_steps(pieces: u64, plant: fn(&Engine)) -> Took {
     let options = Options { delayed_refs_max: 4_000, ..Options::default() };
     let engine = Engine::open(volume, options).expect("it opens");
     plant(&engine);
-    let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("it opens");
+    let fs = Filesystem::open(Arc::clone(&engine), FsOptions { delayed_bytes: 0, ..FsOptions::default() })
+        .expect("it opens");
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let made = fs.create(root, b"in pieces", &NewInode::file(0o644)).expect("room");
     let file = fs.open_file(made.id).expect("it is there");

@@ -87,6 +87,7 @@ impl ChunkAllocator {
             let taken = device.take(offset, len);
             assert!(taken, "a hole on the device was not a hole");
         }
+        self.recount_unallocated(state);
         let group = BlockGroup::new(start, len, flags, sector, 0, excluded_ranges(&chunk));
         let free = group.give_back(start, len);
         assert!(free, "nothing of a new group is free yet");

@@ -43,6 +43,8 @@ pub(crate) struct ChunkAllocator {
     chunk_tree: Arc<Tree>,
     dev_tree: Arc<Tree>,
     state: RankedMutex<State, { rank::CHUNK_ALLOCATION }>,
+    /// Bytes on the devices that no chunk has, for those who may not wait.
+    unallocated: AtomicU64,
     pending: AtomicU64,
     made: AtomicU64,
     removed: AtomicU64,
@@ -57,6 +59,12 @@ struct State {
     leaving: Leaving,
     /// Somebody waits for groups in which nothing lives to be removed.
     removal_wanted: bool,
+}
+
+impl State {
+    fn unallocated(&self) -> u64 {
+        self.devices.iter().map(DeviceSpace::unused_bytes).sum()
+    }
 }
 
 impl ChunkAllocator {
@@ -75,6 +83,7 @@ impl ChunkAllocator {
         };
         let zero = || AtomicU64::new(0);
         Self {
+            unallocated: AtomicU64::new(state.unallocated()),
             volume,
             chunk_tree,
             dev_tree,
@@ -103,7 +112,12 @@ impl ChunkAllocator {
 
     /// Bytes on the devices that no chunk has.
     pub(crate) fn unallocated(&self) -> u64 {
-        self.state.lock().devices.iter().map(DeviceSpace::unused_bytes).sum()
+        self.unallocated.load(Ordering::Acquire)
+    }
+
+    /// Tells it anew after a change.
+    fn recount_unallocated(&self, state: &State) {
+        self.unallocated.store(state.unallocated(), Ordering::Release);
     }
 
     /// What the maps of the devices take in memory, bytes.

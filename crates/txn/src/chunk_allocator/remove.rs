@@ -61,5 +61,6 @@ impl ChunkAllocator {
         for DeviceExtent { device, start, .. } in state.leaving.take(durable) {
             state.devices[device].give_back(start);
         }
+        self.recount_unallocated(&state);
     }
 }

@@ -10,7 +10,7 @@ use super::make_room::Tried;
 use crate::data_extent::DataExtent;
 use crate::extent_tree::Backref;
 use crate::held;
-use crate::space_info::{BlockGroup, SpaceKind};
+use crate::space_info::{BlockGroup, DelallocReservation, SpaceKind};
 
 /// Whether the data of a file has checksums, which the file's flags say.
 ///
@@ -30,6 +30,20 @@ impl Engine {
     /// handle begins: it may allocate a chunk, have others free space, or commit.
     /// Errors: no space, also after all that; read-only; those of a commit.
     pub fn allocate_data(&self, len: u64, min: u64) -> Result<DataExtent> {
+        self.allocate(len, min, None)
+    }
+
+    /// The same out of what is kept in `room`, for who writes data back: it asks nobody to do that.
+    pub fn allocate_reserved(
+        &self,
+        len: u64,
+        min: u64,
+        room: &mut DelallocReservation,
+    ) -> Result<DataExtent> {
+        self.allocate(len, min, Some(room))
+    }
+
+    fn allocate(&self, len: u64, min: u64, mut room: Option<&mut DelallocReservation>) -> Result<DataExtent> {
         held::assert_none("RESERVE-2: who holds a handle allocates no chunk");
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
@@ -37,20 +51,24 @@ impl Engine {
         let mut tried = Tried::default();
         loop {
             let chunks = self.chunks.made();
-            if let Some((group, start, len)) = self.take_data(len, min.max(sector)) {
+            let kept = self.delalloc.data().saturating_sub(room.as_ref().map_or(0, |room| room.data_bytes()));
+            if let Some((group, start, len)) = self.take_data(len, min.max(sector), kept) {
+                if let Some(room) = &mut room {
+                    room.has_space(len);
+                }
                 return Ok(DataExtent::new(group, start, len));
             }
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;
             }
-            if !self.make_room(&mut tried, false)? {
+            if !self.make_room(&mut tried, room.is_some())? {
                 return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
             }
         }
     }
 
-    /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`.
-    fn take_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+    /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`. `kept` bytes are left for others.
+    fn take_data(&self, len: u64, min: u64, kept: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
         let _running = self.join();
         // How much there is for data is looked at and taken in one step: two would take the last of it twice, or take what
         // metadata was promised meanwhile.
@@ -58,9 +76,10 @@ impl Engine {
         if shares_groups {
             self.reservations.call_in();
         }
-        let _alone = shares_groups.then(|| self.reservations.hold());
+        let _alone = (shares_groups || kept > 0).then(|| self.reservations.hold());
         let sector = u64::from(self.sector_size());
-        let most = self.data_headroom() / sector * sector;
+        let room = if shares_groups { self.data_headroom() } else { self.space.available(SpaceKind::Data) };
+        let most = room.saturating_sub(kept) / sector * sector;
         if most < min { None } else { self.space.allocate_data(len.min(most), min) }
     }
 

@@ -8,6 +8,7 @@
 //! | `open` | are made from what is on the devices |
 //! | `handles`, `reserve`, `make_room` | let somebody begin who was promised room |
 //! | `data` | hand out, write and read data |
+//! | `delalloc` | keep room for data that is written later |
 //! | `discard` | discard what is free |
 //! | `space` | make, record and remove block groups |
 //! | `background` | do what nobody waits for |
@@ -21,6 +22,7 @@ mod abort;
 mod background;
 mod commit;
 mod data;
+mod delalloc;
 mod discard;
 #[cfg(feature = "faults")]
 mod fault;
@@ -58,7 +60,7 @@ use crate::free_space_tree::FreeSpaceTree;
 use crate::reclaim::Reclaimers;
 use crate::roots::{RootTree, Switches};
 use crate::run_refs::{Ports, RefRunner};
-use crate::space_info::{Reservations, Space};
+use crate::space_info::{DelallocAccount, Reservations, Space};
 use crate::transaction::{Joined, Transaction};
 
 /// How an engine runs.
@@ -126,6 +128,7 @@ pub struct Engine {
     block_groups: BlockGroupItems,
     space: Space,
     reservations: Arc<Reservations>,
+    delalloc: Arc<DelallocAccount>,
     chunks: ChunkAllocator,
     runner: RefRunner,
     reclaimers: Reclaimers,
@@ -196,6 +199,7 @@ impl Engine {
             root_tree,
             space: Space::new(superblock.bytes_used()),
             reservations: Arc::default(),
+            delalloc: Arc::default(),
             runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
             discards: Discards::default(),

@@ -39,6 +39,8 @@ const BLOCKS_PER_UNIT: u64 = 8;
 const BLOCKS_PER_COMMIT: u64 = 24;
 /// Bytes that one queued change adds to the extent tree and the free space tree at most.
 const BYTES_PER_HEAD: u64 = 256;
+/// Bytes of a tree block's item in a leaf of the extent tree.
+const BYTES_PER_BLOCK_ITEM: u64 = 58;
 /// Leaves per queued change: in the extent tree, the free space tree and the checksum tree, and as many again for
 /// the changes that copying those queues.
 const LEAVES_PER_HEAD: u64 = 8;
@@ -99,7 +101,7 @@ impl Engine {
         let node = u64::from(self.node_size());
         let queued = self.extent_tree.refs().len() as u64 + HEADS_PER_CHUNK * self.chunks.pending();
         let heads = queued + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
-        let reached = heads.saturating_mul(LEAVES_PER_HEAD);
+        let reached = heads.saturating_mul(LEAVES_PER_HEAD).saturating_add(self.ripple());
         let copied = trees.to_copy.min(reached);
         // Leaves that were full split at their first insertion from now on, whoever has copied them. Each copy is a change of the
         // extent tree, too.
@@ -107,6 +109,16 @@ impl Engine {
         let changes = heads.saturating_add(copied);
         let grown = split.saturating_add(changes.saturating_mul(BYTES_PER_HEAD) / (node / 2));
         (copied + grown + BLOCKS_PER_COMMIT) * node
+    }
+
+    /// Leaves that a commit may copy only because others were copied: the place that a copied block leaves is told in the leaf of
+    /// the extent tree that has its item, which is copied for that and leaves a place, and so on until it meets one that was
+    /// copied already. That goes through all leaves that have items of tree blocks at most, and through those of the free space
+    /// tree beside them.
+    fn ripple(&self) -> u64 {
+        let node = u64::from(self.node_size());
+        let blocks = self.space.figures(SpaceKind::Metadata).used / node;
+        2 + 2 * blocks.saturating_mul(BYTES_PER_BLOCK_ITEM) / (node / 2)
     }
 
     /// Bytes that the commit may allocate whose gate is closed: for itself and for what was put off. That much every promise
@@ -121,15 +133,12 @@ impl Engine {
         self.incompat().contains(Incompat::MIXED_GROUPS)
     }
 
-    /// Bytes that data may take now. Where it shares block groups with metadata it has to leave the room that
-    /// handles, the commit and the freeing of files need, in this transaction and in those after.
+    /// Bytes that data may take now of block groups that it shares with metadata: it has to leave the room that handles, the
+    /// commit and the freeing of files need, in this transaction and in those after.
     pub(super) fn data_headroom(&self) -> u64 {
-        if !self.shares_groups() {
-            return u64::MAX;
-        }
         let spare = SPARE_UNITS * BLOCKS_PER_UNIT * u64::from(self.node_size());
-        let taken =
-            self.reservations.may_use() + self.whole_commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
+        let promised = self.reservations.may_use() + self.delalloc.metadata();
+        let taken = promised + self.whole_commit_need(SPARE_UNITS * BLOCKS_PER_UNIT) + spare;
         self.space.available(SpaceKind::Metadata).saturating_sub(taken)
     }
 
@@ -139,7 +148,7 @@ impl Engine {
     }
 
     /// What changing an item may take, bytes.
-    fn item_bytes(&self) -> u64 {
+    pub(super) fn item_bytes(&self) -> u64 {
         BLOCKS_PER_UNIT * u64::from(self.node_size())
     }
 
@@ -193,7 +202,9 @@ impl Engine {
 
     /// Whether what can be handed out is `times` as much as is needed when `sum` is promised (RESERVE-1).
     fn fits(&self, sum: u64, point: Point, times: u64) -> bool {
-        self.space.available(SpaceKind::Metadata) >= self.wanted(sum, point).saturating_mul(times)
+        let now = self.wanted(sum, point).saturating_mul(times);
+        let leaves_room = self.delalloc.metadata() == 0 || point == Point::Reclaim;
+        self.space.available(SpaceKind::Metadata) >= now && (leaves_room || self.fits_later(sum, 0, 0))
     }
 
     /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
@@ -201,5 +212,11 @@ impl Engine {
         let left = if point == Point::Change { FREEING_UNITS * self.item_bytes() } else { 0 };
         let handles = sum + left;
         handles + self.commit_need(handles / u64::from(self.node_size()))
+    }
+
+    /// The same for what is promised to nobody before a transaction that has copied nothing yet.
+    pub(super) fn wanted_later(&self, sum: u64) -> u64 {
+        let handles = sum + FREEING_UNITS * self.item_bytes();
+        handles + self.whole_commit_need(handles / u64::from(self.node_size()))
     }
 }

@@ -229,7 +229,7 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
 
 /// The top level without a filesystem around it.
 fn alone(engine: &Arc<Engine>, tree: Arc<Tree>) -> SubvolumeRef {
-    let shared = Shared::new(Arc::clone(engine));
+    let shared = Shared::new(Arc::clone(engine), 0);
     SubvolumeRef::new(Arc::new(Subvolume::new(tree, shared, ObjectId::FIRST_FREE, false)))
 }
 

@@ -1,0 +1,39 @@
+//! On whose behalf extents change.
+
+use creamery_base::Result;
+use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
+
+use crate::inode::Inode;
+
+/// On whose behalf the extents of a file change.
+pub(crate) enum Behalf<'a> {
+    /// An operation's: it asks for room, and the file changes now.
+    Operation,
+    /// Writeback's: room is kept, and the times are those of the writes that it carries out.
+    Writeback(&'a mut DelallocReservation),
+}
+
+impl Behalf<'_> {
+    /// Space for data: `len` bytes, or less, but not below `min`.
+    pub(crate) fn allocate(&mut self, engine: &Engine, len: u64, min: u64) -> Result<DataExtent> {
+        match self {
+            Self::Operation => engine.allocate_data(len, min),
+            Self::Writeback(room) => engine.allocate_reserved(len, min, room),
+        }
+    }
+
+    /// A handle for `units`.
+    pub(crate) fn start<'e>(&mut self, engine: &'e Engine, units: Units) -> Result<Handle<'e>> {
+        match self {
+            Self::Operation => engine.start(units),
+            Self::Writeback(room) => engine.start_reserved(units, room),
+        }
+    }
+
+    /// The file has the data up to `stop`; its item is locked still.
+    pub(crate) fn completed(&self, inode: &Inode, stop: u64) {
+        if let Self::Writeback(_) = self {
+            inode.delalloc().complete_to(stop);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Writing a run of delayed data back: its pages become extents, or the inline data of a small file.
+
+use creamery_base::Result;
+use creamery_txn::DelallocReservation;
+
+use super::write::{Payload, write_payload};
+use super::{Behalf, inline};
+use crate::delalloc::Run;
+use crate::inode::Inode;
+
+impl Payload for Run {
+    fn range(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
+
+    fn data_end(&self) -> u64 {
+        self.data_end
+    }
+
+    fn write(&self, (start, end): (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        for (at, piece) in self.pieces() {
+            let stop = at + piece.len() as u64;
+            if at < end && start < stop {
+                let place = |part: u64| usize::try_from(part - at).expect("bounded by the length of a piece");
+                write(&piece[place(at.max(start))..place(stop.min(end))])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes `run`, which is in flight, into space and the tree, out of `room`. What of it is complete is told handle by handle.
+/// Errors: no space; device errors; damage; aborted. The file has the front of the run then, as far as it was told.
+pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservation) -> Result<()> {
+    let engine = inode.engine();
+    engine.check_writable()?;
+    let sector = u64::from(engine.sector_size());
+    let mut item = inode.tree_item();
+    let behalf = &mut Behalf::Writeback(room);
+    let whole = run.start == 0 && run.end == sector && item.size.max(run.data_end) == run.data_end;
+    if whole
+        && run.data_end <= inline::len_max(engine, inode.tree())
+        && inline::possible(inode.tree(), inode.id.ino, sector)?
+    {
+        let (_, page) = run.pieces().next().expect("a run is not empty");
+        let content = &page[..usize::try_from(run.data_end).expect("less than a sector")];
+        return inline::rewrite_for(behalf, inode, &mut item, content);
+    }
+    write_payload(behalf, inode, &mut item, run, &mut { run.start })
+}

@@ -1,0 +1,47 @@
+//! Delayed allocation: a write ends in memory, and gets its place on a device when it is written back.
+//!
+//! ```text
+//!   write -----> dirty pages -----> run in flight -----> items in the tree
+//!           room is kept     space is       completion: extents, checksums,
+//!           for it           allocated      the size, in one handle
+//! ```
+//! A file with delayed data has three layers, and who reads looks at them in this order: its dirty pages ([`pages`]); the run
+//! that is in flight, which is on its way to a device and not yet in the tree; the tree. So data is never between two of them:
+//! a run leaves the first layer in the moment in which it gets into the second, and the second only when the third has it.
+//! What is written again while it is in flight becomes dirty anew, in front of what is written back.
+//!
+//! Writing back takes the first run of dirty pages side by side, up to 128 MiB, and makes extents of it as `data` does: the
+//! longer a file is left alone, the longer its extents. It happens when a file has been dirty for some time, when all files
+//! together have too much ([`writeback`]), when room is needed, and for fsync and sync. A file that is gone before that
+//! never reaches a device. One run of a file is in flight at a time, runs of several files side by side.
+//!
+//! The size of a file with delayed data is apart from that in the tree, and so are its times and the space that it will have
+//! ([`State`]): [`Inode::item`] tells what the file is, and the item in the tree follows when runs are complete. Operations that
+//! change extents themselves - cutting, fallocate - have the inode alone and first have everything written back
+//! ([`Inode::settle`]), for nobody makes anything dirty meanwhile.
+//!
+//! # Invariants
+//! - DELALLOC-2: what is dirty has room kept for it, of data and metadata; so has a run in flight until its extents have space.
+//! - DELALLOC-3: one run of a file is in flight at a time, and nothing else changes the file's extents meanwhile.
+//! - DELALLOC-4: the size in the tree grows with the data that is complete, never beyond it.
+//!   Shown by `what_was_committed_survives_every_power_cut`.
+//! - DELALLOC-5: an inode with delayed data stays in memory as long as it has a name or a user (TABLE-1).
+//!   Shown by `files_with_delayed_data_stay_in_memory`.
+//! - DIRTY-1, DIRTY-2: pages do not overlap; they change only while nobody else has them.
+//!
+//! # Locking
+//! [`Delalloc::state`] is short: memory is copied under it, nothing waited for. It comes after the inode's item. A write keeps
+//! room before it locks anything, because keeping room may take steps of writing back. Such a step takes no operations and no
+//! ranges: whoever waits for one may have these.
+
+mod pages;
+mod read;
+mod state;
+mod write;
+pub(crate) mod writeback;
+
+pub(crate) use pages::Pages;
+pub(crate) use read::{read, seek};
+pub(crate) use state::{Delalloc, Run};
+pub(crate) use write::write;
+pub(crate) use writeback::{Writeback, WritebackCounters};

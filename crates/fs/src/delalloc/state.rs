@@ -1,0 +1,405 @@
+//! What is delayed of one file.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
+use creamery_base::{Timespec, memory};
+use creamery_device::AlignedBuffer;
+use creamery_txn::DelallocReservation;
+
+use super::Pages;
+use super::pages::{Taken, copy};
+use super::writeback::AGE;
+use crate::data::EXTENT_LEN_MAX;
+use crate::inode::InodeItem;
+
+/// The delayed data of one inode; costs next to nothing while there is none.
+pub(crate) struct Delalloc {
+    state: RankedMutex<Option<Box<State>>, { rank::DELALLOC }>,
+    /// Whether there is any; changes under the mutex.
+    any: AtomicBool,
+    /// Whether it stands in the line of those to be written back.
+    queued: AtomicBool,
+    /// A run is in flight no more.
+    landed: RankedCondvar,
+}
+
+/// What is delayed.
+pub(super) struct State {
+    pub(super) pages: Pages,
+    pub(super) in_flight: Option<InFlight>,
+    /// For the dirty pages; none before the first of them.
+    pub(super) room: Option<DelallocReservation>,
+    /// The size of the file.
+    pub(super) size: u64,
+    /// When it was written last, and how often since the item knows of it.
+    pub(super) written: Option<(Timespec, u64)>,
+    /// Bytes, dirty or in flight, that have no space on a device yet.
+    pub(super) new: u64,
+    /// When the first page became dirty since there was none, by the monotonic clock.
+    pub(super) since: Duration,
+    /// It is to be written back soon.
+    hasty: bool,
+    /// It is about to be deleted: nothing is written back.
+    held: bool,
+}
+
+/// What there is to be written back.
+pub(super) enum NextRun {
+    /// This, which is in flight now, with the room that is kept for it.
+    Taken(Arc<Run>, DelallocReservation),
+    /// Another run is in flight.
+    InFlight,
+    None,
+}
+
+/// Data on its way to a device.
+pub(crate) struct Run {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pieces: Vec<Arc<AlignedBuffer>>,
+    /// The size that the file has when this is complete, at least.
+    pub(crate) data_end: u64,
+}
+
+/// The run that is in flight.
+pub(super) struct InFlight {
+    run: Arc<Run>,
+    /// From here on; what is before is in the tree.
+    at: u64,
+    new: u64,
+}
+
+impl Run {
+    /// Its sectors, piece by piece.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, &Arc<AlignedBuffer>)> {
+        self.pieces.iter().scan(self.start, |at, piece| {
+            let start = *at;
+            *at += piece.len() as u64;
+            Some((start, piece))
+        })
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+impl InFlight {
+    pub(super) fn range(&self) -> (u64, u64) {
+        (self.at, self.run.end)
+    }
+
+    fn copy_out(&self, offset: u64, out: &mut [u8]) {
+        let end = offset + out.len() as u64;
+        for (start, piece) in
+            self.run.pieces().skip_while(|(start, piece)| start + piece.len() as u64 <= offset)
+        {
+            if start >= end {
+                break;
+            }
+            copy(piece, start, out, offset);
+        }
+    }
+}
+
+impl State {
+    fn new(size: u64, since: Duration) -> Self {
+        Self {
+            pages: Pages::default(),
+            in_flight: None,
+            room: None,
+            size,
+            written: None,
+            new: 0,
+            since,
+            hasty: false,
+            held: false,
+        }
+    }
+
+    /// Copies what is delayed of the bytes from `offset` on into `out`; returns which parts are not.
+    pub(super) fn copy_out(&self, offset: u64, out: &mut [u8]) -> super::pages::Ranges {
+        let end = offset + out.len() as u64;
+        let mut missing = self.pages.missing(offset, end);
+        if let Some(flying) = &self.in_flight {
+            let (start, stop) = flying.range();
+            flying.copy_out(
+                offset.max(start).min(end),
+                &mut out[as_len(offset.max(start).min(end) - offset)..],
+            );
+            missing = missing.iter().flat_map(|range| without(*range, (start, stop))).collect();
+        }
+        self.pages.copy_out(offset, out);
+        missing
+    }
+
+    /// Whether `[start, end)`, a sector, is delayed.
+    pub(super) fn has(&self, start: u64, end: u64) -> bool {
+        let flying = self.in_flight.as_ref().is_some_and(|flying| {
+            let range = flying.range();
+            range.0 <= start && end <= range.1
+        });
+        flying || self.pages.has(start, end)
+    }
+
+    /// Tells the item of the writes that it does not know of yet.
+    fn stamp(&self, item: &mut InodeItem) {
+        if let Some((time, count)) = self.written {
+            (item.mtime, item.ctime) = (time, time);
+            item.sequence = item.sequence.wrapping_add(count);
+        }
+    }
+
+    /// The first run at or behind `from`, which is in flight then, and its room.
+    fn take_run(&mut self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
+        assert!(self.in_flight.is_none(), "DELALLOC-3: one run is in flight at a time");
+        if self.held {
+            return None;
+        }
+        let Taken { start, end, pieces, new } = self.pages.take_run(from, EXTENT_LEN_MAX)?;
+        let mut room = self.room.take().expect("DELALLOC-2: what is dirty has room");
+        let is_all = self.pages.bytes() == 0;
+        // The last one has what is left.
+        let metadata = if is_all { u64::MAX } else { room.metadata_bytes() / 2 };
+        let mine = room.take(end - start, metadata);
+        assert_eq!(mine.data_bytes(), end - start, "DELALLOC-2: what is dirty has room for all of it");
+        if !is_all {
+            self.room = Some(room);
+        }
+        let run = Arc::new(Run { start, end, pieces, data_end: end.min(self.size) });
+        self.in_flight = Some(InFlight { run: Arc::clone(&run), at: start, new });
+        Some((run, mine))
+    }
+
+    fn is_clean(&self) -> bool {
+        self.pages.bytes() == 0 && self.in_flight.is_none()
+    }
+}
+
+/// What is left of a range without another one.
+pub(super) fn without((start, end): (u64, u64), other: (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+    [(start, end.min(other.0)), (start.max(other.1), end)].into_iter().filter(|(start, end)| start < end)
+}
+
+/// A length that is bounded by a buffer's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a buffer")
+}
+
+impl Delalloc {
+    pub(crate) fn new() -> Self {
+        Self {
+            state: RankedMutex::new(None),
+            any: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
+            landed: RankedCondvar::new(),
+        }
+    }
+
+    /// Whether anything is delayed.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    pub(super) fn lock(&self) -> RankedGuard<'_, Option<Box<State>>, { rank::DELALLOC }> {
+        self.state.lock()
+    }
+
+    /// What there is, made if there is nothing: of a file of `size` bytes, at this time.
+    pub(super) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let changed = change(state.get_or_insert_with(|| Box::new(State::new(size, now))));
+        self.any.store(true, Ordering::Release);
+        changed
+    }
+
+    /// The item as the file is: `item` is that of the tree, and its lock is held.
+    pub(crate) fn show(&self, item: &mut InodeItem) {
+        if !self.any() {
+            return;
+        }
+        if let Some(state) = &*self.lock() {
+            item.size = state.size;
+            item.nbytes = item.nbytes.saturating_add(state.new);
+            state.stamp(item);
+        }
+    }
+
+    /// The size of the file, if it is apart from that in the tree.
+    pub(crate) fn size(&self) -> Option<u64> {
+        if self.any() { self.lock().as_ref().map(|state| state.size) } else { None }
+    }
+
+    /// The item in the tree is about to change, with its lock held: it learns of the writes until now.
+    pub(crate) fn take_times(&self, item: &mut InodeItem) {
+        if self.any()
+            && let Some(state) = &mut *self.lock()
+        {
+            state.stamp(item);
+            state.written = None;
+        }
+    }
+
+    /// Takes the first run at or behind `from`, which is in flight then; waits for the one that is. None when nothing is left
+    /// there, or the inode is about to be deleted.
+    pub(super) fn take_run(&self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
+        self.land().as_mut()?.take_run(from)
+    }
+
+    /// The same of the first run of all, without waiting.
+    pub(super) fn try_take_run(&self) -> NextRun {
+        match &mut *self.lock() {
+            Some(state) if state.in_flight.is_some() => NextRun::InFlight,
+            Some(state) => state.take_run(0).map_or(NextRun::None, |(run, room)| NextRun::Taken(run, room)),
+            None => NextRun::None,
+        }
+    }
+
+    /// Where the delayed data ends.
+    pub(super) fn end(&self) -> Option<u64> {
+        if self.any() { self.lock().as_ref().map(|state| state.size) } else { None }
+    }
+
+    /// Notes whether it stands in line; returns whether it did.
+    pub(crate) fn set_queued(&self, queued: bool) -> bool {
+        self.queued.swap(queued, Ordering::AcqRel)
+    }
+
+    /// Makes it due; false when nothing is dirty.
+    pub(super) fn hasten(&self) -> bool {
+        let mut state = self.lock();
+        let dirty = state.as_mut().filter(|state| state.pages.bytes() > 0);
+        dirty.map(|state| state.hasty = true).is_some()
+    }
+
+    /// When it is due, if anything is dirty.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let state = self.lock();
+        let dirty = state.as_ref().filter(|state| state.pages.bytes() > 0 && !state.held);
+        dirty.map(|state| if state.hasty { Duration::ZERO } else { state.since + AGE })
+    }
+
+    /// Waits until nothing is in flight.
+    fn land(&self) -> RankedGuard<'_, Option<Box<State>>, { rank::DELALLOC }> {
+        let flies =
+            |state: &mut Option<Box<State>>| state.as_ref().is_some_and(|state| state.in_flight.is_some());
+        let mut state = self.lock();
+        if flies(&mut state) {
+            state = gate::passing(Reason::Writeback, || self.landed.wait_while(state, flies));
+        }
+        state
+    }
+
+    /// Waits until nothing is in flight.
+    pub(crate) fn wait_landed(&self) {
+        if self.any() {
+            drop(self.land());
+        }
+    }
+
+    /// The run in flight is in the tree up to `stop`, of which the item, locked, tells from now on.
+    pub(crate) fn complete_to(&self, stop: u64) {
+        let mut state = self.lock();
+        let state = state.as_mut().expect("a run is in flight");
+        let flying = state.in_flight.as_mut().expect("DELALLOC-3: a run is in flight");
+        assert!(flying.at < stop && stop <= flying.run.end, "DELALLOC-3: what is completed is in flight");
+        let new = if stop == flying.run.end { flying.new } else { flying.new.min(stop - flying.at) };
+        flying.at = stop;
+        flying.new -= new;
+        state.new -= new;
+    }
+
+    /// The run is in flight no more: it is in the tree, or it failed and what is not there is lost.
+    pub(super) fn land_run(&self) {
+        let mut state = self.lock();
+        let inner = state.as_mut().expect("a run is in flight");
+        let flying = inner.in_flight.take().expect("DELALLOC-3: a run is in flight");
+        inner.new -= flying.new;
+        self.forget_if_clean(&mut state);
+        drop(state);
+        self.landed.notify_all();
+    }
+
+    fn forget_if_clean(&self, state: &mut Option<Box<State>>) {
+        if state.as_ref().is_some_and(|state| state.is_clean()) {
+            *state = None;
+            self.any.store(false, Ordering::Release);
+        }
+    }
+
+    /// Forgets what is dirty behind a new end of the file, whose size is not less than that then, and makes the rest of its last
+    /// sector zero. Returns how many bytes were dirty. Who cuts the file has it alone.
+    pub(crate) fn cut(&self, size: u64, sector: u64) -> u64 {
+        let mut guard = self.lock();
+        let Some(state) = &mut *guard else { return 0 };
+        let end = size.next_multiple_of(sector);
+        let (bytes, new) = state.pages.discard(end);
+        state.new -= new;
+        state.size = state.size.min(size);
+        state.pages.overwrite(size, &vec![0; as_len(end - size)]);
+        if state.pages.bytes() == 0 {
+            state.room = None;
+        } else if let Some(room) = &mut state.room {
+            drop(room.take(bytes, 0));
+        }
+        self.forget_if_clean(&mut guard);
+        bytes
+    }
+
+    /// Keeps what is dirty from being written back, unless some of it is in flight: false then.
+    pub(crate) fn hold(&self) -> bool {
+        let mut state = self.lock();
+        let Some(state) = &mut *state else { return true };
+        state.held = state.in_flight.is_none();
+        state.held
+    }
+
+    /// Lets it be written back again.
+    pub(crate) fn let_go(&self) {
+        if let Some(state) = &mut *self.lock() {
+            state.held = false;
+        }
+    }
+
+    /// The ranges that are delayed and end behind `from`, in order and apart.
+    pub(super) fn ranges(&self, from: u64) -> Vec<(u64, u64)> {
+        let state = self.lock();
+        let Some(state) = &*state else { return Vec::new() };
+        let flying = state.in_flight.as_ref().map(InFlight::range).filter(|range| range.1 > from);
+        let mut ranges = state.pages.ranges(from);
+        ranges.extend(flying);
+        ranges.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in ranges {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        merged
+    }
+
+    /// Bytes that are dirty or in flight.
+    pub(crate) fn bytes(&self) -> u64 {
+        if !self.any() {
+            return 0;
+        }
+        let state = self.lock();
+        state.as_ref().map_or(0, |state| {
+            state.pages.bytes() + state.in_flight.as_ref().map_or(0, |flying| flying.run.len())
+        })
+    }
+
+    /// What it takes in memory besides the bytes of the data.
+    pub(crate) fn memory(&self) -> u64 {
+        if !self.any() {
+            return 0;
+        }
+        let state = self.lock();
+        state.as_ref().map_or(0, |state| memory::vec::<State>(1) + state.pages.overhead())
+    }
+}

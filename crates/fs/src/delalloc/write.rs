@@ -1,0 +1,203 @@
+//! Writing into memory.
+
+use std::sync::Arc;
+
+use creamery_base::{Result, Wait};
+use creamery_txn::{DelallocReservation, Engine};
+use smallvec::SmallVec;
+
+use super::pages::Ranges;
+use super::read;
+use super::state::{State, without};
+use crate::data;
+use crate::inode::{Inode, InodeItem};
+
+/// Changes of items that completing a run takes at least.
+const ITEMS_PER_RUN: u32 = 6;
+/// Bytes of data whose checksums fill a leaf, about.
+const BYTES_PER_CSUM_ITEM: u64 = 8 << 20;
+
+/// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
+pub(crate) fn reserve(engine: &Engine, len: u64) -> Option<DelallocReservation> {
+    let sector = u64::from(engine.sector_size());
+    let bytes = len.next_multiple_of(sector) + 2 * sector;
+    let csums = u32::try_from(bytes / BYTES_PER_CSUM_ITEM + 1).ok()?;
+    engine.reserve_delalloc(bytes, 2 * ITEMS_PER_RUN + csums)
+}
+
+/// A sector that a write has a part of, with what it had before.
+struct Edge {
+    start: u64,
+    /// None while it is delayed: what it has is in memory.
+    old: Option<Vec<u8>>,
+}
+
+/// Writes `data`, which is not empty, at `offset` into memory, as if it was on disk. `item` says what the file is. The caller has
+/// locked the inode, alone if it grows, and the range from the end of the file on; and kept `room` for it.
+/// Errors: what reading can fail with, where a sector is written in part. Nothing has changed then.
+pub(crate) fn write(
+    inode: &Arc<Inode>,
+    item: &InodeItem,
+    offset: u64,
+    data: &[u8],
+    room: DelallocReservation,
+) -> Result<()> {
+    let engine = inode.engine();
+    let sector = u64::from(engine.sector_size());
+    let end = offset + data.len() as u64;
+    let (first, stop) = (offset - offset % sector, end.next_multiple_of(sector));
+    let mut partial: SmallVec<[u64; 3]> = SmallVec::new();
+    if let Some(tail) = tail_to_settle(inode, item, first, sector)? {
+        partial.push(tail);
+    }
+    if !offset.is_multiple_of(sector) {
+        partial.push(first);
+    }
+    if !end.is_multiple_of(sector) && (stop - sector != first || offset.is_multiple_of(sector)) {
+        partial.push(stop - sector);
+    }
+    let holes = holes(inode, item, (first, stop))?;
+    let mut room = Some(room);
+    let now = (engine.now(), engine.env().monotonic());
+    loop {
+        let edges = partial
+            .iter()
+            .map(|&start| Ok(Edge { start, old: old_sector(inode, item, start, sector)? }))
+            .collect::<Result<SmallVec<[Edge; 3]>>>()?;
+        let added = inode.delalloc().begin(item.size, now.1, |state| {
+            // What was delayed when it was looked at may be on disk by now: then it is read.
+            let known = |edge: &Edge| edge.old.is_some() || state.has(edge.start, edge.start + sector);
+            if !edges.iter().all(known) {
+                return None;
+            }
+            let before = state.pages.bytes();
+            let mut write = Write { state, sector, holes: &holes, new_runs: 0 };
+            edges.iter().for_each(|edge| write.put_edge(edge));
+            write.put(offset, data);
+            let new_runs = write.new_runs;
+            let added = state.pages.bytes() - before;
+            inode.shared().writeback.count(added);
+            keep(state, room.take().expect("it is written once"), added, new_runs, engine);
+            state.size = state.size.max(end);
+            let count = state.written.map_or(0, |(_, count)| count);
+            state.written = Some((now.0, count + 1));
+            Some(added)
+        });
+        if let Some(added) = added {
+            inode.shared().writeback.note_dirty(inode, added);
+            return Ok(());
+        }
+    }
+}
+
+/// Joins what is needed of `room` for `added` bytes more to that of the file.
+fn keep(state: &mut State, mut room: DelallocReservation, added: u64, new_runs: u32, engine: &Engine) {
+    if added == 0 {
+        return;
+    }
+    let per_item = room.metadata_bytes() / u64::from(2 * ITEMS_PER_RUN + 1);
+    let items = u64::from(new_runs * ITEMS_PER_RUN) + added.div_ceil(BYTES_PER_CSUM_ITEM);
+    let mine = room.take(added, items * per_item);
+    assert_eq!(mine.data_bytes(), added, "DELALLOC-2: a write kept room for all that it makes dirty");
+    debug_assert!(per_item > 0 && engine.node_size() > 0);
+    match &mut state.room {
+        Some(all) => all.add(mine),
+        none => *none = Some(mine),
+    }
+}
+
+/// One write, with the state locked.
+struct Write<'a> {
+    state: &'a mut State,
+    sector: u64,
+    holes: &'a Ranges,
+    new_runs: u32,
+}
+
+impl Write<'_> {
+    /// Makes a sector dirty that the write has a part of.
+    fn put_edge(&mut self, edge: &Edge) {
+        let (start, end) = (edge.start, edge.start + self.sector);
+        if self.state.pages.has(start, end) {
+            return;
+        }
+        let mut bytes = vec![0; usize::try_from(self.sector).expect("a sector fits in memory")];
+        match &edge.old {
+            // What was on its way by then is newer than what was read.
+            Some(old) if !self.state.has(start, end) => bytes.copy_from_slice(old),
+            _ => drop(self.state.copy_out(start, &mut bytes)),
+        }
+        self.insert(start, &bytes);
+    }
+
+    /// Copies the data in: over what is dirty, and as new pages between.
+    fn put(&mut self, offset: u64, data: &[u8]) {
+        self.state.pages.overwrite(offset, data);
+        let end = offset + data.len() as u64;
+        let whole = (offset.next_multiple_of(self.sector), end - end % self.sector);
+        if whole.0 >= whole.1 {
+            return;
+        }
+        for (start, stop) in self.state.pages.missing(whole.0, whole.1) {
+            let at = |place: u64| usize::try_from(place - offset).expect("bounded by the length of the data");
+            self.insert(start, &data[at(start)..at(stop)]);
+        }
+    }
+
+    fn insert(&mut self, start: u64, bytes: &[u8]) {
+        let end = start + bytes.len() as u64;
+        self.new_runs += u32::from(!self.state.pages.adjoins(start, end));
+        // What is in flight was counted when it became dirty.
+        let flying = self.state.in_flight.as_ref().map_or((0, 0), super::state::InFlight::range);
+        let new: Ranges = self.holes.iter().flat_map(|hole| without(*hole, flying)).collect();
+        self.state.new +=
+            new.iter().map(|hole| hole.1.min(end).saturating_sub(hole.0.max(start))).sum::<u64>();
+        self.state.pages.insert(start, bytes, &new);
+    }
+}
+
+/// The last sector of the file, if the file grows over it from elsewhere and it is not fit for that: the tail may be stored
+/// inline, or have something behind the end (DATA-4).
+fn tail_to_settle(inode: &Inode, item: &InodeItem, first: u64, sector: u64) -> Result<Option<u64>> {
+    if item.size == 0 || first < item.size {
+        return Ok(None);
+    }
+    let last = (item.size - 1) / sector * sector;
+    let delayed = inode.delalloc().any()
+        && inode.delalloc().lock().as_ref().is_some_and(|state| state.has(last, last + sector));
+    if delayed || !data::is_tail_unsettled(inode, item)? { Ok(None) } else { Ok(Some(last)) }
+}
+
+/// What the sector at `start` has; none when it is delayed.
+fn old_sector(inode: &Inode, item: &InodeItem, start: u64, sector: u64) -> Result<Option<Vec<u8>>> {
+    let delayed = inode.delalloc().any()
+        && inode.delalloc().lock().as_ref().is_some_and(|state| state.has(start, start + sector));
+    if delayed {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; usize::try_from(sector).expect("a sector fits in memory")];
+    read(inode, item, start, &mut bytes, Wait::Yes)?;
+    Ok(Some(bytes))
+}
+
+/// The parts of a range that have no space on a device.
+fn holes(inode: &Inode, item: &InodeItem, range: (u64, u64)) -> Result<Ranges> {
+    let sector = u64::from(inode.engine().sector_size());
+    let on_disk = inode.tree_item();
+    let known = on_disk.size.next_multiple_of(sector);
+    let prealloc = data::has_prealloc(item);
+    // As many bytes on disk as in the file: there is no hole below its end.
+    let full = on_disk.nbytes >= on_disk.size && !prealloc;
+    let looked_at = match () {
+        () if prealloc => range,
+        () if full => (range.0, range.0),
+        () => (range.0, range.1.min(known).max(range.0)),
+    };
+    let behind = if prealloc { (range.1, range.1) } else { (range.0.max(known), range.1) };
+    let mut holes = Ranges::new();
+    if looked_at.0 < looked_at.1 {
+        holes.extend(data::holes_of(inode, looked_at)?);
+    }
+    holes.extend(Some(behind).filter(|(start, end)| start < end));
+    Ok(holes)
+}

@@ -1,0 +1,149 @@
+//! Room for data that is in memory only, and for the metadata that writing it back will take: what data and delayed changes
+//! "may use".
+//!
+//! A write that is put off (delayed allocation) takes its room at once, so that "no space" is told to who writes and not to
+//! nobody. The room is kept as two sums that everybody else leaves alone: bytes of data, which
+//! [`Engine::allocate_data`](crate::Engine::allocate_data) does not hand out to others, and bytes of metadata, which no
+//! promise takes. Both may lie where no chunk is yet: chunks come when the data is written, not for the worst case of it.
+//!
+//! # Invariants
+//! - DELALLOC-1: the sums are those of all reservations that exist: each is given back once, by whoever has it last.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::CachePadded;
+
+/// The two sums.
+#[derive(Default)]
+pub(crate) struct DelallocAccount {
+    data: CachePadded<AtomicU64>,
+    metadata: AtomicU64,
+}
+
+impl DelallocAccount {
+    /// Bytes of data space that are kept.
+    pub(crate) fn data(&self) -> u64 {
+        self.data.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of metadata space that are kept.
+    pub(crate) fn metadata(&self) -> u64 {
+        self.metadata.load(Ordering::SeqCst)
+    }
+
+    /// Keeps so much more.
+    pub(crate) fn keep(self: &Arc<Self>, data: u64, metadata: u64) -> DelallocReservation {
+        self.data.fetch_add(data, Ordering::SeqCst);
+        self.metadata.fetch_add(metadata, Ordering::SeqCst);
+        DelallocReservation { account: Arc::clone(self), data, metadata }
+    }
+}
+
+/// Room kept for data that is to be written later, and for the metadata of that. What is left of it is given back when it is
+/// dropped.
+///
+/// ```no_run
+/// # fn put_off(engine: &creamery_txn::Engine) -> Option<creamery_txn::DelallocReservation> {
+/// let mut room = engine.reserve_delalloc(1 << 20, 4)?;
+/// let half = room.take(512 << 10, 1 << 16);
+/// assert_eq!(half.data_bytes(), 512 << 10);
+/// # Some(room)
+/// # }
+/// ```
+#[must_use = "dropping it gives the room back"]
+pub struct DelallocReservation {
+    account: Arc<DelallocAccount>,
+    data: u64,
+    metadata: u64,
+}
+
+impl DelallocReservation {
+    /// Bytes of data that it is for.
+    #[must_use]
+    pub const fn data_bytes(&self) -> u64 {
+        self.data
+    }
+
+    /// Bytes of metadata that are kept for it.
+    #[must_use]
+    pub const fn metadata_bytes(&self) -> u64 {
+        self.metadata
+    }
+
+    /// Splits off room for `data` bytes with `metadata` bytes, or what there is of them.
+    pub fn take(&mut self, data: u64, metadata: u64) -> Self {
+        let (data, metadata) = (data.min(self.data), metadata.min(self.metadata));
+        self.data -= data;
+        self.metadata -= metadata;
+        Self { account: Arc::clone(&self.account), data, metadata }
+    }
+
+    /// Adds what `other` has.
+    ///
+    /// # Panics
+    /// When `other` is of another filesystem.
+    pub fn add(&mut self, mut other: Self) {
+        assert!(Arc::ptr_eq(&self.account, &other.account), "DELALLOC-1: room of another filesystem");
+        self.data += std::mem::take(&mut other.data);
+        self.metadata += std::mem::take(&mut other.metadata);
+    }
+
+    /// `data` bytes of it have space now.
+    pub(crate) fn has_space(&mut self, data: u64) {
+        drop(self.take(data, 0));
+    }
+
+    /// Whoever has it is about to ask for a handle: the room is his to be promised.
+    pub(crate) fn release_metadata(&mut self) {
+        drop(self.take(0, u64::MAX));
+    }
+}
+
+impl Drop for DelallocReservation {
+    fn drop(&mut self) {
+        for (sum, part) in [(&*self.account.data, self.data), (&self.account.metadata, self.metadata)] {
+            let all = sum.fetch_sub(part, Ordering::SeqCst);
+            assert!(all >= part, "DELALLOC-1: more is given back than was kept");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_split_and_joined_is_given_back_once() {
+        let account = Arc::<DelallocAccount>::default();
+        let mut first = account.keep(100, 10);
+        let second = first.take(30, 50);
+        assert_eq!((first.data_bytes(), first.metadata_bytes()), (70, 0));
+        assert_eq!((second.data_bytes(), second.metadata_bytes()), (30, 10));
+        assert_eq!((account.data(), account.metadata()), (100, 10));
+        first.has_space(50);
+        assert_eq!((account.data(), account.metadata()), (50, 10));
+        first.add(second);
+        first.release_metadata();
+        assert_eq!((account.data(), account.metadata()), (50, 0));
+        drop(first);
+        assert_eq!((account.data(), account.metadata()), (0, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "DELALLOC-1")]
+    fn room_of_two_filesystems_is_not_mixed() {
+        let [one, other] = [(); 2].map(|()| Arc::<DelallocAccount>::default());
+        let mut room = one.keep(1, 1);
+        room.add(other.keep(1, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "DELALLOC-1")]
+    fn room_that_is_given_back_twice_is_a_bug() {
+        let account = Arc::<DelallocAccount>::default();
+        let room = account.keep(1, 1);
+        account.data.fetch_sub(1, Ordering::SeqCst);
+        drop(room);
+    }
+}
