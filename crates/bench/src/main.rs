@@ -25,7 +25,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
-  with --image also                                [--cache-mib N] [--dirty-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -151,6 +151,7 @@ impl Options {
             "--below" => shape.below = value.to_owned(),
             "--cache-mib" => setting.cache_mib = Some(number()?),
             "--dirty-mib" => setting.dirty_mib = Some(number()?),
+            "--delayed-mib" => setting.delayed_mib = Some(number()?),
             "--early-unlock" => setting.early_unlock = Some(switch(value)?),
             "--fingers" => setting.fingers = Some(switch(value)?),
             "--lock-times" => setting.lock_times = switch(value)?,

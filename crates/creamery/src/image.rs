@@ -11,6 +11,7 @@ use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 use crate::Filesystem;
+use crate::fs::FsOptions;
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -66,6 +67,8 @@ pub struct ImageOptions {
     lock_times: bool,
     background_threads: Option<usize>,
     discard: DiscardPolicy,
+    delayed_bytes: Option<u64>,
+    flush_on_commit: bool,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -145,6 +148,22 @@ impl ImageOptions {
         self
     }
 
+    /// Memory for data that was written and is on its way to the device; 256 MiB unless told. Who writes more waits. With 0 every
+    /// write goes to the device before it returns, and is an extent of its own.
+    #[must_use]
+    pub fn delayed_bytes(mut self, bytes: u64) -> Self {
+        self.delayed_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether every commit has the data with it that was written before, not only its own file's with an fsync and all with a
+    /// sync.
+    #[must_use]
+    pub fn flush_on_commit(mut self, on: bool) -> Self {
+        self.flush_on_commit = on;
+        self
+    }
+
     /// Clock and randomness; those of the host when none are given.
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
@@ -203,7 +222,13 @@ impl ImageOptions {
         };
         let engine = Engine::open(volume, options)?;
         engine.set_discard(self.discard);
-        let fs = crate::fs::Filesystem::open(engine, crate::fs::FsOptions::default())?;
+        let usual = FsOptions::default();
+        let fs_options = FsOptions {
+            delayed_bytes: self.delayed_bytes.unwrap_or(usual.delayed_bytes),
+            flush_on_commit: self.flush_on_commit,
+            ..usual
+        };
+        let fs = crate::fs::Filesystem::open(engine, fs_options)?;
         let subvolume = match (&self.subvolume, self.subvolume_id) {
             (Some(path), _) => fs
                 .resolve_subvolume(path.as_os_str().as_encoded_bytes())

@@ -58,9 +58,7 @@ impl BackgroundWork for WritingBack {
 
     fn due(&self) -> Due {
         match (self.writeback.upgrade(), self.engine.upgrade()) {
-            (Some(writeback), Some(engine)) if engine.read_only().is_none() => {
-                writeback.due(engine.env().monotonic())
-            }
+            (Some(writeback), Some(engine)) if engine.read_only().is_none() => writeback.due(&engine),
             _ => Due::Never,
         }
     }

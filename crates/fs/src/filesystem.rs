@@ -9,6 +9,7 @@ use creamery_txn::{CommitParticipant, Engine, Trimmed};
 use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::data::FileContent;
+use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(feature = "shuttle")]
 use crate::fault::Fault;
 use crate::inode::attributes::{Attributes, SetAttributes};
@@ -38,11 +39,13 @@ pub struct FsOptions {
     pub cleaning_steps: usize,
     /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
     pub delayed_bytes: u64,
+    /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
+    pub flush_on_commit: bool,
 }
 
 impl Default for FsOptions {
     fn default() -> Self {
-        Self { inodes_cached: 16 * 1024, cleaning_steps: 1, delayed_bytes: 256 << 20 }
+        Self { inodes_cached: 16 * 1024, cleaning_steps: 1, delayed_bytes: 256 << 20, flush_on_commit: false }
     }
 }
 
@@ -80,8 +83,11 @@ impl Filesystem {
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
         engine.register_reclaimer(&shared.writeback);
+        if options.flush_on_commit {
+            engine.register(Arc::new(FlushOnCommit(Arc::clone(&shared.writeback))));
+        }
         background::register(&engine, &cleaner, &shared.writeback);
-        let told = shared.write_errors.from_now();
+        let told = shared.write_errors.told_so_far();
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         Ok(Arc::new(Self { engine, inodes, names, cleaner, told }))

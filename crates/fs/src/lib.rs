@@ -38,6 +38,7 @@ mod data;
 mod delalloc;
 mod fallocate;
 mod fault;
+mod file;
 mod filesystem;
 mod inode;
 mod keys;

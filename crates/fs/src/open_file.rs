@@ -6,8 +6,8 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
-use crate::delalloc::{self, writeback};
 use crate::fault::Fault;
+use crate::file;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::Attributes;
 use crate::inode::lock::ExclusiveInode;
@@ -54,7 +54,7 @@ pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
 impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) fn new(inode: Arc<Inode>) -> Self {
-        let told = inode.write_errors().from_now();
+        let told = inode.write_errors().told_so_far();
         Self { inode, told }
     }
 
@@ -98,7 +98,7 @@ impl OpenFile {
         let range = inode.lock_range_shared(offset, offset.saturating_add(out.len() as u64), wait)?;
         // Who cuts the file has locked what he cuts: as long as the file is now it stays where this range is.
         let item = inode.item(wait)?;
-        let read = delalloc::read(inode, &item, offset, out, wait)?;
+        let read = file::read(inode, &item, offset, out, wait)?;
         drop(range);
         Ok(read)
     }
@@ -167,7 +167,8 @@ impl OpenFile {
         if data.is_empty() {
             Ok(None)
         } else {
-            Ok(inode.shared().writeback.reserve(inode.engine(), data.len()))
+            let reserve = || file::reserve(inode.engine(), data.len() as u64);
+            Ok(inode.shared().writeback.make_room(data.len(), reserve))
         }
     }
 
@@ -202,7 +203,7 @@ impl OpenFile {
         // Growing over a gap changes what lies between the old end and the new data.
         let range = inode.lock_range(offset.min(item.size), end)?;
         let written = match room {
-            Some(room) => delalloc::write(inode, item, offset, data, room).map(|()| data.len()),
+            Some(room) => file::write(inode, item, offset, data, room).map(|()| data.len()),
             None => data::write(inode, item, offset, data),
         };
         drop(range);
@@ -225,7 +226,7 @@ impl OpenFile {
         check_regular(inode)?;
         let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
         let item = inode.item(Wait::Yes)?;
-        let found = delalloc::seek(inode, &item, offset, want)?;
+        let found = file::seek(inode, &item, offset, want)?;
         drop(range);
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -244,7 +245,7 @@ impl OpenFile {
         let inode = &self.inode;
         inode.engine().check_open()?;
         // What fails is told below.
-        let _ = writeback::flush(inode);
+        let _ = inode.flush();
         let committed = inode.engine().commit_through(inode.tree_item().transid);
         let written = inode.write_errors().tell(&self.told);
         written.and(committed)
@@ -254,7 +255,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if self.inode.take_flush_on_close() {
-            self.inode.shared().writeback.hasten(&self.inode);
+            self.inode.hasten();
         }
     }
 }

@@ -10,6 +10,7 @@ use creamery_fs::{Filesystem, FsOptions};
 use creamery_txn::Engine;
 use creamery_volume::{Mode, Volume};
 
+use crate::options::Options;
 use crate::table::is_mounted;
 
 /// How long an image may be in use by a server whose mount is gone already: it is making things durable.
@@ -19,10 +20,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// Opens the filesystem in the image file or on the block device at `path`. It is ours alone until it is dropped. A server
 /// that was just unmounted is given the time to finish.
 /// Errors: no filesystem; damage; a state that does not allow writing; somebody else has it open.
-pub fn open(path: &Path, read_only: bool) -> Result<Arc<Filesystem>> {
+pub fn open(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     let start = Instant::now();
     loop {
-        match open_parts(path, read_only) {
+        match open_parts(path, options) {
             Err(error)
                 if error.kind() == ErrorKind::Busy && start.elapsed() < CLOSING_MAX && !is_mounted(path) =>
             {
@@ -33,15 +34,22 @@ pub fn open(path: &Path, read_only: bool) -> Result<Arc<Filesystem>> {
     }
 }
 
-fn open_parts(path: &Path, read_only: bool) -> Result<Arc<Filesystem>> {
+fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
+    let read_only = options.transport.read_only();
     let (access, mode) = match read_only {
         true => (Access::ReadOnly, Mode::ReadOnly),
         false => (Access::ReadWrite, Mode::ReadWrite),
     };
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
     let volume = Volume::open(vec![device], mode)?;
-    let options = creamery_txn::Options { read_only, ..creamery_txn::Options::default() };
-    Filesystem::open(Engine::open(volume, options)?, FsOptions::default())
+    let engine = Engine::open(volume, creamery_txn::Options { read_only, ..Default::default() })?;
+    let usual = FsOptions::default();
+    let fs_options = FsOptions {
+        flush_on_commit: options.flush_on_commit,
+        delayed_bytes: if options.delalloc { usual.delayed_bytes } else { 0 },
+        ..usual
+    };
+    Filesystem::open(engine, fs_options)
 }
 
 /// Puts the image's path in front of a message that does not say it yet.

@@ -70,6 +70,10 @@ pub struct Options {
     pub commit: Duration,
     /// Whether the device is told of what is freed.
     pub discard: DiscardPolicy,
+    /// Whether a commit has the data with it that was written before.
+    pub flush_on_commit: bool,
+    /// Whether what is written stays in memory for a while.
+    pub delalloc: bool,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -121,6 +125,8 @@ impl Options {
             subvolid: None,
             commit: COMMIT_DEFAULT,
             discard: DiscardPolicy::Off,
+            flush_on_commit: false,
+            delalloc: true,
             owner: Owner::default(),
             log: None,
             remount: false,
@@ -150,12 +156,16 @@ impl Options {
             "commit" => self.commit = commit_interval(number()?),
             "discard" => self.discard = discard_policy(value)?,
             "nodiscard" if value.is_empty() => self.discard = DiscardPolicy::Off,
+            "flushoncommit" | "noflushoncommit" if value.is_empty() => {
+                self.flush_on_commit = name == "flushoncommit";
+            }
+            "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

@@ -14,6 +14,7 @@ const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true };
 pub(crate) struct Setting {
     pub(crate) cache_mib: Option<usize>,
     pub(crate) dirty_mib: Option<usize>,
+    pub(crate) delayed_mib: Option<usize>,
     pub(crate) early_unlock: Option<bool>,
     pub(crate) fingers: Option<bool>,
     pub(crate) lock_times: bool,
@@ -38,6 +39,9 @@ impl Library {
         }
         if let Some(dirty) = setting.dirty_mib {
             options = options.dirty_bytes((dirty as u64) << 20);
+        }
+        if let Some(delayed) = setting.delayed_mib {
+            options = options.delayed_bytes((delayed as u64) << 20);
         }
         let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
         Ok(Self { fs })

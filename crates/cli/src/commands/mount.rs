@@ -106,7 +106,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let mut options = parse_options(args)?;
     let image = std::path::absolute(&args.image)?;
     let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
-    let fs = creamery_mount::open(&args.image, options.transport.read_only())?;
+    let fs = creamery_mount::open(&args.image, &options)?;
     // Made before the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };
     options.log = match (&log, args.announce) {

@@ -35,13 +35,25 @@
 //! ranges: whoever waits for one may have these.
 
 mod pages;
-mod read;
 mod state;
-mod write;
 pub(crate) mod writeback;
 
-pub(crate) use pages::Pages;
-pub(crate) use read::{read, seek};
-pub(crate) use state::{Delalloc, Run};
-pub(crate) use write::write;
+use creamery_base::{Error, Result};
+use creamery_txn::DelallocReservation;
+
+pub(crate) use pages::Ranges;
+pub(crate) use state::{Delalloc, Run, State, without};
 pub(crate) use writeback::{Writeback, WritebackCounters};
+
+/// A file that may have delayed data, as those know it who write that back.
+pub(crate) trait Delayed: Send + Sync {
+    /// Its delayed data.
+    fn delalloc(&self) -> &Delalloc;
+
+    /// Writes a run that is in flight into space and the tree, out of `room`, and tells what is complete.
+    /// Errors: no space; device errors; damage; aborted.
+    fn write_back(&self, run: &Run, room: &mut DelallocReservation) -> Result<()>;
+
+    /// What is lost of a run that failed is told to those who have the file open.
+    fn note_failure(&self, error: &Error);
+}

@@ -103,9 +103,9 @@ impl Pages {
     }
 
     /// Makes the whole sectors `data`, of which nothing is dirty, dirty at `start`. `new` are the parts without space on a
-    /// device.
-    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) {
-        let (mut at, end) = (start, start + data.len() as u64);
+    /// device; returns how many bytes of the data these are.
+    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) -> u64 {
+        let (mut at, end, mut all_new) = (start, start + data.len() as u64, 0);
         assert!(self.missing(start, end).as_slice() == [(start, end)], "DIRTY-1: pages do not overlap");
         while at < end {
             let len = piece_len(end - at);
@@ -115,8 +115,10 @@ impl Pages {
             let piece = Piece { data: Arc::new(AlignedBuffer::from_slice(bytes)), new };
             self.pieces.insert(at, piece);
             at += len;
+            all_new += new;
         }
         self.bytes += end - start;
+        all_new
     }
 
     /// Copies the bytes from `offset` on over what is dirty there.
@@ -246,7 +248,9 @@ mod tests {
     #[should_panic(expected = "DIRTY-1")]
     fn pages_that_overlap_are_a_bug() {
         let mut pages = Pages::default();
-        (0..2).for_each(|_| pages.insert(0, &[0; SECTOR as usize], &Ranges::new()));
+        for _ in 0..2 {
+            pages.insert(0, &[0; SECTOR as usize], &Ranges::new());
+        }
     }
 
     #[test]

@@ -10,11 +10,9 @@ use creamery_base::{Timespec, memory};
 use creamery_device::AlignedBuffer;
 use creamery_txn::DelallocReservation;
 
-use super::Pages;
-use super::pages::{Taken, copy};
-use super::writeback::AGE;
-use crate::data::EXTENT_LEN_MAX;
-use crate::inode::InodeItem;
+use super::pages::{Pages, Ranges, Taken, copy};
+use crate::data::file_extent::EXTENT_LEN_MAX;
+use crate::inode::item::InodeItem;
 
 /// The delayed data of one inode; costs next to nothing while there is none.
 pub(crate) struct Delalloc {
@@ -28,23 +26,32 @@ pub(crate) struct Delalloc {
 }
 
 /// What is delayed.
-pub(super) struct State {
-    pub(super) pages: Pages,
-    pub(super) in_flight: Option<InFlight>,
+pub(crate) struct State {
+    pages: Pages,
+    in_flight: Option<InFlight>,
     /// For the dirty pages; none before the first of them.
-    pub(super) room: Option<DelallocReservation>,
+    room: Option<DelallocReservation>,
     /// The size of the file.
-    pub(super) size: u64,
+    size: u64,
     /// When it was written last, and how often since the item knows of it.
-    pub(super) written: Option<(Timespec, u64)>,
+    written: Option<(Timespec, u64)>,
     /// Bytes, dirty or in flight, that have no space on a device yet.
-    pub(super) new: u64,
+    new: u64,
     /// When the first page became dirty since there was none, by the monotonic clock.
-    pub(super) since: Duration,
+    since: Duration,
     /// It is to be written back soon.
     hasty: bool,
     /// It is about to be deleted: nothing is written back.
     held: bool,
+}
+
+/// Since when a file is dirty; what is older is less.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DirtySince {
+    /// Long enough: it is to be written back soon.
+    Hasty,
+    /// This time, by the monotonic clock.
+    Time(Duration),
 }
 
 /// What there is to be written back.
@@ -66,7 +73,7 @@ pub(crate) struct Run {
 }
 
 /// The run that is in flight.
-pub(super) struct InFlight {
+struct InFlight {
     run: Arc<Run>,
     /// From here on; what is before is in the tree.
     at: u64,
@@ -89,7 +96,7 @@ impl Run {
 }
 
 impl InFlight {
-    pub(super) fn range(&self) -> (u64, u64) {
+    fn range(&self) -> (u64, u64) {
         (self.at, self.run.end)
     }
 
@@ -122,7 +129,7 @@ impl State {
     }
 
     /// Copies what is delayed of the bytes from `offset` on into `out`; returns which parts are not.
-    pub(super) fn copy_out(&self, offset: u64, out: &mut [u8]) -> super::pages::Ranges {
+    pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> Ranges {
         let end = offset + out.len() as u64;
         let mut missing = self.pages.missing(offset, end);
         if let Some(flying) = &self.in_flight {
@@ -138,7 +145,7 @@ impl State {
     }
 
     /// Whether `[start, end)`, a sector, is delayed.
-    pub(super) fn has(&self, start: u64, end: u64) -> bool {
+    pub(crate) fn has(&self, start: u64, end: u64) -> bool {
         let flying = self.in_flight.as_ref().is_some_and(|flying| {
             let range = flying.range();
             range.0 <= start && end <= range.1
@@ -154,6 +161,43 @@ impl State {
         }
     }
 
+    /// Where what is in flight lies.
+    pub(crate) fn in_flight_range(&self) -> (u64, u64) {
+        self.in_flight.as_ref().map_or((0, 0), InFlight::range)
+    }
+
+    /// The dirty pages.
+    pub(crate) const fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// Makes whole sectors dirty of which none is; `new` are the parts without space on a device. Returns whether they are a run
+    /// of their own.
+    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) -> bool {
+        let end = start + data.len() as u64;
+        let apart = !self.pages.adjoins(start, end);
+        self.new += self.pages.insert(start, data, new);
+        apart
+    }
+
+    /// Copies `data` over what is dirty at `offset`.
+    pub(crate) fn overwrite(&mut self, offset: u64, data: &[u8]) {
+        self.pages.overwrite(offset, data);
+    }
+
+    /// A write ended at `end` and at the time `now`; `room` is for what it made dirty.
+    pub(crate) fn written(&mut self, end: u64, now: Timespec, room: Option<DelallocReservation>) {
+        match (&mut self.room, room) {
+            (Some(all), Some(room)) => all.add(room),
+            (none, Some(room)) => *none = Some(room),
+            (_, None) => {}
+        }
+        let kept = self.room.as_ref().map_or(0, DelallocReservation::data_bytes);
+        assert_eq!(kept, self.pages.bytes(), "DELALLOC-2: what is dirty has room for all of it");
+        self.size = self.size.max(end);
+        self.written = Some((now, self.written.map_or(1, |(_, count)| count + 1)));
+    }
+
     /// The first run at or behind `from`, which is in flight then, and its room.
     fn take_run(&mut self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
         assert!(self.in_flight.is_none(), "DELALLOC-3: one run is in flight at a time");
@@ -166,7 +210,6 @@ impl State {
         // The last one has what is left.
         let metadata = if is_all { u64::MAX } else { room.metadata_bytes() / 2 };
         let mine = room.take(end - start, metadata);
-        assert_eq!(mine.data_bytes(), end - start, "DELALLOC-2: what is dirty has room for all of it");
         if !is_all {
             self.room = Some(room);
         }
@@ -181,7 +224,7 @@ impl State {
 }
 
 /// What is left of a range without another one.
-pub(super) fn without((start, end): (u64, u64), other: (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn without((start, end): (u64, u64), other: (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
     [(start, end.min(other.0)), (start.max(other.1), end)].into_iter().filter(|(start, end)| start < end)
 }
 
@@ -205,12 +248,25 @@ impl Delalloc {
         self.any.load(Ordering::Acquire)
     }
 
-    pub(super) fn lock(&self) -> RankedGuard<'_, Option<Box<State>>, { rank::DELALLOC }> {
+    fn lock(&self) -> RankedGuard<'_, Option<Box<State>>, { rank::DELALLOC }> {
         self.state.lock()
     }
 
+    /// Copies what is delayed of the bytes from `offset` on into `out`; returns which parts are not.
+    pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> Ranges {
+        match &*self.lock() {
+            Some(state) => state.copy_out(offset, out),
+            None => Ranges::from_slice(&[(offset, offset + out.len() as u64)]),
+        }
+    }
+
+    /// Whether `[start, end)`, a sector, is delayed.
+    pub(crate) fn has(&self, start: u64, end: u64) -> bool {
+        self.any() && self.lock().as_ref().is_some_and(|state| state.has(start, end))
+    }
+
     /// What there is, made if there is nothing: of a file of `size` bytes, at this time.
-    pub(super) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let changed = change(state.get_or_insert_with(|| Box::new(State::new(size, now))));
         self.any.store(true, Ordering::Release);
@@ -270,17 +326,17 @@ impl Delalloc {
     }
 
     /// Makes it due; false when nothing is dirty.
-    pub(super) fn hasten(&self) -> bool {
+    pub(crate) fn hasten(&self) -> bool {
         let mut state = self.lock();
         let dirty = state.as_mut().filter(|state| state.pages.bytes() > 0);
         dirty.map(|state| state.hasty = true).is_some()
     }
 
-    /// When it is due, if anything is dirty.
-    pub(super) fn due(&self) -> Option<Duration> {
+    /// Since when it is dirty, if it is.
+    pub(super) fn dirty_since(&self) -> Option<DirtySince> {
         let state = self.lock();
         let dirty = state.as_ref().filter(|state| state.pages.bytes() > 0 && !state.held);
-        dirty.map(|state| if state.hasty { Duration::ZERO } else { state.since + AGE })
+        dirty.map(|state| if state.hasty { DirtySince::Hasty } else { DirtySince::Time(state.since) })
     }
 
     /// Waits until nothing is in flight.
@@ -366,7 +422,7 @@ impl Delalloc {
     }
 
     /// The ranges that are delayed and end behind `from`, in order and apart.
-    pub(super) fn ranges(&self, from: u64) -> Vec<(u64, u64)> {
+    pub(crate) fn ranges(&self, from: u64) -> Vec<(u64, u64)> {
         let state = self.lock();
         let Some(state) = &*state else { return Vec::new() };
         let flying = state.in_flight.as_ref().map(InFlight::range).filter(|range| range.1 > from);

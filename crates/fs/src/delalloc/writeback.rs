@@ -9,6 +9,7 @@
 //! - WRITEBACK-1: bytes that are dirty or in flight are counted from the write on until their run has landed or they are
 //!   discarded. Shown by `delayed_data_is_counted_until_it_is_on_disk`.
 //! - WRITEBACK-2: who takes a step waits for no step of somebody else, and holds nothing that one needs (rank WRITEBACK).
+//!   Shown by `who_writes_back_in_the_midst_of_that_is_noticed`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,15 +19,13 @@ use std::time::Duration;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{CachePadded, Result};
-use creamery_txn::{DelallocReservation, Due, Engine, Reclaimer};
+use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, Reclaimer};
 
-use super::Run;
-use super::state::NextRun;
-use crate::data;
-use crate::inode::Inode;
+use super::state::{DirtySince, NextRun};
+use super::{Delayed, Run};
 
-/// How long a file is dirty at most before it is written back, if anybody does that in the background.
-pub(crate) const AGE: Duration = Duration::from_secs(30);
+/// How long a file is dirty at most before the background writes it back; less, where it commits more often.
+const AGE: Duration = Duration::from_secs(30);
 /// The share of what may be dirty from which on the background writes back.
 const BACKGROUND_SHARE: u64 = 4;
 /// How long a writer waits for a run to land before he looks whether one is in flight at all.
@@ -42,7 +41,7 @@ pub(crate) struct Writeback {
     most: u64,
     bytes: CachePadded<AtomicU64>,
     /// Those with delayed data in the order in which they began to have some; those without leave it when they are met.
-    line: RankedMutex<VecDeque<Weak<Inode>>, { rank::LEAF }>,
+    line: RankedMutex<VecDeque<Weak<dyn Delayed>>, { rank::LEAF }>,
     /// How many of the line are alive, about.
     alive: AtomicUsize,
     /// Runs that landed.
@@ -112,29 +111,29 @@ impl Writeback {
     }
 
     /// `added` bytes become dirty; the file's state is locked.
-    pub(super) fn count(&self, added: u64) {
+    pub(crate) fn count(&self, added: u64) {
         self.bytes.fetch_add(added, Ordering::AcqRel);
     }
 
-    /// `added` bytes of `inode` became dirty.
-    pub(super) fn note_dirty(&self, inode: &Arc<Inode>, added: u64) {
+    /// `added` bytes of `file` became dirty.
+    pub(crate) fn note_dirty(&self, file: &Arc<dyn Delayed>, engine: &Engine, added: u64) {
         let before = self.bytes().saturating_sub(added);
-        let queued = inode.delalloc().set_queued(true);
-        let is_first = !queued && self.stand_in_line(inode);
+        let queued = file.delalloc().set_queued(true);
+        let is_first = !queued && self.stand_in_line(file);
         let enough = self.most / BACKGROUND_SHARE;
         if is_first || before < enough && before + added >= enough {
-            inode.engine().wake_background();
+            engine.wake_background();
         }
     }
 
     /// Returns whether nobody stood there.
-    fn stand_in_line(&self, inode: &Arc<Inode>) -> bool {
+    fn stand_in_line(&self, file: &Arc<dyn Delayed>) -> bool {
         let alive = self.alive.fetch_add(1, Ordering::Relaxed);
         let mut line = self.line.lock();
         if line.len() > 2 * alive + LINE_SLACK {
-            line.retain(|inode| inode.strong_count() > 0);
+            line.retain(|file| file.strong_count() > 0);
         }
-        line.push_back(Arc::downgrade(inode));
+        line.push_back(Arc::downgrade(file));
         alive == 0
     }
 
@@ -153,11 +152,13 @@ impl Writeback {
 
     /// Waits, taking steps, until `len` bytes more may be delayed. The caller holds nothing.
     pub(crate) fn throttle(&self, len: u64) {
-        if self.bytes() + len <= self.most {
+        // One write may be more than all that may be delayed.
+        let is_too_much = || self.bytes() > 0 && self.bytes() + len > self.most;
+        if !is_too_much() {
             return;
         }
         self.counters.throttled.fetch_add(1, Ordering::Relaxed);
-        while self.bytes() + len > self.most {
+        while is_too_much() {
             let seen = *self.landed.lock();
             if self.step() {
                 continue;
@@ -173,16 +174,15 @@ impl Writeback {
         }
     }
 
-    /// Room for delaying a write of `len` bytes, for which others may be written back first; none when nothing may be delayed, or
-    /// there is no room even so. The caller holds nothing.
-    pub(crate) fn reserve(&self, engine: &Engine, len: usize) -> Option<DelallocReservation> {
+    /// Takes steps as long as `attempt` finds no room, for what is written back leaves some of what was kept for it. None when
+    /// nothing may be delayed, or there is no room even so. The caller, who wants to delay `len` bytes, holds nothing.
+    pub(crate) fn make_room<R>(&self, len: usize, attempt: impl Fn() -> Option<R>) -> Option<R> {
         if !self.is_on() {
             return None;
         }
         self.throttle(len as u64);
         loop {
-            let room = super::write::reserve(engine, len as u64);
-            // What is written back leaves the room that was kept for more than it took.
+            let room = attempt();
             if room.is_some() {
                 return room;
             }
@@ -193,29 +193,20 @@ impl Writeback {
         }
     }
 
-    /// Has what is dirty of `inode` written back soon.
-    pub(crate) fn hasten(&self, inode: &Inode) {
-        if inode.delalloc().hasten() {
-            inode.engine().wake_background();
-        }
-    }
-
     /// When a step is due.
-    pub(crate) fn due(&self, now: Duration) -> Due {
-        let Some(due) = self.first_due() else { return Due::Never };
+    pub(crate) fn due(&self, engine: &Engine) -> Due {
+        let first: Vec<Weak<dyn Delayed>> = self.line.lock().iter().take(LOOKED_AT).cloned().collect();
+        let dirty = first.iter().filter_map(|file| file.upgrade()?.delalloc().dirty_since()).min();
+        let Some(since) = dirty else { return Due::Never };
         if self.bytes() >= self.most / BACKGROUND_SHARE {
             return Due::Now;
         }
-        match due.saturating_sub(now) {
+        let DirtySince::Time(since) = since else { return Due::Now };
+        let age = engine.commit_interval().map_or(AGE, |interval| interval.min(AGE));
+        match (since + age).saturating_sub(engine.env().monotonic()) {
             Duration::ZERO => Due::Now,
             left => Due::In(left),
         }
-    }
-
-    /// When the first in line with dirty pages is due.
-    fn first_due(&self) -> Option<Duration> {
-        let first: Vec<Weak<Inode>> = self.line.lock().iter().take(LOOKED_AT).cloned().collect();
-        first.iter().filter_map(|inode| inode.upgrade()?.delalloc().due()).min()
     }
 
     /// Writes a run of the first in line back. False when nobody in line has one that is not in flight.
@@ -223,62 +214,108 @@ impl Writeback {
         let mut index = 0;
         loop {
             let Some(next) = self.line.lock().get(index).cloned() else { return false };
-            let Some(inode) = next.upgrade() else {
+            let Some(file) = next.upgrade() else {
                 self.leave(&next);
                 continue;
             };
-            match inode.delalloc().try_take_run() {
+            match file.delalloc().try_take_run() {
                 NextRun::Taken(run, room) => {
                     // What becomes of it is told to those who have the file open.
-                    let _ = write_back(&inode, &run, room);
-                    self.leave_if_clean(&inode);
+                    let _ = self.write_back(&*file, &run, room);
+                    self.leave_if_clean(&file);
                     return true;
                 }
                 NextRun::InFlight => index += 1,
-                NextRun::None if inode.delalloc().any() => index += 1,
-                NextRun::None => self.leave_if_clean(&inode),
+                NextRun::None if file.delalloc().any() => index += 1,
+                NextRun::None => self.leave_if_clean(&file),
             }
         }
     }
 
-    fn leave(&self, inode: &Weak<Inode>) {
+    fn leave(&self, file: &Weak<dyn Delayed>) {
         let mut line = self.line.lock();
-        if let Some(at) = line.iter().position(|other| other.ptr_eq(inode)) {
+        if let Some(at) = line.iter().position(|other| other.ptr_eq(file)) {
             line.remove(at);
         }
     }
 
-    fn leave_if_clean(&self, inode: &Arc<Inode>) {
-        if inode.delalloc().any() {
+    fn leave_if_clean(&self, file: &Arc<dyn Delayed>) {
+        if file.delalloc().any() {
             return;
         }
-        self.leave(&Arc::downgrade(inode));
-        if inode.delalloc().set_queued(false) {
+        self.leave(&Arc::downgrade(file));
+        if file.delalloc().set_queued(false) {
             self.alive.fetch_sub(1, Ordering::Relaxed);
         }
         // Who made it dirty meanwhile may have taken it for one that stands in line.
-        if inode.delalloc().any() && !inode.delalloc().set_queued(true) {
-            self.stand_in_line(inode);
+        if file.delalloc().any() && !file.delalloc().set_queued(true) {
+            self.stand_in_line(file);
         }
     }
 
     /// Writes back what is dirty now, of all files, and waits for what is in flight. Those who have the files open are told
     /// what fails. Errors: the first failure.
     pub(crate) fn flush_all(&self) -> Result<()> {
-        let all: Vec<Weak<Inode>> = self.line.lock().iter().cloned().collect();
+        let all: Vec<Weak<dyn Delayed>> = self.line.lock().iter().cloned().collect();
         let mut first = Ok(());
-        for inode in all.iter().filter_map(Weak::upgrade) {
-            let done = flush(&inode);
-            self.leave_if_clean(&inode);
+        for file in all.iter().filter_map(Weak::upgrade) {
+            let done = self.flush(&*file);
+            self.leave_if_clean(&file);
             first = first.and(done);
         }
         first
+    }
+
+    /// Writes back what is dirty of `file` when this begins, and waits for what is in flight.
+    /// Errors: the first failure; the rest is written back all the same.
+    pub(crate) fn flush(&self, file: &dyn Delayed) -> Result<()> {
+        let (delalloc, mut at, mut first) = (file.delalloc(), 0, Ok(()));
+        let Some(end) = delalloc.end() else { return Ok(()) };
+        while at < end
+            && let Some((run, room)) = delalloc.take_run(at)
+        {
+            at = run.end;
+            first = first.and(self.write_back(file, &run, room));
+        }
+        delalloc.wait_landed();
+        first
+    }
+
+    /// Writes a run back that is in flight. Errors: no space; device errors; damage; aborted. What is not in the tree by then is
+    /// lost.
+    fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) -> Result<()> {
+        let _step = Held::wait(Place::of(rank::WRITEBACK));
+        let done = file.write_back(run, &mut room);
+        drop(room);
+        let Counters { runs, bytes, failures, .. } = &self.counters;
+        runs.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(run.len(), Ordering::Relaxed);
+        if let Err(error) = &done {
+            failures.fetch_add(1, Ordering::Relaxed);
+            file.note_failure(error);
+        }
+        file.delalloc().land_run();
+        self.run_landed(run.len());
+        done
     }
 
     fn run_landed(&self, bytes: u64) {
         self.forget(bytes);
         *self.landed.lock() += 1;
         self.somebody_landed.notify_all();
+    }
+}
+
+/// With `flushoncommit`: what is delayed when somebody asks for a commit is part of it.
+pub(crate) struct FlushOnCommit(pub(crate) Arc<Writeback>);
+
+impl CommitParticipant for FlushOnCommit {
+    fn settle(&self, _: &Handle<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn prepare(&self) {
+        let _ = self.0.flush_all();
     }
 }
 
@@ -290,39 +327,4 @@ impl Reclaimer for Writeback {
     fn has_freed(&self) -> bool {
         self.freed.swap(false, Ordering::AcqRel)
     }
-}
-
-/// Writes back what is dirty of `inode` when this begins, and waits for what is in flight.
-/// Errors: the first failure; the rest is written back all the same.
-pub(crate) fn flush(inode: &Inode) -> Result<()> {
-    let mut first = Ok(());
-    let mut at = 0;
-    let Some(end) = inode.delalloc().end() else { return Ok(()) };
-    while at < end
-        && let Some((run, room)) = inode.delalloc().take_run(at)
-    {
-        at = run.end;
-        first = first.and(write_back(inode, &run, room));
-    }
-    inode.delalloc().wait_landed();
-    first
-}
-
-/// Writes a run back that is in flight. Errors: no space; device errors; damage; aborted. What is not in the tree by then is lost.
-fn write_back(inode: &Inode, run: &Run, mut room: DelallocReservation) -> Result<()> {
-    let _step = Held::wait(Place::of(rank::WRITEBACK));
-    let writeback = &inode.shared().writeback;
-    let done = data::write_back(inode, run, &mut room);
-    drop(room);
-    let of = &writeback.counters;
-    of.runs.fetch_add(1, Ordering::Relaxed);
-    of.bytes.fetch_add(run.len(), Ordering::Relaxed);
-    if let Err(error) = &done {
-        of.failures.fetch_add(1, Ordering::Relaxed);
-        inode.write_errors().note(error);
-        inode.shared().write_errors.note(error);
-    }
-    inode.delalloc().land_run();
-    writeback.run_landed(run.len());
-    done
 }

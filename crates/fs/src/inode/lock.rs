@@ -24,7 +24,6 @@ use creamery_base::{ErrorKind, Result, Wait};
 use creamery_txn::Handle;
 
 use super::{Inode, InodeItem, SIZE_OF_ITEM, delayed};
-use crate::delalloc::writeback;
 
 /// An inode locked by one of several operations that share it.
 ///
@@ -198,11 +197,16 @@ impl Inode {
         }
     }
 
+    /// Writes its delayed data back. Errors: the data could not be written back, and is lost.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.shared().writeback.flush(self)
+    }
+
     /// Has all delayed data written back, for who has the inode alone and changes its extents himself: nobody makes any
     /// meanwhile. Errors: the data could not be written back, and is lost.
     pub(crate) fn settle(&self, locked: &mut ExclusiveInode<'_>) -> Result<()> {
         if self.delalloc().any() {
-            writeback::flush(self)?;
+            self.flush()?;
             locked.item = self.tree_item();
         }
         Ok(())
@@ -214,7 +218,7 @@ impl Inode {
             let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
             self.shared().writeback.forget(gone);
             // What is lost is told to those who have the file open; it can be cut all the same.
-            let _ = writeback::flush(self);
+            let _ = self.flush();
             locked.item = self.tree_item();
         }
     }

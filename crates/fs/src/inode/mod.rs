@@ -26,7 +26,7 @@ pub(crate) mod delayed;
 pub(crate) mod eviction;
 pub(crate) mod guards;
 mod inodes;
-mod item;
+pub(crate) mod item;
 pub(crate) mod lock;
 pub(crate) mod orphan_item;
 pub(crate) mod permission;
@@ -141,6 +141,13 @@ impl Inode {
             delayed: OnceLock::new(),
             delalloc: Delalloc::new(),
             write_errors: WriteErrors::default(),
+        }
+    }
+
+    /// Has its delayed data written back soon.
+    pub(crate) fn hasten(&self) {
+        if self.delalloc.hasten() {
+            self.engine().wake_background();
         }
     }
 

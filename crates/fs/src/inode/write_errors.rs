@@ -27,7 +27,7 @@ impl WriteErrors {
     }
 
     /// For somebody who comes now: what was before is none of his business.
-    pub(crate) fn from_now(&self) -> Told {
+    pub(crate) fn told_so_far(&self) -> Told {
         Told(AtomicU64::new(self.count.load(Ordering::Acquire)))
     }
 
@@ -49,10 +49,10 @@ mod tests {
     #[test]
     fn a_failure_is_told_once_to_each_who_was_there() {
         let errors = WriteErrors::default();
-        let (one, other) = (errors.from_now(), errors.from_now());
+        let (one, other) = (errors.told_so_far(), errors.told_so_far());
         assert!(errors.tell(&one).is_ok());
         errors.note(&Error::from(ErrorKind::Io));
-        let late = errors.from_now();
+        let late = errors.told_so_far();
         assert_eq!(errors.tell(&one).map_err(|error| error.kind()), Err(ErrorKind::Io));
         assert!(errors.tell(&one).is_ok() && errors.tell(&late).is_ok());
         errors.note(&Error::from(ErrorKind::NoSpace));

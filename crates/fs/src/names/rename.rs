@@ -318,6 +318,10 @@ impl Names {
         }
         if let Some(losing) = &step.losing {
             losing.done();
+            // Who writes a new file and gives it the name of the old one counts on having one of the two.
+            if let Moved::Inode(inode, _) = moved {
+                inode.hasten();
+            }
         }
         if let Some((ino, draft)) = step.whiteout {
             draft.publish(

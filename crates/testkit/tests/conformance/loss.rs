@@ -157,7 +157,7 @@ fn of_mappings(bench: &Bench) -> Result<()> {
     host.fill()?;
     Writer::start(&program, &path)?.end()?;
     let said = host.umount()?;
-    expect_loss(&said, &["unmounted", "writes of mappings were lost", "No space left", "the log is "])?;
+    expect_loss(&said, &["unmounted", "written data was lost", "No space left", "the log is "])?;
     std::fs::remove_file(host.host.join("fill"))?;
     btrfs_check(&host.image)?;
     Run::new("umount").arg(&host.host).ok().map(drop)

@@ -27,6 +27,12 @@ impl CommitTimer {
         self.last.store(micros(now), Ordering::Relaxed);
     }
 
+    /// Time between two; none when nobody commits by time.
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        let interval = self.interval.load(Ordering::Relaxed);
+        (interval > 0).then(|| Duration::from_micros(interval))
+    }
+
     /// How long it is to the next one; none when there is none.
     pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
         let interval = self.interval.load(Ordering::Relaxed);

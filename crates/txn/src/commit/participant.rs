@@ -23,6 +23,10 @@ pub trait CommitParticipant: Send + Sync {
     /// not wait for somebody who may be waiting for a handle. What it put off was promised ([`Handle::keep`]), so there is
     /// room. An error aborts the transaction.
     fn settle(&self, handle: &Handle<'_>) -> Result<()>;
+
+    /// Somebody asked for a commit, or it fell due by time: what is to be part of it and takes handles of its own is done now.
+    /// Nobody has closed anything yet.
+    fn prepare(&self) {}
 }
 
 #[derive(Default)]
@@ -32,6 +36,11 @@ impl Participants {
     /// Lets `participant` take part from now on.
     pub(crate) fn register(&self, participant: Arc<dyn CommitParticipant>) {
         self.0.write().push(participant);
+    }
+
+    pub(crate) fn prepare(&self) {
+        let participants = self.0.read().clone();
+        participants.iter().for_each(|participant| participant.prepare());
     }
 
     pub(crate) fn settle(&self, handle: &Handle<'_>) -> Result<()> {

@@ -57,6 +57,12 @@ impl Engine {
         self.wake_background();
     }
 
+    /// Time between the commits that the background makes; none, when it makes none by time.
+    #[must_use]
+    pub fn commit_interval(&self) -> Option<Duration> {
+        self.timer.interval()
+    }
+
     /// Has the pool know of what every engine that writes has to do.
     pub(super) fn register_own_work(self: &Arc<Self>) {
         if self.is_opened_for_reading() {

@@ -26,6 +26,12 @@ impl Engine {
     /// call it with a handle. What was opened for reading has nothing to commit.
     /// Errors: whatever made the transaction abort, now or before.
     pub fn commit(&self) -> Result<()> {
+        self.pipeline.participants.prepare();
+        self.commit_running()
+    }
+
+    /// The same for who needs what a commit frees, and is in the middle of something.
+    pub(super) fn commit_running(&self) -> Result<()> {
         self.commit_through(self.generation())
     }
 

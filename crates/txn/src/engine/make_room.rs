@@ -50,7 +50,7 @@ impl Engine {
         if tried.committed && !freed && !empty {
             return Ok(false);
         }
-        gate::passing(Reason::Reservation, || self.commit())?;
+        gate::passing(Reason::Reservation, || self.commit_running())?;
         tried.committed = true;
         tried.for_removal = empty.then_some(removed).or(tried.for_removal);
         Ok(true)

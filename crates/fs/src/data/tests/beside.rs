@@ -95,6 +95,18 @@ fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
     audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
 }
 
+/// Writes data of `file` back until `done`.
+fn write_back_until(file: &OpenFile, done: &AtomicBool) {
+    while !done.load(Ordering::Acquire) {
+        if !file.inode().shared().writeback.step() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Bytes of data that may be delayed: none, or less than is written.
+const DELAYED: [u64; 2] = [0, 64 << 10];
+
 /// Pieces of the file that threads write to, each by itself; ragged ones too.
 const PIECES: u64 = 24;
 const PIECE: u64 = 5 * 1024;
@@ -108,9 +120,11 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
         (Kind::DEFAULT, InodeFlags::empty(), true),
         (Kind::OLD, InodeFlags::NODATASUM, true),
     ];
-    for (kind, flags, preallocated) in rows {
+    for ((kind, flags, preallocated), delayed) in
+        rows.into_iter().flat_map(|row| DELAYED.map(|delayed| (row, delayed)))
+    {
         let Some(fixture) = fixture(kind) else { return };
-        let file = OpenFile::new(Arc::new(new_file(&fixture, 300, flags)));
+        let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, flags, delayed)));
         let size = PIECES * PIECE;
         if preallocated {
             file.fallocate(Fallocate::Allocate { keep_size: false }, 0, size).expect("room");
@@ -118,8 +132,10 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
             file.write_at(0, &vec![0; size as usize]).expect("room");
         }
         let wanted: Vec<Mutex<u8>> = (0..PIECES).map(|_| Mutex::new(0)).collect();
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for thread in 0..4_u64 {
+            scope.spawn(|| write_back_until(&file, &done));
+            let writers = [0, 1, 2, 3_u64].map(|thread| {
                 let (file, wanted) = (&file, &wanted);
                 scope.spawn(move || {
                     let mut random = Random(thread);
@@ -137,8 +153,11 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
                         out.fill(*byte);
                         assert_eq!(file.write_at(piece * PIECE, &out).expect("room"), out.len());
                     }
-                });
-            }
+                })
+            });
+            let joined = writers.map(std::thread::ScopedJoinHandle::join);
+            done.store(true, Ordering::Release);
+            joined.into_iter().for_each(|joined| joined.expect("all pieces are right"));
         });
         let mut out = vec![0; size as usize];
         file.read_at(0, &mut out, Wait::Yes).expect("data");
@@ -146,6 +165,7 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
             let wanted = wanted.into_inner();
             assert!(piece.iter().all(|found| *found == wanted));
         }
+        file.inode().flush().expect("room");
         audit(&fixture, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
         drop(file);
     }
@@ -181,14 +201,19 @@ fn a_file_that_is_cut_is_never_seen_half_cut() {
 
 #[test]
 fn who_reads_beside_a_write_never_sees_it_half_done() {
+    DELAYED.into_iter().for_each(read_beside_a_write);
+}
+
+fn read_beside_a_write(delayed: u64) {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
+    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
     let whole = vec![7; 64 * SECTOR as usize];
     file.write_at(0, &whole).expect("room");
     let done = AtomicBool::new(false);
     let bad = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let (file, done, bad) = (&file, &done, &bad);
+        scope.spawn(move || write_back_until(file, done));
         for at in [63, 62] {
             scope.spawn(move || {
                 let mut out = [0; SECTOR as usize];
@@ -218,9 +243,13 @@ fn who_reads_beside_a_write_never_sees_it_half_done() {
 
 #[test]
 fn writes_into_one_preallocated_extent_at_once_succeed() {
+    DELAYED.into_iter().for_each(write_into_one_preallocated_extent);
+}
+
+fn write_into_one_preallocated_extent(delayed: u64) {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let mut bad = Vec::new();
-    let file = OpenFile::new(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
+    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
     for round in 0..600 {
         file.inode().set_attributes(&SetAttributes::truncate(0)).expect("room");
         file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 64 * SECTOR).expect("room");

@@ -4,7 +4,7 @@ mod beside;
 mod content;
 mod drop_extents;
 mod hostile;
-mod model;
+pub(crate) mod model;
 mod prealloc;
 pub(crate) mod support;
 mod write;

@@ -12,8 +12,8 @@ use crate::operation::in_handle;
 
 /// What a file should be.
 #[derive(Clone, Default)]
-struct Model {
-    bytes: Vec<u8>,
+pub(crate) struct Model {
+    pub(crate) bytes: Vec<u8>,
     /// Per sector: whether it is data.
     data: Vec<bool>,
 }
@@ -23,31 +23,31 @@ fn len(number: u64) -> usize {
 }
 
 impl Model {
-    fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    fn write(&mut self, at: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, at: u64, data: &[u8]) {
         let end = at + data.len() as u64;
         self.truncate(self.size().max(end));
         self.bytes[len(at)..len(end)].copy_from_slice(data);
         self.data[len(at / SECTOR)..len(end.div_ceil(SECTOR))].fill(true);
     }
 
-    fn truncate(&mut self, size: u64) {
+    pub(crate) fn truncate(&mut self, size: u64) {
         self.bytes.resize(len(size), 0);
         self.data.resize(len(size.div_ceil(SECTOR)), false);
     }
 
     /// What all of fallocate's changes have in common: the file grows unless it keeps its size.
-    fn allocate(&mut self, end: u64, keep_size: bool) {
+    pub(crate) fn allocate(&mut self, end: u64, keep_size: bool) {
         if !keep_size {
             self.truncate(self.size().max(end));
         }
     }
 
     /// Makes a range zeros, and its whole sectors no data.
-    fn zero(&mut self, at: u64, end: u64) {
+    pub(crate) fn zero(&mut self, at: u64, end: u64) {
         let size = self.size();
         self.bytes[len(at.min(size))..len(end.min(size))].fill(0);
         let sectors = self.data.len();
@@ -57,7 +57,7 @@ impl Model {
         }
     }
 
-    fn seek(&self, at: u64, want: Want) -> Option<u64> {
+    pub(crate) fn seek(&self, at: u64, want: Want) -> Option<u64> {
         if at >= self.size() {
             return None;
         }
@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// Compares what the kernel sees in the file at `path`.
-    fn compare_mounted(&self, path: &Path) {
+    pub(crate) fn compare_mounted(&self, path: &Path) {
         let seen = Self::of_mounted(path);
         assert!(seen.bytes == self.bytes, "the kernel reads something else in {}", path.display());
         assert_eq!(seen.data, self.data, "the kernel sees other holes in {}", path.display());

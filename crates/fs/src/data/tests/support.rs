@@ -25,10 +25,10 @@ use crate::subvolume::{Shared, Subvolume, SubvolumeRef};
 pub(crate) const SECTOR: u64 = 4096;
 
 /// The splitmix64 sequence.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,18 +36,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 }
 
 /// What the filesystem under test is like: options of mkfs.btrfs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Kind(pub(super) &'static str);
+pub(crate) struct Kind(pub(crate) &'static str);
 
 impl Kind {
     pub(crate) const DEFAULT: Self = Self("--nodesize 16384");
-    pub(super) const OLD: Self = Self("--nodesize 4096 -O ^no-holes");
+    pub(crate) const OLD: Self = Self("--nodesize 4096 -O ^no-holes");
 }
 
 /// Empty files that every filesystem under test has in its root directory.
@@ -140,20 +140,25 @@ fn open(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
 
 impl Fixture {
     /// The filesystem as it was committed, opened behind `hook`.
-    pub(super) fn behind<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
+    pub(crate) fn behind<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
         drop(self.engine);
         let device = Arc::new(Hooked::new(self.device, hook));
         (open(Arc::clone(&device) as _), device)
     }
 
     /// Commits, closes and opens again.
-    pub(super) fn reopen(&mut self) {
+    pub(crate) fn reopen(&mut self) {
         self.engine.commit().expect("a commit");
         self.engine = open(Arc::clone(&self.device) as _);
     }
 
     /// The inode of the file `name` in the root directory.
     pub(crate) fn named(&self, name: &str) -> Inode {
+        self.named_delayed(name, 0)
+    }
+
+    /// The same where so many bytes of data may be delayed.
+    pub(crate) fn named_delayed(&self, name: &str, delayed_bytes: u64) -> Inode {
         let tree = self.engine.tree(TreeId::FS).expect("the top level");
         let is_it = |ino: &ObjectId| {
             let reference = Key::new(*ino, KeyType::INODE_REF, 256);
@@ -163,12 +168,12 @@ impl Fixture {
         let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
         let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
         let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
-        Inode::new(InodeId::new(TreeId::FS, ino), alone(&self.engine, tree), item)
+        Inode::new(InodeId::new(TreeId::FS, ino), alone(&self.engine, tree, delayed_bytes), item)
     }
 
     /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
     /// `look` with the mounted directory. Judges that the host lacks are named.
-    pub(super) fn judge(&self, look: impl FnOnce(&Path)) {
+    pub(crate) fn judge(&self, look: impl FnOnce(&Path)) {
         self.engine.commit().expect("a commit");
         if !has(&["btrfs"]) {
             return;
@@ -227,14 +232,24 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
     true
 }
 
-/// The top level without a filesystem around it.
-fn alone(engine: &Arc<Engine>, tree: Arc<Tree>) -> SubvolumeRef {
-    let shared = Shared::new(Arc::clone(engine), 0);
+/// The top level without a filesystem around it; so many bytes of data may be delayed.
+fn alone(engine: &Arc<Engine>, tree: Arc<Tree>, delayed_bytes: u64) -> SubvolumeRef {
+    let shared = Shared::new(Arc::clone(engine), delayed_bytes);
     SubvolumeRef::new(Arc::new(Subvolume::new(tree, shared, ObjectId::FIRST_FREE, false)))
 }
 
 /// A new, empty file without a name.
 pub(crate) fn new_file(engine: &Arc<Engine>, ino: u64, flags: InodeFlags) -> Inode {
+    new_delayed_file(engine, ino, flags, 0)
+}
+
+/// The same where so many bytes of data may be delayed.
+pub(crate) fn new_delayed_file(
+    engine: &Arc<Engine>,
+    ino: u64,
+    flags: InodeFlags,
+    delayed_bytes: u64,
+) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let item = InodeItem { flags, ..InodeItem::default() };
@@ -242,7 +257,7 @@ pub(crate) fn new_file(engine: &Arc<Engine>, ino: u64, flags: InodeFlags) -> Ino
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
     .expect("a new inode");
-    Inode::new(id, alone(engine, tree), item)
+    Inode::new(id, alone(engine, tree, delayed_bytes), item)
 }
 
 /// Puts an item of any bytes into a file.
@@ -282,7 +297,7 @@ pub(crate) fn items(inode: &Inode) -> String {
 
 /// DATA-1 and the counts: no overlap, no gap without NO_HOLES, nbytes and size right, the stored item equal to the
 /// one in memory.
-pub(super) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
+pub(crate) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
     let sector = u64::from(engine.sector_size());
     let mut items =
         Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes).expect("a readable tree");

@@ -6,23 +6,27 @@ use creamery_base::{Result, Wait};
 use creamery_txn::{DelallocReservation, Engine};
 use smallvec::SmallVec;
 
-use super::pages::Ranges;
 use super::read;
-use super::state::{State, without};
 use crate::data;
+use crate::delalloc::{Delayed, Ranges, State, without};
 use crate::inode::{Inode, InodeItem};
 
-/// Changes of items that completing a run takes at least.
-const ITEMS_PER_RUN: u32 = 6;
-/// Bytes of data whose checksums fill a leaf, about.
+/// Changes of items that completing a run of new data takes, with the leaf of its first checksums.
+const ITEMS_PER_RUN: u32 = 5;
+/// Bytes of data whose checksums take one more.
 const BYTES_PER_CSUM_ITEM: u64 = 8 << 20;
 
 /// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
 pub(crate) fn reserve(engine: &Engine, len: u64) -> Option<DelallocReservation> {
     let sector = u64::from(engine.sector_size());
     let bytes = len.next_multiple_of(sector) + 2 * sector;
-    let csums = u32::try_from(bytes / BYTES_PER_CSUM_ITEM + 1).ok()?;
-    engine.reserve_delalloc(bytes, 2 * ITEMS_PER_RUN + csums)
+    engine.reserve_delalloc(bytes, items_kept(bytes))
+}
+
+/// Changes of items that room is kept for by who writes so many bytes.
+fn items_kept(bytes: u64) -> u32 {
+    let csums = u32::try_from(bytes / BYTES_PER_CSUM_ITEM + 1).expect("a write fits in memory");
+    2 * ITEMS_PER_RUN + csums
 }
 
 /// A sector that a write has a part of, with what it had before.
@@ -70,40 +74,36 @@ pub(crate) fn write(
             if !edges.iter().all(known) {
                 return None;
             }
-            let before = state.pages.bytes();
-            let mut write = Write { state, sector, holes: &holes, new_runs: 0 };
+            let before = state.pages().bytes();
+            let mut write = Write { state, sector, holes: &holes, runs: 0 };
             edges.iter().for_each(|edge| write.put_edge(edge));
             write.put(offset, data);
-            let new_runs = write.new_runs;
-            let added = state.pages.bytes() - before;
+            let runs = write.runs;
+            let added = state.pages().bytes() - before;
             inode.shared().writeback.count(added);
-            keep(state, room.take().expect("it is written once"), added, new_runs, engine);
-            state.size = state.size.max(end);
-            let count = state.written.map_or(0, |(_, count)| count);
-            state.written = Some((now.0, count + 1));
+            let mine = room.take().and_then(|mut room| needed(&mut room, (before, added), runs));
+            state.written(end, now.0, mine);
             Some(added)
         });
         if let Some(added) = added {
-            inode.shared().writeback.note_dirty(inode, added);
+            let file: Arc<dyn Delayed> = Arc::<Inode>::clone(inode);
+            inode.shared().writeback.note_dirty(&file, engine, added);
             return Ok(());
         }
     }
 }
 
-/// Joins what is needed of `room` for `added` bytes more to that of the file.
-fn keep(state: &mut State, mut room: DelallocReservation, added: u64, new_runs: u32, engine: &Engine) {
-    if added == 0 {
-        return;
-    }
-    let per_item = room.metadata_bytes() / u64::from(2 * ITEMS_PER_RUN + 1);
-    let items = u64::from(new_runs * ITEMS_PER_RUN) + added.div_ceil(BYTES_PER_CSUM_ITEM);
-    let mine = room.take(added, items * per_item);
-    assert_eq!(mine.data_bytes(), added, "DELALLOC-2: a write kept room for all that it makes dirty");
-    debug_assert!(per_item > 0 && engine.node_size() > 0);
-    match &mut state.room {
-        Some(all) => all.add(mine),
-        none => *none = Some(mine),
-    }
+/// What `added` bytes that became dirty need of the room that their write kept, in so many runs of their own, where `before`
+/// bytes were dirty already.
+fn needed(
+    room: &mut DelallocReservation,
+    (before, added): (u64, u64),
+    runs: u32,
+) -> Option<DelallocReservation> {
+    let per_item = room.metadata_bytes() / u64::from(items_kept(room.data_bytes()));
+    let csums = (before + added) / BYTES_PER_CSUM_ITEM - before / BYTES_PER_CSUM_ITEM;
+    let items = u64::from(runs * ITEMS_PER_RUN) + csums;
+    (added > 0).then(|| room.take(added, items * per_item))
 }
 
 /// One write, with the state locked.
@@ -111,14 +111,15 @@ struct Write<'a> {
     state: &'a mut State,
     sector: u64,
     holes: &'a Ranges,
-    new_runs: u32,
+    /// Of its own, without pages beside them.
+    runs: u32,
 }
 
 impl Write<'_> {
     /// Makes a sector dirty that the write has a part of.
     fn put_edge(&mut self, edge: &Edge) {
         let (start, end) = (edge.start, edge.start + self.sector);
-        if self.state.pages.has(start, end) {
+        if self.state.pages().has(start, end) {
             return;
         }
         let mut bytes = vec![0; usize::try_from(self.sector).expect("a sector fits in memory")];
@@ -132,27 +133,23 @@ impl Write<'_> {
 
     /// Copies the data in: over what is dirty, and as new pages between.
     fn put(&mut self, offset: u64, data: &[u8]) {
-        self.state.pages.overwrite(offset, data);
+        self.state.overwrite(offset, data);
         let end = offset + data.len() as u64;
         let whole = (offset.next_multiple_of(self.sector), end - end % self.sector);
         if whole.0 >= whole.1 {
             return;
         }
-        for (start, stop) in self.state.pages.missing(whole.0, whole.1) {
+        for (start, stop) in self.state.pages().missing(whole.0, whole.1) {
             let at = |place: u64| usize::try_from(place - offset).expect("bounded by the length of the data");
             self.insert(start, &data[at(start)..at(stop)]);
         }
     }
 
     fn insert(&mut self, start: u64, bytes: &[u8]) {
-        let end = start + bytes.len() as u64;
-        self.new_runs += u32::from(!self.state.pages.adjoins(start, end));
         // What is in flight was counted when it became dirty.
-        let flying = self.state.in_flight.as_ref().map_or((0, 0), super::state::InFlight::range);
+        let flying = self.state.in_flight_range();
         let new: Ranges = self.holes.iter().flat_map(|hole| without(*hole, flying)).collect();
-        self.state.new +=
-            new.iter().map(|hole| hole.1.min(end).saturating_sub(hole.0.max(start))).sum::<u64>();
-        self.state.pages.insert(start, bytes, &new);
+        self.runs += u32::from(self.state.insert(start, bytes, &new));
     }
 }
 
@@ -163,16 +160,13 @@ fn tail_to_settle(inode: &Inode, item: &InodeItem, first: u64, sector: u64) -> R
         return Ok(None);
     }
     let last = (item.size - 1) / sector * sector;
-    let delayed = inode.delalloc().any()
-        && inode.delalloc().lock().as_ref().is_some_and(|state| state.has(last, last + sector));
+    let delayed = inode.delalloc().has(last, last + sector);
     if delayed || !data::is_tail_unsettled(inode, item)? { Ok(None) } else { Ok(Some(last)) }
 }
 
 /// What the sector at `start` has; none when it is delayed.
 fn old_sector(inode: &Inode, item: &InodeItem, start: u64, sector: u64) -> Result<Option<Vec<u8>>> {
-    let delayed = inode.delalloc().any()
-        && inode.delalloc().lock().as_ref().is_some_and(|state| state.has(start, start + sector));
-    if delayed {
+    if inode.delalloc().has(start, start + sector) {
         return Ok(None);
     }
     let mut bytes = vec![0; usize::try_from(sector).expect("a sector fits in memory")];

@@ -18,10 +18,7 @@ pub(crate) fn read(
     }
     let len = usize::try_from(item.size - offset).unwrap_or(usize::MAX).min(out.len());
     let out = &mut out[..len];
-    let missing = match &*inode.delalloc().lock() {
-        Some(state) => state.copy_out(offset, out),
-        None => [(offset, offset + len as u64)].into_iter().collect(),
-    };
+    let missing = inode.delalloc().copy_out(offset, out);
     // What is not delayed now does not become so: the caller has the range.
     for (start, end) in missing {
         let (start, end) = (as_len(start - offset), as_len(end - offset));

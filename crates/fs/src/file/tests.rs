@@ -1,0 +1,390 @@
+//! Tests of files with delayed data.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_device::{Hook, Request};
+use creamery_txn::Engine;
+
+use crate::data::Want;
+use crate::data::tests::model::Model;
+use crate::data::tests::support::*;
+use crate::fallocate::Fallocate;
+use crate::filesystem::{Filesystem, FsOptions};
+use crate::inode::attributes::SetAttributes;
+use crate::inode::{Inode, InodeFlags};
+use crate::names::NewInode;
+use crate::open_file::OpenFile;
+
+const MIB: u64 = 1 << 20;
+
+fn delayed(inode: &Inode) -> u64 {
+    inode.shared().writeback.bytes()
+}
+
+/// What the file is, looked at in all ways, and what is kept for it.
+fn compare(engine: &Engine, file: &OpenFile, model: &Model, random: &mut Random) {
+    let inode = file.inode();
+    assert_eq!(file.stat(Wait::Yes).expect("it lives").size, model.size());
+    let (at, count) = match random.below(2) {
+        0 => (0, model.size() + 10),
+        _ => (random.below(model.size() + 5000), random.below(90_000)),
+    };
+    let mut out = vec![0xaa; count as usize];
+    let got = file.read_at(at, &mut out, Wait::Yes).expect("a read");
+    let (start, end) = (at.min(model.size()) as usize, (at + count).min(model.size()) as usize);
+    assert!(out[..got] == model.bytes[start..end], "content differs in {at}+{count}");
+    for _ in 0..4 {
+        let at = random.below(model.size() + SECTOR);
+        for want in [Want::Data, Want::Hole] {
+            let found = match want {
+                Want::Data => file.seek_data(at),
+                Want::Hole => file.seek_hole(at),
+            };
+            let found = found.map(Some).or_else(|error| match error.kind() {
+                ErrorKind::NotFound => Ok(None),
+                _ => Err(error),
+            });
+            assert_eq!(found.expect("a search"), model.seek(at, want), "{want:?} at {at}");
+        }
+    }
+    assert_eq!(delayed(inode), inode.delalloc().bytes());
+    assert_eq!(
+        engine.delalloc_bytes(),
+        delayed(inode),
+        "nothing is in flight, so room is kept for all of it"
+    );
+    assert!((engine.delalloc_metadata_bytes() > 0) == (delayed(inode) > 0));
+}
+
+fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
+    let size = model.size();
+    let place = |random: &mut Random| match random.below(3) {
+        0 => size,
+        1 => random.below(scale) / SECTOR * SECTOR,
+        _ => random.below(scale),
+    };
+    match random.below(16) {
+        0 => {
+            let to = random.below(scale * 3 / 2);
+            file.inode().set_attributes(&SetAttributes::truncate(to)).expect("room");
+            model.truncate(to);
+        }
+        1 => {
+            let (one, other) = (place(random), place(random));
+            let (at, end) = (one.min(other), one.max(other).max(one.min(other) + 1));
+            let keep_size = random.below(2) == 0;
+            match random.below(3) {
+                0 => {
+                    file.fallocate(Fallocate::Allocate { keep_size }, at, end - at).expect("room");
+                    model.allocate(end, keep_size);
+                }
+                1 => {
+                    file.fallocate(Fallocate::ZeroRange { keep_size }, at, end - at).expect("room");
+                    model.allocate(end, keep_size);
+                    model.zero(at, end);
+                }
+                _ => {
+                    file.fallocate(Fallocate::PunchHole, at, end - at).expect("room");
+                    model.zero(at, end);
+                }
+            }
+        }
+        2 => file.inode().flush().expect("room"),
+        3 | 4 => drop(file.inode().shared().writeback.step()),
+        _ => {
+            let at = place(random);
+            let count = match random.below(3) {
+                0 => random.below(200) + 1,
+                1 => random.below(scale) + 1,
+                _ => (random.below(scale / SECTOR + 1) + 1) * SECTOR,
+            };
+            let salt = random.next();
+            let data: Vec<u8> = (0..count).map(|index| ((index ^ salt) % 251) as u8 + 1).collect();
+            assert_eq!(file.write_at(at, &data).expect("room"), data.len());
+            model.write(at, &data);
+        }
+    }
+}
+
+#[test]
+fn random_changes_in_memory_read_back_as_a_vector_of_bytes() {
+    for (seed, kind) in (0..24).zip([Kind::DEFAULT, Kind::OLD].into_iter().cycle()) {
+        println!("seed {seed}");
+        let Some(mut fixture) = fixture(kind) else { return };
+        let mut random = Random(seed);
+        let mut model = Model::default();
+        let scale = [3000, 20_000, 400_000][seed as usize % 3];
+        let most = [64 << 10, MIB, 64 * MIB][seed as usize / 3 % 3];
+        for _ in 0..4 {
+            let file = OpenFile::new(Arc::new(fixture.named_delayed("f1", most)));
+            for _ in 0..40 {
+                change(&file, &mut model, scale, &mut random);
+                compare(&fixture, &file, &model, &mut random);
+            }
+            file.sync(false).expect("room");
+            assert_eq!((fixture.delalloc_bytes(), fixture.delalloc_metadata_bytes()), (0, 0));
+            assert_eq!(file.stat(Wait::Yes).expect("it lives").size, model.size());
+            drop(file);
+            fixture.reopen();
+            let inode = fixture.named("f1");
+            audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
+        }
+        fixture.judge(|mounted| model.compare_mounted(&mounted.join("f1")));
+    }
+}
+
+#[test]
+fn small_writes_on_end_become_one_extent() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    for at in (0..8 * MIB).step_by(1000) {
+        file.write_at(at, &vec![7; 1000.min(8 * MIB - at) as usize]).expect("room");
+    }
+    assert_eq!(items(file.inode()), "", "nothing is in the tree yet");
+    let stat = file.stat(Wait::Yes).expect("it lives");
+    assert_eq!((stat.size, stat.allocated), (8 * MIB, 8 * MIB));
+    file.sync(false).expect("room");
+    assert_eq!(items(file.inode()), "0+2048 a@0");
+    let stat = file.stat(Wait::Yes).expect("it lives");
+    assert_eq!((stat.size, stat.allocated), (8 * MIB, 8 * MIB));
+}
+
+#[test]
+fn a_small_file_is_written_back_inline_and_grows_out_of_it() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    file.write_at(0, b"small").expect("room");
+    file.inode().flush().expect("room");
+    assert_eq!(items(file.inode()), "0+1 inline 5");
+    // What lies in between is a hole, and the inline data moves to a sector of its own.
+    file.write_at(5 * SECTOR, b"far").expect("room");
+    file.inode().flush().expect("room");
+    assert_eq!(items(file.inode()), "0+1 a@0, 5+1 b@0");
+    let mut out = vec![1; 5 * SECTOR as usize + 3];
+    assert_eq!(file.read_at(0, &mut out, Wait::Yes).expect("data"), out.len());
+    assert!(out.starts_with(b"small\0") && out.ends_with(b"\0far"));
+}
+
+#[test]
+fn times_that_are_set_are_not_overtaken_by_those_of_writes_before() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let before = file.stat(Wait::Yes).expect("it lives");
+    file.write_at(0, b"written").expect("room");
+    let written = file.stat(Wait::Yes).expect("it lives");
+    assert!(written.times.modification > before.times.modification);
+    assert!(written.change_counter > before.change_counter);
+    let old = creamery_base::Timespec { sec: 1000, nsec: 5 };
+    let times =
+        SetAttributes { mtime: Some(crate::inode::attributes::Time::At(old)), ..SetAttributes::default() };
+    file.inode().set_attributes(&times).expect("room");
+    file.inode().flush().expect("room");
+    let after = file.stat(Wait::Yes).expect("it lives");
+    assert_eq!(after.times.modification, old);
+    assert!(after.times.change >= written.times.change && after.change_counter > written.change_counter);
+}
+
+/// Lets writes of data pass, or not.
+#[derive(Default)]
+struct Failing(AtomicBool);
+
+const MARK: u8 = 0xee;
+
+impl Hook for Failing {
+    fn before(&self, request: &Request) -> Result<()> {
+        match request {
+            Request::Write { data, .. } if self.0.load(Ordering::Acquire) && is_marked(data) => {
+                Err(Error::new(ErrorKind::Io, "the device fails"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_marked(data: &[u8]) -> bool {
+    data.iter().all(|byte| *byte == MARK)
+}
+
+#[test]
+fn a_write_that_fails_later_is_told_once_to_each_who_had_the_file_open() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let (engine, device) = fixture.behind(Failing::default());
+    let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
+    let [one, other] = [(); 2].map(|()| OpenFile::new(Arc::clone(&inode)));
+    one.write_at(0, &vec![1; 64 << 10]).expect("room");
+    one.sync(false).expect("the device works");
+    let used = engine.space().data_used;
+    device.0.store(true, Ordering::Release);
+    one.write_at(8192, &vec![MARK; 256 << 10]).expect("it is in memory");
+    assert_eq!(one.stat(Wait::Yes).expect("it lives").size, 264 << 10);
+    assert_eq!(other.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    device.0.store(false, Ordering::Release);
+    let late = OpenFile::new(Arc::clone(&inode));
+    assert_eq!(one.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    for told in [&one, &other, &late] {
+        told.sync(false).expect("it was told, or is none of its business");
+    }
+    // The extent is referenced nowhere: the file is as if the write had never been.
+    let mut out = vec![0; 64 << 10];
+    assert_eq!(one.stat(Wait::Yes).expect("it lives").size, 64 << 10);
+    one.read_at(0, &mut out, Wait::Yes).expect("data");
+    assert!(out.iter().all(|byte| *byte == 1));
+    assert_eq!((engine.delalloc_bytes(), engine.delalloc_metadata_bytes(), delayed(&inode)), (0, 0, 0));
+    engine.commit().expect("nothing was aborted");
+    assert_eq!(engine.space().data_used, used);
+    audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
+}
+
+fn open(engine: &Arc<Engine>, options: FsOptions) -> Arc<Filesystem> {
+    Filesystem::open(Arc::clone(engine), options).expect("it opens")
+}
+
+#[test]
+fn files_with_delayed_data_stay_in_memory() {
+    const FILES: u64 = 1000;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = open(&fixture, FsOptions { inodes_cached: 1, ..FsOptions::default() });
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let dir = fs.create(root, b"dir", &NewInode::directory(0o755)).expect("room").id;
+    let ids: Vec<_> = (0..FILES)
+        .map(|number| {
+            let name = format!("file {number}");
+            let (made, file) = fs.create_open(dir, name.as_bytes(), &NewInode::file(0o644)).expect("room");
+            file.write_at(0, name.as_bytes()).expect("room");
+            made.id
+        })
+        .collect();
+    assert!(fs.statistics().writeback.delayed_bytes > 0);
+    for (number, id) in ids.iter().enumerate() {
+        let name = format!("file {number}");
+        let mut out = vec![0; 100];
+        let file = fs.open_file(*id).expect("it is there");
+        let read = file.read_at(0, &mut out, Wait::Yes).expect("data");
+        assert_eq!(&out[..read], name.as_bytes());
+        assert_eq!(fs.stat(*id, Wait::Yes).expect("it is there").size, name.len() as u64);
+    }
+    fs.sync().expect("room");
+    assert_eq!(fs.statistics().writeback.delayed_bytes, 0);
+    fs.shut_down().expect("it closes");
+}
+
+#[test]
+fn delayed_data_is_counted_until_it_is_on_disk() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = open(&fixture, FsOptions::default());
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let counted = || {
+        let memory = fs.memory().delayed_data_bytes;
+        assert_eq!(fs.statistics().writeback.delayed_bytes, memory);
+        assert_eq!(fixture.delalloc_bytes(), memory);
+        memory
+    };
+    let make = |name: &[u8]| fs.create_open(root, name, &NewInode::file(0o644)).expect("room").1;
+    let (cut, unlinked, closed, kept) = (make(b"cut"), make(b"unlinked"), make(b"closed"), make(b"kept"));
+    let free = fs.statfs().blocks_free;
+    for file in [&cut, &unlinked, &closed, &kept] {
+        file.write_at(0, &vec![7; MIB as usize]).expect("room");
+    }
+    assert_eq!(counted(), 4 * MIB);
+    assert_eq!(fs.statfs().blocks_free, free - 4 * MIB / SECTOR);
+    fs.set_attributes(cut.id(), &SetAttributes::truncate(100_000)).expect("room");
+    assert_eq!(counted(), 3 * MIB, "what is left of a file that is cut is written back");
+    fs.unlink(root, b"unlinked").expect("it is there");
+    assert_eq!(counted(), 3 * MIB, "somebody has it open");
+    fs.close(unlinked);
+    assert_eq!(counted(), 2 * MIB);
+    fs.close(closed);
+    fs.unlink(root, b"closed").expect("it is there");
+    assert_eq!(counted(), MIB, "what is gone is never written");
+    let written = fixture.volume().counters().write_bytes;
+    kept.sync(false).expect("room");
+    assert_eq!(counted(), 0);
+    assert!(fixture.volume().counters().write_bytes - written < 2 * MIB);
+    assert_eq!(fixture.delalloc_metadata_bytes(), 0);
+    fs.shut_down().expect("it closes");
+}
+
+#[test]
+fn who_writes_more_than_may_be_delayed_writes_back_first() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = open(&fixture, FsOptions { delayed_bytes: MIB, ..FsOptions::default() });
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let file = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room").1;
+    for at in (0..16 * MIB).step_by(64 << 10) {
+        file.write_at(at, &[7; 64 << 10]).expect("room");
+        assert!(fs.statistics().writeback.delayed_bytes <= MIB);
+    }
+    let done = fs.statistics().writeback;
+    assert!(done.throttled > 10 && done.runs >= 14 && done.at_once == 0, "{done:?}");
+    fs.shut_down().expect("it closes");
+}
+
+#[test]
+fn a_full_filesystem_takes_what_fits_and_loses_nothing_of_it() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = open(&fixture, FsOptions::default());
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let mut wanted = Vec::new();
+    'full: for number in 0_u8.. {
+        let name = format!("file {number}");
+        let (made, file) = fs.create_open(root, name.as_bytes(), &NewInode::file(0o644)).expect("room");
+        for piece in 0..64 {
+            match file.write_at(piece * 100_000, &[number + 1; 100_000]) {
+                Ok(100_000) => {}
+                Ok(some) => {
+                    wanted.push((made.id, number + 1, piece * 100_000 + some as u64));
+                    break 'full;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace);
+                    wanted.push((made.id, number + 1, piece * 100_000));
+                    break 'full;
+                }
+            }
+        }
+        wanted.push((made.id, number + 1, 6_400_000));
+    }
+    fs.sync().expect("what was taken has room");
+    let done = fs.statistics().writeback;
+    assert!(done.failures == 0 && done.delayed_bytes == 0 && done.at_once > 0, "{done:?}");
+    for (id, byte, size) in wanted {
+        let mut out = vec![0; 6_400_000];
+        let file = fs.open_file(id).expect("it is there");
+        let read = file.read_at(0, &mut out, Wait::Yes).expect("data");
+        assert!(read as u64 == size && out[..read].iter().all(|found| *found == byte), "{read} of {size}");
+    }
+    fs.shut_down().expect("it closes");
+}
+
+#[test]
+fn dirty_pages_without_room_are_a_bug() {
+    assert_noticed("DELALLOC-2", |engine| {
+        let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB));
+        inode.delalloc().begin(0, std::time::Duration::ZERO, |state| {
+            state.insert(0, &[0; SECTOR as usize], &crate::delalloc::Ranges::new());
+            state.written(SECTOR, creamery_base::Timespec::default(), None);
+        });
+    });
+}
+
+#[test]
+fn what_is_complete_and_was_not_in_flight_is_a_bug() {
+    assert_noticed("DELALLOC-3", |engine| {
+        let file = OpenFile::new(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
+        file.write_at(0, b"data").expect("room");
+        file.inode().delalloc().complete_to(SECTOR);
+    });
+}
+
+#[test]
+fn who_writes_back_in_the_midst_of_that_is_noticed() {
+    assert_noticed("LOCK-1", |engine| {
+        use creamery_base::lock::{Held, Place, rank};
+        let file = OpenFile::new(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
+        file.write_at(0, b"data").expect("room");
+        let _step = Held::wait(Place::of(rank::WRITEBACK));
+        file.inode().shared().writeback.step();
+    });
+}

@@ -1,0 +1,23 @@
+//! Writing back, as the line of files with delayed data wants it done.
+
+use creamery_base::{Error, Result};
+use creamery_txn::DelallocReservation;
+
+use crate::data;
+use crate::delalloc::{Delalloc, Delayed, Run};
+use crate::inode::Inode;
+
+impl Delayed for Inode {
+    fn delalloc(&self) -> &Delalloc {
+        self.delalloc()
+    }
+
+    fn write_back(&self, run: &Run, room: &mut DelallocReservation) -> Result<()> {
+        data::write_back(self, run, room)
+    }
+
+    fn note_failure(&self, error: &Error) {
+        self.write_errors().note(error);
+        self.shared().write_errors.note(error);
+    }
+}
