@@ -1,13 +1,12 @@
 //! What a device is asked, what it answers, and the trait between.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
 
-use crate::AlignedBuffer;
+use crate::{AlignedBuffer, Parts};
 
 /// One thing a device is asked to do. Offsets and lengths are bytes.
 ///
@@ -29,8 +28,8 @@ pub enum Request {
     Write {
         /// Where to start.
         offset: u64,
-        /// Shared, so that one buffer can go to several mirrors.
-        data: Arc<AlignedBuffer>,
+        /// Shared, so that one buffer can go to several mirrors. The parts lie one after another on the device.
+        data: Parts,
     },
     /// Make durable every write that was completed before this request was submitted.
     Flush,
@@ -71,6 +70,28 @@ pub enum Reply {
 /// Called exactly once with the outcome, on any thread, possibly before `submit` returns. It must be short, must
 /// not wait, and must not need a lock that the submitter holds.
 pub type Completion = Box<dyn FnOnce(Result<Reply>) + Send>;
+
+/// A request under way, of which somebody wants to know the outcome.
+///
+/// ```
+/// use creamery_device::{BlockDevice, MemoryDevice, Reply, Request};
+/// let devices = [MemoryDevice::new(4096), MemoryDevice::new(4096)];
+/// let flushes = devices.each_ref().map(|device| device.start(Request::Flush)); // both, before anybody waits
+/// assert!(flushes.into_iter().all(|flush| flush.wait().unwrap() == Reply::Done));
+/// ```
+#[must_use = "whether a request succeeded is known when it is over"]
+pub struct Pending(Receiver<Result<Reply>>);
+
+impl Pending {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    /// What the device answers; [`ErrorKind::Io`] when it dropped the request without an answer.
+    pub fn wait(self) -> Result<Reply> {
+        gate::passing(Reason::Device, || self.0.recv())
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request was dropped unanswered")))
+    }
+}
 
 /// Tells two open devices apart, and recognises one that was opened twice.
 ///
@@ -117,12 +138,20 @@ pub trait BlockDevice: Send + Sync {
         self.len() == 0
     }
 
+    /// Submits `request` for somebody who waits later.
+    fn start(&self, request: Request) -> Pending {
+        let (send, receive) = sync_channel(1);
+        // There is room for one answer; who dropped the receiver wants none.
+        self.submit(request, Box::new(move |outcome| drop(send.send(outcome))));
+        Pending(receive)
+    }
+
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
     /// When the range ends beyond the device, or the device fails.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        match wait_for(self, Request::Read { offset, buffer: AlignedBuffer::zeroed(out.len()) })? {
+        match self.start(Request::Read { offset, buffer: AlignedBuffer::zeroed(out.len()) }).wait()? {
             Reply::Read(buffer) => out.copy_from_slice(&buffer),
             Reply::Done => unreachable!("a read is answered with its buffer"),
         }
@@ -135,8 +164,8 @@ pub trait BlockDevice: Send + Sync {
     /// When the range ends beyond the device, the device is read-only, or it fails. Part of the data may be
     /// written then.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let data = Arc::new(AlignedBuffer::from_slice(data));
-        wait_for(self, Request::Write { offset, data }).map(drop)
+        let data = AlignedBuffer::from_slice(data).into();
+        self.start(Request::Write { offset, data }).wait().map(drop)
     }
 
     /// Puts the `parts` one after the other, starting at `offset`.
@@ -152,7 +181,7 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// When the device cannot promise it. From then on every flush fails.
     fn flush(&self) -> Result<()> {
-        wait_for(self, Request::Flush).map(drop)
+        self.start(Request::Flush).wait().map(drop)
     }
 
     /// Says that the bytes are not needed any more; what is read there afterwards is unspecified.
@@ -160,7 +189,7 @@ pub trait BlockDevice: Send + Sync {
     /// # Errors
     /// [`ErrorKind::Unsupported`] when the device has no such thing, which is no harm.
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        wait_for(self, Request::Discard { offset, len }).map(drop)
+        self.start(Request::Discard { offset, len }).wait().map(drop)
     }
 
     /// Makes the bytes read as zeros, without storage behind them where the device can do that.
@@ -197,20 +226,6 @@ pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(device: &D, offset: u64, len:
         done += step;
     }
     Ok(())
-}
-
-/// Submits and waits for the answer.
-fn wait_for<D: BlockDevice + ?Sized>(device: &D, request: Request) -> Result<Reply> {
-    let (send, receive) = sync_channel(1);
-    device.submit(
-        request,
-        Box::new(move |outcome| {
-            // The receiver waits below, so the send cannot fail, and there is room for one answer.
-            let _ = send.send(outcome);
-        }),
-    );
-    gate::passing(Reason::Device, || receive.recv())
-        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request was dropped unanswered")))
 }
 
 /// DEV-1: the range must end at or before `device_len`.

@@ -6,7 +6,6 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::gate::{self, Reason};
@@ -15,7 +14,6 @@ use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
 
 use crate::device::{check_range, write_zeros};
-use crate::pool::Pool;
 use crate::{BlockDevice, Completion, DeviceId, Reply, Request, in_use};
 
 /// What an opener wants to do, and so how it must share.
@@ -50,11 +48,10 @@ pub enum Access {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub struct FileDevice {
-    shared: Arc<Shared>,
-    pool: Pool,
+    shared: Shared,
 }
 
-/// What the pool's threads need of the device.
+/// The file and what is known of it.
 struct Shared {
     /// None once it was closed (DEV-4).
     file: ProcessRwLock<Option<File>, { rank::DEVICE }>,
@@ -176,7 +173,7 @@ impl FileDevice {
             len: AtomicU64::new(len),
             flush_failed: AtomicBool::new(false),
         };
-        Ok(Self { shared: Arc::new(shared), pool: Pool::new() })
+        Ok(Self { shared })
     }
 }
 
@@ -335,7 +332,9 @@ impl Shared {
                 self.read(offset, &mut buffer)?;
                 return Ok(Reply::Read(buffer));
             }
-            Request::Write { offset, data } => self.write(offset, &data)?,
+            Request::Write { offset, data } => {
+                self.write_vectored(offset, &data.iter().collect::<Vec<_>>())?
+            }
             Request::Flush => self.flush()?,
             Request::Discard { offset, len } => self.discard(offset, len)?,
         }
@@ -351,12 +350,8 @@ impl Drop for Shared {
 
 impl BlockDevice for FileDevice {
     fn submit(&self, request: Request, done: Completion) {
-        let shared = Arc::clone(&self.shared);
-        self.pool.run(Box::new(move || {
-            let outcome = shared.run(request);
-            drop(shared); // DEV-3: whoever drops the device after the completion has closed the file
-            done(outcome);
-        }));
+        // The request, and the file's lock, are gone when the completion runs (DEV-3).
+        done(gate::passing(Reason::Device, || self.shared.run(request)));
     }
 
     fn len(&self) -> u64 {

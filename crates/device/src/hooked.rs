@@ -58,7 +58,10 @@ impl<H: Hook> BlockDevice for Hooked<H> {
     fn submit(&self, request: Request, done: Completion) {
         match self.hook.before(&request) {
             Ok(()) => self.below.submit(request, done),
-            Err(error) => done(Err(error)),
+            Err(error) => {
+                drop(request); // DEV-3
+                done(Err(error));
+            }
         }
     }
 

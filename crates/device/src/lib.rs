@@ -3,9 +3,10 @@
 //! # One primitive
 //! A device takes a [`Request`] and calls a [`Completion`] when it is done: [`BlockDevice::submit`]. A flush is
 //! a request of its own, because order against the platter is an argument the caller makes, not a property of
-//! a write. The blocking calls ([`BlockDevice::read_at`] and the rest) are submit plus wait; a back end for which
-//! that is a detour goes straight to the system call. Every blocking call passes the waiting gate
-//! ([`creamery_base::gate`]), so that a caller's promise not to wait can be checked by counting.
+//! a write. A write carries [`Parts`]: buffers that lie anywhere in memory and one after another on the device. The blocking
+//! calls ([`BlockDevice::read_at`] and the rest) are submit plus wait; a back end for which that is a detour goes straight to
+//! the system call. Every blocking call passes the waiting gate ([`creamery_base::gate`]), so that a caller's promise not to
+//! wait can be checked by counting; so does a `submit` that makes its system call before it returns.
 //!
 //! # Back ends
 //! [`FileDevice`] is an image file or a block device node. [`MemoryDevice`] lives in memory and holds only pages
@@ -36,13 +37,14 @@ mod hooked;
 mod in_use;
 mod memory;
 mod new_file;
+mod parts;
 mod piece;
-mod pool;
 mod slab;
 
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
-pub use device::{BlockDevice, Completion, DeviceId, Reply, Request};
+pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
 pub use file::{Access, FileDevice};
 pub use hooked::{Hook, Hooked};
 pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
+pub use parts::{Parts, SharedBytes};

@@ -73,7 +73,9 @@ impl MemoryDevice {
                 self.state.read().read(offset, &mut buffer)?;
                 Ok(Reply::Read(buffer))
             }
-            Request::Write { offset, data } => self.state.write().write(offset, &data).map(|()| Reply::Done),
+            Request::Write { offset, data } => {
+                self.state.write().write_parts(offset, data.len() as u64, data.iter()).map(|()| Reply::Done)
+            }
             Request::Flush => Ok(Reply::Done),
             Request::Discard { offset, len } => self.state.write().zero(offset, len).map(|()| Reply::Done),
         }
@@ -125,6 +127,22 @@ impl State {
         Ok(())
     }
 
+    /// Writes parts of `total` bytes one after another: all of them or none.
+    fn write_parts<'a>(
+        &mut self,
+        offset: u64,
+        total: u64,
+        parts: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<()> {
+        check_range(offset, total, self.len)?;
+        let mut at = offset;
+        for part in parts {
+            self.write(at, part)?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
     fn zero(&mut self, offset: u64, len: u64) -> Result<()> {
         check_range(offset, len, self.len)?;
         let end = offset + len;
@@ -171,17 +189,8 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
-        gate::passing(Reason::Device, || {
-            let mut state = self.state.write();
-            let total = parts.iter().map(|part| part.len() as u64).sum();
-            check_range(offset, total, state.len)?;
-            let mut at = offset;
-            for part in parts {
-                state.write(at, part)?;
-                at += part.len() as u64;
-            }
-            Ok(())
-        })
+        let total = parts.iter().map(|part| part.len() as u64).sum();
+        gate::passing(Reason::Device, || self.state.write().write_parts(offset, total, parts.iter().copied()))
     }
 
     fn flush(&self) -> Result<()> {

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 
 use creamery_base::{ErrorKind, gate};
-use creamery_device::{Access, AlignedBuffer, BlockDevice, FileDevice, MemoryDevice, Reply, Request};
+use creamery_device::{Access, AlignedBuffer, BlockDevice, FileDevice, MemoryDevice, Parts, Reply, Request};
 
 fn scratch() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn submitted(device: &dyn BlockDevice, request: Request) -> creamery_base::Resul
 
 /// Submitted requests do what the blocking calls do.
 fn answers_requests(device: &dyn BlockDevice) {
-    let data = Arc::new(AlignedBuffer::from_slice(&[9; 8192]));
+    let data = Parts::from_iter([[9; 512].as_slice(), &[9; 7680]].map(AlignedBuffer::from_slice));
     assert_eq!(submitted(device, Request::Write { offset: 4096, data }).unwrap(), Reply::Done);
     assert_eq!(submitted(device, Request::Flush).unwrap(), Reply::Done);
     let read =

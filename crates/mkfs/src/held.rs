@@ -98,7 +98,7 @@ impl HeldSuperblocks {
 impl BlockDevice for HeldSuperblocks {
     fn submit(&self, request: Request, done: Completion) {
         match request {
-            Request::Write { offset, ref data } => match self.take(offset, data) {
+            Request::Write { offset, ref data } => match self.take(offset, &data.contiguous()) {
                 Ok(true) => done(Ok(Reply::Done)),
                 Ok(false) => self.inner.submit(request, done),
                 Err(error) => done(Err(error)),

@@ -274,15 +274,18 @@ impl State {
             }
             Request::Write { offset, data } => {
                 let end = self.check(offset, data.len() as u64)?;
+                // Whatever parts it came in: one request, which tears anywhere.
+                let bytes = data.contiguous();
                 if self.strikes(Kind::Write) {
                     // A superblock copy arrives whole or not at all (sheet 6).
-                    let part = if data.len() == PAGE { 0 } else { data.len() / 2 / 512 * 512 };
+                    let part = if bytes.len() == PAGE { 0 } else { bytes.len() / 2 / 512 * 512 };
                     if part > 0 {
-                        self.write(offset, &data[..part]);
+                        self.write(offset, &bytes[..part]);
                     }
+                    drop(bytes);
                     return failed(&Request::Write { offset, data });
                 }
-                self.write(offset, &data);
+                self.write(offset, &bytes);
                 self.unreadable.retain(|range| !(offset <= range.start && range.end <= end));
                 Ok(Reply::Done)
             }

@@ -96,7 +96,7 @@ impl BlockDevice for Paged {
                 Reply::Read(buffer)
             }
             Request::Write { offset, data } => {
-                for (number, bytes) in (offset / PAGE..).zip(data.chunks(PAGE as usize)) {
+                for (number, bytes) in (offset / PAGE..).zip(data.contiguous().chunks(PAGE as usize)) {
                     let next = places.len() as u64;
                     let place = *places.entry(number).or_insert(next);
                     self.pages.write_all_at(bytes, place * PAGE).expect("room on the disk");

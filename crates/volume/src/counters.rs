@@ -49,7 +49,7 @@ counters! {
     writes,
     /// Bytes in them.
     write_bytes,
-    /// Write requests that failed while another copy was written.
+    /// Write requests that failed.
     write_failures,
     /// Flushes of all devices.
     flushes,

@@ -9,8 +9,8 @@
 //! "First A is on the platter, then B may be written" is an argument of every commit, and a signature here:
 //!
 //! ```text
-//! write_tree_blocks -> Written --flush--> Durable --publish--> Published --finish--> Committed
-//!                      (somewhere)        (on the platter)      (superblock sent)    (superblock on the platter)
+//! a write -> Written --flush--> Durable --publish--> Published --finish--> Committed
+//!            (somewhere)        (on the platter)      (superblock sent)    (superblock on the platter)
 //! ```
 //!
 //! Each step consumes the token of the one before, and no token can be made otherwise. So a superblock cannot be
@@ -20,12 +20,18 @@
 //! Superblock copies: [`Volume::publish`] writes the first copy, [`Volume::finish`] flushes and then writes the
 //! others. `docs/media-assumptions.md` walks through the crashes and says why in this order.
 //!
+//! # Batches
+//! A write is a batch of ranges with what they are to hold ([`WriteBatch`]), tree blocks or data. It is mapped to all copies,
+//! what follows one another on a device becomes one request, all requests are submitted, and one completion tells what became
+//! of each copy of each range ([`WriteReport`]). The blocking calls are submit and wait. A read of data in stripes
+//! submits its requests, merged in the same way, before it waits for the first.
+//!
 //! # Mirrors and repair
 //! A read names what makes a copy good: a tree block is judged by [`creamery_format::verify_block`], data by the
 //! caller's closure, sector by sector. Copies are tried in order until one is good. In a volume opened for
 //! writing the bad ones are then rewritten from it, each after a second look at it, under one lock. When no copy
 //! is good the error lists what each of them had. A write goes to all copies and fails only if a block has
-//! reached none; the copy that missed it is found by the next read, since checksum or generation will not fit.
+//! reached none. The report says which copies missed it, and the token has them, too; such a copy is found by the next read, since checksum or generation will not fit.
 //!
 //! # Invariants
 //! - VOL-1: the first superblock copy is written only when everything it points to is durable.
@@ -35,12 +41,14 @@
 //! - VOL-5: repair writes only over bytes that were just seen to be bad, and only bytes that were verified. The
 //!   caller of a read guarantees that the range is not freed and written anew meanwhile.
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
+//! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!
 //! # Locking
 //! The chunk map is an immutable table behind an atomic pointer: looking an address up takes no lock. Changing the
 //! map and the superblock's copy in memory take leaf locks. Repair has a mutex of its own, held across its I/O and
 //! above nothing.
 
+mod batch;
 mod chunk;
 mod chunk_map;
 mod copies;
@@ -48,14 +56,18 @@ mod counters;
 mod durable;
 mod mapping;
 mod open;
+mod plan;
 mod read;
 mod repair;
+mod report;
 mod volume;
 mod write;
 
+pub use batch::{WriteBatch, WriteDone};
 pub use chunk::{Chunk, Stripe};
 pub use counters::Counters;
 pub use durable::{Committed, CopyFailure, Durable, Published, Written};
 pub use mapping::{Mirror, MirrorSet, Piece};
 pub use open::Mode;
+pub use report::WriteReport;
 pub use volume::Volume;

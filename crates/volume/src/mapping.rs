@@ -46,6 +46,11 @@ pub struct MirrorSet {
 }
 
 impl MirrorSet {
+    #[cfg(test)]
+    pub(crate) fn new(mirrors: Vec<Mirror>) -> Self {
+        Self { mirrors: mirrors.into() }
+    }
+
     /// The copies.
     #[must_use]
     pub fn mirrors(&self) -> &[Mirror] {

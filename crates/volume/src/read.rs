@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
-use creamery_device::AlignedBuffer;
+use creamery_device::{AlignedBuffer, Pending, Reply, Request};
 use creamery_format::{BlockRef, Expected, verify_block};
 
 use crate::mapping::{MirrorSet, Piece};
+use crate::plan::{Part, Plan, place};
 use crate::volume::{Volume, index};
 
 /// Judges one sector of a data read, by its index in the range.
@@ -181,15 +182,32 @@ impl Volume {
         Err(no_good_copy(&format!("reading data at logical {at}"), &copies, errors))
     }
 
-    /// Reads the pieces of one copy, one after the other, into `out`.
+    /// Reads the pieces of one copy into `out`: all at once, if they are several.
     pub(crate) fn read_pieces(&self, pieces: &[Piece], out: &mut [u8]) -> Result<()> {
-        let mut rest = out;
-        for piece in pieces {
-            let (part, after) = rest.split_at_mut(index(piece.len));
-            self.member(piece.at.dev)?.device.read_at(piece.at.offset, part)?;
-            rest = after;
+        let len: u64 = pieces.iter().map(|piece| piece.len).sum();
+        assert_eq!(len, out.len() as u64, "the pieces of a copy cover the range");
+        if let [piece] = pieces {
+            return self.member(piece.at.dev)?.device.read_at(piece.at.offset, out);
         }
-        assert!(rest.is_empty(), "the pieces of a copy cover the range");
+        let plan = Plan::of_copy(pieces)?;
+        let start = |run: &[Part]| {
+            let place = place(run);
+            let buffer = AlignedBuffer::zeroed(index(place.len));
+            let request = Request::Read { offset: place.at.offset, buffer };
+            Ok(self.member(place.at.dev)?.device.start(request))
+        };
+        let reads: Vec<Result<Pending>> = plan.runs().map(start).collect();
+        for (run, read) in plan.runs().zip(reads) {
+            let Reply::Read(buffer) = read?.wait()? else {
+                unreachable!("a read is answered with its buffer")
+            };
+            let mut from = 0;
+            for part in run {
+                let bytes = &mut out[part.bytes()];
+                bytes.copy_from_slice(&buffer[from..from + bytes.len()]);
+                from += bytes.len();
+            }
+        }
         Ok(())
     }
 }

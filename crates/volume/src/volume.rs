@@ -38,7 +38,8 @@ pub struct Volume {
     /// The last one that was read or committed.
     superblock: RankedMutex<Superblock, { rank::LEAF }>,
     chunks: ChunkMap,
-    pub(crate) counters: AtomicCounters,
+    /// Shared with the writes that are under way.
+    pub(crate) counters: Arc<AtomicCounters>,
     pub(crate) repairing: RankedMutex<(), { rank::REPAIR }>,
     /// Whether bad copies are rewritten, once that is decided.
     pub(crate) repairs: OnceLock<bool>,
@@ -68,7 +69,7 @@ impl Volume {
             metadata_uuid: superblock.metadata_uuid(),
             superblock: RankedMutex::new(superblock),
             chunks: ChunkMap::default(),
-            counters: AtomicCounters::default(),
+            counters: Arc::default(),
             repairing: RankedMutex::new(()),
             repairs: OnceLock::new(),
             unrepaired: RankedMutex::new(Vec::new()),

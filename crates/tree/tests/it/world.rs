@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use creamery_base::{DevId, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Uuid};
-use creamery_device::{BlockDevice, MemoryDevice};
+use creamery_device::{AlignedBuffer, BlockDevice, MemoryDevice};
 use creamery_format::{
     BlockGroupFlags, BlockRef, Incompat, Key, KeyType, MAGIC, RawDevItem, RawKey, RawSuperblock,
     SUPERBLOCK_OFFSETS, SuperFlags, Superblock, seal,
 };
 use creamery_tree::{BlockReferences, BufferStore, CowHost, FreedBlock, Tree};
-use creamery_volume::{Chunk, Mode, Stripe, Volume};
+use creamery_volume::{Chunk, Mode, Stripe, Volume, WriteBatch};
 use zerocopy::IntoBytes;
 
 pub(crate) const NODE: u32 = 4096;
@@ -144,17 +144,15 @@ impl World {
     pub(crate) fn commit(&self) {
         assert!(!self.store.is_poisoned(), "a half-edited block must not be written");
         for batch in self.store.take_dirty().chunks(64) {
-            let sealed: Vec<(Logical, Vec<u8>)> = batch
-                .iter()
-                .map(|buffer| {
-                    let mut guard = Arc::clone(buffer).write();
-                    guard.block_mut().mark_written();
-                    seal(guard.bytes_mut(), self.volume.checksum_type());
-                    (buffer.logical(), guard.block().bytes().to_vec())
-                })
-                .collect();
-            let blocks: Vec<(Logical, &[u8])> = sealed.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
-            let written = self.volume.write_tree_blocks(&blocks).expect("every block passes the check");
+            let mut blocks = WriteBatch::default();
+            for buffer in batch {
+                let mut guard = Arc::clone(buffer).write();
+                guard.block_mut().mark_written();
+                seal(guard.bytes_mut(), self.volume.checksum_type());
+                let copy = AlignedBuffer::from_slice(guard.block().bytes());
+                blocks.add_tree_block(buffer.logical(), copy.into());
+            }
+            let written = self.volume.write(blocks).expect("every block passes the check");
             assert!(written.failures().is_empty());
             self.store.written(batch);
         }

@@ -30,9 +30,10 @@ use std::time::Duration;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Generation, Logical, Result, memory, panics};
+use creamery_device::{AlignedBuffer, SharedBytes};
 use creamery_format::{Superblock, seal};
 use creamery_tree::{BufferStore, ExtentBuffer};
-use creamery_volume::{Committed, Volume, Written};
+use creamery_volume::{Committed, Volume, WriteBatch, Written};
 
 use super::CommitPhase;
 use crate::transaction::{AbortsWhenItPanics, Transaction};
@@ -92,7 +93,7 @@ struct Writing {
     written: Written,
     closed: Closed,
     /// Memory for copies of blocks, for those who come next.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Arc<AlignedBuffer>>,
 }
 
 /// A part of the work that somebody has taken. Dropped before it is done, it fails the whole (WRITEOUT-2).
@@ -107,7 +108,7 @@ struct Batch<'w> {
     share: Share<'w>,
     blocks: Blocks,
     /// Memory for their copies; its content is nobody's.
-    copies: Vec<u8>,
+    copies: Arc<AlignedBuffer>,
 }
 
 /// What is left when every block is written.
@@ -162,7 +163,7 @@ impl WriteOut {
         let Stage::Writing(writing) = &*self.stage.lock() else { return (0, 0) };
         let lists: u64 =
             writing.batches.iter().map(|batch| memory::vec::<Arc<ExtentBuffer>>(batch.capacity())).sum();
-        let copies: u64 = writing.spare.iter().map(|copies| memory::vec::<u8>(copies.capacity())).sum();
+        let copies: u64 = writing.spare.iter().map(|copies| memory::vec::<u8>(copies.len())).sum();
         let queue = memory::vec::<Blocks>(writing.batches.capacity());
         (queue + lists + copies, memory::vec::<(Logical, u64)>(writing.closed.pinned.capacity()))
     }
@@ -180,7 +181,7 @@ impl WriteOut {
             return None;
         }
         let blocks = writing.batches.pop_front()?;
-        let copies = writing.spare.pop().unwrap_or_default();
+        let copies = writing.spare.pop().unwrap_or_else(|| Arc::new(AlignedBuffer::zeroed(0)));
         Some(Batch { share: Share { write_out: self, done: false }, blocks, copies })
     }
 
@@ -280,18 +281,27 @@ impl WriteOut {
 impl WriteOutPorts<'_> {
     fn write(&self, batch: &mut Batch<'_>) -> Result<Written> {
         let Batch { blocks, copies, .. } = batch;
-        copies.clear();
-        for buffer in blocks.iter() {
+        let node_size = self.volume.node_size() as usize;
+        // A device that has answered holds no memory any more (DEV-3); one that does so all the same keeps it.
+        if copies.len() < blocks.len() * node_size || Arc::get_mut(copies).is_none() {
+            *copies = Arc::new(AlignedBuffer::zeroed(blocks.len() * node_size));
+        }
+        let memory = Arc::get_mut(copies).expect("nobody else has it");
+        for (buffer, copy) in blocks.iter().zip(memory.chunks_mut(node_size)) {
             // Briefly and one at a time: holding several node locks here could deadlock with a search.
             let mut guard = Arc::clone(buffer).write();
             guard.block_mut().mark_written();
             seal(guard.bytes_mut(), self.volume.checksum_type());
-            copies.extend_from_slice(guard.block().bytes());
+            copy.copy_from_slice(guard.block().bytes());
         }
-        let copies = copies.chunks(self.volume.node_size() as usize);
-        let copies: Vec<(Logical, &[u8])> =
-            blocks.iter().zip(copies).map(|(buffer, copy)| (buffer.logical(), copy)).collect();
-        let written = self.volume.write_tree_blocks(&copies)?;
+        let copies = SharedBytes::from(Arc::clone(copies));
+        let mut writes = WriteBatch::default();
+        for (number, buffer) in blocks.iter().enumerate() {
+            let copy = copies.slice(number * node_size..(number + 1) * node_size);
+            writes.add_tree_block(buffer.logical(), copy);
+        }
+        drop(copies);
+        let written = self.volume.write(writes)?;
         self.store.written(blocks);
         Ok(written)
     }

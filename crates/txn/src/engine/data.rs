@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
-use creamery_volume::Written;
+use creamery_device::{AlignedBuffer, Parts};
+use creamery_volume::{WriteBatch, WriteDone, Written};
 
 use super::Engine;
 use super::make_room::Tried;
@@ -91,6 +92,30 @@ impl Engine {
         self.volume().write_data(extent.start(), data)
     }
 
+    /// Writes whole sectors from `offset` within space that was handed out on, and returns at once where devices do: `done` is
+    /// told what became of each copy, on any thread. The token of its report is for
+    /// [`Handle::complete_data`](crate::Handle::complete_data).
+    pub fn submit_data(
+        &self,
+        extent: &DataExtent,
+        offset: u64,
+        parts: Vec<Arc<AlignedBuffer>>,
+        done: WriteDone,
+    ) {
+        self.volume().submit_write(batch_of(extent, offset, parts), done);
+    }
+
+    /// The same, and waits for it.
+    /// Errors: device errors.
+    pub fn write_data_parts(
+        &self,
+        extent: &DataExtent,
+        offset: u64,
+        parts: Vec<Arc<AlignedBuffer>>,
+    ) -> Result<Written> {
+        self.volume().write(batch_of(extent, offset, parts))
+    }
+
     /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
     /// refer to the extent of `len` bytes at `start`, which was made after `since`, the generation up to which blocks of
     /// the owner's tree may be shared. "No" may be wrong. True until the owner or who knows it makes another reference.
@@ -136,4 +161,14 @@ impl Engine {
         };
         self.volume().read_data(at, out, &matches, wait)
     }
+}
+
+/// The batch that writes `parts` from `offset` within the extent on.
+fn batch_of(extent: &DataExtent, offset: u64, parts: Vec<Arc<AlignedBuffer>>) -> WriteBatch {
+    let data = Parts::from_iter(parts);
+    let end = offset.checked_add(data.len() as u64);
+    assert!(end.is_some_and(|end| end <= extent.len()), "writing past the space that was handed out");
+    let mut batch = WriteBatch::default();
+    batch.add_data(extent.start() + offset, data);
+    batch
 }

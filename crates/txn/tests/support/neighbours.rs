@@ -70,6 +70,7 @@ impl BlockDevice for Overlay {
                 Reply::Read(buffer)
             }
             Request::Write { offset, data } => {
+                let data = data.contiguous();
                 for (sector, range) in each(offset, data.len()) {
                     self.write(sector, data[range].try_into().expect("a sector"));
                 }

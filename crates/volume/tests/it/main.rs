@@ -1,5 +1,6 @@
 //! The volume on devices in memory, with images that mkfs.btrfs made and with devices that fail.
 
+mod batch;
 mod commit;
 mod damage;
 mod faulty;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Generation, Logical, TreeId, Wait};
-use creamery_device::{BlockDevice, MemoryDevice};
+use creamery_device::{AlignedBuffer, BlockDevice, MemoryDevice};
 use creamery_format::{BlockGroupFlags, BlockMut, Expected, Key, NewBlock, seal};
-use creamery_volume::{Mode, Volume};
+use creamery_volume::{Mode, Volume, WriteBatch};
 
 use crate::faulty::{self, Event, Faulty};
 use crate::images::*;
@@ -50,8 +50,10 @@ fn blocks(volume: &Volume, at: &[Logical]) -> Vec<(Logical, Vec<u8>)> {
     at.iter().map(|&at| (at, block(volume, at))).collect()
 }
 
-fn slices(blocks: &[(Logical, Vec<u8>)]) -> Vec<(Logical, &[u8])> {
-    blocks.iter().map(|(at, bytes)| (*at, &bytes[..])).collect()
+fn batch(blocks: &[(Logical, Vec<u8>)]) -> WriteBatch {
+    let mut batch = WriteBatch::default();
+    blocks.iter().for_each(|(at, bytes)| batch.add_tree_block(*at, AlignedBuffer::from_slice(bytes).into()));
+    batch
 }
 
 fn reads_back(volume: &Volume, blocks: &[(Logical, Vec<u8>)]) {
@@ -73,7 +75,7 @@ fn adjacent_blocks_given_in_any_order_become_one_request_for_each_copy() {
     let (at, places) = free_metadata(&volume);
     let order = [3, 0, 2, 1, 9].map(|number| at + number * NODE);
     let blocks = blocks(&volume, &order);
-    let written = volume.write_tree_blocks(&slices(&blocks)).unwrap();
+    let written = volume.write(batch(&blocks)).unwrap();
     assert!(written.failures().is_empty());
     let request = |offset, len| Event::Write { offset, len };
     let expected = places.map(|place| [request(place, 4 * NODE), request(place + 9 * NODE, NODE)]).concat();
@@ -89,7 +91,7 @@ fn a_large_batch_is_written_by_two_threads_and_complete() {
     let (at, places) = free_metadata(&volume);
     let all: Vec<Logical> = (0..400).map(|number| at + number * NODE).collect();
     let blocks = blocks(&volume, &all);
-    let written = volume.write_tree_blocks(&slices(&blocks)).unwrap();
+    let written = volume.write(batch(&blocks)).unwrap();
     let _durable = volume.flush(written).unwrap();
     reads_back(&volume, &blocks);
     let whole = blocks.iter().flat_map(|(_, bytes)| bytes).copied().collect::<Vec<u8>>();
@@ -105,14 +107,14 @@ fn a_block_that_no_reader_would_accept_stops_the_whole_batch() {
         let mut blocks = blocks(&volume, &all);
         let last = blocks.last_mut().unwrap();
         last.1[5000] ^= 1;
-        let error = volume.write_tree_blocks(&slices(&blocks)).unwrap_err();
+        let error = volume.write(batch(&blocks)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let words = format!("about to write the tree block at logical {}", all.last().unwrap());
         assert!(error.to_string().contains(&words), "{error}");
     }
     // Right in itself, but for another place.
     let misplaced = block(&volume, at + NODE);
-    assert!(volume.write_tree_blocks(&[(at, &misplaced)]).is_err());
+    assert!(volume.write(batch(&[(at, misplaced)])).is_err());
     assert_eq!(faulty.take_events(), []);
 }
 
@@ -122,7 +124,7 @@ fn one_copy_that_cannot_be_written_is_reported_and_two_are_an_error() {
     let (at, places) = free_metadata(&volume);
     let blocks = blocks(&volume, &[at, at + NODE]);
     faulty.fail_writes(places[0]..places[0] + 1);
-    let written = volume.write_tree_blocks(&slices(&blocks)).unwrap();
+    let written = volume.write(batch(&blocks)).unwrap();
     let failures: Vec<(u64, u64)> =
         written.failures().iter().map(|it| (it.piece.at.offset, it.piece.len)).collect();
     assert_eq!(failures, [(places[0], 2 * NODE)]);
@@ -130,7 +132,7 @@ fn one_copy_that_cannot_be_written_is_reported_and_two_are_an_error() {
     assert_eq!(volume.counters().write_failures, 1);
 
     faulty.fail_writes(places[1] + NODE..places[1] + NODE + 1);
-    let error = volume.write_tree_blocks(&slices(&blocks)).unwrap_err();
+    let error = volume.write(batch(&blocks)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("reached no device"), "{error}");
 }
@@ -144,7 +146,10 @@ fn data_goes_to_all_copies_and_fails_only_when_none_was_written() {
     let _written = volume.write_data(chunk.start, &data).unwrap();
     assert!(places.iter().all(|&place| bytes_at(&*device, place, data.len()) == data));
     faulty.fail_writes(places[1]..places[1] + 1);
-    let _written = volume.write_data(chunk.start, &data).unwrap();
+    let written = volume.write_data(chunk.start, &data).unwrap();
+    let missed: Vec<(u64, u64)> =
+        written.failures().iter().map(|it| (it.piece.at.offset, it.piece.len)).collect();
+    assert_eq!(missed, [(places[1], data.len() as u64)]);
     faulty.fail_writes(places[0]..places[0] + 1);
     let error = volume.write_data(chunk.start, &data).unwrap_err();
     assert!(error.to_string().contains(&format!("writing data at logical {}", chunk.start)), "{error}");
@@ -176,7 +181,7 @@ fn a_volume_open_for_reading_refuses_every_change() {
     let durable = volume.flush(volume.nothing_written()).unwrap();
     let mut superblock = volume.superblock();
     let errors = [
-        volume.write_tree_blocks(&[(at, &bytes)]).unwrap_err(),
+        volume.write(batch(&[(at, bytes.clone())])).unwrap_err(),
         volume.write_data(at, &bytes).unwrap_err(),
         volume.discard(at, NODE).unwrap_err(),
         volume.publish(&mut superblock, durable).unwrap_err(),

@@ -30,7 +30,7 @@ const HELD_BACK: u8 = 0xee;
 impl Hook for Gate {
     fn before(&self, request: &Request) -> Result<()> {
         if let Request::Write { data, .. } = request
-            && data.iter().all(|byte| *byte == HELD_BACK)
+            && data.iter().flatten().all(|byte| *byte == HELD_BACK)
         {
             let closed = self.closed.lock();
             self.waits.store(*closed, Ordering::Release);

@@ -1,0 +1,221 @@
+//! Writes of many ranges at once: map, requests for each device, submit, one completion.
+//!
+//! ```text
+//! WriteBatch --plan--> requests, each device's in order --submit, all of them--> answers, in any order
+//!                                                                                 the last one: done(WriteReport)
+//! ```
+//! Who submitted waits for nothing; the completion may run on any thread, and on the submitter's own before `submit_write`
+//! returns where devices answer at once. What all answers share is a [`Flight`]: who answers lets go of it, and its end is
+//! the completion. A device that loses a request lets go of it, too, so nobody waits for ever.
+//!
+//! # Invariants
+//! - BATCH-3: every request of a batch answers once: with what the device says, or, dropped without a word, as failed.
+//! - BATCH-4: the completion runs exactly once: when the last request has answered, or at once when nothing was submitted.
+
+use std::sync::Arc;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
+use creamery_base::{Error, ErrorKind, Logical, Result};
+use creamery_device::{Parts, Reply, Request, SharedBytes};
+
+use crate::counters::AtomicCounters;
+use crate::durable::Written;
+use crate::plan::{Part, Plan, What, place};
+use crate::report::WriteReport;
+use crate::volume::Volume;
+
+/// Called exactly once with what became of a batch, on any thread, or with why nothing was submitted. It must be short, must
+/// not wait, and must not need a lock that the submitter holds.
+pub type WriteDone = Box<dyn FnOnce(Result<WriteReport>) + Send>;
+
+/// Ranges to write together, no two of them overlapping, with what they are to hold.
+///
+/// ```
+/// use creamery_base::Logical;
+/// use creamery_device::{AlignedBuffer, Parts};
+/// use creamery_volume::WriteBatch;
+/// let mut batch = WriteBatch::default();
+/// let halves = [AlignedBuffer::zeroed(4096), AlignedBuffer::zeroed(4096)];
+/// batch.add_data(Logical::new(1 << 30), Parts::from_iter(halves));
+/// assert_eq!(batch.len(), 1);
+/// ```
+#[derive(Default, Debug)]
+pub struct WriteBatch {
+    ranges: Vec<(Logical, Contents)>,
+}
+
+#[derive(Debug)]
+enum Contents {
+    TreeBlock(SharedBytes),
+    Data(Parts),
+}
+
+impl WriteBatch {
+    /// Adds a tree block, which is checked before anything is written.
+    pub fn add_tree_block(&mut self, at: Logical, bytes: SharedBytes) {
+        self.ranges.push((at, Contents::TreeBlock(bytes)));
+    }
+
+    /// Adds data, whole sectors.
+    pub fn add_data(&mut self, at: Logical, data: Parts) {
+        self.ranges.push((at, Contents::Data(data)));
+    }
+
+    /// How many ranges there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+}
+
+/// What is under way of a batch. Whoever has yet to answer holds it; its end is the completion (BATCH-4).
+struct Flight {
+    volume: u64,
+    counters: Arc<AtomicCounters>,
+    failed: RankedMutex<Vec<(usize, Error)>, { rank::LEAF }>,
+    /// Taken when it ends. Nobody else looks at it; the lock is what lets threads share the rest.
+    ending: RankedMutex<Option<(Plan, WriteDone)>, { rank::LEAF }>,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let failed = std::mem::take(&mut *self.failed.lock());
+        self.counters.write_failures.add(failed.len() as u64);
+        let (plan, done) = self.ending.lock().take().expect("BATCH-4: it ends once");
+        done(Ok(WriteReport::new(self.volume, plan, failed)));
+    }
+}
+
+/// The answer that a request owes.
+struct Answer {
+    flight: Arc<Flight>,
+    run: usize,
+    owed: bool,
+}
+
+impl Answer {
+    fn give(mut self, outcome: Result<Reply>) {
+        self.owed = false;
+        if let Err(error) = outcome {
+            self.flight.failed.lock().push((self.run, error));
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if self.owed {
+            let error = Error::new(ErrorKind::Io, "a write was dropped unanswered");
+            self.flight.failed.lock().push((self.run, error)); // BATCH-3
+        }
+    }
+}
+
+/// Where who waits finds what became of a batch.
+#[derive(Default)]
+struct Slot {
+    outcome: RankedMutex<Option<Result<WriteReport>>, { rank::LEAF }>,
+    filled: RankedCondvar,
+}
+
+impl Slot {
+    fn fill(&self, outcome: Result<WriteReport>) {
+        let before = self.outcome.lock().replace(outcome);
+        assert!(before.is_none(), "BATCH-4: a batch ends once");
+        self.filled.notify_all();
+    }
+
+    fn wait(&self) -> Result<WriteReport> {
+        let outcome = self.outcome.lock();
+        let mut outcome =
+            gate::passing(Reason::Device, || self.filled.wait_while(outcome, |outcome| outcome.is_none()));
+        outcome.take().expect("waited for")
+    }
+}
+
+impl Volume {
+    /// Writes a batch to all copies; `done` is told what became of each. A [`flush`](Self::flush) makes it durable, which wants
+    /// the token that the report turns into. The completion gets an error, and nothing is written, when the volume is open
+    /// for reading, a tree block is not as a reader would accept it, or a range lies nowhere.
+    pub fn submit_write(&self, batch: WriteBatch, done: WriteDone) {
+        let plan = match self.plan_of(&batch) {
+            Ok(plan) => plan,
+            Err(error) => return done(Err(error)),
+        };
+        let contents: Vec<Parts> = batch.ranges.into_iter().map(|(_, contents)| contents.into()).collect();
+        let gathered = |run: &[Part]| {
+            let mut data = Parts::default();
+            run.iter().for_each(|part| data.extend_from(&contents[part.target], part.bytes()));
+            (place(run).at, data)
+        };
+        let requests: Vec<_> = plan.runs().map(gathered).collect();
+        drop(contents); // whose they are may use them again when the requests are over
+        let flight = Arc::new(Flight {
+            volume: self.number(),
+            counters: Arc::clone(&self.counters),
+            failed: RankedMutex::new(Vec::new()),
+            ending: RankedMutex::new(Some((plan, done))),
+        });
+        // Before the first one is submitted: should a device panic, the others are answered for.
+        let answers: Vec<Answer> =
+            (0..requests.len()).map(|run| Answer { flight: Arc::clone(&flight), run, owed: true }).collect();
+        drop(flight);
+        for ((at, data), answer) in requests.into_iter().zip(answers) {
+            self.count_write(data.len() as u64);
+            match self.member(at.dev) {
+                Ok(member) => {
+                    let request = Request::Write { offset: at.offset, data };
+                    member.device.submit(request, Box::new(move |outcome| answer.give(outcome)));
+                }
+                Err(error) => {
+                    drop(data);
+                    answer.give(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Writes a batch to all copies and waits for them.
+    ///
+    /// # Errors
+    /// Those of [`submit_write`](Self::submit_write), and when a range has reached none of its copies.
+    pub fn write(&self, batch: WriteBatch) -> Result<Written> {
+        let slot = Arc::new(Slot::default());
+        let filled = Arc::clone(&slot);
+        self.submit_write(batch, Box::new(move |outcome| filled.fill(outcome)));
+        slot.wait()?.into_written()
+    }
+
+    fn plan_of(&self, batch: &WriteBatch) -> Result<Plan> {
+        self.check_writable()?;
+        let mut plan = Plan::with_capacity(batch.len());
+        for (at, contents) in &batch.ranges {
+            match contents {
+                Contents::TreeBlock(bytes) => {
+                    self.verify_before_write(*at, bytes)?; // VOL-6
+                    self.plan_write(&mut plan, *at, bytes.len() as u64, What::TreeBlock)?;
+                }
+                Contents::Data(data) => self.plan_write(&mut plan, *at, data.len() as u64, What::Data)?,
+            }
+        }
+        let blocks = plan.targets.iter().filter(|target| target.what == What::TreeBlock).count();
+        self.counters.tree_block_writes.add(blocks as u64);
+        plan.cut()
+    }
+}
+
+impl From<Contents> for Parts {
+    fn from(contents: Contents) -> Self {
+        match contents {
+            Contents::TreeBlock(bytes) => bytes.into(),
+            Contents::Data(data) => data,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! From logical ranges to requests for devices.
+//!
+//! Every copy of every range is mapped to its pieces, the pieces are sorted by place, and those that follow one another on a
+//! device become one run, which is one request. The bytes themselves have no part in this: who has a plan gathers them,
+//! borrowed or shared, or spreads what was read.
+//!
+//! # Invariants
+//! - BATCH-1: no two parts of a plan overlap on a device.
+//! - BATCH-2: no run has parts of two copies of the same range, so that a request that fails takes one of them.
+
+use std::ops::Range;
+
+use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
+
+use crate::mapping::{MirrorSet, Piece};
+use crate::volume::index;
+
+/// Adjacent parts are merged into one request up to this many bytes.
+const REQUEST_MAX: u64 = 2 << 20;
+
+/// What a range holds. Messages tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    TreeBlock,
+    Data,
+}
+
+/// A range of the plan.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) at: Logical,
+    pub(crate) what: What,
+    pub(crate) copies: usize,
+}
+
+/// Part of one copy of a range, at its place on a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) at: Physical,
+    pub(crate) len: u64,
+    /// Index of the range, and where in it this begins.
+    pub(crate) target: usize,
+    pub(crate) from: u64,
+    pub(crate) copy: usize,
+}
+
+impl Part {
+    /// The bytes of the range that it is.
+    pub(crate) fn bytes(&self) -> Range<usize> {
+        index(self.from)..index(self.from + self.len)
+    }
+
+    const fn end(&self) -> u64 {
+        self.at.offset + self.len
+    }
+}
+
+/// See the [module](self).
+#[derive(Default, Debug)]
+pub(crate) struct Plan {
+    pub(crate) targets: Vec<Target>,
+    /// By place.
+    parts: Vec<Part>,
+    /// Ranges of `parts`.
+    runs: Vec<Range<usize>>,
+}
+
+impl Plan {
+    /// A plan of `count` ranges or so, that has none yet.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self { targets: Vec::with_capacity(count), parts: Vec::with_capacity(count * 2), runs: Vec::new() }
+    }
+
+    /// The plan for one copy of a range.
+    ///
+    /// # Errors
+    /// Those of [`cut`](Self::cut).
+    pub(crate) fn of_copy(pieces: &[Piece]) -> Result<Self> {
+        let mut plan = Self::default();
+        plan.add_copy(0, 0, pieces);
+        plan.cut()
+    }
+
+    /// Adds all copies of a range.
+    pub(crate) fn add(&mut self, at: Logical, what: What, copies: &MirrorSet) {
+        let target = self.targets.len();
+        self.targets.push(Target { at, what, copies: copies.copies() });
+        for (copy, mirror) in copies.mirrors().iter().enumerate() {
+            self.add_copy(target, copy, mirror);
+        }
+    }
+
+    fn add_copy(&mut self, target: usize, copy: usize, pieces: &[Piece]) {
+        let mut from = 0;
+        for piece in pieces {
+            self.parts.push(Part { at: piece.at, len: piece.len, target, from, copy });
+            from += piece.len;
+        }
+    }
+
+    /// Sorts what was added, and cuts it into runs.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] when two parts overlap: two ranges do, or the map has them in one place (BATCH-1).
+    pub(crate) fn cut(mut self) -> Result<Self> {
+        self.parts.sort_unstable_by_key(|part| part.at);
+        let mut bytes = 0;
+        for (number, part) in self.parts.iter().enumerate() {
+            let before = number.checked_sub(1).map(|before| &self.parts[before]);
+            let before = before.filter(|before| before.at.dev == part.at.dev);
+            if before.is_some_and(|before| before.end() > part.at.offset) {
+                let what = format!("two parts of a batch overlap at {}", part.at);
+                return Err(Error::new(ErrorKind::Corrupt, what));
+            }
+            let follows =
+                before.is_some_and(|before| before.end() == part.at.offset && before.copy == part.copy);
+            match self.runs.last_mut() {
+                Some(run) if follows && bytes + part.len <= REQUEST_MAX => {
+                    run.end += 1;
+                    bytes += part.len;
+                }
+                _ => {
+                    self.runs.push(number..number + 1);
+                    bytes = part.len;
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// The parts of each request, in order of place.
+    pub(crate) fn runs(&self) -> impl ExactSizeIterator<Item = &[Part]> {
+        self.runs.iter().map(|run| &self.parts[run.clone()])
+    }
+
+    /// The parts of a request.
+    pub(crate) fn run(&self, number: usize) -> &[Part] {
+        &self.parts[self.runs[number].clone()]
+    }
+}
+
+/// Where a run lies.
+pub(crate) fn place(run: &[Part]) -> Piece {
+    let (first, last) = (run[0], run[run.len() - 1]);
+    Piece { at: first.at, len: last.end() - first.at.offset }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::DevId;
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::mapping::Mirror;
+
+    fn piece(dev: u64, offset: u64, len: u64) -> Piece {
+        Piece { at: Physical { dev: DevId::new(dev), offset }, len }
+    }
+
+    fn planned(ranges: &[Vec<Mirror>]) -> Result<Vec<(u64, u64, u64)>> {
+        let mut plan = Plan::with_capacity(ranges.len());
+        for mirrors in ranges {
+            plan.add(Logical::new(0), What::Data, &MirrorSet::new(mirrors.clone()));
+        }
+        let shown = |run: &[Part]| {
+            let place = place(run);
+            (place.at.dev.get(), place.at.offset, place.len)
+        };
+        Ok(plan.cut()?.runs().map(shown).collect())
+    }
+
+    #[test]
+    fn neighbours_on_a_device_become_one_request() {
+        let block = |at: u64| vec![smallvec![piece(1, at, 10)], smallvec![piece(2, at + 1000, 10)]];
+        let runs = planned(&[block(20), block(0), block(10), block(40)]).unwrap();
+        assert_eq!(runs, [(1, 0, 30), (1, 40, 10), (2, 1000, 30), (2, 1040, 10)]);
+    }
+
+    #[test]
+    fn stripes_that_follow_one_another_on_their_device_become_one_request() {
+        let pieces = smallvec![piece(1, 0, 64), piece(2, 0, 64), piece(1, 64, 64), piece(2, 64, 64)];
+        assert_eq!(planned(&[vec![pieces]]).unwrap(), [(1, 0, 128), (2, 0, 128)]);
+    }
+
+    #[test]
+    fn a_request_has_a_size_that_it_does_not_exceed() {
+        let blocks: Vec<Vec<Mirror>> =
+            (0..5).map(|number| vec![smallvec![piece(1, number << 20, 1 << 20)]]).collect();
+        assert_eq!(
+            planned(&blocks).unwrap(),
+            [(1, 0, 2 << 20), (1, 2 << 20, 2 << 20), (1, 4 << 20, 1 << 20)]
+        );
+        // What is one piece is one request.
+        assert_eq!(planned(&[vec![smallvec![piece(1, 0, 9 << 20)]]]).unwrap(), [(1, 0, 9 << 20)]);
+    }
+
+    #[test]
+    fn two_copies_of_a_range_are_two_requests_wherever_they_lie() {
+        let both = vec![smallvec![piece(1, 0, 10)], smallvec![piece(1, 10, 10)]];
+        assert_eq!(planned(&[both]).unwrap(), [(1, 0, 10), (1, 10, 10)]);
+    }
+
+    #[test]
+    fn parts_that_overlap_are_refused() {
+        let error =
+            planned(&[vec![smallvec![piece(1, 0, 11)]], vec![smallvec![piece(1, 10, 10)]]]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let same = vec![smallvec![piece(1, 0, 10)], smallvec![piece(1, 0, 10)]];
+        assert!(planned(&[same]).is_err());
+    }
+}
