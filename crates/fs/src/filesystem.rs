@@ -11,6 +11,7 @@ use crate::cleaner::{Cleaner, Cleaning};
 use crate::data::FileContent;
 #[cfg(feature = "shuttle")]
 use crate::fault::Fault;
+use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
 use crate::inode::xattr::{XattrMode, check_name};
 use crate::inode::{FileType, Inode, Inodes};
@@ -35,11 +36,13 @@ pub struct FsOptions {
     /// How many steps of the cleaner an operation takes on behalf of others at most ([`Filesystem::clean_step`]). Who has a
     /// thread for that may do without.
     pub cleaning_steps: usize,
+    /// Which accesses, of those that are told ([`Filesystem::accessed`]), move access times.
+    pub atime: AtimeOptions,
 }
 
 impl Default for FsOptions {
     fn default() -> Self {
-        Self { inodes_cached: 16 * 1024, cleaning_steps: 1 }
+        Self { inodes_cached: 16 * 1024, cleaning_steps: 1, atime: AtimeOptions::default() }
     }
 }
 
@@ -75,6 +78,8 @@ impl Filesystem {
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
         background::register(&engine, &cleaner);
+        shared.access_times.set_options(options.atime);
+        access_time::register(&engine, &shared.access_times);
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         Ok(Arc::new(Self { engine, inodes, names, cleaner }))
@@ -89,13 +94,20 @@ impl Filesystem {
     /// Makes everything that ended before durable: a whole commit, until there is a log.
     pub fn sync(&self) -> Result<()> {
         self.cleaner.help();
+        self.write_access_times();
         self.engine.commit()
+    }
+
+    /// Access times for which there is no room are lost; whatever else is wrong the commit says.
+    fn write_access_times(&self) {
+        let _ = self.inodes.shared().access_times.write_all(&self.engine);
     }
 
     /// As [`Filesystem::sync`], with nothing left to do: inodes that have lost their last user are deleted, all of them.
     /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
     pub fn settle(&self) -> Result<()> {
         self.clean();
+        self.write_access_times();
         self.engine.commit()
     }
 
@@ -111,6 +123,7 @@ impl Filesystem {
     /// Errors: those of the commit and of the devices; it is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.clean();
+        self.write_access_times();
         self.engine.shut_down()
     }
 
@@ -327,6 +340,22 @@ impl Filesystem {
     /// The attributes of an inode.
     pub fn stat(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
         self.inodes.attributes(id, wait)
+    }
+
+    /// Tells that an inode was read, listed or followed, which moves its access time where that is wanted
+    /// ([`FsOptions::atime`]). Reading alone does not: who reads on behalf of somebody else tells. It waits for nothing that
+    /// reading does not wait for, and an access time that cannot be noted is lost without a word.
+    pub fn accessed(&self, id: InodeId) {
+        if self.inodes.shared().access_times.options().atime != Atime::Off
+            && let Ok(inode) = self.inodes.get(id, Wait::Yes)
+        {
+            inode.accessed();
+        }
+    }
+
+    /// Says which accesses move access times from now on.
+    pub fn set_atime(&self, options: AtimeOptions) {
+        self.inodes.shared().access_times.set_options(options);
     }
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.

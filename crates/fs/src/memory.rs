@@ -75,7 +75,7 @@ impl MemoryReport {
             block_groups_bytes: block_groups,
             subvolumes_bytes: trees + inodes.subvolumes().memory(),
             inodes_bytes: inodes.table().memory(),
-            delayed_items_bytes: shared.delayed_root.memory(),
+            delayed_items_bytes: shared.delayed_root.memory() + shared.access_times.memory(),
             known_directories_bytes: names.memory(),
             dead_inodes_bytes: shared.dead_inodes.memory(),
         };

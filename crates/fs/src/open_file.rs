@@ -96,6 +96,11 @@ impl OpenFile {
         Ok(read)
     }
 
+    /// Tells that the file was read, as [`Filesystem::accessed`](crate::Filesystem::accessed) does.
+    pub fn accessed(&self) {
+        self.inode.accessed();
+    }
+
     /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
     /// Errors: no space; too large; the inode is marked immutable, or append-only.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {

@@ -12,7 +12,8 @@ use creamery_fs::{
     SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask, WriteFlags,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags, RenameFlags,
+    StatxMask, WriteFlags,
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
@@ -20,8 +21,9 @@ use creamery_fuse::{
     Result, SeekTo, SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
 
+use crate::access_times::Watched;
 use crate::attributes::{from_device, from_set_attr, to_attr};
-use crate::control::Control;
+use crate::control::{Control, SYNC};
 use crate::flags;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
@@ -49,6 +51,7 @@ pub struct Adapter {
     handles: Handles,
     owner: Owner,
     control: Control,
+    row: Watched,
     /// Set once the mount is there.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
 }
@@ -58,7 +61,7 @@ impl Adapter {
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
         let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
-        Self { fs, nodes, handles, owner, control, session: OnceLock::new() }
+        Self { fs, nodes, handles, owner, control, row: Watched::default(), session: OnceLock::new() }
     }
 
     /// Tells those who ask that what happens is written to `log`.
@@ -81,6 +84,11 @@ impl Adapter {
     /// What it tells those who ask.
     pub(crate) const fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// The mount's row in the mount table.
+    pub(crate) const fn row(&self) -> &Watched {
+        &self.row
     }
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.
@@ -236,7 +244,9 @@ impl Operations for Adapter {
     }
 
     fn readlink(&self, _: &RequestContext<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
-        target.put(&self.fs.read_link(self.nodes.inode(node), Wait::Yes)?);
+        let id = self.nodes.inode(node);
+        target.put(&self.fs.read_link(id, Wait::Yes)?);
+        self.fs.accessed(id);
         Ok(())
     }
 
@@ -344,7 +354,11 @@ impl Operations for Adapter {
         out: &mut [u8],
     ) -> Result<usize> {
         let file = self.handles.get(read.handle)?;
-        Ok(file.read_at(read.offset, out, Wait::Yes)?)
+        let len = file.read_at(read.offset, out, Wait::Yes)?;
+        if !flags::is_quiet(read.flags) {
+            file.accessed();
+        }
+        Ok(len)
     }
 
     fn write(
@@ -436,9 +450,9 @@ impl Operations for Adapter {
         Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
     }
 
-    fn opendir(&self, _: &RequestContext<'_>, _: NodeId, _: &OpenRequest) -> Result<Opened> {
-        // Nobody looks at the number, and without a flag no listing is kept (see `listing`).
-        Ok(Opened { handle: FileHandle::new(0), flags: OpenReplyFlags::empty() })
+    fn opendir(&self, _: &RequestContext<'_>, _: NodeId, open: &OpenRequest) -> Result<Opened> {
+        // Without a flag no listing is kept (see `listing`).
+        Ok(Opened { handle: Self::directory_handle(open), flags: OpenReplyFlags::empty() })
     }
 
     fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, _: &ReleaseRequest) -> Result<()> {
@@ -449,22 +463,26 @@ impl Operations for Adapter {
         &self,
         _: &RequestContext<'_>,
         node: NodeId,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        self.list_names(node, offset, sink)
+        self.list_names(node, offset, sink)?;
+        self.listed(node, handle);
+        Ok(())
     }
 
     fn readdirplus(
         &self,
         _: &RequestContext<'_>,
         node: NodeId,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         sink: &mut DirectoryPlusSink<'_>,
     ) -> Result<()> {
-        self.list_entries(node, offset, sink)
+        self.list_entries(node, offset, sink)?;
+        self.listed(node, handle);
+        Ok(())
     }
 
     fn fsyncdir(&self, _: &RequestContext<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
@@ -510,6 +528,9 @@ impl Operations for Adapter {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<IoctlReply> {
+        if ioctl.command == SYNC && ioctl.flags.contains(IoctlFlags::DIR) {
+            self.row.look(&self.fs);
+        }
         let requests = self.session.get().map(|(_, requests)| &**requests);
         if let Some(answer) = self.control.answer(context, ioctl, input, output, (&self.fs, requests)) {
             return answer;

@@ -16,6 +16,8 @@ const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 /// Write behind the end.
 const O_APPEND: u32 = 0o2000;
+/// Reading does not move the access time.
+const O_NOATIME: u32 = 0o1_000_000;
 /// Cut the file to nothing while opening it.
 pub(crate) const O_TRUNC: u32 = 0o1000;
 
@@ -55,6 +57,11 @@ pub(crate) const fn access(flags: u32) -> Access {
         (_, 0) => Access::Write,
         _ => Access::Append,
     }
+}
+
+/// Whether reading what was opened with these flags leaves the access time as it is.
+pub(crate) const fn is_quiet(flags: u32) -> bool {
+    flags & O_NOATIME != 0
 }
 
 /// Whether a shared mapping of a file opened with these flags may be written to.

@@ -23,6 +23,7 @@ pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::Subvolumes;
 
 use crate::fault::Planted;
+use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::DelayedRoot;
 use ino_allocator::InoAllocator;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) delayed_root: Arc<DelayedRoot>,
     pub(crate) dead_inodes: DeadInodes,
+    pub(crate) access_times: Arc<AccessTimes>,
     pub(crate) planted: Planted,
 }
 
@@ -41,6 +43,7 @@ impl Shared {
             engine,
             delayed_root: Arc::default(),
             dead_inodes: DeadInodes::default(),
+            access_times: Arc::default(),
             planted: Planted::default(),
         })
     }

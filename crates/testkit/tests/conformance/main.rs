@@ -4,6 +4,7 @@
 //! daily work judge the result. It lives in the testkit's own tests folder because it needs no arrow to the engine:
 //! what it tests is a program, not a crate.
 
+mod access_times;
 mod allocation;
 mod bad_input;
 mod check;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         posix::cases(),
         listings::cases(),
         mappings::cases(),
+        access_times::cases(),
         allocation::cases(),
         devices::cases(),
         direct::cases(),
