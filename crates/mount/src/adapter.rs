@@ -24,7 +24,7 @@ use creamery_fuse::{
 use crate::access_times::Watched;
 use crate::attributes::{from_device, from_set_attr, to_attr};
 use crate::control::{Control, SYNC};
-use crate::flags;
+use crate::flags::{self, WritePath};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::Owner;
@@ -71,14 +71,18 @@ impl Adapter {
 
     /// Writes to an open file.
     fn write_to(&self, node: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
-        let file = self.handles.get(write.handle)?;
+        let (file, path) = self.handles.get_to_write(write.handle)?;
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && file.kill_privileges()? {
             self.attributes_moved(node);
         }
-        Ok(match flags::appends(write) {
+        let written = match flags::appends(write) {
             true => file.append_at(write.offset, data)?,
             false => file.write_at(write.offset, data)?,
-        })
+        };
+        if flags::is_durable(write, path, file.inode().item(Wait::Yes)?.flags) {
+            file.sync(true)?;
+        }
+        Ok(written)
     }
 
     /// What it tells those who ask.
@@ -148,7 +152,7 @@ impl Adapter {
 
     fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
         // The kernel's pages stay true: every change of the file goes through it.
-        Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::KEEP_CACHE }
+        Opened { handle: self.handles.add(file, open, WritePath::Cached), flags: OpenReplyFlags::KEEP_CACHE }
     }
 
     /// What is told of a file that is all hole depends on who has it open: the kernel is to ask again.
@@ -337,7 +341,8 @@ impl Operations for Adapter {
         if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
             // Without the page cache there is no shared mapping, through which anything could be written anywhere, and the
             // parts of a long write come one after the other, each at the end.
-            return Ok(Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::DIRECT_IO });
+            let handle = self.handles.add(file, open, WritePath::Uncached);
+            return Ok(Opened { handle, flags: OpenReplyFlags::DIRECT_IO });
         }
         let opened = self.opened(Arc::clone(&file), open);
         if flags::maps(open.flags) {

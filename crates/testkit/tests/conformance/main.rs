@@ -13,6 +13,7 @@ mod devices;
 mod direct;
 mod discard;
 mod dup;
+mod durable;
 mod fragmented;
 mod freed;
 mod hostile;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         check::cases(),
         stats::cases(),
         loss::cases(),
+        durable::cases(),
         bad_input::cases(),
         hostile::cases(),
         hostile_names::cases(),
