@@ -232,7 +232,8 @@ impl Metadata {
         self.0.generation.get()
     }
 
-    /// Last access, to the nanosecond.
+    /// Last access, to the nanosecond. This library's reading does not move it: a mount's does, and
+    /// [`Filesystem::set_times`](crate::Filesystem::set_times).
     #[must_use]
     pub const fn atime(&self) -> Timespec {
         self.0.times.access

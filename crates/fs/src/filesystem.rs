@@ -12,6 +12,7 @@ use crate::data::FileContent;
 use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(feature = "shuttle")]
 use crate::fault::Fault;
+use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
 use crate::inode::write_errors::Told;
 use crate::inode::xattr::{XattrMode, check_name};
@@ -41,11 +42,19 @@ pub struct FsOptions {
     pub delayed_bytes: u64,
     /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
     pub flush_on_commit: bool,
+    /// Which accesses, of those that are told ([`Filesystem::accessed`]), move access times.
+    pub atime: AtimeOptions,
 }
 
 impl Default for FsOptions {
     fn default() -> Self {
-        Self { inodes_cached: 16 * 1024, cleaning_steps: 1, delayed_bytes: 256 << 20, flush_on_commit: false }
+        Self {
+            inodes_cached: 16 * 1024,
+            cleaning_steps: 1,
+            delayed_bytes: 256 << 20,
+            flush_on_commit: false,
+            atime: AtimeOptions::default(),
+        }
     }
 }
 
@@ -88,6 +97,8 @@ impl Filesystem {
         }
         background::register(&engine, &cleaner, &shared.writeback);
         let told = shared.write_errors.told_so_far();
+        shared.access_times.set_options(options.atime);
+        access_time::register(&engine, &shared.access_times);
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         Ok(Arc::new(Self { engine, inodes, names, cleaner, told }))
@@ -104,6 +115,7 @@ impl Filesystem {
     pub fn sync(&self) -> Result<()> {
         self.write_back();
         self.cleaner.help();
+        self.write_access_times();
         self.commit()
     }
 
@@ -121,11 +133,17 @@ impl Filesystem {
         self.inodes.shared()
     }
 
+    /// Access times for which there is no room are lost; whatever else is wrong the commit says.
+    fn write_access_times(&self) {
+        let _ = self.inodes.shared().access_times.write_all(&self.engine);
+    }
+
     /// As [`Filesystem::sync`], with nothing left to do: inodes that have lost their last user are deleted, all of them.
     /// Errors: as above. What cannot be deleted stays an orphan, to be deleted when the filesystem is opened again.
     pub fn settle(&self) -> Result<()> {
         self.clean();
         self.write_back();
+        self.write_access_times();
         self.commit()
     }
 
@@ -142,6 +160,7 @@ impl Filesystem {
     pub fn shut_down(&self) -> Result<()> {
         self.clean();
         self.write_back();
+        self.write_access_times();
         let closed = self.engine.shut_down();
         self.shared().write_errors.tell(&self.told).and(closed)
     }
@@ -359,6 +378,22 @@ impl Filesystem {
     /// The attributes of an inode.
     pub fn stat(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
         self.inodes.attributes(id, wait)
+    }
+
+    /// Tells that an inode was read, listed or followed, which moves its access time where that is wanted
+    /// ([`FsOptions::atime`]). Reading alone does not: who reads on behalf of somebody else tells. It waits for nothing that
+    /// reading does not wait for, and an access time that cannot be noted is lost without a word.
+    pub fn accessed(&self, id: InodeId) {
+        if self.inodes.shared().access_times.options().atime != Atime::Off
+            && let Ok(inode) = self.inodes.get(id, Wait::Yes)
+        {
+            inode.accessed();
+        }
+    }
+
+    /// Says which accesses move access times from now on.
+    pub fn set_atime(&self, options: AtimeOptions) {
+        self.inodes.shared().access_times.set_options(options);
     }
 
     /// Changes attributes, all or (if an error is returned before the size was changed) none of them.

@@ -56,6 +56,7 @@ pub use fallocate::Fallocate;
 #[cfg(feature = "shuttle")]
 pub use fault::Fault;
 pub use filesystem::{Filesystem, FsOptions};
+pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
 pub use inode::lock::{ExclusiveInode, SharedInode};
 pub use inode::xattr::XattrMode;

@@ -78,7 +78,7 @@ impl MemoryReport {
             subvolumes_bytes: trees + inodes.subvolumes().memory(),
             delayed_data_bytes: shared.writeback.bytes(),
             inodes_bytes: inodes.table().memory(),
-            delayed_items_bytes: shared.delayed_root.memory(),
+            delayed_items_bytes: shared.delayed_root.memory() + shared.access_times.memory(),
             known_directories_bytes: names.memory(),
             dead_inodes_bytes: shared.dead_inodes.memory(),
         };

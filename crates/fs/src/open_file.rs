@@ -103,6 +103,11 @@ impl OpenFile {
         Ok(read)
     }
 
+    /// Tells that the file was read, as [`Filesystem::accessed`](crate::Filesystem::accessed) does.
+    pub fn accessed(&self) {
+        self.inode.accessed();
+    }
+
     /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way. The data is in
     /// memory then, and in the file for everybody who looks; on a device it is when it was written back.
     /// Errors: no space; too large; the inode is marked immutable, or append-only.

@@ -12,7 +12,8 @@ use creamery_fs::{
     SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask, WriteFlags,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags, RenameFlags,
+    StatxMask, WriteFlags,
 };
 use creamery_fuse::{
     AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
@@ -20,9 +21,10 @@ use creamery_fuse::{
     Result, SeekTo, SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
 };
 
+use crate::access_times::Watched;
 use crate::attributes::{from_device, from_set_attr, to_attr};
-use crate::control::Control;
-use crate::flags;
+use crate::control::{Control, SYNC};
+use crate::flags::{self, WritePath};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::Owner;
@@ -49,6 +51,7 @@ pub struct Adapter {
     handles: Handles,
     owner: Owner,
     control: Control,
+    row: Watched,
     /// Set once the mount is there.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
 }
@@ -58,7 +61,7 @@ impl Adapter {
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
         let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
-        Self { fs, nodes, handles, owner, control, session: OnceLock::new() }
+        Self { fs, nodes, handles, owner, control, row: Watched::default(), session: OnceLock::new() }
     }
 
     /// Tells those who ask that what happens is written to `log`.
@@ -68,19 +71,28 @@ impl Adapter {
 
     /// Writes to an open file.
     fn write_to(&self, node: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
-        let file = self.handles.get(write.handle)?;
+        let (file, path) = self.handles.get_to_write(write.handle)?;
         if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && file.kill_privileges()? {
             self.attributes_moved(node);
         }
-        Ok(match flags::appends(write) {
+        let written = match flags::appends(write) {
             true => file.append_at(write.offset, data)?,
             false => file.write_at(write.offset, data)?,
-        })
+        };
+        if flags::is_durable(write, path, file.inode().item(Wait::Yes)?.flags) {
+            file.sync(true)?;
+        }
+        Ok(written)
     }
 
     /// What it tells those who ask.
     pub(crate) const fn control(&self) -> &Control {
         &self.control
+    }
+
+    /// The mount's row in the mount table.
+    pub(crate) const fn row(&self) -> &Watched {
+        &self.row
     }
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.
@@ -140,7 +152,7 @@ impl Adapter {
 
     fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
         // The kernel's pages stay true: every change of the file goes through it.
-        Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::KEEP_CACHE }
+        Opened { handle: self.handles.add(file, open, WritePath::Cached), flags: OpenReplyFlags::KEEP_CACHE }
     }
 
     /// What is told of a file that is all hole depends on who has it open: the kernel is to ask again.
@@ -236,7 +248,9 @@ impl Operations for Adapter {
     }
 
     fn readlink(&self, _: &RequestContext<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
-        target.put(&self.fs.read_link(self.nodes.inode(node), Wait::Yes)?);
+        let id = self.nodes.inode(node);
+        target.put(&self.fs.read_link(id, Wait::Yes)?);
+        self.fs.accessed(id);
         Ok(())
     }
 
@@ -327,7 +341,8 @@ impl Operations for Adapter {
         if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
             // Without the page cache there is no shared mapping, through which anything could be written anywhere, and the
             // parts of a long write come one after the other, each at the end.
-            return Ok(Opened { handle: self.handles.add(file, open), flags: OpenReplyFlags::DIRECT_IO });
+            let handle = self.handles.add(file, open, WritePath::Uncached);
+            return Ok(Opened { handle, flags: OpenReplyFlags::DIRECT_IO });
         }
         let opened = self.opened(Arc::clone(&file), open);
         if flags::maps(open.flags) {
@@ -344,7 +359,11 @@ impl Operations for Adapter {
         out: &mut [u8],
     ) -> Result<usize> {
         let file = self.handles.get(read.handle)?;
-        Ok(file.read_at(read.offset, out, Wait::Yes)?)
+        let len = file.read_at(read.offset, out, Wait::Yes)?;
+        if !flags::is_quiet(read.flags) {
+            file.accessed();
+        }
+        Ok(len)
     }
 
     fn write(
@@ -436,9 +455,9 @@ impl Operations for Adapter {
         Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
     }
 
-    fn opendir(&self, _: &RequestContext<'_>, _: NodeId, _: &OpenRequest) -> Result<Opened> {
-        // Nobody looks at the number, and without a flag no listing is kept (see `listing`).
-        Ok(Opened { handle: FileHandle::new(0), flags: OpenReplyFlags::empty() })
+    fn opendir(&self, _: &RequestContext<'_>, _: NodeId, open: &OpenRequest) -> Result<Opened> {
+        // Without a flag no listing is kept (see `listing`).
+        Ok(Opened { handle: Self::directory_handle(open), flags: OpenReplyFlags::empty() })
     }
 
     fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, _: &ReleaseRequest) -> Result<()> {
@@ -449,22 +468,26 @@ impl Operations for Adapter {
         &self,
         _: &RequestContext<'_>,
         node: NodeId,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        self.list_names(node, offset, sink)
+        self.list_names(node, offset, sink)?;
+        self.listed(node, handle);
+        Ok(())
     }
 
     fn readdirplus(
         &self,
         _: &RequestContext<'_>,
         node: NodeId,
-        _: FileHandle,
+        handle: FileHandle,
         offset: u64,
         sink: &mut DirectoryPlusSink<'_>,
     ) -> Result<()> {
-        self.list_entries(node, offset, sink)
+        self.list_entries(node, offset, sink)?;
+        self.listed(node, handle);
+        Ok(())
     }
 
     fn fsyncdir(&self, _: &RequestContext<'_>, node: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
@@ -510,6 +533,9 @@ impl Operations for Adapter {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<IoctlReply> {
+        if ioctl.command == SYNC && ioctl.flags.contains(IoctlFlags::DIR) {
+            self.row.look(&self.fs);
+        }
         let requests = self.session.get().map(|(_, requests)| &**requests);
         if let Some(answer) = self.control.answer(context, ioctl, input, output, (&self.fs, requests)) {
             return answer;

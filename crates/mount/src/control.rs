@@ -5,7 +5,7 @@
 //! | number | | answer |
 //! |---|---|---|
 //! | 1 | what has it done? | the JSON of [`MountStatistics`] |
-//! | 2 | make everything durable | the JSON of `Synced` |
+//! | 2 | make everything durable, and follow the flags of the mount (see `access_times`) | the JSON of `Synced` |
 //! | 3 | tell the end (see `closing`) | nothing |
 //! | 4 | discard what is free | nothing; how that went is told to who asked in person (see `fitrim`) |
 //!

@@ -16,6 +16,10 @@ const O_RDONLY: u32 = 0;
 const O_RDWR: u32 = 2;
 /// Write behind the end.
 const O_APPEND: u32 = 0o2000;
+/// Reading does not move the access time.
+const O_NOATIME: u32 = 0o1_000_000;
+/// What is written is durable when write(2) returns. `O_SYNC` has this bit, too.
+const O_DSYNC: u32 = 0o1_0000;
 /// Cut the file to nothing while opening it.
 pub(crate) const O_TRUNC: u32 = 0o1000;
 
@@ -57,6 +61,11 @@ pub(crate) const fn access(flags: u32) -> Access {
     }
 }
 
+/// Whether reading what was opened with these flags leaves the access time as it is.
+pub(crate) const fn is_quiet(flags: u32) -> bool {
+    flags & O_NOATIME != 0
+}
+
 /// Whether a shared mapping of a file opened with these flags may be written to.
 pub(crate) const fn maps(flags: u32) -> bool {
     flags & O_ACCMODE == O_RDWR
@@ -66,6 +75,23 @@ pub(crate) const fn maps(flags: u32) -> bool {
 /// and lie anywhere.
 pub(crate) const fn appends(write: &WriteRequest) -> bool {
     write.flags & O_APPEND != 0 && !write.write_flags.contains(WriteFlags::CACHE)
+}
+
+/// What the kernel does with a write before it asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WritePath {
+    /// It goes through the page cache.
+    Cached,
+    /// It does not, though the program did not ask for that.
+    Uncached,
+}
+
+/// Whether a write is to be durable before it is answered. The kernel asks for that by itself, an FSYNC behind the WRITE (Linux
+/// 6.18), where the write goes through its page cache and the file or the mount was opened so; of a file that is marked so
+/// it does not know. What it writes back of a mapping is durable when somebody asks for that.
+pub(crate) fn is_durable(write: &WriteRequest, path: WritePath, marked: InodeFlags) -> bool {
+    let asked = write.flags & O_DSYNC != 0 && path == WritePath::Uncached;
+    (asked || marked.contains(InodeFlags::SYNC)) && !write.write_flags.contains(WriteFlags::CACHE)
 }
 
 /// What an ioctl asked of an inode's flags.

@@ -14,11 +14,12 @@ use creamery_base::lock::{RankedRwLock, rank};
 use creamery_fs::OpenFile;
 use creamery_fuse::{Errno, FileHandle, OpenRequest};
 
-use crate::flags;
+use crate::flags::{self, WritePath};
 
 struct Open {
     file: Arc<OpenFile>,
     may_be_mapped: bool,
+    path: WritePath,
 }
 
 #[derive(Default)]
@@ -35,8 +36,8 @@ pub(crate) struct Handles {
 
 impl Handles {
     /// A number for a file that was opened as `open` says.
-    pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest) -> FileHandle {
-        let file = Open { file, may_be_mapped: flags::maps(open.flags) };
+    pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest, path: WritePath) -> FileHandle {
+        let file = Open { file, may_be_mapped: flags::maps(open.flags), path };
         let mut slots = self.slots.write();
         let at = match slots.free.pop() {
             Some(at) => {
@@ -52,9 +53,15 @@ impl Handles {
     }
 
     pub(crate) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
+        self.get_to_write(handle).map(|(file, _)| file)
+    }
+
+    /// The file, and the way that its writes come.
+    pub(crate) fn get_to_write(&self, handle: FileHandle) -> Result<(Arc<OpenFile>, WritePath), Errno> {
         let slots = self.slots.read();
         let at = usize::try_from(handle.get()).map_err(|_| Errno::EBADF)?;
-        slots.files.get(at).and_then(Option::as_ref).map(|open| Arc::clone(&open.file)).ok_or(Errno::EBADF)
+        let open = slots.files.get(at).and_then(Option::as_ref);
+        open.map(|open| (Arc::clone(&open.file), open.path)).ok_or(Errno::EBADF)
     }
 
     /// Whether a program may have changed the file in ways that only the kernel knows. All handles are looked at: this is

@@ -14,6 +14,7 @@
 //! while and a file's pages across opens. The writeback cache stays off: with it, data that only the kernel has
 //! would be reported as holes.
 
+mod access_times;
 mod adapter;
 mod attributes;
 mod closing;

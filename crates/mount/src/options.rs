@@ -24,16 +24,11 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
 }
 
 /// Words of mount(8) and fstab that mean nothing to a filesystem.
-const IGNORED: [&str; 12] = [
-    "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop", "relatime",
-    "lazytime",
-];
+const IGNORED: [&str; 10] =
+    ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
 const OF_THE_KERNEL: [&str; 5] = ["user_id=", "group_id=", "rootmode=", "fd=", "max_read="];
-
-/// What the transport could ask for, but no read moves an access time yet: taking the word would be a promise.
-const NOT_KEPT: [&str; 1] = ["strictatime"];
 
 /// Which owner is shown, and given to new files, instead of the one in the filesystem.
 ///
@@ -56,7 +51,6 @@ pub struct Owner {
 /// assert_eq!(options.subvol.as_deref(), Some("/home"));
 /// assert_eq!(options.discard, creamery_txn::DiscardPolicy::Off);
 /// assert!(creamery_mount::Options::parse("disk.img", ["compress=zstd"]).is_err());
-/// assert!(creamery_mount::Options::parse("disk.img", ["strictatime"]).is_err());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -106,8 +100,7 @@ impl Options {
         options.remount = words.contains(&"remount");
         for word in words {
             let repeated = options.remount && OF_THE_KERNEL.iter().any(|start| word.starts_with(start));
-            let kept = !NOT_KEPT.contains(&word);
-            if word.is_empty() || word == "remount" || repeated || kept && options.transport.apply(word)? {
+            if word.is_empty() || word == "remount" || repeated || options.transport.apply(word)? {
                 continue;
             }
             match (options.apply(word), unknown) {
@@ -136,11 +129,6 @@ impl Options {
     fn apply(&mut self, word: &str) -> Result<()> {
         if IGNORED.contains(&word) || word.starts_with("x-") || word.starts_with("comment=") {
             return Ok(());
-        }
-        if NOT_KEPT.contains(&word) {
-            return Err(Error::invalid(format!(
-                "mount option \"{word}\": reading a file does not move its access time here; leave the option out"
-            )));
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let number = || {

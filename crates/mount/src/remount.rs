@@ -10,7 +10,7 @@ use crate::table::mounted_at;
 
 /// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, everything that was
 /// done on it is durable and nothing is left to do for the server: the image does not change until it becomes writable again.
-/// What only the server could change (`subvol=`, `commit=`, owners) stays as it is.
+/// From then on access times move as they say. What else the server does (`subvol=`, `commit=`, owners) stays as it is.
 /// Errors: nothing of ours is mounted there; not root; files are open for writing and it is to become read-only; it is
 /// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
@@ -36,6 +36,6 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     channel.sync()?;
     let remounted = creamery_fuse::remount(&mounted.point, &options.transport);
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
-    // And after: what came in between.
-    if to_be_read_only { channel.sync() } else { Ok(()) }
+    // And after: what came in between. Then the server sees the new flags, too.
+    channel.sync()
 }

@@ -14,6 +14,7 @@ use creamery_fs::Filesystem;
 use creamery_fuse::{Operations, Session, Unmount};
 use creamery_txn::BackgroundThreads;
 
+use crate::access_times;
 use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
@@ -60,6 +61,8 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     fs.engine().set_discard(options.discard);
+    fs.set_atime(access_times::of_options(&options.transport));
+    adapter.row().begin(session.mount_point().to_owned());
     adapter.serves(session.notifier(), session.requests());
     Ok(Mounted { fs, session, commit, log, watchers, lost_writes, tell: None, ends_well: None })
 }

@@ -68,6 +68,13 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     Err(Error::invalid(format!("{}: a {kind} is mounted there, not an image of ours", dir.display())))
 }
 
+/// The flags of the FUSE mount at `point`; none if it is not to be seen.
+pub(crate) fn flags_at(point: &Path) -> Option<Vec<String>> {
+    let table = table().ok()?;
+    let row = rows(&table).filter(|row| row.point == point.as_os_str().as_bytes()).last()?;
+    row.kind.starts_with(FUSE).then_some(row.flags)
+}
+
 fn table() -> Result<Vec<u8>> {
     std::fs::read("/proc/self/mountinfo")
         .map_err(|error| Error::from(error).context("reading the mount table"))
@@ -105,6 +112,8 @@ struct Row {
     kind: Vec<u8>,
     source: Vec<u8>,
     mounter: u32,
+    /// Flags of the mount and of the filesystem.
+    flags: Vec<String>,
 }
 
 impl From<Row> for MountedImage {
@@ -121,10 +130,14 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
         let mut fields = row.split(|&byte| byte == b' ').skip(2);
         let device = String::from_utf8_lossy(fields.next()?).into_owned();
         let point = unescape(fields.nth(1)?);
+        let of_mount = fields.next()?;
         let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
         let (kind, source) = (unescape(rest.next()?), unescape(rest.next()?));
-        let mounter = rest.next().and_then(user_id).unwrap_or(0);
-        Some(Row { device, point, kind, source, mounter })
+        let of_filesystem = rest.next().unwrap_or_default();
+        let mounter = user_id(of_filesystem).unwrap_or(0);
+        let words = [of_mount, of_filesystem].into_iter().flat_map(|list| list.split(|&byte| byte == b','));
+        let flags = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        Some(Row { device, point, kind, source, mounter, flags })
     })
 }
 
@@ -182,6 +195,7 @@ mod tests {
         let row = |point: &[u8]| rows(table).filter(|row| row.point == point).last();
         let ours = row(b"/mnt/a b").expect("is there");
         assert_eq!((&ours.kind[..], &ours.source[..], &ours.device[..]), (KIND, &b"/tmp/x\\y"[..], "0:40"));
+        assert_eq!(ours.flags, ["rw", "rw", "user_id=1000", "group_id=0"]);
         assert_eq!((ours.mounter, row(b"/").expect("is there").mounter), (1000, 0));
         assert_eq!(row(b"/").expect("is there").kind, b"ext4");
         assert!(row(b"/mnt").is_none());

@@ -28,12 +28,14 @@
 
 use creamery_base::{InodeId, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
+use creamery_device::Parts;
 use creamery_txn::{DataExtent, Engine, Handle, Units};
 use creamery_volume::Written;
 
 use super::drop_extents::DropPlan;
 use super::file_extent::{self, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use super::holes::HolePlan;
+use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -117,16 +119,50 @@ impl OrderedExtent {
 
     /// Writes the next sectors.
     pub(crate) fn write(&mut self, engine: &Engine, data: &[u8]) -> Result<()> {
-        let len = data.len() as u64;
-        assert!(len.is_multiple_of(self.sector));
-        assert!(self.written + len <= self.space.len());
-        if let Some(csums) = &mut self.csums {
-            checksum_blocks(self.checksum, data, as_len(self.sector), csums);
-        }
-        let written = engine.volume().write_data(self.space.start() + self.written, data)?;
-        self.proof.add(written);
-        self.written += len;
+        self.sum([data].into_iter());
+        let at = self.space.start() + self.written;
+        self.has_written(data.len(), engine.volume().write_data(at, data)?);
         Ok(())
+    }
+
+    fn write_parts(&mut self, engine: &Engine, data: Parts) -> Result<()> {
+        self.sum(data.iter());
+        let (at, len) = (self.space.start() + self.written, data.len());
+        self.has_written(len, engine.write_data_parts(at, data)?);
+        Ok(())
+    }
+
+    /// Computes checksums of the next sectors.
+    fn sum<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) {
+        let len = as_len(self.space.len() - self.written);
+        if let Some(csums) = &mut self.csums {
+            let mut left = len;
+            for data in data {
+                left =
+                    left.checked_sub(data.len()).expect("ORDERED-2: no more is written than there is space");
+                checksum_blocks(self.checksum, data, as_len(self.sector), csums);
+            }
+        }
+    }
+
+    fn has_written(&mut self, len: usize, proof: Written) {
+        self.written += len as u64;
+        assert!(self.written.is_multiple_of(self.sector) && self.written <= self.space.len());
+        self.proof.add(proof);
+    }
+
+    /// For who has the data.
+    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
+        struct Writer<'a>(&'a mut OrderedExtent, &'a Engine);
+        impl TakesData for Writer<'_> {
+            fn write(&mut self, data: &[u8]) -> Result<()> {
+                self.0.write(self.1, data)
+            }
+            fn write_parts(&mut self, data: Parts) -> Result<()> {
+                self.0.write_parts(self.1, data)
+            }
+        }
+        Writer(self, engine)
     }
 
     /// Metadata that completing it in an empty range takes.

@@ -24,6 +24,7 @@
 
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
+use creamery_device::Parts;
 use creamery_format::Compression;
 use creamery_txn::{Engine, Handle, Units};
 use creamery_volume::Written;
@@ -33,6 +34,7 @@ use super::drop_extents::expect_found;
 use super::extent_map::{Item, Items};
 use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use super::holes::HolePlan;
+use super::payload::TakesData;
 use super::{Behalf, reserve, update_for};
 use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -164,16 +166,17 @@ impl InPlace {
         (self.start, self.end)
     }
 
-    /// Writes the next sectors.
-    pub(crate) fn write(&mut self, engine: &Engine, data: &[u8]) -> Result<()> {
-        let end = self.written + data.len() as u64;
-        assert!(end <= self.end, "INPLACE-2: nothing is written that is not converted");
-        if let Some(csums) = &mut self.csums {
-            checksum_blocks(self.checksum, data, engine.sector_size() as usize, csums);
-        }
-        self.proof.add(engine.volume().write_data(self.prealloc.disk(self.written), data)?);
-        self.written = end;
-        Ok(())
+    /// For who has the data.
+    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
+        InPlaceWriter(self, engine)
+    }
+
+    /// The next `len` bytes are written: where they go to.
+    fn advance(&mut self, len: usize) -> Logical {
+        let at = self.prealloc.disk(self.written);
+        self.written += len as u64;
+        assert!(self.written <= self.end, "INPLACE-2: nothing is written that is not converted");
+        at
     }
 
     /// Makes it what the file shows there, after filling `holes`, and `size` what the file has at least, as far as it goes.
@@ -224,6 +227,33 @@ impl InPlace {
             *reached = end;
             return Ok(());
         }
+    }
+}
+
+struct InPlaceWriter<'a>(&'a mut InPlace, &'a Engine);
+
+impl InPlaceWriter<'_> {
+    fn sum<'d>(&mut self, data: impl Iterator<Item = &'d [u8]>) {
+        let (space, sector) = (&mut *self.0, self.1.sector_size() as usize);
+        if let Some(csums) = &mut space.csums {
+            data.for_each(|data| checksum_blocks(space.checksum, data, sector, csums));
+        }
+    }
+}
+
+impl TakesData for InPlaceWriter<'_> {
+    fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.sum([data].into_iter());
+        let at = self.0.advance(data.len());
+        self.0.proof.add(self.1.volume().write_data(at, data)?);
+        Ok(())
+    }
+
+    fn write_parts(&mut self, data: Parts) -> Result<()> {
+        self.sum(data.iter());
+        let at = self.0.advance(data.len());
+        self.0.proof.add(self.1.write_data_parts(at, data)?);
+        Ok(())
     }
 }
 
@@ -314,7 +344,7 @@ mod tests {
             let space = find(&file, item, 0, SECTOR).expect("a readable tree").expect("it is ours alone");
             let mut data =
                 InPlace::new(&file, item.flags, space, (0, 2 * SECTOR)).expect("readable").expect("new");
-            data.write(&engine, &vec![7; sectors * SECTOR as usize]).expect("written");
+            data.writer(&engine).write(&vec![7; sectors * SECTOR as usize]).expect("written");
             written(&mut data, &engine);
             let _ = data.complete(&mut Behalf::Operation, &file, item, &HolePlan::nothing(), 0, &mut 0);
         });
@@ -327,7 +357,7 @@ mod tests {
 
     #[test]
     fn what_is_not_converted_is_not_written() {
-        complete_after(2, |data, engine| drop(data.write(engine, &[7; SECTOR as usize])));
+        complete_after(2, |data, engine| drop(data.writer(engine).write(&[7; SECTOR as usize])));
     }
 
     #[test]

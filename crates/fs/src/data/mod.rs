@@ -47,6 +47,7 @@ mod grow;
 mod holes;
 mod in_place;
 mod inline;
+mod payload;
 mod prealloc;
 mod punch_hole;
 mod read;

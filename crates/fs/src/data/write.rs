@@ -17,6 +17,7 @@ use super::completion::{NewSize, OrderedExtent};
 use super::grow::grow_for;
 use super::holes::HolePlan;
 use super::in_place::{self, InPlace};
+use super::payload::{Payload, TakesData};
 use super::tail::settle_tail;
 use super::{Behalf, inline, read};
 use crate::inode::FILE_SIZE_MAX;
@@ -64,18 +65,6 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
     }
 }
 
-/// Whole sectors that are to be written.
-pub(crate) trait Payload {
-    /// The sectors, from where they begin to where they end.
-    fn range(&self) -> (u64, u64);
-
-    /// Where the data in them ends; zeros follow.
-    fn data_end(&self) -> u64;
-
-    /// Gives the sectors of a part of the range to `write`, one after another.
-    fn write(&self, part: (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
-}
-
 /// Writes all of it, from the front on. `reached` follows, also after an error.
 pub(crate) fn write_payload(
     behalf: &mut Behalf<'_>,
@@ -115,13 +104,13 @@ fn write_step(
     let mut stop = prealloc.map_or(end, |prealloc| prealloc.start.max(start));
     if let Some(prealloc) = prealloc.filter(|prealloc| prealloc.start <= start) {
         if let Some(mut space) = InPlace::new(inode, item.flags, prealloc, (start, end))? {
-            payload.write(space.range(), &mut |data| space.write(engine, data))?;
+            payload.write(space.range(), &mut space.writer(engine))?;
             return space.complete(behalf, inode, item, holes, payload.data_end(), reached);
         }
         stop = prealloc.end.min(end);
     }
     let mut ordered = OrderedExtent::allocate_for(behalf, engine, item.flags, start, stop - start)?;
-    payload.write((ordered.start(), ordered.end()), &mut |data| ordered.write(engine, data))?;
+    payload.write((ordered.start(), ordered.end()), &mut ordered.writer(engine))?;
     let size = NewSize::AtLeast(payload.data_end());
     ordered.complete_for(behalf, inode, item, holes, size, reached)
 }
@@ -192,7 +181,7 @@ impl Payload for Widened<'_> {
         self.data_start() + self.data.len() as u64
     }
 
-    fn write(&self, (mut at, end): (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
         // The caller's own bytes that fill whole sectors.
         let whole_start = self.data_start().next_multiple_of(self.sector).clamp(at, end);
         let whole_end = (self.data_end() - self.data_end() % self.sector).clamp(whole_start, end);
@@ -204,11 +193,11 @@ impl Payload for Widened<'_> {
             }
             if index == 1 {
                 let from = as_len(at - self.data_start());
-                write(&self.data[from..from + as_len(to - at)])?;
+                space.write(&self.data[from..from + as_len(to - at)])?;
             } else {
                 let mut buffer = vec![0; as_len(to - at)];
                 self.fill(at, &mut buffer);
-                write(&buffer)?;
+                space.write(&buffer)?;
             }
             at = to;
         }

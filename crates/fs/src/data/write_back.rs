@@ -1,9 +1,13 @@
 //! Writing a run of delayed data back: its pages become extents, or the inline data of a small file.
 
+use std::sync::Arc;
+
 use creamery_base::Result;
+use creamery_device::{Parts, SharedBytes};
 use creamery_txn::DelallocReservation;
 
-use super::write::{Payload, write_payload};
+use super::payload::{Payload, TakesData};
+use super::write::write_payload;
 use super::{Behalf, inline};
 use crate::delalloc::Run;
 use crate::inode::Inode;
@@ -17,15 +21,17 @@ impl Payload for Run {
         self.data_end
     }
 
-    fn write(&self, (start, end): (u64, u64), write: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    fn write(&self, (start, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+        let mut parts = Parts::default();
         for (at, piece) in self.pieces() {
             let stop = at + piece.len() as u64;
             if at < end && start < stop {
                 let place = |part: u64| usize::try_from(part - at).expect("bounded by the length of a piece");
-                write(&piece[place(at.max(start))..place(stop.min(end))])?;
+                let range = place(at.max(start))..place(stop.min(end));
+                parts.push(SharedBytes::from(Arc::clone(piece)).slice(range));
             }
         }
-        Ok(())
+        space.write_parts(parts)
     }
 }
 

@@ -218,6 +218,10 @@ impl State {
         Some((run, mine))
     }
 
+    fn may_be_taken(&self) -> bool {
+        self.pages.bytes() > 0 && !self.held && self.in_flight.is_none()
+    }
+
     fn is_clean(&self) -> bool {
         self.pages.bytes() == 0 && self.in_flight.is_none()
     }
@@ -332,10 +336,10 @@ impl Delalloc {
         dirty.map(|state| state.hasty = true).is_some()
     }
 
-    /// Since when it is dirty, if it is.
+    /// Since when it is dirty, if it is and a run of it may be taken: whoever has one in flight looks again.
     pub(super) fn dirty_since(&self) -> Option<DirtySince> {
         let state = self.lock();
-        let dirty = state.as_ref().filter(|state| state.pages.bytes() > 0 && !state.held);
+        let dirty = state.as_deref().filter(|state| state.may_be_taken());
         dirty.map(|state| if state.hasty { DirtySince::Hasty } else { DirtySince::Time(state.since) })
     }
 

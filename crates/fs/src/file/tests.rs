@@ -195,7 +195,7 @@ const MARK: u8 = 0xee;
 impl Hook for Failing {
     fn before(&self, request: &Request) -> Result<()> {
         match request {
-            Request::Write { data, .. } if self.0.load(Ordering::Acquire) && is_marked(data) => {
+            Request::Write { data, .. } if self.0.load(Ordering::Acquire) && data.iter().all(is_marked) => {
                 Err(Error::new(ErrorKind::Io, "the device fails"))
             }
             _ => Ok(()),

@@ -8,7 +8,8 @@
 //! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
 //! its range of bytes and no lock of operations; it holds the item for as long as it looks at the items of extents
 //! ([`Inode::hold_extents`]), not while it waits for data. Cutting a file takes many handles, each of which leaves a shorter
-//! one; who asks is told the size that it will have ([`Inode::show_size`]).
+//! one; who asks is told the size that it will have ([`Inode::show_size`]). The time of the last access is kept beside the item
+//! until that is written (`access_time`); who asks is told it as a part of the item.
 //!
 //! # Invariants
 //! - INODE-5: the item changes only with its lock held for writing, from the value that it has then. So of two operations that
@@ -67,8 +68,8 @@ impl ExclusiveInode<'_> {
 
 /// The item, locked for changing it together with what belongs to it in the tree.
 pub(crate) struct LockedItem<'a> {
-    inode: &'a Inode,
-    item: RankedWrite<'a, InodeItem, { rank::INODE_ITEM }>,
+    pub(super) inode: &'a Inode,
+    pub(super) item: RankedWrite<'a, InodeItem, { rank::INODE_ITEM }>,
 }
 
 /// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
@@ -113,13 +114,22 @@ impl LockedItem<'_> {
         handle: &Handle<'_>,
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        let (inode, mut next) = (self.inode, self.item.clone());
-        inode.delalloc().take_times(&mut next);
+        let mut next = self.item.clone();
+        self.inode.take_along(&mut next);
+        self.inode.delalloc().take_times(&mut next);
         change(&mut next);
         next.touch(handle.generation());
-        inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, &next))?;
-        self.item.clone_from(&next);
+        self.replace(handle, &next)?;
         Ok(next)
+    }
+
+    /// Makes `next`, which has the access time, the item.
+    pub(super) fn replace(&mut self, handle: &Handle<'_>, next: &InodeItem) -> Result<()> {
+        let inode = self.inode;
+        inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
+        self.item.clone_from(next);
+        self.access_time_written();
+        Ok(())
     }
 }
 
@@ -147,17 +157,15 @@ impl Inode {
 
     /// The inode item as it is now: what was done last by those who have ended. [`ErrorKind::Stale`] when the inode was deleted.
     pub fn item(&self, wait: Wait) -> Result<InodeItem> {
-        let item = match wait {
-            Wait::Yes => self.item.read_for(Reason::InodeLock, 0),
-            Wait::No => self.item.try_read_within(0).ok_or(ErrorKind::WouldBlock)?,
-        };
+        let locked = self.hold_extents(wait)?;
         self.check_alive()?;
-        Ok(self.as_it_is(&item))
+        Ok(self.as_it_is(&locked))
     }
 
     /// What the file is: `item`, which is locked, is what the tree has.
-    fn as_it_is(&self, item: &InodeItem) -> InodeItem {
+    pub(super) fn as_it_is(&self, item: &InodeItem) -> InodeItem {
         let mut item = item.clone();
+        self.take_along(&mut item);
         self.delalloc().show(&mut item);
         item.size = self.shown_size().unwrap_or(item.size);
         item
@@ -246,12 +254,14 @@ impl Inode {
         handle: &Handle<'_>,
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        let mut item = self.item.write_for(Reason::InodeLock, 0);
-        let mut next = item.clone();
+        let mut locked = self.lock_item();
+        let mut next = locked.item.clone();
+        self.take_along(&mut next);
         change(&mut next);
         next.touch(handle.generation());
         self.delayed().put_off_inode(handle, &self.shared().delayed_root, &next)?;
-        item.clone_from(&next);
+        locked.item.clone_from(&next);
+        locked.access_time_written();
         Ok(next)
     }
 
@@ -259,9 +269,10 @@ impl Inode {
     pub(crate) fn delete_items(&self, purge: impl FnOnce() -> Result<()>) -> Result<()> {
         let entries = self.delayed_entries(0, Wait::Yes)?;
         assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
-        let mut item = self.item.write_for(Reason::InodeLock, 0);
+        let mut locked = self.lock_item();
         self.supersede_delayed(purge)?;
-        item.nlink = 0;
+        locked.item.nlink = 0;
+        locked.access_time_written();
         Ok(())
     }
 

@@ -8,7 +8,8 @@
 //! # Invariants
 //! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
 //! - INODE-2: while nobody has locked the item for writing, the copy equals the INODE_ITEM of the running transaction, or the
-//!   delayed item that will replace it; what [`Inode::item`] tells has the delayed data in it besides. Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
+//!   delayed item that will replace it. What [`Inode::item`] tells has the delayed data in it besides, and the time of the last
+//!   access may be newer (`access_time`). Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
 //!   Shown by `an_inode_that_is_removed_while_it_is_looked_at_stays_removed`.
 //! - INODE-4: who waits for an inode has none with the same or a greater id (LOCK-1). Trying is exempt.
@@ -19,6 +20,8 @@
 //! item (`lock`), then tree nodes. Nobody who holds a handle waits for operations or ranges. An operation that has
 //! [`Wait::No`] only tries.
 
+pub(crate) mod access_time;
+mod accessed;
 pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod dead_inodes;
@@ -40,7 +43,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{ErrorKind, InodeId, Result, Wait, memory};
+use creamery_base::{ErrorKind, InodeId, Result, Timespec, Wait, memory};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 
@@ -74,6 +77,8 @@ pub struct Inode {
     operations: RankedRwLock<(), { rank::INODE }>,
     /// The inode item; see `lock` for who may change it.
     item: RankedRwLock<InodeItem, { rank::INODE_ITEM }>,
+    /// When it was read last, if [`state`] says that this is not part of the item yet.
+    access_time: RankedMutex<Timespec, { rank::LEAF }>,
     /// The size that a file is being cut to, or [`SIZE_OF_ITEM`].
     shown_size: AtomicU64,
     /// How often extents changed; raised with the item locked for writing.
@@ -98,7 +103,8 @@ pub struct Inode {
 /// No file has this size: what is told is the item's.
 const SIZE_OF_ITEM: u64 = u64::MAX;
 
-/// Bits that are set and cleared by who has the inode alone, or before the object is shared.
+/// Bits that are set and cleared by who has the inode alone, or before the object is shared; those of the access time as
+/// `access_time` says.
 mod state {
     /// The items are deleted: nothing may use the object any more.
     pub(super) const GONE: u8 = 1;
@@ -110,6 +116,10 @@ mod state {
     pub(super) const XATTRS: u8 = 8;
     /// Was cut to nothing: what is written anew is wanted on the device soon after it is closed.
     pub(super) const FLUSH_ON_CLOSE: u8 = 16;
+    /// Was read, and the time of that is not part of the item.
+    pub(super) const ACCESSED: u8 = 32;
+    /// Is in the queue of those whose access times are to be written.
+    pub(super) const ACCESS_QUEUED: u8 = 64;
 }
 
 /// What is known about the extended attributes of an inode without looking.
@@ -132,6 +142,7 @@ impl Inode {
             kind: item.kind(),
             operations: RankedRwLock::new(()),
             item: RankedRwLock::new(item),
+            access_time: RankedMutex::default(),
             shown_size: AtomicU64::new(SIZE_OF_ITEM),
             extent_changes: AtomicU64::new(0),
             ranges: RangeLocks::new(),
@@ -275,8 +286,10 @@ impl Inode {
     }
 
     /// Whether something is still to be written.
-    pub(crate) fn has_delayed_items(&self) -> bool {
-        self.delayed.get().is_some_and(|delayed| delayed.any())
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.has_access_time()
+            || self.delayed.get().is_some_and(|delayed| delayed.any())
+            || self.delalloc.any()
     }
 
     fn delayed(&self) -> &Arc<DelayedNode> {

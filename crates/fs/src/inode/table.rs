@@ -13,8 +13,8 @@
 //! An inode without a name is held weakly: it must go when its last user does, for then its items are deleted.
 //!
 //! # Invariants
-//! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and it has no delayed items and no delayed
-//!   data (DELAYED-4, DELALLOC-5), and under the shard's lock.
+//! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and nothing of it is still to be written
+//!   (DELAYED-4, DELALLOC-5, ATIME-2), and under the shard's lock.
 //!   Shown by `attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for`.
 //! - TABLE-2: an item read from the tree becomes an object, or is told instead of one, only if, since before the read, no object of the shard left and none
 //!   lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than what that object wrote
@@ -86,9 +86,7 @@ impl Held {
     /// Whether nobody outside the table has the object, and nothing of it is still to be written.
     fn is_idle(&self) -> bool {
         match self {
-            Self::Strong(inode) => {
-                Arc::strong_count(inode) == 1 && !inode.has_delayed_items() && !inode.delalloc().any()
-            }
+            Self::Strong(inode) => Arc::strong_count(inode) == 1 && !inode.is_unwritten(),
             Self::Weak(inode) => inode.strong_count() == 0,
         }
     }
@@ -302,8 +300,10 @@ impl Shard {
                 let slot = self.map.remove(&id);
                 self.departures += 1;
                 if let Some(Slot { object: Held::Strong(inode), .. }) = slot {
-                    let nothing_delayed = !inode.has_delayed_items() && !inode.delalloc().any();
-                    assert!(nothing_delayed, "DELAYED-4, DELALLOC-5, TABLE-1: {id} is forgotten too early");
+                    assert!(
+                        !inode.is_unwritten(),
+                        "DELAYED-4, DELALLOC-5, ATIME-2, TABLE-1: {id} is forgotten too early"
+                    );
                     if self.spare.len() < SWEEP_STEPS {
                         self.spare.push(inode);
                     }

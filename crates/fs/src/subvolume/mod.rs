@@ -24,6 +24,7 @@ pub(crate) use subvolumes::Subvolumes;
 
 use crate::delalloc::Writeback;
 use crate::fault::Planted;
+use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::DelayedRoot;
 use crate::inode::write_errors::WriteErrors;
@@ -38,6 +39,7 @@ pub(crate) struct Shared {
     pub(crate) writeback: Arc<Writeback>,
     /// Failures of writing such data back, of all files.
     pub(crate) write_errors: WriteErrors,
+    pub(crate) access_times: Arc<AccessTimes>,
     pub(crate) planted: Planted,
 }
 
@@ -50,6 +52,7 @@ impl Shared {
             dead_inodes: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(delayed_bytes)),
             write_errors: WriteErrors::default(),
+            access_times: Arc::default(),
             planted: Planted::default(),
         })
     }

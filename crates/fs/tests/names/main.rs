@@ -1,5 +1,6 @@
 //! Names, attributes and what becomes of them, on images made by mkfs.btrfs, judged by `btrfs check` and the kernel.
 
+mod access_times;
 mod acls;
 mod attributes;
 mod cached;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cases = [
+        access_times::cases(),
         entries::cases(),
         links::cases(),
         renames::cases(),

@@ -11,6 +11,7 @@ use rustix::mount::MountFlags;
 /// let rest = options.parse("ro,noatime,subvol=home,allow_other").unwrap();
 /// assert_eq!(rest, ["subvol=home"]);
 /// assert!(options.read_only() && options.allow_other);
+/// assert!(options.has("noatime") && !options.has("nodiratime"));
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountOptions {
@@ -31,7 +32,7 @@ pub struct MountOptions {
 }
 
 /// Option words that set or clear a flag, in the spelling of mount(8).
-const FLAGS: [(&str, MountFlags, bool); 18] = [
+const FLAGS: [(&str, MountFlags, bool); 21] = [
     ("ro", MountFlags::RDONLY, true),
     ("rw", MountFlags::RDONLY, false),
     ("nosuid", MountFlags::NOSUID, true),
@@ -50,6 +51,9 @@ const FLAGS: [(&str, MountFlags, bool); 18] = [
     ("async", MountFlags::SYNCHRONOUS, false),
     ("dirsync", MountFlags::DIRSYNC, true),
     ("strictatime", MountFlags::STRICTATIME, true),
+    ("nostrictatime", MountFlags::STRICTATIME, false),
+    ("lazytime", MountFlags::LAZYTIME, true),
+    ("nolazytime", MountFlags::LAZYTIME, false),
 ];
 
 impl MountOptions {
@@ -70,6 +74,13 @@ impl MountOptions {
     #[must_use]
     pub const fn read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
+    }
+
+    /// Whether a flag of mount(8) is on, by the word that sets it. The kernel does not move access times of what it asks a
+    /// server for, so `noatime` and its like are the server's to follow.
+    #[must_use]
+    pub fn has(&self, word: &str) -> bool {
+        FLAGS.iter().any(|&(name, flag, on)| on && name == word && self.flags.contains(flag))
     }
 
     /// Takes a list with commas and gives back the words that are not ours, in their order.

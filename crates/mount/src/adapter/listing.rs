@@ -1,6 +1,6 @@
 //! Listings.
 //!
-//! An open directory has no state here. What a listing has to remember - where it ends, so that it does end while somebody
+//! An open directory has no state here but whether listing it moves its access time, which is its number. What a listing has to remember - where it ends, so that it does end while somebody
 //! renames what he is told about - the node has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)).
 //!
 //! `OPENDIR` is answered all the same, and without leave to keep what is listed. Were it not implemented the kernel would spare
@@ -19,11 +19,28 @@ use std::ops::ControlFlow;
 use creamery_base::Wait;
 use creamery_fs::DirEntry;
 use creamery_fuse::protocol::{DirectoryEntry, DirectoryPlusSink, DirectorySink, Pushed};
-use creamery_fuse::{NodeId, Result};
+use creamery_fuse::{FileHandle, NodeId, OpenRequest, Result};
 
 use super::Adapter;
+use crate::flags;
+
+/// Numbers of open directories.
+const MOVES_ACCESS_TIME: FileHandle = FileHandle::new(0);
+const IS_QUIET: FileHandle = FileHandle::new(1);
 
 impl Adapter {
+    /// The number of a directory that is opened.
+    pub(super) const fn directory_handle(open: &OpenRequest) -> FileHandle {
+        if flags::is_quiet(open.flags) { IS_QUIET } else { MOVES_ACCESS_TIME }
+    }
+
+    /// Moves the access time of a directory that was listed.
+    pub(super) fn listed(&self, node: NodeId, handle: FileHandle) {
+        if handle != IS_QUIET {
+            self.fs.accessed(self.nodes.inode(node));
+        }
+    }
+
     /// Reports the entries of a directory from `offset` on.
     fn list(
         &self,

@@ -4,6 +4,7 @@
 //! daily work judge the result. It lives in the testkit's own tests folder because it needs no arrow to the engine:
 //! what it tests is a program, not a crate.
 
+mod access_times;
 mod allocation;
 mod bad_input;
 mod check;
@@ -12,6 +13,7 @@ mod devices;
 mod direct;
 mod discard;
 mod dup;
+mod durable;
 mod fragmented;
 mod freed;
 mod hostile;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         posix::cases(),
         listings::cases(),
         mappings::cases(),
+        access_times::cases(),
         allocation::cases(),
         devices::cases(),
         direct::cases(),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         check::cases(),
         stats::cases(),
         loss::cases(),
+        durable::cases(),
         bad_input::cases(),
         hostile::cases(),
         hostile_names::cases(),

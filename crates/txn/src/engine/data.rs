@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, Result, TreeId, Wait};
-use creamery_device::{AlignedBuffer, Parts};
-use creamery_volume::{WriteBatch, WriteDone, Written};
+use creamery_device::Parts;
+use creamery_volume::{WriteBatch, Written};
 
 use super::Engine;
 use super::make_room::Tried;
@@ -92,28 +92,12 @@ impl Engine {
         self.volume().write_data(extent.start(), data)
     }
 
-    /// Writes whole sectors from `offset` within space that was handed out on, and returns at once where devices do: `done` is
-    /// told what became of each copy, on any thread. The token of its report is for
-    /// [`Handle::complete_data`](crate::Handle::complete_data).
-    pub fn submit_data(
-        &self,
-        extent: &DataExtent,
-        offset: u64,
-        parts: Vec<Arc<AlignedBuffer>>,
-        done: WriteDone,
-    ) {
-        self.volume().submit_write(batch_of(extent, offset, parts), done);
-    }
-
-    /// The same, and waits for it.
+    /// The same of shared buffers at `at`, which lies in space that was handed out or set aside: in as few requests as possible.
     /// Errors: device errors.
-    pub fn write_data_parts(
-        &self,
-        extent: &DataExtent,
-        offset: u64,
-        parts: Vec<Arc<AlignedBuffer>>,
-    ) -> Result<Written> {
-        self.volume().write(batch_of(extent, offset, parts))
+    pub fn write_data_parts(&self, at: Logical, parts: Parts) -> Result<Written> {
+        let mut batch = WriteBatch::default();
+        batch.add_data(at, parts);
+        self.volume().write(batch)
     }
 
     /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
@@ -161,14 +145,4 @@ impl Engine {
         };
         self.volume().read_data(at, out, &matches, wait)
     }
-}
-
-/// The batch that writes `parts` from `offset` within the extent on.
-fn batch_of(extent: &DataExtent, offset: u64, parts: Vec<Arc<AlignedBuffer>>) -> WriteBatch {
-    let data = Parts::from_iter(parts);
-    let end = offset.checked_add(data.len() as u64);
-    assert!(end.is_some_and(|end| end <= extent.len()), "writing past the space that was handed out");
-    let mut batch = WriteBatch::default();
-    batch.add_data(extent.start() + offset, data);
-    batch
 }

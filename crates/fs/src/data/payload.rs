@@ -1,0 +1,25 @@
+//! What is written, and where it goes: a row of sectors, and space that takes them.
+
+use creamery_base::Result;
+use creamery_device::Parts;
+
+/// Whole sectors that are to be written.
+pub(crate) trait Payload {
+    /// The sectors, from where they begin to where they end.
+    fn range(&self) -> (u64, u64);
+
+    /// Where the data in them ends; zeros follow.
+    fn data_end(&self) -> u64;
+
+    /// Gives the sectors of a part of the range to `space`, one after another.
+    fn write(&self, part: (u64, u64), space: &mut dyn TakesData) -> Result<()>;
+}
+
+/// Space on a device that takes data from the front on.
+pub(crate) trait TakesData {
+    /// Writes the next sectors.
+    fn write(&mut self, data: &[u8]) -> Result<()>;
+
+    /// The same of shared buffers.
+    fn write_parts(&mut self, data: Parts) -> Result<()>;
+}

@@ -1,0 +1,90 @@
+//! An inode's part in its access time; `access_time` is about the whole.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use creamery_base::{Result, Wait};
+use creamery_txn::Handle;
+
+use super::access_time::{Accessed, Atime, AtimeOptions, Length};
+use super::lock::LockedItem;
+use super::{Inode, InodeItem, state};
+use crate::keys;
+
+impl Inode {
+    /// Notes that it was read. Nothing is done where access times are not moved, or cannot be.
+    pub(crate) fn accessed(self: &Arc<Self>) {
+        let times = &self.shared().access_times;
+        let options = times.options();
+        let length = if options.atime == Atime::Off { None } else { self.note_access(options) };
+        match length {
+            None | Some(Length::Usual) => {}
+            Some(Length::Noteworthy) => self.engine().wake_background(),
+            // Whether they are written is nothing that whoever reads wants to know.
+            Some(Length::TooLong) => drop(times.write_some(self.engine())),
+        }
+    }
+
+    /// Notes an access now, if that moves the time. Returns how long the queue is if this one came into it.
+    fn note_access(self: &Arc<Self>, options: AtimeOptions) -> Option<Length> {
+        let (engine, now) = (self.engine(), self.engine().now());
+        let item = self.hold_extents(Wait::Yes).ok()?;
+        let seen = self.as_it_is(&item);
+        let has_item = !self.has(state::GONE) && self.id.ino != keys::EMPTY_SUBVOLUME_DIR;
+        if !has_item || !options.moves(&seen, now) {
+            return None;
+        }
+        if engine.read_only().is_some() || self.check_writable().is_err() {
+            return None;
+        }
+        *self.access_time.lock() = now;
+        self.state.fetch_or(state::ACCESSED, Ordering::AcqRel);
+        if item.nlink == 0 {
+            return None; // it goes with its last user (ATIME-2)
+        }
+        let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
+        let is_new = before & state::ACCESS_QUEUED == 0;
+        let weak = || Arc::downgrade(self) as Weak<dyn Accessed>;
+        is_new.then(|| self.shared().access_times.add(weak(), engine))
+    }
+
+    /// Whether there is an access time that is not part of the item.
+    pub(super) fn has_access_time(&self) -> bool {
+        self.has(state::ACCESSED)
+    }
+
+    /// Makes the access time that is not written yet part of `item`, a copy of the inode's that was taken with that locked.
+    pub(super) fn take_along(&self, item: &mut InodeItem) {
+        if self.has_access_time() {
+            item.atime = *self.access_time.lock();
+        }
+    }
+}
+
+impl LockedItem<'_> {
+    /// The access time is part of the item, or of no use any more.
+    pub(super) fn access_time_written(&self) {
+        self.inode.state.fetch_and(!state::ACCESSED, Ordering::AcqRel);
+    }
+}
+
+impl Accessed for Inode {
+    fn leave_queue(&self) {
+        self.state.fetch_and(!state::ACCESS_QUEUED, Ordering::AcqRel);
+    }
+
+    /// Writes the access time alone: that is no change which an fsync, or who compares change counters, wants to know.
+    fn write_access_time(&self, handle: &Handle<'_>) -> Result<()> {
+        let mut locked = self.lock_item();
+        let mut next = locked.item.clone();
+        if !self.has_access_time() || self.has(state::GONE) || next.nlink == 0 {
+            return Ok(());
+        }
+        self.take_along(&mut next);
+        locked.replace(handle, &next)
+    }
+
+    fn forget_access_time(&self) {
+        self.lock_item().access_time_written();
+    }
+}

@@ -1,0 +1,94 @@
+//! Which accesses move access times, as the options of the mount say.
+//!
+//! Linux marks every inode of a FUSE mount as one whose access time it does not move: that is the server's to do, for what
+//! reaches it, and the flags of the mount are the server's to know. They are told when it mounts. Who changes them later
+//! (`mount -o remount`) tells the kernel, not the server, so that looks into the mount table when it is asked to make everything
+//! durable, which `remount` does after a change.
+//!
+//! An unprivileged mount is shown with the flags that `fusermount3` knows, which are not all that were asked for. So the table
+//! counts only from where its row is not as it was at first.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_fs::{Atime, AtimeOptions, Filesystem};
+use creamery_fuse::MountOptions;
+
+use crate::table::flags_at;
+
+/// What a new mount does.
+pub(crate) fn of_options(options: &MountOptions) -> AtimeOptions {
+    of_flags(|flag| options.has(flag))
+}
+
+/// Says what flags mean, as Linux does.
+fn of_flags(has: impl Fn(&str) -> bool) -> AtimeOptions {
+    let atime = match () {
+        () if has("ro") => Atime::Off,
+        () if has("strictatime") => Atime::Strict,
+        () if has("noatime") => Atime::Off,
+        () => Atime::Relative,
+    };
+    AtimeOptions { atime, directories: !has("nodiratime"), lazy: has("lazytime") }
+}
+
+/// The same for a row of the mount table, which tells `strictatime` by telling no other.
+fn of_row(flags: &[String]) -> AtimeOptions {
+    let has = |flag: &str| flags.iter().any(|word| word == flag);
+    of_flags(|flag| if flag == "strictatime" { !has("noatime") && !has("relatime") } else { has(flag) })
+}
+
+/// The row of a mount in the mount table.
+#[derive(Default)]
+pub(crate) struct Watched {
+    point: OnceLock<PathBuf>,
+    flags: RankedMutex<Option<Vec<String>>, { rank::LEAF }>,
+}
+
+impl Watched {
+    /// The mount is at `point` from now on.
+    pub(crate) fn begin(&self, point: PathBuf) {
+        *self.flags.lock() = flags_at(&point);
+        assert!(self.point.set(point).is_ok(), "one mount has one place");
+    }
+
+    /// Follows a change of the row.
+    pub(crate) fn look(&self, fs: &Filesystem) {
+        let Some(now) = self.point.get().and_then(|point| flags_at(point)) else { return };
+        let mut flags = self.flags.lock();
+        if flags.as_ref() != Some(&now) {
+            fs.set_atime(of_row(&now));
+            *flags = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_an_option_list_and_of_the_mount_table_mean_the_same() {
+        let relative = AtimeOptions { atime: Atime::Relative, ..AtimeOptions::default() };
+        let off = AtimeOptions { atime: Atime::Off, ..relative };
+        let strict = AtimeOptions { atime: Atime::Strict, ..relative };
+        let rows = [
+            ("", "rw,nosuid,relatime", relative),
+            ("relatime,noatime", "rw,noatime", off),
+            ("noatime,atime", "rw,relatime", relative),
+            ("strictatime,relatime", "rw", strict),
+            ("strictatime,ro", "ro", off),
+            ("nodiratime", "rw,nodiratime,relatime", AtimeOptions { directories: false, ..relative }),
+            ("strictatime,lazytime", "rw,lazytime", AtimeOptions { lazy: true, ..strict }),
+            ("lazytime,nolazytime", "rw,relatime", relative),
+        ];
+        for (list, row, want) in rows {
+            let mut options = MountOptions::new("disk.img", "creamery");
+            assert_eq!(options.parse(list).expect("known words"), Vec::<&str>::new());
+            assert_eq!(of_options(&options), want, "{list}");
+            let words: Vec<_> = row.split(',').map(str::to_owned).collect();
+            assert_eq!(of_row(&words), want, "{row}");
+        }
+    }
+}
