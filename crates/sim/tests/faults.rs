@@ -71,7 +71,7 @@ fn a_flush_that_fails_makes_it_read_only() {
 #[test]
 fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
     let image = fresh_image(&MadeBy::default()).expect("an image");
-    let mut met = 0;
+    let (mut met, mut runs) = (0, 0);
     for seed in seeds() {
         let requests = requests_of_a_run_beside(&image, seed, Kind::Any).expect("it works without failures");
         for (nth, lasting) in (0..requests).flat_map(|nth| [(nth, false), (nth, true)]) {
@@ -81,6 +81,7 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
                 watch.doing(&format!("seed {seed}, {fault:?}"));
                 faulty_run_beside(&image, seed, fault)
             };
+            runs += 1;
             match watched(LIMIT, run) {
                 Ok(failed) => met += usize::from(failed),
                 Err(error) => panic!("seed {seed}, {fault:?}: {error:#}"),
@@ -88,7 +89,8 @@ fn a_request_that_fails_in_the_midst_of_the_background_loses_nothing() {
         }
         println!("{requests} requests, {met} met");
     }
-    assert!(met > 200, "{met}");
+    // How many requests there are is the schedule's affair, which every lock on the way changes.
+    assert!(runs > 200 && met * 3 > runs * 2, "{met} of {runs}");
 }
 
 #[test]
