@@ -59,6 +59,12 @@ impl AlignedBuffer {
         slab::prepare(len, count);
     }
 
+    /// Gives back memory that is kept for many more buffers than are usual: who has written all there was to write has it do
+    /// that.
+    pub fn trim_spare() {
+        slab::trim();
+    }
+
     /// Memory that is kept for the next buffers of tree blocks' sizes, of the whole process, bytes.
     ///
     /// ```

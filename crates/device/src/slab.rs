@@ -33,9 +33,13 @@ const SLAB: Layout = match Layout::from_size_align(SLAB_LEN, SLAB_LEN) {
 };
 /// Slabs without a user that are kept for the next one, of each size.
 const EMPTY_MAX: usize = 4;
+/// The same of the sizes that file data on its way comes in, until [`trim`]: a stream of it fills the same memory again and
+/// again, and touching other memory for the first time costs more than the copy.
+const EMPTY_OF_DATA_MAX: usize = 48;
 const SMALLEST: usize = 4096;
 /// Sizes from 4 KiB to 64 KiB: the sizes of tree blocks.
 const SIZES: usize = 5;
+const LARGEST: usize = SMALLEST << (SIZES - 1);
 
 static POOLS: [SharedPool; SIZES] = [
     SharedPool::new(SMALLEST),
@@ -108,6 +112,15 @@ pub(crate) fn prepare(size: usize, pieces: usize) {
         let mut slab = Slab::new(size);
         slab.touch();
         pool.with(|pool| pool.add(slab));
+    }
+}
+
+/// Gives memory back that was kept for more file data.
+pub(crate) fn trim() {
+    for pool in &POOLS {
+        if pool.free.load(Ordering::Relaxed) > 0 {
+            pool.with(Pool::trim);
+        }
     }
 }
 
@@ -185,10 +198,22 @@ impl Pool {
         }
         if slab.is_free() {
             self.empty += 1;
-            if self.empty > EMPTY_MAX {
+            if self.empty > self.empty_max() {
                 self.give_up(address);
             }
         }
+    }
+
+    const fn empty_max(&self) -> usize {
+        if self.size == LARGEST { EMPTY_OF_DATA_MAX } else { EMPTY_MAX }
+    }
+
+    /// Keeps no more slabs without a user than usual.
+    fn trim(&mut self) {
+        let empty = |slab: &(&usize, &Slab)| slab.1.is_free();
+        let spare = self.empty.saturating_sub(EMPTY_MAX);
+        let addresses: Vec<usize> = self.slabs.iter().filter(empty).map(|(at, _)| *at).take(spare).collect();
+        addresses.into_iter().for_each(|address| self.give_up(address));
     }
 
     fn give_up(&mut self, address: usize) {
@@ -249,6 +274,16 @@ mod tests {
 
     fn address(piece: &Piece) -> usize {
         piece.start().addr().get()
+    }
+
+    #[test]
+    fn memory_of_data_is_kept_until_it_is_trimmed() {
+        let mut pool = Pool::new(LARGEST);
+        let pieces: Vec<Piece> = (0..64 * 32).map(|_| pool.take()).collect();
+        pieces.into_iter().for_each(|piece| pool.give_back(piece));
+        assert_eq!((pool.slabs.len(), pool.empty), (EMPTY_OF_DATA_MAX, EMPTY_OF_DATA_MAX));
+        pool.trim();
+        assert_eq!((pool.slabs.len(), pool.empty, pool.with_room.len()), (EMPTY_MAX, EMPTY_MAX, EMPTY_MAX));
     }
 
     #[test]

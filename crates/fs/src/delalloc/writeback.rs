@@ -1,7 +1,7 @@
 //! Writing back: which files, when, and how much may be dirty.
 //!
 //! Files stand in line in the order in which they became dirty. The first one is written back when it has been dirty for
-//! [`AGE`], or when all together have more than a quarter of what they may; a step takes one run of it. Who writes and finds
+//! [`AGE`], or when all together have more than an eighth of what they may; a step takes one run of it. Who writes and finds
 //! that there is too much takes steps himself until there is room, and so does who finds no space: with nobody in the
 //! background the data goes to the devices all the same, only later.
 //!
@@ -19,6 +19,7 @@ use std::time::Duration;
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
 use creamery_base::{CachePadded, Result};
+use creamery_device::AlignedBuffer;
 use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, Reclaimer};
 
 use super::state::{DirtySince, NextRun};
@@ -27,7 +28,7 @@ use super::{Delayed, Run};
 /// How long a file is dirty at most before the background writes it back; less, where it commits more often.
 const AGE: Duration = Duration::from_secs(30);
 /// The share of what may be dirty from which on the background writes back.
-const BACKGROUND_SHARE: u64 = 4;
+const BACKGROUND_SHARE: u64 = 8;
 /// How long a writer waits for a run to land before he looks whether one is in flight at all.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// Of the line so many are looked at to see when a step is due: more than threads write back at once.
@@ -296,6 +297,9 @@ impl Writeback {
         }
         file.delalloc().land_run();
         self.run_landed(run.len());
+        if self.bytes() == 0 {
+            AlignedBuffer::trim_spare();
+        }
         done
     }
 
