@@ -391,6 +391,12 @@ impl Filesystem {
         }
     }
 
+    /// Which accesses move access times.
+    #[must_use]
+    pub fn atime(&self) -> AtimeOptions {
+        self.inodes.shared().access_times.options()
+    }
+
     /// Says which accesses move access times from now on.
     pub fn set_atime(&self, options: AtimeOptions) {
         self.inodes.shared().access_times.set_options(options);

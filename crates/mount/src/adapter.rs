@@ -2,6 +2,7 @@
 
 mod listing;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct Adapter {
     row: Watched,
     /// Set once the mount is there.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
+    /// Numbers for open directories.
+    directories_opened: AtomicU64,
 }
 
 impl Adapter {
@@ -61,7 +64,8 @@ impl Adapter {
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
         let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
-        Self { fs, nodes, handles, owner, control, row: Watched::default(), session: OnceLock::new() }
+        let (row, session) = (Watched::default(), OnceLock::new());
+        Self { fs, nodes, handles, owner, control, row, session, directories_opened: AtomicU64::new(0) }
     }
 
     /// Tells those who ask that what happens is written to `log`.
@@ -146,8 +150,9 @@ impl Adapter {
     }
 
     fn make(&self, dir: NodeId, name: &[u8], new: &NewInode<'_>) -> Result<Entry> {
-        let attributes = self.fs.create(self.nodes.inode(dir), name, new)?;
-        self.entry(&attributes)
+        let made = self.fs.create(self.nodes.inode(dir), name, new);
+        self.nodes.name_changed(dir);
+        self.entry(&made?)
     }
 
     fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
@@ -274,13 +279,17 @@ impl Operations for Adapter {
     fn unlink(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
         let dir = self.nodes.inode(parent);
         self.keep_target(dir, name)?;
-        Ok(self.fs.unlink(dir, name)?)
+        let unlinked = self.fs.unlink(dir, name);
+        self.nodes.name_changed(parent);
+        Ok(unlinked?)
     }
 
     fn rmdir(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
         let dir = self.nodes.inode(parent);
         self.keep_target(dir, name)?;
-        Ok(self.fs.rmdir(dir, name)?)
+        let removed = self.fs.rmdir(dir, name);
+        self.nodes.name_changed(parent);
+        Ok(removed?)
     }
 
     fn symlink(&self, ctx: &RequestContext<'_>, parent: NodeId, name: &[u8], target: &[u8]) -> Result<Entry> {
@@ -315,7 +324,9 @@ impl Operations for Adapter {
                 other => other?,
             }
         }
-        Ok(self.fs.rename(from, name, to, new_name, mode)?)
+        let renamed = self.fs.rename(from, name, to, new_name, mode);
+        self.names_moved((parent, name), (new_parent, new_name));
+        Ok(renamed?)
     }
 
     fn link(
@@ -325,8 +336,9 @@ impl Operations for Adapter {
         new_parent: NodeId,
         new_name: &[u8],
     ) -> Result<Entry> {
-        let attributes = self.fs.link(self.nodes.inode(node), self.nodes.inode(new_parent), new_name)?;
-        self.entry(&attributes)
+        let linked = self.fs.link(self.nodes.inode(node), self.nodes.inode(new_parent), new_name);
+        self.nodes.name_changed(new_parent);
+        self.entry(&linked?)
     }
 
     fn open(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
@@ -455,12 +467,12 @@ impl Operations for Adapter {
         Ok(self.fs.remove_xattr(self.nodes.inode(node), name)?)
     }
 
-    fn opendir(&self, _: &RequestContext<'_>, _: NodeId, open: &OpenRequest) -> Result<Opened> {
-        // Without a flag no listing is kept (see `listing`).
-        Ok(Opened { handle: Self::directory_handle(open), flags: OpenReplyFlags::empty() })
+    fn opendir(&self, _: &RequestContext<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
+        Ok(self.open_directory(node, open))
     }
 
-    fn releasedir(&self, _: &RequestContext<'_>, _: NodeId, _: &ReleaseRequest) -> Result<()> {
+    fn releasedir(&self, _: &RequestContext<'_>, node: NodeId, release: &ReleaseRequest) -> Result<()> {
+        self.nodes.directory_closed(node, release.handle.get());
         Ok(())
     }
 
@@ -507,7 +519,9 @@ impl Operations for Adapter {
         open: &OpenRequest,
     ) -> Result<(Entry, Opened)> {
         let new = self.new_inode(ctx, new, NewKind::File);
-        let (attributes, file) = self.fs.create_open(self.nodes.inode(parent), name, &new)?;
+        let made = self.fs.create_open(self.nodes.inode(parent), name, &new);
+        self.nodes.name_changed(parent);
+        let (attributes, file) = made?;
         Ok((self.entry(&attributes)?, self.opened(file, open)))
     }
 

@@ -23,6 +23,7 @@ mod fitrim;
 mod flags;
 mod handles;
 mod in_person;
+mod kept_listings;
 mod lost_writes;
 mod nodes;
 mod open;

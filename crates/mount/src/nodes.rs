@@ -34,6 +34,8 @@ use creamery_base::{CachePadded, IdHasher, InodeId, ObjectId, TreeId};
 use creamery_fs::Inode;
 use creamery_fuse::{Errno, NodeId};
 
+use crate::kept_listings::{Directory, Keeping};
+
 /// Bits of a computed node id that hold the inode number.
 const INO_BITS: u32 = 48;
 const INO_MASK: u64 = (1 << INO_BITS) - 1;
@@ -69,8 +71,8 @@ struct Shard {
     references: HashMap<NodeId, u64, BuildHasherDefault<IdHasher>>,
     /// Inodes that lost a name, perhaps the last, while the kernel could still name them.
     kept: HashMap<NodeId, Arc<Inode>, BuildHasherDefault<IdHasher>>,
-    /// Where listings of directories end.
-    ends: HashMap<NodeId, u64, BuildHasherDefault<IdHasher>>,
+    /// What is known of listings.
+    directories: HashMap<NodeId, Directory, BuildHasherDefault<IdHasher>>,
 }
 
 impl Nodes {
@@ -147,16 +149,36 @@ impl Nodes {
 
     /// Where a listing of the directory ends that has begun.
     pub(crate) fn listing_end(&self, node: NodeId) -> Option<u64> {
-        self.shard(node).lock().ends.get(&node).copied()
+        self.shard(node).lock().directories.get(&node).and_then(|dir| dir.end)
     }
 
     /// A listing of the directory begins, and ends at `end`. Of those that are under way together all end at the last of
     /// their ends: none misses what was there when it began.
     pub(crate) fn listing_begins(&self, node: NodeId, end: u64) -> u64 {
         let mut shard = self.shard(node).lock();
-        let last = shard.ends.entry(node).or_default();
-        *last = end.max(*last);
-        *last
+        let last = &mut shard.directories.entry(node).or_default().end;
+        let end = last.map_or(end, |last| end.max(last));
+        *last = Some(end);
+        end
+    }
+
+    /// A directory is opened, with a number that no other has.
+    pub(crate) fn directory_opened(&self, node: NodeId, number: u64) -> Keeping {
+        self.shard(node).lock().directories.entry(node).or_default().open(number)
+    }
+
+    /// Whoever opened a directory with this number has closed it.
+    pub(crate) fn directory_closed(&self, node: NodeId, number: u64) {
+        if let Some(dir) = self.shard(node).lock().directories.get_mut(&node) {
+            dir.close(number);
+        }
+    }
+
+    /// A name in a directory may have changed: to be told before the kernel is.
+    pub(crate) fn name_changed(&self, node: NodeId) {
+        if let Some(dir) = self.shard(node).lock().directories.get_mut(&node) {
+            dir.name_changed();
+        }
     }
 
     /// The kernel gives back so many references. With the last one it will not name the node again.
@@ -170,7 +192,7 @@ impl Nodes {
             return;
         }
         shard.references.remove(&node);
-        shard.ends.remove(&node);
+        shard.directories.remove(&node);
         let kept = shard.kept.remove(&node);
         drop(shard);
         drop(kept); // outside the lock: letting go may wake the cleaner

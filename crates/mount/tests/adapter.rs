@@ -5,7 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use creamery_base::Result as CreameryResult;
-use creamery_fuse::{Errno, FileHandle, NewInode, NodeId, OpenRequest, Operations, RequestContext};
+use creamery_fs::{Atime, AtimeOptions};
+use creamery_fuse::protocol::{OpenReplyFlags, ReleaseFlags, RenameFlags};
+use creamery_fuse::{
+    Errno, FileHandle, NewInode, NodeId, OpenRequest, Operations, ReleaseRequest, RequestContext,
+};
 use creamery_mount::{Adapter, Owner};
 use creamery_testkit::{Judge, Judges, Scratch};
 use creamery_txn::{CommitParticipant, Handle};
@@ -108,6 +112,70 @@ fn listing_gives_references_too_and_what_nobody_knows_is_not_kept() {
     served.adapter.forget(again, 1);
     served.unlink(b"again");
     assert_eq!(served.links(again), Err(Errno::ESTALE), "the kernel had forgotten it before");
+}
+
+#[test]
+fn a_listing_is_kept_until_a_name_changes_and_for_one_at_a_time() {
+    let Some(served) = served("kept") else { return };
+    let adapter = &served.adapter;
+    let open = |node| adapter.opendir(&ctx(), node, &OPEN).expect("it opens");
+    let close = |node, handle| {
+        let release =
+            ReleaseRequest { handle, flags: 0, release_flags: ReleaseFlags::empty(), lock_owner: 0 };
+        adapter.releasedir(&ctx(), node, &release).expect("it closes");
+    };
+    let listed = |node| {
+        let opened = open(node);
+        close(node, opened.handle);
+        opened.flags
+    };
+    let dir = |name: &[u8]| {
+        let new = NewInode { mode: 0o755, ..NewInode::default() };
+        adapter.mkdir(&ctx(), NodeId::ROOT, name, &new).expect("a new directory").node
+    };
+    let (one, other) = (dir(b"one"), dir(b"other"));
+    let new = NewInode { mode: 0o100_644, ..NewInode::default() };
+    let anew = OpenReplyFlags::CACHE_DIR;
+    let kept = anew | OpenReplyFlags::KEEP_CACHE;
+    let rename = |from, name: &[u8], to, new_name: &[u8], flags| {
+        adapter.rename(&ctx(), from, name, to, new_name, flags).expect("it is renamed");
+    };
+    let changes: [&dyn Fn(); 9] = [
+        &|| {
+            adapter.mknod(&ctx(), one, b"a", &new).expect("made");
+        },
+        &|| {
+            adapter.mkdir(&ctx(), one, b"b", &new).expect("made");
+        },
+        &|| {
+            adapter.symlink(&ctx(), one, b"c", b"target").expect("made");
+        },
+        &|| {
+            adapter.create(&ctx(), one, b"d", &new, &OPEN).expect("made");
+        },
+        &|| {
+            adapter
+                .link(&ctx(), adapter.lookup(&ctx(), one, b"a").expect("there").node, one, b"e")
+                .expect("made");
+        },
+        &|| adapter.unlink(&ctx(), one, b"a").expect("removed"),
+        &|| adapter.rmdir(&ctx(), one, b"b").expect("removed"),
+        &|| rename(one, b"c", one, b"f", RenameFlags::empty()),
+        &|| rename(NodeId::ROOT, b"one", other, b"moved", RenameFlags::empty()),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        assert_eq!(listed(one), anew, "before change {number}");
+        assert_eq!(listed(one), kept);
+        let begun = open(one);
+        assert_eq!(listed(one), OpenReplyFlags::empty(), "somebody else may be filling it");
+        change();
+        assert_eq!(listed(one), OpenReplyFlags::empty());
+        close(one, begun.handle);
+    }
+    assert_eq!(listed(one), anew, "its parent is another");
+    assert_eq!((listed(other), listed(other)), (anew, kept));
+    served.fs.set_atime(AtimeOptions { atime: Atime::Strict, ..AtimeOptions::default() });
+    assert_eq!(listed(other), OpenReplyFlags::empty(), "every access is to be seen");
 }
 
 #[test]

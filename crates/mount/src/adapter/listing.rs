@@ -1,12 +1,12 @@
 //! Listings.
 //!
-//! An open directory has no state here but whether listing it moves its access time, which is its number. What a listing has to remember - where it ends, so that it does end while somebody
-//! renames what he is told about - the node has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)).
+//! What a listing has to remember - where it ends, so that it does end while somebody renames what he is told about - the node
+//! has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)), and so it is with whether the kernel may keep what
+//! it is told (`kept_listings`). An open directory itself has no state here but its number: an odd one means that
+//! listing it moves no access time.
 //!
-//! `OPENDIR` is answered all the same, and without leave to keep what is listed. Were it not implemented the kernel would spare
-//! it, and keep listings until the directory changes; but it does not keep them right (Linux 6.18): an answer that was given
-//! before a change, to one process, is kept as what there is after it when a second one begins to list between the change
-//! and the first one's taking the answer in. So a name that was just removed is told, until something else changes.
+//! `OPENDIR` is answered all the same: were it not implemented the kernel would spare it, and keep all listings; but it does not
+//! keep those right that several make at once.
 //!
 //! # Invariants
 //! - LISTING-1: a listing that begins tells what there is then, whoever changed it and whoever lists it meanwhile.
@@ -15,28 +15,59 @@
 //!   for ever: those under way together end where the last of them does. Shown by `listings/renamed-while-listed`.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 
 use creamery_base::Wait;
-use creamery_fs::DirEntry;
-use creamery_fuse::protocol::{DirectoryEntry, DirectoryPlusSink, DirectorySink, Pushed};
-use creamery_fuse::{FileHandle, NodeId, OpenRequest, Result};
+use creamery_fs::{Atime, DirEntry, FileType};
+use creamery_fuse::protocol::{DirectoryEntry, DirectoryPlusSink, DirectorySink, OpenReplyFlags, Pushed};
+use creamery_fuse::{FileHandle, NodeId, OpenRequest, Opened, Result};
 
 use super::Adapter;
 use crate::flags;
+use crate::kept_listings::Keeping;
 
-/// Numbers of open directories.
-const MOVES_ACCESS_TIME: FileHandle = FileHandle::new(0);
-const IS_QUIET: FileHandle = FileHandle::new(1);
+/// A bit of the number of an open directory: listing it moves no access time.
+const IS_QUIET: u64 = 1;
 
 impl Adapter {
-    /// The number of a directory that is opened.
-    pub(super) const fn directory_handle(open: &OpenRequest) -> FileHandle {
-        if flags::is_quiet(open.flags) { IS_QUIET } else { MOVES_ACCESS_TIME }
+    /// Opens a directory.
+    pub(super) fn open_directory(&self, node: NodeId, open: &OpenRequest) -> Opened {
+        let quiet = if flags::is_quiet(open.flags) { IS_QUIET } else { 0 };
+        let number = (self.directories_opened.fetch_add(1, Ordering::Relaxed) << 1) | quiet;
+        // Every access is to be seen here where all are to move the time.
+        let keeping = match self.fs.atime().atime {
+            Atime::Strict => Keeping::Nothing,
+            _ => self.nodes.directory_opened(node, number),
+        };
+        let flags = match keeping {
+            Keeping::Nothing => OpenReplyFlags::empty(),
+            Keeping::Anew => OpenReplyFlags::CACHE_DIR,
+            Keeping::What => OpenReplyFlags::CACHE_DIR | OpenReplyFlags::KEEP_CACHE,
+        };
+        Opened { handle: FileHandle::new(number), flags }
+    }
+
+    /// Notes that a name has moved, or that two were exchanged.
+    pub(super) fn names_moved(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) {
+        self.nodes.name_changed(from.0);
+        if from.0 == to.0 {
+            return;
+        }
+        self.nodes.name_changed(to.0);
+        // The `..` of a directory is one of its names.
+        for (dir, name) in [from, to] {
+            let found = self.fs.lookup_kind(self.nodes.inode(dir), name, Wait::Yes);
+            if let Ok((id, FileType::Directory)) = found
+                && let Ok(node) = self.nodes.node(id)
+            {
+                self.nodes.name_changed(node);
+            }
+        }
     }
 
     /// Moves the access time of a directory that was listed.
     pub(super) fn listed(&self, node: NodeId, handle: FileHandle) {
-        if handle != IS_QUIET {
+        if handle.get() & IS_QUIET == 0 {
             self.fs.accessed(self.nodes.inode(node));
         }
     }
