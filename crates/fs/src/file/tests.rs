@@ -307,6 +307,21 @@ fn delayed_data_is_counted_until_it_is_on_disk() {
 }
 
 #[test]
+fn a_commit_has_the_data_with_it_where_that_is_wanted() {
+    for flush_on_commit in [false, true] {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        let fs = open(&fixture, FsOptions { flush_on_commit, ..FsOptions::default() });
+        let root = fs.root(fs.default_subvolume()).expect("a root");
+        let file = fs.create_open(root, b"file", &NewInode::file(0o644)).expect("room").1;
+        file.write_at(0, &[7; 100_000]).expect("room");
+        fixture.commit().expect("it works");
+        assert_eq!(items(file.inode()) == "0+25 a@0", flush_on_commit);
+        assert_eq!(fs.statistics().writeback.delayed_bytes == 0, flush_on_commit);
+        fs.shut_down().expect("it closes");
+    }
+}
+
+#[test]
 fn who_writes_more_than_may_be_delayed_writes_back_first() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let fs = open(&fixture, FsOptions { delayed_bytes: MIB, ..FsOptions::default() });

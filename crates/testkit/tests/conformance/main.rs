@@ -9,6 +9,7 @@ mod allocation;
 mod bad_input;
 mod check;
 mod commands;
+mod delayed;
 mod devices;
 mod direct;
 mod discard;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let groups = [
         matrix::cases(),
         work::cases(),
+        delayed::cases(),
         freed::cases(),
         fragmented::cases(),
         posix::cases(),

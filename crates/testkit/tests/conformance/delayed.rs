@@ -1,0 +1,152 @@
+//! Written data that is in memory first: what becomes of it, and what the kernel finds.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
+use serde_json::Value;
+
+use crate::support::{MOUNTED, judge_mount, mkfs_empty};
+
+const MIB: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("delayed/long-extents", &[&MOUNTED[..], &[Judge::Tool("filefrag")]].concat(), long_extents),
+        Case::new("delayed/switched-off", &MOUNTED, switched_off),
+        Case::new("delayed/new-versions-are-written-soon", &MOUNTED, new_versions),
+        Case::new("delayed/as-if-it-was-on-disk", &MOUNTED, as_if_on_disk),
+        Case::new("delayed/unlinked-is-never-written", &MOUNTED, unlinked),
+    ]
+}
+
+fn mounted(bench: &Bench, size: &str, options: &str) -> Result<FuseMount> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], size, &image)?;
+    FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)
+}
+
+/// A figure of the writing back.
+fn told(bench: &Bench, dir: &Path, name: &str) -> Result<u64> {
+    let said = bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout;
+    let said: Value = serde_json::from_slice(&said)?;
+    said["filesystem"]["writeback"][name].as_u64().with_context(|| format!("no {name} in {said:#}"))
+}
+
+/// Waits until nothing is delayed any more, without asking for it.
+fn wait_until_written(bench: &Bench, dir: &Path) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while told(bench, dir, "delayed_bytes")? > 0 {
+        ensure!(Instant::now() < deadline, "still in memory after {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A gigabyte in pieces of 4 KiB, and a sync: forty extents at most, as the kernel counts them.
+fn long_extents(bench: &Bench) -> Result<()> {
+    const SIZE: u64 = 1 << 30;
+    const EXTENTS_MAX: u64 = 40;
+    let mount = mounted(bench, "3G", "")?;
+    let piece = [7; 4096];
+    let mut file = File::create_new(mount.dir().join("file"))?;
+    for _ in 0..SIZE / 4096 {
+        file.write_all(&piece)?;
+    }
+    file.sync_all()?;
+    drop(file);
+    mount.unmount()?;
+    let image = bench.scratch.file("disk.img");
+    btrfs_check(&image)?;
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    let said = Run::new("filefrag").arg(kernel.dir().join("file")).ok()?.stdout_text();
+    let extents = said.split_whitespace().rev().nth(2).and_then(|count| count.parse::<u64>().ok());
+    let extents = extents.with_context(|| format!("no number of extents in {said:?}"))?;
+    ensure!(extents <= EXTENTS_MAX, "{extents} extents");
+    kernel.unmount()
+}
+
+fn switched_off(bench: &Bench) -> Result<()> {
+    let mount = mounted(bench, "512M", "nodelalloc,commit=3600")?;
+    let file = File::create_new(mount.dir().join("file"))?;
+    for at in 0..64 {
+        file.write_all_at(&[7; 65536], at * 65536)?;
+        ensure!(told(bench, mount.dir(), "delayed_bytes")? == 0, "something is delayed");
+    }
+    ensure!(told(bench, mount.dir(), "runs")? == 0, "something was written back");
+    drop(file);
+    judge_mount(bench, &bench.scratch.file("disk.img"), mount)
+}
+
+/// A file that takes the place of another, and one that is cut to nothing and written again, are not left in memory.
+fn new_versions(bench: &Bench) -> Result<()> {
+    let mount = mounted(bench, "512M", "commit=3600")?;
+    let (old, new) = (mount.dir().join("file"), mount.dir().join("new"));
+    std::fs::write(&old, b"the old version")?;
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
+    std::fs::write(&new, Random::new(1).bytes(100_000))?;
+    ensure!(told(bench, mount.dir(), "delayed_bytes")? > 0, "it is written at once");
+    std::fs::rename(&new, &old)?;
+    wait_until_written(bench, mount.dir()).context("after a rename")?;
+    std::fs::write(&old, Random::new(2).bytes(100_000))?;
+    wait_until_written(bench, mount.dir()).context("after it was cut to nothing")?;
+    std::fs::write(&new, Random::new(3).bytes(100_000))?;
+    std::thread::sleep(Duration::from_millis(300));
+    ensure!(told(bench, mount.dir(), "delayed_bytes")? > 0, "a new file has time");
+    judge_mount(bench, &bench.scratch.file("disk.img"), mount)
+}
+
+/// Size, space, times, holes and content are the same before and after it is written back.
+fn as_if_on_disk(bench: &Bench) -> Result<()> {
+    let mount = mounted(bench, "512M", "commit=3600")?;
+    let path = mount.dir().join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let mut random = Random::new(5);
+    let mut want = vec![0_u8; 3 << 20];
+    for _ in 0..40 {
+        let at = random.below(want.len() as u64 - 70_000);
+        let len = 1 + usize::try_from(random.below(70_000))?;
+        let bytes = random.bytes(len);
+        file.write_all_at(&bytes, at)?;
+        let at = usize::try_from(at)?;
+        want[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    want.truncate(usize::try_from(file.metadata()?.size())?);
+    let look = || -> Result<_> {
+        let meta = std::fs::metadata(&path)?;
+        let reader = File::open(&path)?;
+        let (mut at, mut map) = (0, Vec::new());
+        while let Ok(start) = rustix::fs::seek(&reader, rustix::fs::SeekFrom::Data(at)) {
+            at = rustix::fs::seek(&reader, rustix::fs::SeekFrom::Hole(start))?;
+            map.push((start, at));
+        }
+        ensure!(std::fs::read(&path)? == want, "other content");
+        Ok((meta.size(), meta.blocks(), meta.mtime(), meta.mtime_nsec(), map))
+    };
+    let before = look()?;
+    ensure!(told(bench, mount.dir(), "delayed_bytes")? > 0 && before.1 * 512 < 3 * MIB + 4096, "{before:?}");
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
+    ensure!(told(bench, mount.dir(), "delayed_bytes")? == 0, "a sync leaves something in memory");
+    let after = look()?;
+    ensure!(before == after, "before: {before:?}\nafter: {after:?}");
+    drop(file);
+    judge_mount(bench, &bench.scratch.file("disk.img"), mount)
+}
+
+fn unlinked(bench: &Bench) -> Result<()> {
+    let mount = mounted(bench, "512M", "commit=3600")?;
+    for index in 0..100 {
+        let path = mount.dir().join(format!("temporary-{index}"));
+        std::fs::write(&path, [7; 50_000])?;
+        std::fs::remove_file(&path)?;
+    }
+    ensure!(told(bench, mount.dir(), "delayed_bytes")? == 0, "what is gone is still in memory");
+    ensure!(told(bench, mount.dir(), "runs")? == 0, "what is gone was written");
+    judge_mount(bench, &bench.scratch.file("disk.img"), mount)
+}
