@@ -13,7 +13,7 @@ use creamery_txn::{DiscardPolicy, Engine};
 
 use crate::device::{Fault, SimDevice};
 use crate::driver::{self, Driver};
-use crate::due::{Transaction, next, small_budgets};
+use crate::due::{Transaction, delayed_bytes, next, small_budgets};
 use crate::faulty_run::verify_what_is_left;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
@@ -90,7 +90,10 @@ struct Ran {
 
 /// Runs operations of `seed` with the background beside them, until so many are done or one fails.
 fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce(&Engine)) -> Result<Ran> {
-    let mut driver = Driver::open_fresh_with(device, small_budgets())?;
+    let mut driver = Driver::open_fresh_with(device, small_budgets(), delayed_bytes(seed))?;
+    if device.may_fail() {
+        driver.expect_losses();
+    }
     let engine = Arc::clone(driver.filesystem().engine());
     prepare(&engine);
     engine.commit_every(Some(INTERVAL));
@@ -181,7 +184,7 @@ fn is_of_the_device(error: &anyhow::Error) -> bool {
 /// Where engine and model differ, with the seed and the number of the operation.
 pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(u64, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
-    let mut driver = Driver::open_fresh_with(&device, small_budgets())?;
+    let mut driver = Driver::open_fresh_with(&device, small_budgets(), delayed_bytes(seed))?;
     let engine = Arc::clone(driver.filesystem().engine());
     engine.commit_every(Some(INTERVAL));
     let beside = Beside::begin(&engine, seed);

@@ -205,6 +205,12 @@ impl SimDevice {
         state.struck = false;
     }
 
+    /// Whether a failure is armed.
+    #[must_use]
+    pub fn may_fail(&self) -> bool {
+        self.state.lock().fault.is_some()
+    }
+
     /// Whether the armed failure has happened.
     #[must_use]
     pub fn has_failed(&self) -> bool {

@@ -10,9 +10,10 @@ use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, 
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
+use crate::delayed_data::explains;
 use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
-use crate::operation::{Operation, Outcome, content};
+use crate::operation::{Operation, Outcome, content, time_set};
 use crate::snapshot::walk;
 
 /// An inode number that no test reaches.
@@ -35,6 +36,8 @@ pub struct Driver {
     model: Model,
     ids: HashMap<u64, InodeId>,
     open: Vec<(u64, Arc<OpenFile>)>,
+    /// Runs of delayed data that were lost so far.
+    lost: u64,
 }
 
 /// Opens the filesystem on `device` for writing, with a clock that stands still.
@@ -67,9 +70,10 @@ impl Driver {
         Self::with_model(open(device)?, Model::new())
     }
 
-    /// An empty filesystem with budgets of its own.
-    pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, options: Options) -> Result<Self> {
-        Self::with_model(open_with(device, options, FsOptions::default())?, Model::new())
+    /// An empty filesystem with budgets of its own, in which so many bytes of data may be delayed.
+    pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, options: Options, delayed: u64) -> Result<Self> {
+        let fs_options = FsOptions { delayed_bytes: delayed, ..FsOptions::default() };
+        Self::with_model(open_with(device, options, fs_options)?, Model::new())
     }
 
     /// An empty filesystem in which every write is an extent: nothing is delayed.
@@ -91,7 +95,9 @@ impl Driver {
             bail!("{difference}");
         }
         let ids = model.paths().into_iter().map(|(id, path)| (id, walked.ids[&path])).collect();
-        Ok(Self { fs, model, ids, open: Vec::new() })
+        let mut model = model;
+        model.is_synced();
+        Ok(Self { fs, model, ids, open: Vec::new(), lost: 0 })
     }
 
     /// A filesystem somebody else has made: the model is what a walk finds.
@@ -146,7 +152,7 @@ impl Driver {
     /// A directory without anything in it, as the root of a model of its own.
     #[must_use]
     pub fn within(fs: Arc<Filesystem>, dir: InodeId) -> Self {
-        Self { fs, model: Model::new(), ids: HashMap::from([(ROOT, dir)]), open: Vec::new() }
+        Self { fs, model: Model::new(), ids: HashMap::from([(ROOT, dir)]), open: Vec::new(), lost: 0 }
     }
 
     /// The model now.
@@ -191,6 +197,14 @@ impl Driver {
     /// # Errors
     /// When the answers differ otherwise.
     pub fn try_apply(&mut self, operation: &Operation) -> Result<Option<Error>> {
+        let error = self.try_once(operation)?;
+        if self.model.lossy {
+            self.accept_losses()?;
+        }
+        Ok(error)
+    }
+
+    fn try_once(&mut self, operation: &Operation) -> Result<Option<Error>> {
         match self.run(operation) {
             Err(error) if error.kind() == ErrorKind::NoSpace => match self.fs.engine().read_only() {
                 Some(reason) => bail!("{operation:?}: no space, and it is read-only: {reason}"),
@@ -214,6 +228,38 @@ impl Driver {
             }
             found => self.judge(operation, found).map(|()| None),
         }
+    }
+
+    /// From now on the device may fail.
+    pub(crate) fn expect_losses(&mut self) {
+        self.model.lossy = true;
+    }
+
+    /// Delayed data that could not be written is lost: the file has what it had in some version before, sector by sector.
+    fn accept_losses(&mut self) -> Result<()> {
+        let failures = self.fs.statistics().writeback.failures;
+        if std::mem::replace(&mut self.lost, failures) == failures {
+            return Ok(());
+        }
+        for id in self.model.unsynced() {
+            let (Ok(stat), Ok(file)) = (self.fs.stat(self.id(id), Wait::Yes), self.handle(id)) else {
+                continue;
+            };
+            let mut found = vec![0; usize::try_from(stat.size)?];
+            // What cannot be read is compared when it can be.
+            if file.read_at(0, &mut found, Wait::Yes).is_err() {
+                continue;
+            }
+            let node = &self.model.nodes[&id];
+            let mtime = time_set(stat.times.modification.sec);
+            let (versions, now) = node.unsynced().context("it has some")?;
+            if found != **now || mtime != node.mtime {
+                ensure!(explains(&versions, &found, mtime), "file {id} has something else after a loss");
+                self.model.set_content(id, found);
+                self.model.nodes.get_mut(&id).context("a file")?.mtime = mtime;
+            }
+        }
+        Ok(())
     }
 
     /// Cutting a file off may stop on the way: at a size between the old and the new one.
@@ -410,10 +456,14 @@ impl Driver {
     /// # Errors
     /// When that fails, or what is found then is not what was there.
     pub fn restart(self, device: &Arc<SimDevice>) -> Result<Self> {
-        let Self { fs, mut model, open: files, ids } = self;
+        let Self { fs, mut model, open: files, ids, lost: _ } = self;
         drop(files);
         fs.sync()?;
-        fs.engine().volume().close()?;
+        let engine = fs.engine();
+        let kept = (engine.delalloc_bytes(), engine.delalloc_metadata_bytes());
+        let delayed = fs.statistics().writeback.delayed_bytes;
+        ensure!(kept == (0, 0) && delayed == 0, "{kept:?} bytes of room are kept for {delayed} bytes");
+        engine.volume().close()?;
         drop(fs);
         model.restart();
         let mut driver = Self::with_model(open(device)?, model)?;

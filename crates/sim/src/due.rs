@@ -33,6 +33,11 @@ pub(crate) fn small_budgets() -> Options {
     Options { dirty_bytes: DIRTY_BYTES, delayed_refs_max: DELAYED_REFS_MAX, ..Options::default() }
 }
 
+/// Bytes of data that may be delayed in the run of `seed`: none, little, or all that it writes.
+pub(crate) const fn delayed_bytes(seed: u64) -> u64 {
+    [0, 32 << 10, 256 << 10, 1 << 30][(seed % 4) as usize]
+}
+
 /// What was done since the last transaction was closed.
 pub(crate) struct Transaction {
     begun: Model,
@@ -66,7 +71,7 @@ impl Transaction {
 /// Where engine and model differ.
 pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
-    let mut driver = Driver::open_fresh_with(&device, small_budgets())?;
+    let mut driver = Driver::open_fresh_with(&device, small_budgets(), delayed_bytes(seed))?;
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
     let mut running = Transaction::begin(driver.model());

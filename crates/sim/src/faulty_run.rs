@@ -128,7 +128,8 @@ impl Run {
         let (send, told) = std::sync::mpsc::channel();
         // Who does not listen any more has ended the run.
         fs.engine().tell_abort(move |abort| send.send(abort.to_string()).unwrap_or_default());
-        let driver = Driver::with_model(fs, model.clone())?;
+        let mut driver = Driver::with_model(fs, model.clone())?;
+        driver.expect_losses();
         Ok(Self {
             device: Arc::clone(device),
             driver,

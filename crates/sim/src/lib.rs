@@ -27,6 +27,7 @@
 mod beside;
 mod campaign;
 mod crash;
+mod delayed_data;
 mod device;
 mod driver;
 mod due;

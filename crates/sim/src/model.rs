@@ -9,8 +9,9 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 
+use crate::delayed_data::{Version, explains};
 use crate::operation::{Operation, Outcome};
-use crate::snapshot::{Entry, Snapshot, hash_of, join};
+use crate::snapshot::{Entry, Snapshot, Walked, hash_of, join};
 
 /// The root directory's number.
 pub const ROOT: u64 = 0;
@@ -41,6 +42,8 @@ pub(crate) struct Node {
     /// Made without a name and never given one that it lost.
     pub(crate) linkable: bool,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What the file was since its data was synced, and may be after a power cut.
+    pub(crate) versions: Vec<Version>,
 }
 
 impl Node {
@@ -57,7 +60,15 @@ impl Node {
             mtime: None,
             linkable: false,
             xattrs: BTreeMap::new(),
+            versions: Vec::new(),
         }
+    }
+
+    /// All that the file may be, if it has data that was not synced.
+    pub(crate) fn unsynced(&self) -> Option<(Vec<Version>, &Arc<Vec<u8>>)> {
+        let Content::File(content) = &self.content else { return None };
+        let now = Version { content: Arc::clone(content), mtime: self.mtime };
+        (!self.versions.is_empty()).then(|| (self.versions.iter().cloned().chain([now]).collect(), content))
     }
 
     pub(crate) fn kind(&self) -> FileType {
@@ -86,6 +97,8 @@ pub struct Model {
     /// Subvolumes of all inodes that ever were: an engine tells from the number alone.
     subvolumes: BTreeMap<u64, u64>,
     next: u64,
+    /// Delayed data may be lost: the device fails.
+    pub(crate) lossy: bool,
 }
 
 type Done = Result<Outcome, ErrorKind>;
@@ -119,7 +132,7 @@ impl Model {
     #[must_use]
     pub fn new() -> Self {
         let root = Node::new(Content::Directory(BTreeMap::new()), 0, ROOT, 0o755);
-        Self { nodes: BTreeMap::from([(ROOT, root)]), subvolumes: BTreeMap::new(), next: 1 }
+        Self { nodes: BTreeMap::from([(ROOT, root)]), subvolumes: BTreeMap::new(), next: 1, lossy: false }
     }
 
     pub(crate) fn add(&mut self, node: Node) -> u64 {
@@ -251,7 +264,10 @@ impl Model {
                 self.node_mut(*inode).mtime = Some(*second);
                 Ok(Outcome::Done)
             }
-            Operation::Sync => Ok(Outcome::Done),
+            Operation::Sync => {
+                self.is_synced();
+                Ok(Outcome::Done)
+            }
         }
     }
 
@@ -458,6 +474,7 @@ impl Model {
         if len == 0 {
             return Ok(Outcome::Count(0));
         }
+        self.keep_version(id);
         let data = crate::operation::content(len, seed);
         let at = usize::try_from(offset).expect("tests write small files");
         let file = self.file_mut(id);
@@ -475,12 +492,19 @@ impl Model {
 
     fn truncate(&mut self, id: u64, size: u64) -> Done {
         self.file(id)?;
-        self.file_mut(id).resize(usize::try_from(size).expect("small"), 0);
+        let size = usize::try_from(size).expect("small");
+        self.file_mut(id).resize(size, 0);
+        // What is left of a file is written back first. What fails then is lost without a word to who cuts it.
+        let lossy = self.lossy;
+        let versions = &mut self.node_mut(id).versions;
+        versions.retain(|_| lossy);
+        versions.iter_mut().for_each(|version| Arc::make_mut(&mut version.content).resize(size, 0));
         Ok(Outcome::Done)
     }
 
     fn fallocate(&mut self, id: u64, mode: Fallocate, offset: u64, len: u64) -> Done {
         self.file(id)?;
+        self.node_mut(id).versions.clear();
         let [start, end] =
             [offset, offset + len].map(|at| usize::try_from(at).expect("tests change small files"));
         let file = self.file_mut(id);
@@ -497,6 +521,57 @@ impl Model {
     /// What a file holds after a change that failed on the way.
     pub(crate) fn set_content(&mut self, id: u64, content: Vec<u8>) {
         *self.file_mut(id) = content;
+    }
+
+    /// A file is about to be written, in memory: on the device it may stay as it is.
+    fn keep_version(&mut self, id: u64) {
+        let node = self.node_mut(id);
+        if let Content::File(content) = &node.content {
+            let version = Version { content: Arc::clone(content), mtime: node.mtime };
+            node.versions.push(version);
+        }
+    }
+
+    /// What a walk must find after a power cut: what it did find, of files whose data was not synced, where that is one of the
+    /// things they may be.
+    pub(crate) fn snapshot_beside(&self, walked: &Walked) -> Snapshot {
+        let mut wanted = self.snapshot();
+        for (path, id) in self.all_paths() {
+            let Some((versions, _)) = self.nodes[&id].unsynced() else { continue };
+            let (Some(content), Some(found)) =
+                (walked.contents.get(&path), walked.snapshot.entries.get(&path))
+            else {
+                continue;
+            };
+            if explains(&versions, content, found.mtime) {
+                let entry = wanted.entries.get_mut(&path).expect("a path of the model");
+                (entry.size, entry.content, entry.mtime) = (found.size, found.content, found.mtime);
+            }
+        }
+        wanted
+    }
+
+    /// The model of what was found, which it explains: nothing is delayed any more.
+    pub(crate) fn as_found(&self, walked: &Walked) -> Self {
+        let mut model = self.clone();
+        for (path, id) in self.all_paths() {
+            if let (Some((..)), Some(content)) = (self.nodes[&id].unsynced(), walked.contents.get(&path)) {
+                model.set_content(id, content.clone());
+                model.node_mut(id).mtime = walked.snapshot.entries[&path].mtime;
+            }
+        }
+        model.is_synced();
+        model
+    }
+
+    /// All data is on the device.
+    pub(crate) fn is_synced(&mut self) {
+        self.nodes.values_mut().for_each(|node| node.versions.clear());
+    }
+
+    /// Files with data that was not synced.
+    pub(crate) fn unsynced(&self) -> Vec<u64> {
+        self.nodes.iter().filter(|(_, node)| node.unsynced().is_some()).map(|(id, _)| *id).collect()
     }
 
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
