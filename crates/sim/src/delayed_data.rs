@@ -5,20 +5,15 @@
 //! or the end of pages that were complete. Everything else - names, owners, attributes - is as the commit has it, and a file
 //! that was not written since it was synced is exact.
 //!
-//! The model keeps the versions ([`Version`]); here they are held against what is found.
+//! The model keeps the versions; here they are held against what is found.
 
 use std::sync::Arc;
 
+use crate::model::{Content, Model, Node, Version};
+use crate::snapshot::{Snapshot, Walked};
+
 /// Bytes that are written back as one.
 const SECTOR: usize = 4096;
-
-/// What a file was.
-#[derive(Clone, Debug)]
-pub(crate) struct Version {
-    pub(crate) content: Arc<Vec<u8>>,
-    /// The modification time if it was set since the last change.
-    pub(crate) mtime: Option<u32>,
-}
 
 /// The sector at `at`, as far as the file has it.
 fn sector(content: &[u8], at: usize) -> &[u8] {
@@ -46,6 +41,68 @@ pub(crate) fn explains(versions: &[Version], found: &[u8], mtime: Option<u32>) -
         })
     };
     size && (0..found.len()).step_by(SECTOR).all(at) && versions.iter().any(|version| version.mtime == mtime)
+}
+
+impl Node {
+    /// All that the file may be, if it has data that was not synced.
+    pub(crate) fn unsynced(&self) -> Option<(Vec<Version>, &Arc<Vec<u8>>)> {
+        let Content::File(content) = &self.content else { return None };
+        let now = Version { content: Arc::clone(content), mtime: self.mtime };
+        (!self.versions.is_empty()).then(|| (self.versions.iter().cloned().chain([now]).collect(), content))
+    }
+}
+
+impl Model {
+    /// A file is about to be written, in memory: on the device it may stay as it is.
+    pub(crate) fn keep_version(&mut self, id: u64) {
+        let node = self.node_mut(id);
+        if let Content::File(content) = &node.content {
+            let version = Version { content: Arc::clone(content), mtime: node.mtime };
+            node.versions.push(version);
+        }
+    }
+
+    /// What a walk must find after a power cut: what it did find, of files whose data was not synced, where that is one of the
+    /// things they may be.
+    pub(crate) fn snapshot_beside(&self, walked: &Walked) -> Snapshot {
+        let mut wanted = self.snapshot();
+        for (path, id) in self.all_paths() {
+            let Some((versions, _)) = self.nodes[&id].unsynced() else { continue };
+            let (Some(content), Some(found)) =
+                (walked.contents.get(&path), walked.snapshot.entries.get(&path))
+            else {
+                continue;
+            };
+            if explains(&versions, content, found.mtime) {
+                let entry = wanted.entries.get_mut(&path).expect("a path of the model");
+                (entry.size, entry.content, entry.mtime) = (found.size, found.content, found.mtime);
+            }
+        }
+        wanted
+    }
+
+    /// The model of what was found, which it explains: nothing is delayed any more.
+    pub(crate) fn as_found(&self, walked: &Walked) -> Self {
+        let mut model = self.clone();
+        for (path, id) in self.all_paths() {
+            if let (Some((..)), Some(content)) = (self.nodes[&id].unsynced(), walked.contents.get(&path)) {
+                model.set_content(id, content.clone());
+                model.node_mut(id).mtime = walked.snapshot.entries[&path].mtime;
+            }
+        }
+        model.is_synced();
+        model
+    }
+
+    /// All data is on the device.
+    pub(crate) fn is_synced(&mut self) {
+        self.nodes.values_mut().for_each(|node| node.versions.clear());
+    }
+
+    /// Files with data that was not synced.
+    pub(crate) fn unsynced(&self) -> Vec<u64> {
+        self.nodes.iter().filter(|(_, node)| node.unsynced().is_some()).map(|(id, _)| *id).collect()
+    }
 }
 
 #[cfg(test)]

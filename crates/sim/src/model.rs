@@ -9,9 +9,8 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
 
-use crate::delayed_data::{Version, explains};
 use crate::operation::{Operation, Outcome};
-use crate::snapshot::{Entry, Snapshot, Walked, hash_of, join};
+use crate::snapshot::{Entry, Snapshot, hash_of, join};
 
 /// The root directory's number.
 pub const ROOT: u64 = 0;
@@ -24,6 +23,14 @@ pub(crate) enum Content {
     File(Arc<Vec<u8>>),
     Symlink(Vec<u8>),
     Special(FileType),
+}
+
+/// What a file was.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) content: Arc<Vec<u8>>,
+    /// The modification time if it was set since the last change.
+    pub(crate) mtime: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,13 +69,6 @@ impl Node {
             xattrs: BTreeMap::new(),
             versions: Vec::new(),
         }
-    }
-
-    /// All that the file may be, if it has data that was not synced.
-    pub(crate) fn unsynced(&self) -> Option<(Vec<Version>, &Arc<Vec<u8>>)> {
-        let Content::File(content) = &self.content else { return None };
-        let now = Version { content: Arc::clone(content), mtime: self.mtime };
-        (!self.versions.is_empty()).then(|| (self.versions.iter().cloned().chain([now]).collect(), content))
     }
 
     pub(crate) fn kind(&self) -> FileType {
@@ -152,7 +152,7 @@ impl Model {
         self.nodes.get(&id).ok_or(ErrorKind::Stale)
     }
 
-    fn node_mut(&mut self, id: u64) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: u64) -> &mut Node {
         self.nodes.get_mut(&id).expect("the caller looked")
     }
 
@@ -523,57 +523,6 @@ impl Model {
         *self.file_mut(id) = content;
     }
 
-    /// A file is about to be written, in memory: on the device it may stay as it is.
-    fn keep_version(&mut self, id: u64) {
-        let node = self.node_mut(id);
-        if let Content::File(content) = &node.content {
-            let version = Version { content: Arc::clone(content), mtime: node.mtime };
-            node.versions.push(version);
-        }
-    }
-
-    /// What a walk must find after a power cut: what it did find, of files whose data was not synced, where that is one of the
-    /// things they may be.
-    pub(crate) fn snapshot_beside(&self, walked: &Walked) -> Snapshot {
-        let mut wanted = self.snapshot();
-        for (path, id) in self.all_paths() {
-            let Some((versions, _)) = self.nodes[&id].unsynced() else { continue };
-            let (Some(content), Some(found)) =
-                (walked.contents.get(&path), walked.snapshot.entries.get(&path))
-            else {
-                continue;
-            };
-            if explains(&versions, content, found.mtime) {
-                let entry = wanted.entries.get_mut(&path).expect("a path of the model");
-                (entry.size, entry.content, entry.mtime) = (found.size, found.content, found.mtime);
-            }
-        }
-        wanted
-    }
-
-    /// The model of what was found, which it explains: nothing is delayed any more.
-    pub(crate) fn as_found(&self, walked: &Walked) -> Self {
-        let mut model = self.clone();
-        for (path, id) in self.all_paths() {
-            if let (Some((..)), Some(content)) = (self.nodes[&id].unsynced(), walked.contents.get(&path)) {
-                model.set_content(id, content.clone());
-                model.node_mut(id).mtime = walked.snapshot.entries[&path].mtime;
-            }
-        }
-        model.is_synced();
-        model
-    }
-
-    /// All data is on the device.
-    pub(crate) fn is_synced(&mut self) {
-        self.nodes.values_mut().for_each(|node| node.versions.clear());
-    }
-
-    /// Files with data that was not synced.
-    pub(crate) fn unsynced(&self) -> Vec<u64> {
-        self.nodes.iter().filter(|(_, node)| node.unsynced().is_some()).map(|(id, _)| *id).collect()
-    }
-
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
         check_space(name)?;
         let here = self.node(id)?.xattrs.contains_key(name);
@@ -629,7 +578,7 @@ impl Model {
         }
     }
 
-    fn all_paths(&self) -> BTreeMap<Vec<u8>, u64> {
+    pub(crate) fn all_paths(&self) -> BTreeMap<Vec<u8>, u64> {
         let mut paths = BTreeMap::new();
         let mut left = vec![(Vec::new(), ROOT)];
         while let Some((path, id)) = left.pop() {
