@@ -53,6 +53,11 @@ impl Node {
 }
 
 impl Model {
+    /// What a file holds after a change that failed on the way.
+    pub(crate) fn set_content(&mut self, id: u64, content: Vec<u8>) {
+        *self.file_mut(id) = content;
+    }
+
     /// A file is about to be written, in memory: on the device it may stay as it is.
     pub(crate) fn keep_version(&mut self, id: u64) {
         let node = self.node_mut(id);

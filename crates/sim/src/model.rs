@@ -460,7 +460,7 @@ impl Model {
     }
 
     /// To be changed: the modification time is that of the change.
-    fn file_mut(&mut self, id: u64) -> &mut Vec<u8> {
+    pub(crate) fn file_mut(&mut self, id: u64) -> &mut Vec<u8> {
         let node = self.node_mut(id);
         node.mtime = None;
         match &mut node.content {
@@ -516,11 +516,6 @@ impl Model {
             file.resize(file.len().max(end), 0);
         }
         Ok(Outcome::Done)
-    }
-
-    /// What a file holds after a change that failed on the way.
-    pub(crate) fn set_content(&mut self, id: u64, content: Vec<u8>) {
-        *self.file_mut(id) = content;
     }
 
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {
