@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::model::{Content, Model, Node, Version};
+use crate::operation::Outcome;
 use crate::snapshot::{Snapshot, Walked};
 
 /// Bytes that are written back as one.
@@ -100,8 +101,9 @@ impl Model {
     }
 
     /// All data is on the device.
-    pub(crate) fn is_synced(&mut self) {
+    pub(crate) fn is_synced(&mut self) -> Outcome {
         self.nodes.values_mut().for_each(|node| node.versions.clear());
+        Outcome::Done
     }
 
     /// Files with data that was not synced.

@@ -264,10 +264,7 @@ impl Model {
                 self.node_mut(*inode).mtime = Some(*second);
                 Ok(Outcome::Done)
             }
-            Operation::Sync => {
-                self.is_synced();
-                Ok(Outcome::Done)
-            }
+            Operation::Sync => Ok(self.is_synced()),
         }
     }
 
