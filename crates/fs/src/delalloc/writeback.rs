@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{CachePadded, Result};
+use creamery_base::{CachePadded, Error, ErrorKind, Result};
 use creamery_device::AlignedBuffer;
 use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, Reclaimer};
 
@@ -31,8 +31,6 @@ const AGE: Duration = Duration::from_secs(30);
 const BACKGROUND_SHARE: u64 = 8;
 /// How long a writer waits for a run to land before he looks whether one is in flight at all.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Of the line so many are looked at to see when a step is due: more than threads write back at once.
-const LOOKED_AT: usize = 8;
 /// So many more than twice those that are alive may stand in line.
 const LINE_SLACK: usize = 64;
 
@@ -48,7 +46,7 @@ pub(crate) struct Writeback {
     /// Runs that landed.
     landed: RankedMutex<u64, { rank::LEAF }>,
     somebody_landed: RankedCondvar,
-    /// Steps have given room back since somebody asked.
+    /// Steps that somebody had taken who needs room gave some back.
     freed: AtomicBool,
     counters: Counters,
 }
@@ -142,7 +140,6 @@ impl Writeback {
     pub(crate) fn forget(&self, bytes: u64) {
         let all = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         assert!(all >= bytes, "WRITEBACK-1: more is forgotten than was dirty");
-        self.freed.store(true, Ordering::Release);
     }
 
     /// An inode of the line goes out of memory, with `bytes` bytes of delayed data that nobody needs any more.
@@ -196,9 +193,7 @@ impl Writeback {
 
     /// When a step is due.
     pub(crate) fn due(&self, engine: &Engine) -> Due {
-        let first: Vec<Weak<dyn Delayed>> = self.line.lock().iter().take(LOOKED_AT).cloned().collect();
-        let dirty = first.iter().filter_map(|file| file.upgrade()?.delalloc().dirty_since()).min();
-        let Some(since) = dirty else { return Due::Never };
+        let Some(since) = self.first_dirty() else { return Due::Never };
         if self.bytes() >= self.most / BACKGROUND_SHARE {
             return Due::Now;
         }
@@ -207,6 +202,30 @@ impl Writeback {
         match (since + age).saturating_sub(engine.env().monotonic()) {
             Duration::ZERO => Due::Now,
             left => Due::In(left),
+        }
+    }
+
+    /// Since when the first in line is dirty of which a run may be taken.
+    fn first_dirty(&self) -> Option<DirtySince> {
+        let mut index = 0;
+        loop {
+            let next = self.line.lock().get(index).cloned()?;
+            match next.upgrade() {
+                None => self.leave(&next),
+                Some(file) if !file.delalloc().any() => self.leave_if_clean(&file),
+                Some(file) => match file.delalloc().dirty_since() {
+                    Some(since) => return Some(since),
+                    None => index += 1, // it is in flight, or about to be deleted
+                },
+            }
+        }
+    }
+
+    /// Has what is dirty of `file` written back soon: it goes to the front of the line.
+    pub(crate) fn hasten(&self, file: &Arc<dyn Delayed>, engine: &Engine) {
+        if file.delalloc().hasten() {
+            self.line.lock().push_front(Arc::downgrade(file));
+            engine.wake_background();
         }
     }
 
@@ -286,17 +305,13 @@ impl Writeback {
     /// lost.
     fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) -> Result<()> {
         let _step = Held::wait(Place::of(rank::WRITEBACK));
+        let landing = Landing { writeback: self, file, run, failed: true };
         let done = file.write_back(run, &mut room);
         drop(room);
-        let Counters { runs, bytes, failures, .. } = &self.counters;
-        runs.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(run.len(), Ordering::Relaxed);
         if let Err(error) = &done {
-            failures.fetch_add(1, Ordering::Relaxed);
             file.note_failure(error);
         }
-        file.delalloc().land_run();
-        self.run_landed(run.len());
+        landing.lands(done.is_ok());
         if self.bytes() == 0 {
             AlignedBuffer::trim_spare();
         }
@@ -307,6 +322,34 @@ impl Writeback {
         self.forget(bytes);
         *self.landed.lock() += 1;
         self.somebody_landed.notify_all();
+    }
+}
+
+/// A run that is in flight lands, whatever becomes of who writes it back: others wait for that.
+struct Landing<'a> {
+    writeback: &'a Writeback,
+    file: &'a dyn Delayed,
+    run: &'a Run,
+    failed: bool,
+}
+
+impl Landing<'_> {
+    fn lands(mut self, well: bool) {
+        self.failed = !well;
+    }
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        let Counters { runs, bytes, failures, .. } = &self.writeback.counters;
+        runs.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(self.run.len(), Ordering::Relaxed);
+        failures.fetch_add(u64::from(self.failed), Ordering::Relaxed);
+        if std::thread::panicking() {
+            self.file.note_failure(&Error::new(ErrorKind::Aborted, "writing data back came to no end"));
+        }
+        self.file.delalloc().land_run();
+        self.writeback.run_landed(self.run.len());
     }
 }
 
@@ -325,7 +368,9 @@ impl CommitParticipant for FlushOnCommit {
 
 impl Reclaimer for Writeback {
     fn reclaim_step(&self) -> Result<bool> {
-        Ok(self.step())
+        let any = self.step();
+        self.freed.fetch_or(any, Ordering::AcqRel);
+        Ok(any)
     }
 
     fn has_freed(&self) -> bool {

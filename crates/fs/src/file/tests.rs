@@ -373,6 +373,54 @@ fn a_full_filesystem_takes_what_fits_and_loses_nothing_of_it() {
     fs.shut_down().expect("it closes");
 }
 
+/// Files that were synced stand in front of those that were not, and keep nobody from being written back when it is time.
+#[test]
+fn what_is_dirty_for_long_is_due_wherever_it_stands() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = open(&fixture, FsOptions::default());
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let make = |name: String| {
+        let file = fs.create_open(root, name.as_bytes(), &NewInode::file(0o644)).expect("room").1;
+        file.write_at(0, b"data").expect("room");
+        file
+    };
+    let synced: Vec<_> = (0..40).map(|number| make(format!("synced {number}"))).collect();
+    synced.iter().for_each(|file| file.sync(false).expect("room"));
+    let last = make("last".to_owned());
+    let writeback = &last.inode().shared().writeback;
+    assert!(matches!(writeback.due(&fixture), creamery_txn::Due::In(_)));
+    last.inode().hasten();
+    assert_eq!(writeback.due(&fixture), creamery_txn::Due::Now);
+    assert!(writeback.step() && !writeback.step());
+    assert_eq!(writeback.due(&fixture), creamery_txn::Due::Never);
+    fs.shut_down().expect("it closes");
+}
+
+/// Panics when it is to write data.
+struct Panicking;
+
+impl Hook for Panicking {
+    fn before(&self, request: &Request) -> Result<()> {
+        match request {
+            Request::Write { data, .. } if data.iter().all(is_marked) => panic!("a bug of our own"),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn who_dies_writing_back_keeps_nobody() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let (engine, _device) = fixture.behind(Panicking);
+    let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
+    let file = OpenFile::new(Arc::clone(&inode));
+    file.write_at(0, &vec![MARK; 64 << 10]).expect("it is in memory");
+    let died = creamery_base::panics::catch(|| inode.shared().writeback.step());
+    assert!(died.is_err());
+    assert!(file.sync(false).is_err(), "the data is lost, which is told");
+    assert_eq!((engine.delalloc_bytes(), engine.delalloc_metadata_bytes(), delayed(&inode)), (0, 0, 0));
+}
+
 #[test]
 fn dirty_pages_without_room_are_a_bug() {
     assert_noticed("DELALLOC-2", |engine| {

@@ -54,7 +54,7 @@ pub(crate) use item::FILE_SIZE_MAX;
 pub use item::InodeItem;
 pub use range_lock::{RangeGuard, RangeLocks};
 
-use crate::delalloc::Delalloc;
+use crate::delalloc::{Delalloc, Delayed};
 use crate::fault::Fault;
 use crate::subvolume::{Shared, SubvolumeRef};
 use acl::Acl;
@@ -156,9 +156,10 @@ impl Inode {
     }
 
     /// Has its delayed data written back soon.
-    pub(crate) fn hasten(&self) {
-        if self.delalloc.hasten() {
-            self.engine().wake_background();
+    pub(crate) fn hasten(self: &Arc<Self>) {
+        if self.delalloc.any() {
+            let file: Arc<dyn Delayed> = Arc::<Self>::clone(self);
+            self.shared().writeback.hasten(&file, self.engine());
         }
     }
 
