@@ -11,7 +11,7 @@ use crate::space_info::BlockGroup;
 ///
 /// ```no_run
 /// # fn write(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
-/// let extent = engine.allocate_data(1 << 20, 4096)?;
+/// let extent = engine.allocate_data(1 << 20, 4096, None)?;
 /// println!("{} bytes at {}", extent.len(), extent.start());
 /// # Ok(())
 /// # }

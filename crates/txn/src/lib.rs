@@ -11,7 +11,7 @@
 //! | `space_info/advance` | each thread is promised more than it asks for, where there is plenty |
 //! | `engine/delalloc`, `space_info/delalloc` | room for data that is written later |
 //! | `engine/make_room`, `reclaim` | who finds no room has others do what frees space |
-//! | `handle`, `units` | the right to change trees, and what it asks for; the trees' host for copy on write |
+//! | `handle`, `units`, `flush_policy` | the right to change trees, what it asks for and how far that goes; the trees' host for copy on write |
 //! | `extent_tree` | who refers to which extent, and changes of that which wait |
 //! | `run_refs` | putting them into the tree, in steps beside those who work |
 //! | `space_info` | block groups, their sums, their free space in memory |
@@ -41,6 +41,7 @@ mod data_extent;
 mod discard;
 mod engine;
 mod extent_tree;
+mod flush_policy;
 mod free_space_tree;
 mod handle;
 mod held;
@@ -58,6 +59,7 @@ pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};
 pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, SpaceReport};
+pub use flush_policy::FlushPolicy;
 pub use handle::Handle;
 pub use reclaim::Reclaimer;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};

@@ -1,44 +1,71 @@
 //! What a handle asks for.
 
-/// How many leaves a handle may change at most.
+use creamery_base::TreeId;
+
+use crate::flush_policy::FlushPolicy;
+
+/// How many leaves a handle may change at most, for which subvolume, and how far it goes for their room.
 ///
 /// ```
-/// use creamery_txn::Units;
+/// use creamery_base::TreeId;
+/// use creamery_txn::{FlushPolicy, Units};
+///
 /// assert_ne!(Units::items(3), Units::freeing(3));
+/// let units = Units::items(3).of(TreeId::FS);
+/// assert_eq!((units.policy(), units.subvolume()), (FlushPolicy::FlushAll, Some(TreeId::FS)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Units {
     pub(crate) items: u32,
-    pub(crate) point: Point,
-}
-
-/// What an operation is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Point {
-    Change,
-    /// Removing things: may use the reserve.
-    Free,
-    /// Doing what frees space for somebody who may be waiting for it.
-    Reclaim,
+    pub(crate) policy: FlushPolicy,
+    pub(crate) subvolume: Option<TreeId>,
 }
 
 impl Units {
+    const fn with(items: u32, policy: FlushPolicy) -> Self {
+        Self { items, policy, subvolume: None }
+    }
+
     /// For an operation that changes up to `items` items in different leaves.
     #[must_use]
     pub const fn items(items: u32) -> Self {
-        Self { items, point: Point::Change }
+        Self::with(items, FlushPolicy::FlushAll)
     }
 
     /// The same for an operation whose point is to free space: it may use the reserve, so that removing files
     /// works on a full filesystem.
     #[must_use]
     pub const fn freeing(items: u32) -> Self {
-        Self { items, point: Point::Free }
+        Self::with(items, FlushPolicy::FlushEvict)
     }
 
     /// The same for a step of a [`Reclaimer`](crate::Reclaimer): no room does not make it ask for reclaiming.
     #[must_use]
     pub const fn reclaiming(items: u32) -> Self {
-        Self { items, point: Point::Reclaim }
+        Self::with(items, FlushPolicy::FlushLimit)
+    }
+
+    /// The same for what can be left undone: nobody is asked to make room for it.
+    #[must_use]
+    pub const fn spare(items: u32) -> Self {
+        Self::with(items, FlushPolicy::NoFlush)
+    }
+
+    /// Names the subvolume that is changed.
+    #[must_use]
+    pub const fn of(self, subvolume: TreeId) -> Self {
+        Self { subvolume: Some(subvolume), ..self }
+    }
+
+    /// How far it goes for room.
+    #[must_use]
+    pub const fn policy(self) -> FlushPolicy {
+        self.policy
+    }
+
+    /// The subvolume that is changed, where it is one.
+    #[must_use]
+    pub const fn subvolume(self) -> Option<TreeId> {
+        self.subvolume
     }
 }

@@ -145,7 +145,7 @@ fn ask_for_the_last_room(image: &Arc<MemoryDevice>) {
     const GREEDY: usize = 2;
     const ASKED: usize = 10;
     let world = Arc::new(World::new(image));
-    let data: Vec<_> = std::iter::from_fn(|| world.engine.allocate_data(64 << 20, 4096).ok()).collect();
+    let data: Vec<_> = std::iter::from_fn(|| world.engine.allocate_data(64 << 20, 4096, None).ok()).collect();
     let kept = leave_room_for_one(&world);
     let greedy: Vec<_> = (0..GREEDY)
         .map(|_| {

@@ -1,6 +1,6 @@
 //! On whose behalf extents change.
 
-use creamery_base::Result;
+use creamery_base::{Logical, Result};
 use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
 
 use crate::inode::Inode;
@@ -14,16 +14,23 @@ pub(crate) enum Behalf<'a> {
 }
 
 impl Behalf<'_> {
-    /// Space for data: `len` bytes, or less, but not below `min`.
-    pub(crate) fn allocate(&mut self, engine: &Engine, len: u64, min: u64) -> Result<DataExtent> {
+    /// Space for data, at `near` if possible: `len` bytes, or less, but not below `min`.
+    pub(crate) fn allocate(
+        &mut self,
+        engine: &Engine,
+        len: u64,
+        min: u64,
+        near: Option<Logical>,
+    ) -> Result<DataExtent> {
         match self {
-            Self::Operation => engine.allocate_data(len, min),
-            Self::Writeback(room) => engine.allocate_reserved(len, min, room),
+            Self::Operation => engine.allocate_data(len, min, near),
+            Self::Writeback(room) => engine.allocate_reserved(len, min, near, room),
         }
     }
 
-    /// A handle for `units`.
-    pub(crate) fn start<'e>(&mut self, engine: &'e Engine, units: Units) -> Result<Handle<'e>> {
+    /// A handle for `units`, to change `inode`.
+    pub(crate) fn start<'e>(&mut self, inode: &'e Inode, units: Units) -> Result<Handle<'e>> {
+        let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
             Self::Operation => engine.start(units),
             Self::Writeback(room) => engine.start_reserved(units, room),

@@ -68,43 +68,54 @@ pub(crate) enum NewSize {
 }
 
 impl OrderedExtent {
-    /// Allocates space for `[start, start + len)` of a file with `flags`, or for the front of it when there is no
-    /// room for all in one piece. Errors: no space; read-only.
-    pub(crate) fn allocate(engine: &Engine, flags: InodeFlags, start: u64, len: u64) -> Result<Self> {
-        Self::allocate_for(&mut Behalf::Operation, engine, flags, start, len)
+    /// Allocates space for `[start, start + len)` of a file, or for the front of it when there is no
+    /// room for all in one piece. `item` is the file's. Errors: no space; read-only.
+    pub(crate) fn allocate(inode: &Inode, item: &InodeItem, start: u64, len: u64) -> Result<Self> {
+        Self::allocate_for(&mut Behalf::Operation, inode, item, start, len)
     }
 
     /// The same on behalf of somebody.
     pub(crate) fn allocate_for(
         behalf: &mut Behalf<'_>,
+        inode: &Inode,
+        item: &InodeItem,
+        start: u64,
+        len: u64,
+    ) -> Result<Self> {
+        let (engine, near) = (inode.engine(), inode.data_behind());
+        let ordered = Self::allocate_new(behalf, engine, item.flags, near, start, len)?;
+        inode.set_data_behind(ordered.space_end());
+        Ok(ordered)
+    }
+
+    /// The same for a file with `flags` of which there is no more yet, at `near` if possible.
+    pub(crate) fn allocate_new(
+        behalf: &mut Behalf<'_>,
         engine: &Engine,
         flags: InodeFlags,
+        near: Option<Logical>,
         start: u64,
         len: u64,
     ) -> Result<Self> {
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        Ok(Self { csums, ..Self::set_aside(behalf, engine, start, len.min(EXTENT_LEN_MAX), false)? })
+        let space = set_aside(behalf, engine, near, len.min(EXTENT_LEN_MAX))?;
+        Ok(Self { csums, ..Self::nothing_written(engine, start, space) })
     }
 
     /// The same, of space that reads as zeros until data comes.
-    pub(crate) fn preallocate(engine: &Engine, start: u64, len: u64) -> Result<Self> {
-        Self::set_aside(&mut Behalf::Operation, engine, start, len.min(PREALLOC_LEN_MAX), true)
+    pub(crate) fn preallocate(inode: &Inode, start: u64, len: u64) -> Result<Self> {
+        let (engine, behalf) = (inode.engine(), &mut Behalf::Operation);
+        let space = set_aside(behalf, engine, inode.data_behind(), len.min(PREALLOC_LEN_MAX))?;
+        let ordered = Self { prealloc: true, ..Self::nothing_written(engine, start, space) };
+        inode.set_data_behind(ordered.space_end());
+        Ok(ordered)
     }
 
-    fn set_aside(
-        behalf: &mut Behalf<'_>,
-        engine: &Engine,
-        start: u64,
-        len: u64,
-        prealloc: bool,
-    ) -> Result<Self> {
+    fn nothing_written(engine: &Engine, start: u64, space: DataExtent) -> Self {
         let sector = u64::from(engine.sector_size());
         assert!(start.is_multiple_of(sector));
-        assert!(len.is_multiple_of(sector));
-        let space = behalf.allocate(engine, len, sector)?;
-        assert!(space.len() <= len);
         let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
-        Ok(Self { start, space, written: 0, proof, csums: None, prealloc, checksum, sector })
+        Self { start, space, written: 0, proof, csums: None, prealloc: false, checksum, sector }
     }
 
     /// Where in the file it begins.
@@ -115,6 +126,11 @@ impl OrderedExtent {
     /// Where in the file it ends.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.space.len()
+    }
+
+    /// Where on the volume its space ends.
+    pub(crate) fn space_end(&self) -> Logical {
+        self.space.start() + self.space.len()
     }
 
     /// Writes the next sectors.
@@ -230,7 +246,7 @@ impl OrderedExtent {
             )?;
             drop(still);
             let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
-            let handle = behalf.start(engine, Units::items(reserve::drop_units(&plan) + own))?;
+            let handle = behalf.start(inode, Units::items(reserve::drop_units(&plan) + own))?;
             let mut locked = inode.lock_item();
             if !locked.extents_are_as(seen) {
                 // Somebody who shares the inode changed an item that crosses this range.
@@ -292,6 +308,20 @@ fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Resu
     Ok(())
 }
 
+/// Space for `len` bytes of data, or less.
+fn set_aside(
+    behalf: &mut Behalf<'_>,
+    engine: &Engine,
+    near: Option<Logical>,
+    len: u64,
+) -> Result<DataExtent> {
+    let sector = u64::from(engine.sector_size());
+    assert!(len.is_multiple_of(sector));
+    let space = behalf.allocate(engine, len, sector, near)?;
+    assert!(space.len() <= len);
+    Ok(space)
+}
+
 /// A length that is bounded by an extent's.
 fn as_len(len: u64) -> usize {
     usize::try_from(len).expect("bounded by the length of an extent")
@@ -305,8 +335,9 @@ mod tests {
     use crate::data::tests::support::{SECTOR, assert_noticed};
 
     fn hand_over(engine: &Engine, spoil: impl FnOnce(&mut OrderedExtent)) {
+        let (behalf, flags) = (&mut Behalf::Operation, InodeFlags::default());
         let mut ordered =
-            OrderedExtent::allocate(engine, InodeFlags::default(), 0, 2 * SECTOR).expect("room");
+            OrderedExtent::allocate_new(behalf, engine, flags, None, 0, 2 * SECTOR).expect("room");
         ordered.write(engine, &[7; SECTOR as usize]).expect("written");
         spoil(&mut ordered);
         let handle = engine.start(Units::items(2)).expect("room");

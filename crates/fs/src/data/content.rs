@@ -23,6 +23,7 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
+use super::Behalf;
 use super::completion::OrderedExtent;
 use super::file_extent;
 use super::inline;
@@ -106,7 +107,7 @@ impl Content {
         let sector = u64::from(engine.sector_size());
         let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
         let mut content = Self { size, parts: SmallVec::new() };
-        let mut at = 0;
+        let (mut at, mut behind) = (0, None);
         for (start, end) in runs(stretches, sector) {
             if explicit {
                 content.hole(at, start);
@@ -117,7 +118,9 @@ impl Content {
                     content.size = at;
                     return Ok(content);
                 }
-                let mut ordered = OrderedExtent::allocate(engine, flags, at, end - at)?;
+                let behalf = &mut Behalf::Operation;
+                let mut ordered = OrderedExtent::allocate_new(behalf, engine, flags, behind, at, end - at)?;
+                behind = Some(ordered.space_end());
                 write_run(engine, &mut ordered, stretches, sector)?;
                 at = ordered.end();
                 content.parts.push(Part::Extent(ordered));

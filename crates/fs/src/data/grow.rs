@@ -41,7 +41,7 @@ pub(crate) fn grow_for(
         let from = item.size.next_multiple_of(sector);
         let seen = inode.extents_seen();
         let holes = HolePlan::new(inode, from, end)?;
-        let handle = behalf.start(engine, Units::items(holes.len() + 1))?;
+        let handle = behalf.start(inode, Units::items(holes.len() + 1))?;
         let mut locked = lock_alone(inode, seen);
         let done = holes.insert(&handle, inode.tree(), inode.id.ino).and_then(|()| {
             update_for(behalf, &handle, &mut locked, item, |item| item.size = size.min(holes.stop))

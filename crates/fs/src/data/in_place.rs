@@ -204,7 +204,7 @@ impl InPlace {
             let prealloc = self.prealloc.now(&still, inode, range)?;
             let conversion = Conversion::plan(&still, inode, &prealloc, range)?;
             drop(still);
-            let handle = behalf.start(engine, Units::items(units))?;
+            let handle = behalf.start(inode, Units::items(units))?;
             let mut locked = inode.lock_item();
             if !locked.extents_are_as(seen) {
                 drop(locked);

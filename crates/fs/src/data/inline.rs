@@ -56,7 +56,7 @@ pub(crate) fn rewrite_for(
     let count = reserve::drop_units(&plan) + 2;
     let shrinks = (content.len() as u64) < item.size;
     let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
-    let handle = behalf.start(engine, units)?;
+    let handle = behalf.start(inode, units)?;
     let mut locked = lock_alone(inode, seen);
     let done = (|| {
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;

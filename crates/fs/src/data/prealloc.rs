@@ -69,7 +69,7 @@ pub(crate) fn allocate(inode: &Inode, stretches: &[(u64, u64)]) -> Result<Vec<Or
     for &(start, end) in stretches {
         let mut at = start;
         while at < end {
-            let ordered = OrderedExtent::preallocate(engine, at, end - at)?;
+            let ordered = OrderedExtent::preallocate(inode, at, end - at)?;
             at = ordered.end();
             space.push(ordered);
         }
@@ -93,7 +93,7 @@ pub(crate) fn complete(
         ordered.complete(inode, item, &HolePlan::nothing(), NewSize::AtLeast(size), &mut 0)?;
     }
     if nothing_new || size > item.size {
-        in_handle(inode.engine(), Units::items(1), |handle| {
+        in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {
             update(handle, inode.lock_item(), item, |item| item.size = item.size.max(size))
         })?;
     }

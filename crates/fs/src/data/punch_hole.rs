@@ -53,7 +53,7 @@ fn drop_step(inode: &Inode, item: &mut InodeItem, (plan, seen): (&DropPlan, Exte
     let below = plan.stop.min(item.size.next_multiple_of(engine.sector_size().into()));
     let hole = (explicit && plan.start < below).then(|| below - plan.start);
     let units = Units::freeing(reserve::drop_units(plan) + 1 + u32::from(hole.is_some()));
-    in_handle(engine, units, |handle| {
+    in_handle(engine, units.of(inode.id.subvolume), |handle| {
         let locked = lock_alone(inode, seen);
         plan.apply(handle, inode.tree(), inode.id, hole.map(|_| plan.start))?;
         if let Some(len) = hole {

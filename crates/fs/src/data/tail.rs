@@ -77,7 +77,7 @@ pub(crate) fn rewrite_last_sector(inode: &Inode, item: &mut InodeItem, size: u64
     let last = (size - 1) / sector * sector;
     let mut bytes = vec![0; as_len(sector)];
     read(inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
-    let mut ordered = OrderedExtent::allocate(engine, item.flags, last, sector)?;
+    let mut ordered = OrderedExtent::allocate(inode, item, last, sector)?;
     ordered.write(engine, &bytes)?;
     let holes = HolePlan::nothing();
     ordered.complete(inode, item, &holes, NewSize::Exactly(size), &mut 0)

@@ -46,7 +46,8 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
         let done = plan.start == keep;
         let finish = done && tail == Tail::Nothing;
         if !plan.is_empty() || finish {
-            let applied = in_handle(engine, Units::freeing(reserve::drop_units(&plan) + 1), |handle| {
+            let units = Units::freeing(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
+            let applied = in_handle(engine, units, |handle| {
                 let size = if finish { size } else { item.size.min(plan.start) };
                 apply(handle, inode, item, (&plan, seen), size)
             });
@@ -71,9 +72,11 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
         return inline::rewrite(inode, item, &content);
     }
     match rewrite_last_sector(inode, item, size) {
-        Err(error) if error.kind() == ErrorKind::NoSpace => in_handle(engine, Units::freeing(1), |handle| {
-            update(handle, inode.lock_item(), item, |item| item.size = size)
-        }),
+        Err(error) if error.kind() == ErrorKind::NoSpace => {
+            in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
+                update(handle, inode.lock_item(), item, |item| item.size = size)
+            })
+        }
         result => result,
     }
 }
@@ -106,7 +109,8 @@ pub(crate) fn drop_last(inode: &Inode, item: &mut InodeItem, most: usize) -> Res
     if plan.is_empty() {
         return Ok(None);
     }
-    in_handle(inode.engine(), Units::reclaiming(reserve::drop_units(&plan) + 1), |handle| {
+    let units = Units::reclaiming(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
+    in_handle(inode.engine(), units, |handle| {
         let size = item.size.min(plan.start);
         apply(handle, inode, item, (&plan, seen), size).map(|()| Some(handle.generation()))
     })

@@ -152,6 +152,27 @@ fn small_writes_on_end_become_one_extent() {
 }
 
 #[test]
+fn a_file_that_grows_stays_together_on_the_volume() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let [other, file] = [300, 301]
+        .map(|ino| OpenFile::new(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), MIB))));
+    let append = |file: &OpenFile, at: u64| {
+        file.write_at(at, &[7; 4 * SECTOR as usize]).expect("room");
+        file.sync(false).expect("room");
+        file.inode().data_behind().expect("it has data")
+    };
+    let hole = append(&other, 0);
+    let behind = append(&file, 0);
+    // A hole that is just as large as what comes.
+    other.fallocate(Fallocate::PunchHole, 0, 4 * SECTOR).expect("room");
+    fixture.commit().expect("room");
+    assert_eq!(append(&file, 4 * SECTOR), behind + 4 * SECTOR);
+    let again = append(&file, 0);
+    assert_eq!(again, behind + 8 * SECTOR, "also what is written anew");
+    assert_eq!(append(&other, 0), hole + 4 * SECTOR, "where the other one was first");
+}
+
+#[test]
 fn a_small_file_is_written_back_inline_and_grows_out_of_it() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));

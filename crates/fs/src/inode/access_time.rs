@@ -241,7 +241,7 @@ impl AccessTimes {
             return Ok(());
         }
         inodes.iter().for_each(|inode| inode.leave_queue());
-        let handle = match engine.start(Units::items(units)) {
+        let handle = match engine.start(Units::spare(units)) {
             Ok(handle) => handle,
             Err(error) => {
                 inodes.iter().for_each(|inode| inode.forget_access_time());

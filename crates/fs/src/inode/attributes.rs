@@ -343,7 +343,7 @@ impl Inode {
         }
         let flags = set.flags.map(|wanted| new_flags(&locked, wanted)).transpose()?;
         let access = self.changed_access_acl(set)?;
-        let handle = self.engine().start(Units::items(2))?;
+        let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
         let (handle, _) =
             or_end(handle, |handle| match &access {
                 Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }

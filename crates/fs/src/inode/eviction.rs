@@ -161,7 +161,7 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
             return Ok(Deleted::Partly { nbytes: locked.nbytes });
         }
     }
-    let handle = shared.engine.start(Units::reclaiming(last.units + 1))?;
+    let handle = shared.engine.start(Units::reclaiming(last.units + 1).of(id.subvolume))?;
     shared.note_deleted(handle.generation());
     let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
         true => orphan_item::remove(&handle, tree, id.ino).map(|_| Deleted::Wholly),

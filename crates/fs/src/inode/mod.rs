@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{ErrorKind, InodeId, Result, Timespec, Wait, memory};
+use creamery_base::{ErrorKind, InodeId, Logical, Result, Timespec, Wait, memory};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 
@@ -88,6 +88,8 @@ pub struct Inode {
     /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised by who has it alone, so relaxed
     /// loads and stores are enough.
     next_index: AtomicU64,
+    /// Where on the volume the space ends that a file was given last, 0 before that: a hint, so relaxed.
+    data_behind: AtomicU64,
     /// Bits of [`state`].
     state: AtomicU8,
     /// A directory's default ACL, once looked up.
@@ -147,6 +149,7 @@ impl Inode {
             extent_changes: AtomicU64::new(0),
             ranges: RangeLocks::new(),
             next_index: AtomicU64::new(0),
+            data_behind: AtomicU64::new(0),
             state: AtomicU8::new(0),
             default_acl: RankedMutex::new(None),
             delayed: OnceLock::new(),
@@ -295,6 +298,17 @@ impl Inode {
 
     fn delayed(&self) -> &Arc<DelayedNode> {
         self.delayed.get_or_init(|| Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()))))
+    }
+
+    /// Where the file's next data would best be: behind that which got its space last, so that the file stays together.
+    pub(crate) fn data_behind(&self) -> Option<Logical> {
+        let behind = self.data_behind.load(Ordering::Relaxed);
+        (behind > 0).then(|| Logical::new(behind))
+    }
+
+    /// Space up to `end` was given to the file.
+    pub(crate) fn set_data_behind(&self, end: Logical) {
+        self.data_behind.store(end.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn next_index(&self) -> u64 {

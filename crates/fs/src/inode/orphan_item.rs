@@ -46,7 +46,7 @@ pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(Inod
 }
 
 fn remove_stale(engine: &Engine, ino: ObjectId, tree: &Tree) -> Result<()> {
-    in_handle(engine, Units::freeing(1), |handle| remove(handle, tree, ino).map(|_| ()))
+    in_handle(engine, Units::freeing(1).of(tree.id()), |handle| remove(handle, tree, ino).map(|_| ()))
 }
 
 fn orphans_from(tree: &Tree, from: u64) -> Result<Vec<ObjectId>> {

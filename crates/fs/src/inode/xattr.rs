@@ -290,7 +290,7 @@ impl Inode {
         if let Some(value) = value {
             check_size(self.tree(), name, value)?;
         }
-        let handle = self.engine().start(Units::items(2))?;
+        let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
         let change = Change { name, value, mode };
         let (handle, _) = or_end(handle, |handle| change.apply(handle, self.tree(), self.id.ino))?;
         let now = self.engine().now();

@@ -91,7 +91,7 @@ impl Names {
             draft.write_content(self.engine(), dir.tree(), content)?;
         }
         let units = 3 + draft.item_count() + draft.content_units(self.engine());
-        let handle = self.engine().start(Units::items(units))?;
+        let handle = self.engine().start(Units::items(units).of(dir.id.subvolume))?;
         let running = handle.generation();
         let (handle, (id, head)) = or_end(handle, |handle| {
             let id = InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?);
@@ -121,7 +121,8 @@ impl Names {
         let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
         let mut draft = Draft::new(&dir, &dir_item, new, self.engine().now())?;
-        let handle = self.engine().start(Units::items(1 + draft.item_count()))?;
+        let units = Units::items(1 + draft.item_count()).of(dir.id.subvolume);
+        let handle = self.engine().start(units)?;
         let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
         let done = draft.insert(&handle, dir.tree(), id.ino, None);
         finish(handle, done)?;

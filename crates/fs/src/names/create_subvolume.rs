@@ -35,7 +35,8 @@ impl Names {
         let index = directory::next_index(&dir)?;
         let id = self.subvolumes().next_id(&changing)?;
         let uuid = self.engine().env().uuid();
-        let handle = self.engine().start(Units::items(10 + draft.item_count()))?;
+        let units = Units::items(10 + draft.item_count()).of(dir.id.subvolume);
+        let handle = self.engine().start(units)?;
         let running = handle.generation();
         let head =
             Head { location: Target::Subvolume(id).location(), transid: running, kind: FileType::Directory };

@@ -53,7 +53,7 @@ impl Names {
         slot.check_room(dir.tree(), name)?;
         let index = directory::next_index(&dir)?;
         let now = self.engine().now();
-        let handle = self.engine().start(Units::items(7))?;
+        let handle = self.engine().start(Units::items(7).of(dir.id.subvolume))?;
         let running = handle.generation();
 
         let was_nameless = guards.item(target.id).nlink == 0;

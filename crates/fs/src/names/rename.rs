@@ -362,7 +362,7 @@ impl Names {
     ) -> Result<()> {
         let now = self.engine().now();
         let tree = ends.from.tree();
-        let handle = self.engine().start(Units::items(14))?;
+        let handle = self.engine().start(Units::items(14).of(ends.from.id.subvolume))?;
         let running = handle.generation();
         let head = |inode: &Arc<Inode>| Head {
             location: Target::Inode(inode.id.ino).location(),
@@ -408,7 +408,7 @@ impl MoveStep<'_> {
     fn units(&self) -> Units {
         let losing = self.losing.as_ref().map_or(0, LosingName::units);
         let whiteout = self.whiteout.as_ref().map_or(0, |(_, draft)| draft.item_count());
-        Units::items(11 + losing + whiteout)
+        Units::items(11 + losing + whiteout).of(self.ends.from.id.subvolume)
     }
 
     /// Makes the changes in the tree.

@@ -127,7 +127,8 @@ impl Names {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
         let losing = LosingName::plan(self.table(), target, item, dir.id.ino, name)?;
-        let handle = match self.engine().start(Units::freeing(3 + losing.units())) {
+        let units = Units::freeing(3 + losing.units()).of(dir.id.subvolume);
+        let handle = match self.engine().start(units) {
             Ok(handle) => handle,
             Err(error) => {
                 losing.take_back(self.table());

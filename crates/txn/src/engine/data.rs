@@ -10,6 +10,7 @@ use super::Engine;
 use super::make_room::Tried;
 use crate::data_extent::DataExtent;
 use crate::extent_tree::Backref;
+use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::space_info::{BlockGroup, DelallocReservation, SpaceKind};
 
@@ -27,33 +28,42 @@ pub enum DataCsums {
 }
 
 impl Engine {
-    /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`. Call it before a
-    /// handle begins: it may allocate a chunk, have others free space, or commit.
+    /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `near` if all of it is free there,
+    /// else in the same block group if that has a run of `len` bytes, else where it fits best. Call it before a
+    /// handle begins: it may allocate a chunk, have others free space, or commit ([`FlushPolicy::FlushData`]).
     /// Errors: no space, also after all that; read-only; those of a commit.
-    pub fn allocate_data(&self, len: u64, min: u64) -> Result<DataExtent> {
-        self.allocate(len, min, None)
+    pub fn allocate_data(&self, len: u64, min: u64, near: Option<Logical>) -> Result<DataExtent> {
+        self.allocate(len, min, near, None)
     }
 
-    /// The same out of what is kept in `room`, for who writes data back: it asks nobody to do that.
+    /// The same out of what is kept in `room`, for who writes data back: it asks nobody to do that ([`FlushPolicy::FlushLimit`]).
     pub fn allocate_reserved(
         &self,
         len: u64,
         min: u64,
+        near: Option<Logical>,
         room: &mut DelallocReservation,
     ) -> Result<DataExtent> {
-        self.allocate(len, min, Some(room))
+        self.allocate(len, min, near, Some(room))
     }
 
-    fn allocate(&self, len: u64, min: u64, mut room: Option<&mut DelallocReservation>) -> Result<DataExtent> {
+    fn allocate(
+        &self,
+        len: u64,
+        min: u64,
+        near: Option<Logical>,
+        mut room: Option<&mut DelallocReservation>,
+    ) -> Result<DataExtent> {
         held::assert_none("RESERVE-2: who holds a handle allocates no chunk");
         self.check_writable()?;
         let sector = u64::from(self.sector_size());
         assert!(len > 0 && len.is_multiple_of(sector) && min.is_multiple_of(sector));
+        let policy = if room.is_some() { FlushPolicy::FlushLimit } else { FlushPolicy::FlushData };
         let mut tried = Tried::default();
         loop {
             let chunks = self.chunks.made();
             let kept = self.delalloc.data().saturating_sub(room.as_ref().map_or(0, |room| room.data_bytes()));
-            if let Some((group, start, len)) = self.take_data(len, min.max(sector), kept) {
+            if let Some((group, start, len)) = self.take_data(len, min.max(sector), near, kept) {
                 if let Some(room) = &mut room {
                     room.has_space(len);
                 }
@@ -62,14 +72,20 @@ impl Engine {
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;
             }
-            if !self.make_room(&mut tried, room.is_some())? {
+            if !self.make_room(&mut tried, policy)? {
                 return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
             }
         }
     }
 
     /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`. `kept` bytes are left for others.
-    fn take_data(&self, len: u64, min: u64, kept: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+    fn take_data(
+        &self,
+        len: u64,
+        min: u64,
+        near: Option<Logical>,
+        kept: u64,
+    ) -> Option<(Arc<BlockGroup>, Logical, u64)> {
         let _running = self.join();
         // How much there is for data is looked at and taken in one step: two would take the last of it twice, or take what
         // metadata was promised meanwhile.
@@ -81,7 +97,7 @@ impl Engine {
         let sector = u64::from(self.sector_size());
         let room = if shares_groups { self.data_headroom() } else { self.space.available(SpaceKind::Data) };
         let most = room.saturating_sub(kept) / sector * sector;
-        if most < min { None } else { self.space.allocate_data(len.min(most), min) }
+        if most < min { None } else { self.space.allocate_data(len.min(most), min, near) }
     }
 
     /// Writes whole sectors to space that was handed out. Blocks until the device took them; durable with the

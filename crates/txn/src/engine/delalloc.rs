@@ -3,6 +3,7 @@
 use creamery_base::Result;
 
 use super::Engine;
+use crate::flush_policy::FlushPolicy;
 use crate::handle::Handle;
 use crate::space_info::{DelallocReservation, SpaceKind};
 use crate::units::Units;
@@ -14,7 +15,7 @@ const UNALLOCATED_SHARE: u64 = 2;
 impl Engine {
     /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items when that is done. None when
     /// there is not enough for all of it: then others may free some ([`Reclaimer`](crate::Reclaimer)), or the data is written
-    /// at once. It waits for nothing and allocates nothing.
+    /// at once: its policy is [`FlushPolicy::NoFlush`]. It waits for nothing and allocates nothing.
     pub fn reserve_delalloc(&self, bytes: u64, items: u32) -> Option<DelallocReservation> {
         let metadata = u64::from(items) * self.item_bytes();
         // Asking and adding is one step, for those who are promised metadata and those who take data, too.
@@ -53,6 +54,6 @@ impl Engine {
     /// becomes the handle's. It asks nobody to write data back, for that is what it does.
     pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {
         room.release_metadata();
-        self.start(Units::reclaiming(units.items))
+        self.start(Units { policy: FlushPolicy::FlushLimit, ..units })
     }
 }

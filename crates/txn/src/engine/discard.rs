@@ -5,9 +5,9 @@ use creamery_base::{Error, Logical, Result};
 use super::Engine;
 use crate::data_extent::DataExtent;
 use crate::discard::{DiscardPolicy, Trimmed, joined};
+use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::space_info::SpaceKind;
-use crate::units::Point;
 
 /// Free space that is out of everybody's reach at once at most, bytes: others may need it.
 const AT_ONCE: u64 = 64 << 20;
@@ -141,7 +141,7 @@ impl Engine {
 
     /// Bytes of metadata that nobody was promised, and no commit and nobody who frees space may need (DISCARD-2).
     fn unpromised_metadata(&self) -> u64 {
-        let wanted = self.wanted(self.reservations.may_use(), Point::Change);
+        let wanted = self.wanted(self.reservations.may_use(), FlushPolicy::FlushAll);
         self.space.available(SpaceKind::Metadata).saturating_sub(wanted)
     }
 }

@@ -15,6 +15,7 @@ use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
 
 use super::Engine;
+use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::reclaim::Reclaimer;
 
@@ -36,14 +37,17 @@ impl Engine {
     }
 
     /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
-    /// free and no block group to give back, and whoever asks has committed already.
-    pub(super) fn make_room(&self, tried: &mut Tried, reclaiming: bool) -> Result<bool> {
+    /// free and no block group to give back, and whoever asks has committed already; or `policy` goes not so far.
+    pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
+        if !policy.commits() {
+            return Ok(false);
+        }
         if !std::mem::replace(&mut tried.discarded, true) {
             drop(self.discards.take_turn()); // DISCARD-3
             return Ok(true);
         }
-        let freed = !reclaiming && self.reclaimers.reclaim();
+        let freed = policy.reclaims() && self.reclaimers.reclaim();
         // What a commit has emptied goes with the next one. It is no use to ask for that again when nothing went.
         let removed = self.chunks.removed();
         let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed();

@@ -30,8 +30,9 @@ use creamery_tree::Tree;
 
 use super::Engine;
 use super::make_room::Tried;
+use crate::flush_policy::FlushPolicy;
 use crate::space_info::{SpaceKind, Ticket, Wish};
-use crate::units::{Point, Units};
+use crate::units::Units;
 
 /// Blocks reckoned per changed leaf: a path of four levels copied, and each split once.
 const BLOCKS_PER_UNIT: u64 = 8;
@@ -166,50 +167,56 @@ impl Engine {
             if let Some(ticket) = self.promise_in_turn(units) {
                 return Ok(ticket);
             }
-            if !self.make_room(&mut tried, units.point == Point::Reclaim)? {
-                let need = u64::from(units.items) * self.item_bytes();
-                let message = format!("reserving {need} bytes of metadata for {} items", units.items);
-                return Err(Error::new(ErrorKind::NoSpace, message));
+            if !self.make_room(&mut tried, units.policy)? {
+                return Err(self.no_room_for(units));
             }
         }
     }
 
     /// Room from this thread's advance, else from what there is.
     fn promise_at_once(&self, units: Units) -> Option<Ticket<'_>> {
-        let Units { items, point } = units;
-        if point == Point::Change && self.reservations.is_anybody_waiting() {
+        let policy = units.policy;
+        if !policy.takes_reserve() && self.reservations.is_anybody_waiting() {
             return None;
         }
-        let (wish, fits) = (self.wish(items), |sum| self.fits(sum, Point::Change, PLENTY));
+        let (wish, fits) = (self.wish(units), |sum| self.fits(sum, FlushPolicy::FlushAll, PLENTY));
         let advanced = self.reservations.take_advanced(wish, fits);
-        advanced.or_else(|| self.reservations.take(self.wish(items), |sum| self.fits(sum, point, 1)))
+        advanced.or_else(|| self.reservations.take(self.wish(units), |sum| self.fits(sum, policy, 1)))
     }
 
     /// The same after all those who came before, and when nobody is left who may leave some.
     fn promise_in_turn(&self, units: Units) -> Option<Ticket<'_>> {
-        let Units { items, point } = units;
+        let policy = units.policy;
         // Others may wait for what is reclaimed.
-        if point == Point::Reclaim {
+        if !policy.stands_in_line() {
             return None;
         }
-        self.reservations.take_in_turn(|| self.wish(items), |sum| self.fits(sum, point, 1))
+        self.reservations.take_in_turn(|| self.wish(units), |sum| self.fits(sum, policy, 1))
     }
 
-    /// What a handle for `items` wants now. Asked for before anything that it depends on is looked at (RESERVE-5).
-    fn wish(&self, items: u32) -> Wish {
-        Wish { items, item: self.item_bytes(), generation: self.generation() }
+    /// What a handle for `units` wants now. Asked for before anything that it depends on is looked at (RESERVE-5).
+    fn wish(&self, units: Units) -> Wish {
+        Wish { units, item: self.item_bytes(), generation: self.generation() }
+    }
+
+    fn no_room_for(&self, units: Units) -> Error {
+        let Units { items, policy, subvolume } = units;
+        let need = u64::from(items) * self.item_bytes();
+        let of = subvolume.map_or(String::new(), |subvolume| format!(" of subvolume {subvolume}"));
+        let message = format!("reserving {need} bytes of metadata for {items} items{of} ({policy:?})");
+        Error::new(ErrorKind::NoSpace, message)
     }
 
     /// Whether what can be handed out is `times` as much as is needed when `sum` is promised (RESERVE-1).
-    fn fits(&self, sum: u64, point: Point, times: u64) -> bool {
-        let now = self.wanted(sum, point).saturating_mul(times);
-        let leaves_room = self.delalloc.metadata() == 0 || point == Point::Reclaim;
+    fn fits(&self, sum: u64, policy: FlushPolicy, times: u64) -> bool {
+        let now = self.wanted(sum, policy).saturating_mul(times);
+        let leaves_room = self.delalloc.metadata() == 0 || policy == FlushPolicy::FlushLimit;
         self.space.available(SpaceKind::Metadata) >= now && (leaves_room || self.fits_later(sum, 0, 0))
     }
 
     /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
-    pub(super) fn wanted(&self, sum: u64, point: Point) -> u64 {
-        let left = if point == Point::Change { FREEING_UNITS * self.item_bytes() } else { 0 };
+    pub(super) fn wanted(&self, sum: u64, policy: FlushPolicy) -> u64 {
+        let left = if policy.takes_reserve() { 0 } else { FREEING_UNITS * self.item_bytes() };
         let handles = sum + left;
         handles + self.commit_need(handles / u64::from(self.node_size()))
     }

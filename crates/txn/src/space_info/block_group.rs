@@ -232,6 +232,18 @@ impl BlockGroup {
         Some((Logical::new(at), got))
     }
 
+    /// The same, all `len` bytes of it, at `near` if they are free, else where they fit best.
+    pub(super) fn allocate_data_near(&self, near: Logical, len: u64) -> Option<(Logical, u64)> {
+        let mut state = self.lock();
+        if state.listing.longest < len {
+            return None;
+        }
+        let (at, got) = state.offered()?.allocate_near(near.get(), len)?;
+        state.reservations += 1;
+        state.free_changed = true;
+        Some((Logical::new(at), got))
+    }
+
     /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, so that nobody is handed it, and
     /// says how much more of it there is. It goes back by [`Self::abandon_data`].
     pub(crate) fn take_part(&self, range: (u64, u64), min: u64, most: u64) -> Option<(Logical, u64, u64)> {

@@ -22,6 +22,7 @@ use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation};
 
 use super::advance::{self, Advances};
+use crate::units::Units;
 
 #[derive(Default)]
 struct Sums {
@@ -57,8 +58,8 @@ pub(crate) struct Reservations {
 /// What somebody wants to be promised.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish {
-    pub(crate) items: u32,
-    /// Bytes for each.
+    pub(crate) units: Units,
+    /// Bytes for each item.
     pub(crate) item: u64,
     /// The running transaction.
     pub(crate) generation: Generation,
@@ -66,7 +67,7 @@ pub(crate) struct Wish {
 
 impl Wish {
     fn bytes(self) -> u64 {
-        u64::from(self.items) * self.item
+        u64::from(self.units.items) * self.item
     }
 }
 
@@ -102,8 +103,8 @@ impl Ticket<'_> {
         let (blocks, most) = (self.blocks.get() + len, self.wish.bytes());
         assert!(
             blocks <= most,
-            "RESERVE-1: a handle that was promised {most} bytes of tree blocks for {} items takes {blocks}",
-            self.wish.items
+            "RESERVE-1: a handle that was promised {most} bytes of tree blocks for {:?} takes {blocks}",
+            self.wish.units
         );
         self.blocks.set(blocks);
     }
@@ -112,9 +113,9 @@ impl Ticket<'_> {
     pub(crate) fn queue_reference(&self) {
         let references = self.references.get() + 1;
         assert!(
-            references <= self.wish.items,
-            "RESERVE-3: a handle that was promised {} items queues {references} references",
-            self.wish.items
+            references <= self.wish.units.items,
+            "RESERVE-3: a handle that was promised {:?} queues {references} references",
+            self.wish.units
         );
         self.references.set(references);
     }
@@ -336,7 +337,7 @@ mod tests {
     const UNIT: u64 = 1000;
 
     fn wish(items: u32) -> Wish {
-        Wish { items, item: UNIT, generation: Generation::new(7) }
+        Wish { units: Units::items(items), item: UNIT, generation: Generation::new(7) }
     }
 
     fn most(bytes: u64) -> impl Fn(u64) -> bool {

@@ -161,8 +161,20 @@ impl Space {
         }
     }
 
-    /// Hands out data space: `len` bytes, else the longest extent there is, not below `min`.
-    pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+    /// Hands out data space: `len` bytes, if possible at `near` or in its group, else the longest extent there is, not below `min`.
+    pub(crate) fn allocate_data(
+        &self,
+        len: u64,
+        min: u64,
+        near: Option<Logical>,
+    ) -> Option<(Arc<BlockGroup>, Logical, u64)> {
+        if let Some(near) = near
+            && let Some(group) =
+                self.group_at(near).filter(|group| group.flags.contains(BlockGroupFlags::DATA))
+            && let Some((at, got)) = group.allocate_data_near(near, len)
+        {
+            return Some((group, at, got));
+        }
         loop {
             let found = self.infos(SpaceKind::Data).filter_map(|info| info.for_data(len, min));
             let (_, start) = found.max_by_key(|&(longest, _)| longest.min(len))?;

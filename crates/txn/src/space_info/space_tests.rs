@@ -67,7 +67,7 @@ fn sums_follow_an_extent_through_its_life() {
     let figures = |used, free, pinned| Figures { total: MIB, used, free, pinned, read_only: 0 };
     let now = || space.figures(SpaceKind::Data);
     assert_eq!(now(), figures(MIB / 2, MIB / 2, 0));
-    let (group, at, len) = space.allocate_data(8192, 8192).expect("room");
+    let (group, at, len) = space.allocate_data(8192, 8192, None).expect("room");
     assert_eq!((now(), now().reserved(0)), (figures(MIB / 2, MIB / 2 - 8192, 0), 8192));
     group.complete_data();
     space.count_used(at, len, true).expect("room");
@@ -89,11 +89,24 @@ fn groups_of_both_sorts_serve_data_and_metadata() {
     space.add_group(group);
     assert_eq!((space.available(SpaceKind::Data), space.available(SpaceKind::Metadata)), (3 * MIB / 2, MIB));
     assert_eq!(space.last_flags(SpaceKind::Data), Some(flags));
-    let (_, at, len) = space.allocate_data(MIB, 4096).expect("room");
+    let (_, at, len) = space.allocate_data(MIB, 4096, None).expect("room");
     assert_eq!((at, len), (start, MIB), "the other one has half of that");
     assert_eq!(space.allocate_block(SpaceKind::Metadata, 4096, start), None);
     space.group_at(start).expect("the group").abandon_data(at, len);
     assert_eq!(space.allocate_block(SpaceKind::Metadata, 4096, Logical::new(0)), Some(start));
+}
+
+#[test]
+fn data_goes_behind_what_it_belongs_to() {
+    let space = space();
+    let taken =
+        |near| space.allocate_data(8192, 4096, near).map(|(_, at, len)| (at.get(), len)).expect("room");
+    let (first, len) = taken(None);
+    let (behind, between) = (Logical::new(first + len + 8192), Logical::new(first + len));
+    assert_eq!(taken(Some(behind)), (behind.get(), 8192));
+    assert_eq!(taken(Some(behind)), (between.get(), 8192), "somebody else was there first");
+    let nowhere = [Logical::new(0), Logical::new(u64::MAX), Logical::new(MIB - 1)];
+    nowhere.into_iter().for_each(|near| assert_eq!(taken(Some(near)).1, 8192));
 }
 
 #[test]
@@ -105,7 +118,7 @@ fn a_group_that_is_gone_offers_nothing() {
     assert_eq!(group.take_change(), Some(0));
     assert_eq!(space.removable()[0].idle(), [group.start]);
     group.leave();
-    assert_eq!(space.allocate_data(4096, 4096).map(|(_, at, _)| at), None);
+    assert_eq!(space.allocate_data(4096, 4096, None).map(|(_, at, _)| at), None);
     space.remove_group(group.start);
     assert_eq!((space.figures(SpaceKind::Data), space.removable()[0].groups()), (Figures::default(), 0));
     assert_eq!(space.last_flags(SpaceKind::Data), Some(BlockGroupFlags::DATA), "the next one is like it");
@@ -119,7 +132,7 @@ fn a_group_that_became_read_only_hands_nothing_out() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                if let Some((group, at, len)) = space.allocate_data(8192, 4096) {
+                if let Some((group, at, len)) = space.allocate_data(8192, 4096, None) {
                     group.abandon_data(at, len);
                 }
             }

@@ -118,7 +118,7 @@ impl Model {
 fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
     let mut all = Vec::new();
     if piece > 0 {
-        all.extend((0..400).map(|_| engine.allocate_data(piece, piece).expect("space")));
+        all.extend((0..400).map(|_| engine.allocate_data(piece, piece, None).expect("space")));
         let mut odd = false;
         all.sort_by_key(DataExtent::start);
         all.retain(|_| {

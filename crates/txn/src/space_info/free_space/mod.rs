@@ -129,6 +129,14 @@ impl FreeSpace {
         Some(found)
     }
 
+    /// Hands out `len` bytes at `near`, which lies in the group, if they are free, else from an extent that has all of them.
+    pub(crate) fn allocate_near(&mut self, near: u64, len: u64) -> Option<(u64, u64)> {
+        let end = self.origin + self.sectors * self.sector;
+        let there = near.is_multiple_of(self.sector) && near.checked_add(len).is_some_and(|to| to <= end);
+        let taken = if there { self.take_part((near, near + len), len, len) } else { None };
+        taken.map(|(at, got, _)| (at, got)).or_else(|| self.allocate_best(len, len))
+    }
+
     /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it: where it begins, the length that
     /// was taken, and how much more of the part there is.
     pub(crate) fn take_part(

@@ -47,6 +47,28 @@ fn extents_that_take_more_memory_than_a_bitmap_are_a_bug() {
 }
 
 #[test]
+fn what_is_wanted_near_a_place_is_there_if_it_is_free() {
+    let mut space = FreeSpace::new(0, GIB, SECTOR);
+    assert!(space.add(0, 8 * SECTOR) && space.add(16 * SECTOR, 64 * SECTOR));
+    assert_eq!(space.allocate_near(20 * SECTOR, 4 * SECTOR), Some((20 * SECTOR, 4 * SECTOR)));
+    assert_eq!(
+        space.allocate_near(20 * SECTOR, 4 * SECTOR),
+        Some((16 * SECTOR, 4 * SECTOR)),
+        "where it fits best"
+    );
+    assert_eq!(space.allocate_near(22 * SECTOR, 61 * SECTOR), None, "not a part of it");
+    assert_eq!(
+        space.allocate_near(GIB - SECTOR, 56 * SECTOR),
+        Some((24 * SECTOR, 56 * SECTOR)),
+        "past the end"
+    );
+    let mut bitmap = alternating(0, 64 * MIB);
+    assert!(bitmap.add(101 * SECTOR, SECTOR), "three in a row");
+    assert_eq!(bitmap.allocate_near(101 * SECTOR, 2 * SECTOR), Some((101 * SECTOR, 2 * SECTOR)));
+    assert_eq!(bitmap.allocate_near(101 * SECTOR, SECTOR), Some((0, SECTOR)));
+}
+
+#[test]
 fn memory_is_bounded_in_many_groups() {
     let groups: Vec<_> = (0..1000).map(|number| alternating(number * 8 * MIB, 8 * MIB)).collect();
     let memory: u64 = groups.iter().map(FreeSpace::memory).sum();
