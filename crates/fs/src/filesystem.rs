@@ -159,10 +159,12 @@ impl Filesystem {
     /// Errors: those of the commit and of the devices; it is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.clean();
+        self.shared().writeback.close();
         self.write_back();
         self.write_access_times();
-        let closed = self.engine.shut_down();
-        self.shared().write_errors.tell(&self.told).and(closed)
+        // Who writes from now on is told himself what becomes of it.
+        let written = self.shared().write_errors.tell(&self.told);
+        written.and(self.engine.shut_down())
     }
 
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of

@@ -133,11 +133,33 @@ impl OpenFile {
         let mut locked = self.inode.lock_exclusive()?;
         let end = locked.size;
         check_not_immutable(&locked)?;
-        Ok((end, self.write_alone(&mut locked, end, data, room)?))
+        let written = self.write_alone(&mut locked, end, data, room)?;
+        drop(locked);
+        self.written()?;
+        Ok((end, written))
+    }
+
+    /// A write is about to return: nobody who closes the filesystem may have missed what it left in memory.
+    fn written(&self) -> Result<()> {
+        if !self.inode.shared().writeback.is_closing() {
+            return Ok(());
+        }
+        self.inode.flush().and(self.inode.write_errors().tell(&self.told))
     }
 
     /// Writes what `check` lets pass: beside others where it does not grow the file.
     fn write_if(
+        &self,
+        offset: u64,
+        data: &[u8],
+        check: impl Fn(&InodeItem, u64) -> Result<()>,
+    ) -> Result<usize> {
+        let written = self.write_where_possible(offset, data, check)?;
+        self.written()?;
+        Ok(written)
+    }
+
+    fn write_where_possible(
         &self,
         offset: u64,
         data: &[u8],

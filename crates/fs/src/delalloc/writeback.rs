@@ -10,6 +10,8 @@
 //!   discarded. Shown by `delayed_data_is_counted_until_it_is_on_disk`.
 //! - WRITEBACK-2: who takes a step waits for no step of somebody else, and holds nothing that one needs (rank WRITEBACK).
 //!   Shown by `who_writes_back_in_the_midst_of_that_is_noticed`.
+//! - WRITEBACK-3: once the filesystem is being closed nothing stays delayed: who finds out, after his write stands in line,
+//!   writes it back himself. Shown by `what_was_written_with_success_while_the_filesystem_is_closed_is_durable` of the library.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -34,18 +36,22 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// So many more than twice those that are alive may stand in line.
 const LINE_SLACK: usize = 64;
 
+type Line = VecDeque<Weak<dyn Delayed>>;
+
 /// The files of a filesystem with delayed data.
 pub(crate) struct Writeback {
     /// Bytes that may be dirty or in flight.
     most: u64,
     bytes: CachePadded<AtomicU64>,
     /// Those with delayed data in the order in which they began to have some; those without leave it when they are met.
-    line: RankedMutex<VecDeque<Weak<dyn Delayed>>, { rank::LEAF }>,
+    line: RankedMutex<Line, { rank::LEAF }>,
     /// How many of the line are alive, about.
     alive: AtomicUsize,
     /// Runs that landed.
     landed: RankedMutex<u64, { rank::LEAF }>,
     somebody_landed: RankedCondvar,
+    /// The filesystem is being closed.
+    closing: AtomicBool,
     /// Steps that somebody had taken who needs room gave some back.
     freed: AtomicBool,
     counters: Counters,
@@ -82,6 +88,7 @@ impl Writeback {
             alive: AtomicUsize::new(0),
             landed: RankedMutex::new(0),
             somebody_landed: RankedCondvar::new(),
+            closing: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             counters: Counters::default(),
         }
@@ -109,6 +116,17 @@ impl Writeback {
         self.most > 0
     }
 
+    /// From now on what is written is not delayed, or not for long (WRITEBACK-3).
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the filesystem is being closed. Asked after [`Writeback::note_dirty`]: "no" means that who closes it finds that
+    /// file in line.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
     /// `added` bytes become dirty; the file's state is locked.
     pub(crate) fn count(&self, added: u64) {
         self.bytes.fetch_add(added, Ordering::AcqRel);
@@ -118,7 +136,7 @@ impl Writeback {
     pub(crate) fn note_dirty(&self, file: &Arc<dyn Delayed>, engine: &Engine, added: u64) {
         let before = self.bytes().saturating_sub(added);
         let queued = file.delalloc().set_queued(true);
-        let is_first = !queued && self.stand_in_line(file);
+        let is_first = !queued && self.stand_in_line(&mut self.line.lock(), file);
         let enough = self.most / BACKGROUND_SHARE;
         if is_first || before < enough && before + added >= enough {
             engine.wake_background();
@@ -126,9 +144,8 @@ impl Writeback {
     }
 
     /// Returns whether nobody stood there.
-    fn stand_in_line(&self, file: &Arc<dyn Delayed>) -> bool {
+    fn stand_in_line(&self, line: &mut Line, file: &Arc<dyn Delayed>) -> bool {
         let alive = self.alive.fetch_add(1, Ordering::Relaxed);
-        let mut line = self.line.lock();
         if line.len() > 2 * alive + LINE_SLACK {
             line.retain(|file| file.strong_count() > 0);
         }
@@ -175,7 +192,7 @@ impl Writeback {
     /// Takes steps as long as `attempt` finds no room, for what is written back leaves some of what was kept for it. None when
     /// nothing may be delayed, or there is no room even so. The caller, who wants to delay `len` bytes, holds nothing.
     pub(crate) fn make_room<R>(&self, len: usize, attempt: impl Fn() -> Option<R>) -> Option<R> {
-        if !self.is_on() {
+        if !self.is_on() || self.is_closing() {
             return None;
         }
         self.throttle(len as u64);
@@ -253,23 +270,28 @@ impl Writeback {
     }
 
     fn leave(&self, file: &Weak<dyn Delayed>) {
-        let mut line = self.line.lock();
+        Self::remove(&mut self.line.lock(), file);
+    }
+
+    fn remove(line: &mut Line, file: &Weak<dyn Delayed>) {
         if let Some(at) = line.iter().position(|other| other.ptr_eq(file)) {
             line.remove(at);
         }
     }
 
+    /// With the line locked all the time: who wants all that is dirty never misses one that is.
     fn leave_if_clean(&self, file: &Arc<dyn Delayed>) {
+        let mut line = self.line.lock();
         if file.delalloc().any() {
             return;
         }
-        self.leave(&Arc::downgrade(file));
+        Self::remove(&mut line, &Arc::downgrade(file));
         if file.delalloc().set_queued(false) {
             self.alive.fetch_sub(1, Ordering::Relaxed);
         }
         // Who made it dirty meanwhile may have taken it for one that stands in line.
         if file.delalloc().any() && !file.delalloc().set_queued(true) {
-            self.stand_in_line(file);
+            self.stand_in_line(&mut line, file);
         }
     }
 
