@@ -1,14 +1,14 @@
-//! Faults that the tests under the scheduler plant, each the way something once was done wrong: a harness that finds
-//! nothing proves little, so it has to find these. Without the feature `shuttle` none can be planted, and nothing
+//! Faults that tests plant, under the scheduler and elsewhere, each the way something is easily done wrong: a harness that finds
+//! nothing proves little, so it has to find these. Without the features `shuttle` and `faults` none can be planted, and nothing
 //! is left of them.
 
-#[cfg(feature = "shuttle")]
+#[cfg(any(feature = "shuttle", feature = "faults"))]
 use std::sync::OnceLock;
 
 /// A fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(
-    not(feature = "shuttle"),
+    not(any(feature = "shuttle", feature = "faults")),
     allow(unreachable_pub, reason = "named outside only by those who plant it")
 )]
 pub enum Fault {
@@ -22,16 +22,18 @@ pub enum Fault {
     EndLookedUpBefore,
     /// Attributes are told as the tree has them, whatever an object has put off.
     ObjectPassedOver,
+    /// Who makes a file durable leaves what is delayed where it is.
+    SyncedWithoutData,
 }
 
 /// The fault that was planted, if there is one.
 #[derive(Default)]
 pub(crate) struct Planted {
-    #[cfg(feature = "shuttle")]
+    #[cfg(any(feature = "shuttle", feature = "faults"))]
     fault: OnceLock<Fault>,
 }
 
-#[cfg(feature = "shuttle")]
+#[cfg(any(feature = "shuttle", feature = "faults"))]
 impl Planted {
     /// Plants a fault, once.
     pub(crate) fn plant(&self, fault: Fault) {
@@ -43,7 +45,7 @@ impl Planted {
     }
 }
 
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(any(feature = "shuttle", feature = "faults")))]
 impl Planted {
     pub(crate) const fn has(&self, _: Fault) -> bool {
         false

@@ -10,7 +10,7 @@ use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::data::FileContent;
 use crate::delalloc::writeback::FlushOnCommit;
-#[cfg(feature = "shuttle")]
+#[cfg(any(feature = "shuttle", feature = "faults"))]
 use crate::fault::Fault;
 use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
@@ -193,7 +193,7 @@ impl Filesystem {
     ///
     /// # Panics
     /// When there is one already.
-    #[cfg(feature = "shuttle")]
+    #[cfg(any(feature = "shuttle", feature = "faults"))]
     pub fn plant(&self, fault: Fault) {
         self.inodes.shared().planted.plant(fault);
     }

@@ -53,7 +53,7 @@ mod subvolume;
 pub use cleaner::Cleaning;
 pub use data::{FileContent, Stretch};
 pub use fallocate::Fallocate;
-#[cfg(feature = "shuttle")]
+#[cfg(any(feature = "shuttle", feature = "faults"))]
 pub use fault::Fault;
 pub use filesystem::{Filesystem, FsOptions};
 pub use inode::access_time::{Atime, AtimeOptions};

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use creamery_fs::Filesystem;
 use creamery_testkit::Random;
-use creamery_txn::{DiscardPolicy, Engine};
+use creamery_txn::DiscardPolicy;
 
 use crate::device::{Fault, SimDevice};
 use crate::driver::{self, Driver};
@@ -18,7 +19,7 @@ use crate::faulty_run::verify_what_is_left;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::model::Model;
-use crate::operation::{Generator, Taste};
+use crate::operation::{Generator, Operation, Taste};
 use crate::turns::Beside;
 use crate::workload::{Commit, Features, History};
 
@@ -28,6 +29,8 @@ const OPERATIONS: u64 = 500;
 const FEW_OPERATIONS: u64 = 150;
 /// One of so many operations is followed by a trim, where what is freed is discarded.
 const TRIMS_ONE_IN: u64 = 50;
+/// One of so many makes a file durable whose data is not.
+const FSYNCS_ONE_IN: u64 = 12;
 /// Any time: the simulator's passes when it likes.
 const INTERVAL: Duration = Duration::from_secs(30);
 
@@ -61,6 +64,29 @@ impl Watcher {
         Ok(())
     }
 
+    /// A file was made durable: the newest superblock has all that it is, and so have those to come.
+    fn synced(&mut self, fsync: &Operation) -> Result<()> {
+        let newest = self.commits.last().and_then(|commit| commit.superblock);
+        // Of two that a superblock may have, one may be from before the file was made.
+        self.commits.retain_mut(|commit| {
+            commit.superblock != newest || {
+                let has_it = commit.model.apply(fsync).is_ok();
+                commit.snapshot = commit.model.snapshot();
+                has_it
+            }
+        });
+        let is_there = self.commits.last().is_some_and(|commit| commit.superblock == newest);
+        ensure!(is_there, "{fsync:?} succeeded, and the newest commit has no such file");
+        for models in &mut self.closed {
+            models.retain_mut(|model| model.apply(fsync).is_ok());
+            ensure!(
+                !models.is_empty(),
+                "{fsync:?} succeeded, and a transaction that closed has no such file"
+            );
+        }
+        Ok(())
+    }
+
     /// Gives superblocks that were written since to the transactions that closed, one after the other.
     fn look(&mut self) -> Result<()> {
         for superblock in self.device.superblocks_since(self.seen) {
@@ -89,23 +115,29 @@ struct Ran {
 }
 
 /// Runs operations of `seed` with the background beside them, until so many are done or one fails.
-fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce(&Engine)) -> Result<Ran> {
+fn run(
+    device: &Arc<SimDevice>,
+    seed: u64,
+    operations: u64,
+    prepare: impl FnOnce(&Filesystem),
+) -> Result<Ran> {
     let mut driver = Driver::open_fresh_with(device, small_budgets(), delayed_bytes(seed))?;
     if device.may_fail() {
         driver.expect_losses();
     }
     let engine = Arc::clone(driver.filesystem().engine());
-    prepare(&engine);
+    prepare(driver.filesystem());
     engine.commit_every(Some(INTERVAL));
     // Nothing that a commit may leave lies where something is discarded.
     engine.set_discard([DiscardPolicy::Off, DiscardPolicy::Async, DiscardPolicy::Sync][seed as usize % 3]);
     let beside = Beside::begin(&engine, seed);
     let mut random = Random::new(seed);
     let mut watcher = Watcher::begin(device, driver.model());
-    let mut failed = false;
+    let (mut failed, mut fsyncs) = (false, 0);
     for number in 0..operations {
         let generation = engine.generation().get();
-        let operation = next(&mut random, driver.model(), number);
+        let operation = some_fsync(&mut random, driver.model())
+            .unwrap_or_else(|| next(&mut random, driver.model(), number));
         let place = || format!("seed {seed}, operation {number}");
         let mut error = beside.run(|| driver.try_apply(&operation)).with_context(place)?;
         let after = if error.is_none() { Some(driver.model()) } else { None };
@@ -115,6 +147,10 @@ fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce
         failed = error.is_some() || engine.read_only().is_some();
         watcher.close(engine.generation().get() - generation, after)?;
         watcher.look().with_context(place)?;
+        if let (None, Operation::Fsync { .. }) = (&error, &operation) {
+            watcher.synced(&operation).with_context(place)?;
+            fsyncs += 1;
+        }
         if let Some(error) = error {
             ensure!(device.has_failed(), "{}: {operation:?} failed, the device did not: {error:?}", place());
             break;
@@ -129,15 +165,22 @@ fn run(device: &Arc<SimDevice>, seed: u64, operations: u64, prepare: impl FnOnce
         driver.compare()?;
     }
     let failed = failed || engine.read_only().is_some();
-    let features = Features { commits: watcher.commits.len() - 1, steps, ..Features::default() };
+    let features = Features { commits: watcher.commits.len() - 1, steps, fsyncs, ..Features::default() };
     Ok(Ran { watcher, features, failed })
+}
+
+/// Now and then, a file whose data is not durable is made so.
+fn some_fsync(random: &mut Random, model: &Model) -> Option<Operation> {
+    let files = model.unsynced();
+    let which = random.below(FSYNCS_ONE_IN * files.len().max(1) as u64) as usize;
+    files.get(which).map(|inode| Operation::Fsync { inode: *inode })
 }
 
 /// Runs the workload of `seed` on an empty filesystem, with the background beside it. `prepare` may plant a fault.
 ///
 /// # Errors
 /// Where engine and model differ.
-pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Engine)) -> Result<History> {
+pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Filesystem)) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let Ran { watcher, features, failed } = run(&device, seed, OPERATIONS, prepare)?;
     ensure!(!failed, "seed {seed}: aborted without a reason");
@@ -195,7 +238,8 @@ pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) 
         beside.run(|| driver.apply(&operation))?;
     }
     for number in 0..count {
-        let operation = generator.next(driver.model());
+        let operation = some_fsync(&mut generator.random, driver.model())
+            .unwrap_or_else(|| generator.next(driver.model()));
         beside
             .run(|| driver.apply(&operation))
             .with_context(|| format!("seed {seed}, operation {number}"))?;

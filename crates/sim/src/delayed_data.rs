@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use creamery_base::ErrorKind;
+
 use crate::model::{Content, Model, Node, Version};
 use crate::operation::Outcome;
 use crate::snapshot::{Snapshot, Walked};
@@ -98,6 +100,13 @@ impl Model {
         }
         model.is_synced();
         model
+    }
+
+    /// All data of a file is on the device.
+    pub(crate) fn file_is_synced(&mut self, id: u64) -> Result<Outcome, ErrorKind> {
+        self.file(id)?;
+        self.node_mut(id).versions.clear();
+        Ok(Outcome::Done)
     }
 
     /// All data is on the device.

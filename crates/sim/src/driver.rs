@@ -434,6 +434,7 @@ impl Driver {
                 fs.set_xattr(self.id(*inode), name, value, *mode)
             }
             Operation::RemoveXattr { inode, name } => fs.remove_xattr(self.id(*inode), name),
+            Operation::Fsync { inode } => self.handle(*inode)?.sync(false),
             Operation::Sync => fs.sync(),
             other => unreachable!("{other:?} is done elsewhere"),
         }

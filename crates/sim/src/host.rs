@@ -123,7 +123,8 @@ impl Host {
             Operation::Write { inode, .. }
             | Operation::Read { inode, .. }
             | Operation::Truncate { inode, .. }
-            | Operation::Fallocate { inode, .. } => data(inode),
+            | Operation::Fallocate { inode, .. }
+            | Operation::Fsync { inode } => data(inode),
             Operation::Chmod { inode, .. } => {
                 node(inode).is_some_and(|node| named(node) && node.kind() != FileType::Symlink)
             }
@@ -244,7 +245,8 @@ impl Host {
             Operation::Write { .. }
             | Operation::Read { .. }
             | Operation::Truncate { .. }
-            | Operation::Fallocate { .. } => self.run_on_data(model, operation)?,
+            | Operation::Fallocate { .. }
+            | Operation::Fsync { .. } => self.run_on_data(model, operation)?,
             Operation::Unlink { .. }
             | Operation::Rmdir { .. }
             | Operation::Link { .. }
@@ -305,6 +307,10 @@ impl Host {
                 let changed =
                     opened.and_then(|file| rustix::fs::fallocate(file, flags_of(*mode), *offset, *len));
                 changed.map(|()| Outcome::Done)
+            }
+            Operation::Fsync { inode } => {
+                let opened = rustix::fs::open(self.path(model, *inode)?, OFlags::RDONLY, Mode::empty());
+                opened.and_then(rustix::fs::fsync).map(|()| Outcome::Done)
             }
             other => bail!("{other:?} is done elsewhere"),
         };

@@ -264,6 +264,7 @@ impl Model {
                 self.node_mut(*inode).mtime = Some(*second);
                 Ok(Outcome::Done)
             }
+            Operation::Fsync { inode } => self.file_is_synced(*inode),
             Operation::Sync => Ok(self.is_synced()),
         }
     }

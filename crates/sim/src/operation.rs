@@ -53,6 +53,8 @@ pub enum Operation {
     Chown { inode: u64, uid: u32, gid: u32 },
     /// Sets access and modification time, to a second before 2001, when nothing in a test happens by itself.
     SetTimes { inode: u64, second: u32 },
+    /// Makes a file durable.
+    Fsync { inode: u64 },
     /// Commits.
     Sync,
 }

@@ -62,6 +62,8 @@ pub struct Features {
     pub shared: usize,
     /// Steps of the background that ended, and how often one was left in its midst for an operation to go on.
     pub steps: (u64, u64),
+    /// Files that were made durable one by one.
+    pub fsyncs: u64,
 }
 
 /// A recorded piece of work.

@@ -6,6 +6,7 @@ mod refill;
 mod steps;
 
 use creamery_base::panics;
+use creamery_fs::Fault;
 use creamery_mkfs::Profile;
 use creamery_sim::{MadeBy, crash, fresh_image, readers_run_with, record_beside};
 use creamery_txn::Engine;
@@ -29,7 +30,7 @@ fn readers_notice_checksums_that_are_removed_in_two_steps() {
 fn a_power_cut_notices_handles_that_do_not_hold_off_the_commit() {
     let base = fresh_image(&MadeBy::default()).expect("an image");
     let run = |seed| {
-        let planted = record_beside(&base, seed, Engine::forget_the_gate);
+        let planted = record_beside(&base, seed, |fs| fs.engine().forget_the_gate());
         planted.and_then(|history| crash(&history, seed, 100, &mut |_| Ok(()))).err()
     };
     // A handle may end when its transaction is gone: an assert says so before the power is cut.
@@ -42,6 +43,18 @@ fn a_power_cut_notices_handles_that_do_not_hold_off_the_commit() {
     };
     let Some(noticed) = (0..RUNS).find_map(noticed) else { panic!("{RUNS} runs went well") };
     println!("{noticed}");
+}
+
+#[test]
+fn a_power_cut_notices_data_that_was_not_synced() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    let run = |seed| {
+        let planted = record_beside(&base, seed, |fs| fs.plant(Fault::SyncedWithoutData));
+        planted.and_then(|history| crash(&history, seed, 100, &mut |_| Ok(()))).err()
+    };
+    let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
+    let told = format!("{noticed:#}");
+    assert!(told.contains("no legal commit") || told.contains("no such file"), "{told}");
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn commits_in_the_midst_of_operations_survive_every_power_cut() {
         .expect("the workload runs");
     let features = history.features;
     assert!(features.commits >= 50 && features.steps.0 > 50 && features.steps.1 > 300, "{features:?}");
+    assert!(features.fsyncs >= 5, "{features:?}");
     match crash(&history, 5, 300, &mut |_| Ok(())) {
         Ok(report) => {
             println!("{features:?}\n{report}");

@@ -35,7 +35,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   sanitize         tests of the rooms with unsafe code, and of those above, under AddressSanitizer and LeakSanitizer
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
-  fsx              random reads and writes of one file on the mount, three seeds (--operations N in all; cargo installs it)
+  fsx              random reads and writes of one file on the mount, three seeds (--operations N; cargo installs it, or fstests has it: --checkout DIR)
   fstests          fstests on the mount, as root (--checkout DIR [--kernel] [TEST..]; a checkout that you have built)
   collection       btrfs-progs' own broken images, by both checks (--checkout DIR [CASE..]; a checkout of btrfs-progs)
   bench image      images from a tree of 30,000 files, beside mkfs.btrfs, the kernel and cp (--files --bytes --runs --dry)

@@ -1,9 +1,11 @@
-//! `cargo xtask fsx [--operations N]`: random reads, writes, mappings and truncations of one file, three seeds.
+//! `cargo xtask fsx [--operations N] [--checkout DIR]`: random reads, writes, mappings and truncations of one file, three seeds.
+//! Cargo installs the program; with a checkout of fstests, built, it is the one there, which zeros ranges, too.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use creamery_testkit::{FuseMount, Program, Run, btrfs_check};
+use anyhow::{Context, Result, bail, ensure};
+use creamery_testkit::{FuseMount, Program, Run, Scratch, btrfs_check};
 
 use super::{OPTIONS, Stage, install, stage};
 
@@ -13,6 +15,9 @@ const OPERATIONS: u64 = 100_000;
 /// Between two rounds the filesystem is unmounted, checked and mounted again.
 const OPERATIONS_OF_A_ROUND: u64 = 20_000;
 const SEEDS: u64 = 3;
+
+/// That of fstests closes and opens the file before so many operations once.
+const CLOSE_ONE_IN: &str = "100";
 
 /// All operations that exist.
 const SETTINGS: &str = "
@@ -38,19 +43,66 @@ posix_fadvise = 1.0
 copy_file_range = 3.0
 ";
 
+/// Which fsx.
+enum Fsx {
+    /// Cargo's, with its settings.
+    Installed { program: PathBuf, settings: PathBuf },
+    /// That of fstests, with a folder for its logs. It finds out by itself what the mount can do.
+    OfFstests { program: PathBuf, logs: PathBuf },
+}
+
+impl Fsx {
+    fn new(checkout: Option<&str>, scratch: &Scratch) -> Result<Self> {
+        match checkout {
+            Some(checkout) => {
+                let program = Path::new(checkout).canonicalize()?.join("ltp/fsx");
+                ensure!(program.is_file(), "build fstests first: make");
+                Ok(Self::OfFstests { program, logs: scratch.path().to_owned() })
+            }
+            None => {
+                let settings = scratch.file("fsx.toml");
+                std::fs::write(&settings, SETTINGS)?;
+                Ok(Self::Installed { program: install(SUITE)?, settings })
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Installed { .. } => format!("fsx {}", SUITE.1),
+            Self::OfFstests { .. } => "fsx of fstests".to_owned(),
+        }
+    }
+
+    fn run(&self, seed: u64, count: u64, file: &Path) -> Result<()> {
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let (seed_word, count) = (seed.to_string(), count.to_string());
+        let common = words(&["-S", &seed_word, "-N", &count]);
+        let (program, special) = match self {
+            Self::Installed { program, settings } => {
+                let words = words(&["-f"]).into_iter();
+                (program, words.chain([settings.into()]).collect::<Vec<_>>())
+            }
+            Self::OfFstests { program, logs } => {
+                let words = words(&["-q", "-c", CLOSE_ONE_IN, "-P"]).into_iter();
+                (program, words.chain([logs.into()]).collect())
+            }
+        };
+        let ran = Run::new(program).args(common).args(special).arg(file).output()?;
+        if ran.code != Some(0) {
+            bail!("fsx with seed {seed}: {ran}");
+        }
+        Ok(())
+    }
+}
+
 /// Runs each seed in rounds, each on a fresh mount of the same image.
 pub(crate) fn fsx(words: &[&str]) -> Result<()> {
-    let operations = match words {
-        [] => OPERATIONS,
-        ["--operations", number] => number.parse().with_context(|| format!("--operations {number}"))?,
-        _ => bail!("usage: cargo xtask fsx [--operations N]"),
-    };
-    let program = install(SUITE)?;
+    let (operations, checkout) = parse(words)?;
     let Stage { scratch, image, mount } = stage("fsx")?;
     let dir = mount.dir().to_owned();
     mount.unmount()?;
-    let settings = scratch.file("fsx.toml");
-    std::fs::write(&settings, SETTINGS)?;
+    let fsx = Fsx::new(checkout, &scratch)?;
     for seed in 1..=SEEDS {
         let share = operations.div_ceil(SEEDS);
         let mut left = share;
@@ -59,22 +111,27 @@ pub(crate) fn fsx(words: &[&str]) -> Result<()> {
             let count = left.min(OPERATIONS_OF_A_ROUND);
             let mount = FuseMount::mount(&Program::find()?, &image, &dir, OPTIONS)?;
             // Each round has its own random numbers, made from the seed's.
-            run(&program, &settings, seed + SEEDS * round, count, &mount.dir().join("file"))?;
+            fsx.run(seed + SEEDS * round, count, &mount.dir().join("file"))?;
             mount.unmount()?;
             btrfs_check(&image)?;
             left -= count;
             round += 1;
         }
-        println!("fsx {}: seed {seed}, {share} operations in {round} rounds agree", SUITE.1);
+        println!("{}: seed {seed}, {share} operations in {round} rounds agree", fsx.name());
     }
     Ok(())
 }
 
-fn run(program: &Path, settings: &Path, seed: u64, count: u64, file: &Path) -> Result<()> {
-    let args = ["-S".to_owned(), seed.to_string(), "-N".to_owned(), count.to_string(), "-f".to_owned()];
-    let ran = Run::new(program).args(args).arg(settings).arg(file).output()?;
-    if ran.code != Some(0) {
-        bail!("fsx with seed {seed}: {ran}");
+fn parse<'w>(words: &[&'w str]) -> Result<(u64, Option<&'w str>)> {
+    let (mut operations, mut checkout) = (OPERATIONS, None);
+    let mut words = words.iter();
+    while let Some(&word) = words.next() {
+        let value = || format!("{word} wants a value");
+        match word {
+            "--operations" => operations = words.next().with_context(value)?.parse()?,
+            "--checkout" => checkout = Some(*words.next().with_context(value)?),
+            _ => bail!("usage: cargo xtask fsx [--operations N] [--checkout DIR]"),
+        }
     }
-    Ok(())
+    Ok((operations, checkout))
 }
