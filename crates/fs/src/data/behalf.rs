@@ -11,6 +11,8 @@ pub(crate) enum Behalf<'a> {
     Operation,
     /// Writeback's: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),
+    /// The same of what its run needs to have in front of it.
+    BeforeRun(&'a mut DelallocReservation),
 }
 
 impl Behalf<'_> {
@@ -18,7 +20,7 @@ impl Behalf<'_> {
     pub(crate) fn allocate(&mut self, engine: &Engine, len: u64, min: u64) -> Result<DataExtent> {
         match self {
             Self::Operation => engine.allocate_data(len, min),
-            Self::Writeback(room) => engine.allocate_reserved(len, min, room),
+            Self::Writeback(room) | Self::BeforeRun(room) => engine.allocate_reserved(len, min, room),
         }
     }
 
@@ -26,7 +28,7 @@ impl Behalf<'_> {
     pub(crate) fn start<'e>(&mut self, engine: &'e Engine, units: Units) -> Result<Handle<'e>> {
         match self {
             Self::Operation => engine.start(units),
-            Self::Writeback(room) => engine.start_reserved(units, room),
+            Self::Writeback(room) | Self::BeforeRun(room) => engine.start_reserved(units, room),
         }
     }
 
