@@ -11,6 +11,8 @@ pub(crate) enum Behalf<'a> {
     Operation,
     /// Writeback's: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),
+    /// The same of what its run needs to have in front of it.
+    BeforeRun(&'a mut DelallocReservation),
 }
 
 impl Behalf<'_> {
@@ -24,7 +26,7 @@ impl Behalf<'_> {
     ) -> Result<DataExtent> {
         match self {
             Self::Operation => engine.allocate_data(len, min, near),
-            Self::Writeback(room) => engine.allocate_reserved(len, min, near, room),
+            Self::Writeback(room) | Self::BeforeRun(room) => engine.allocate_reserved(len, min, near, room),
         }
     }
 
@@ -33,7 +35,7 @@ impl Behalf<'_> {
         let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
             Self::Operation => engine.start(units),
-            Self::Writeback(room) => engine.start_reserved(units, room),
+            Self::Writeback(room) | Self::BeforeRun(room) => engine.start_reserved(units, room),
         }
     }
 

@@ -70,12 +70,7 @@ pub(crate) enum NewSize {
 impl OrderedExtent {
     /// Allocates space for `[start, start + len)` of a file, or for the front of it when there is no
     /// room for all in one piece. `item` is the file's. Errors: no space; read-only.
-    pub(crate) fn allocate(inode: &Inode, item: &InodeItem, start: u64, len: u64) -> Result<Self> {
-        Self::allocate_for(&mut Behalf::Operation, inode, item, start, len)
-    }
-
-    /// The same on behalf of somebody.
-    pub(crate) fn allocate_for(
+    pub(crate) fn allocate(
         behalf: &mut Behalf<'_>,
         inode: &Inode,
         item: &InodeItem,

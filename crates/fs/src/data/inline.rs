@@ -25,6 +25,11 @@ pub(crate) fn len_max(engine: &Engine, tree: &Tree) -> u64 {
     LEN_MAX.min(u64::from(engine.sector_size()) - 1).min(leaf)
 }
 
+/// Whether a file of `size` bytes is short enough to be stored inline.
+pub(crate) fn may_be_inline(inode: &Inode, size: u64) -> bool {
+    size <= len_max(inode.engine(), inode.tree())
+}
+
 /// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is
 /// inline or a hole.
 pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> {

@@ -72,6 +72,7 @@ use behalf::Behalf;
 pub(crate) use content::Content;
 pub use content::{FileContent, Stretch};
 pub(crate) use extent_map::{has_prealloc, holes_of};
+pub(crate) use inline::may_be_inline;
 pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;

@@ -8,7 +8,7 @@ use creamery_base::{Result, Wait};
 use super::completion::{NewSize, OrderedExtent};
 use super::extent_map::{ExtentKind, ExtentMaps};
 use super::holes::HolePlan;
-use super::read;
+use super::{Behalf, read};
 use crate::inode::{Inode, InodeItem};
 
 /// What the new end of a file falls into.
@@ -37,9 +37,14 @@ pub(crate) fn tail_of(inode: &Inode, size: u64, sector: u64) -> Result<Tail> {
 /// Makes the last sector of the file fit to be grown over: an inline extent becomes a regular one, and what lies
 /// behind the end of the file is zero.
 pub(crate) fn settle_tail(inode: &Inode, item: &mut InodeItem) -> Result<()> {
+    settle_tail_for(&mut Behalf::Operation, inode, item)
+}
+
+/// The same on behalf of somebody.
+pub(crate) fn settle_tail_for(behalf: &mut Behalf<'_>, inode: &Inode, item: &mut InodeItem) -> Result<()> {
     if is_tail_unsettled(inode, item)? {
         let size = item.size;
-        rewrite_last_sector(inode, item, size)?;
+        rewrite_last_sector(behalf, inode, item, size)?;
     }
     Ok(())
 }
@@ -70,17 +75,22 @@ pub(crate) fn is_tail_unsettled(inode: &Inode, item: &InodeItem) -> Result<bool>
 
 /// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
 /// is not more than it was, the file's.
-pub(crate) fn rewrite_last_sector(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+pub(crate) fn rewrite_last_sector(
+    behalf: &mut Behalf<'_>,
+    inode: &Inode,
+    item: &mut InodeItem,
+    size: u64,
+) -> Result<()> {
     let engine = inode.engine();
     assert!(size <= item.size && size > 0);
     let sector = u64::from(engine.sector_size());
     let last = (size - 1) / sector * sector;
     let mut bytes = vec![0; as_len(sector)];
     read(inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
-    let mut ordered = OrderedExtent::allocate(inode, item, last, sector)?;
+    let mut ordered = OrderedExtent::allocate(behalf, inode, item, last, sector)?;
     ordered.write(engine, &bytes)?;
     let holes = HolePlan::nothing();
-    ordered.complete(inode, item, &holes, NewSize::Exactly(size), &mut 0)
+    ordered.complete_for(behalf, inode, item, &holes, NewSize::Exactly(size), &mut 0)
 }
 
 /// A length that is bounded by a sector's.

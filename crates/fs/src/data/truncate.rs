@@ -14,7 +14,7 @@ use creamery_txn::{Handle, Units};
 use super::drop_extents::DropPlan;
 use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
-use super::{inline, lock_alone, read, recount, reserve, update};
+use super::{Behalf, inline, lock_alone, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::lock::ExtentsSeen;
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -71,7 +71,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
         read(inode, item, 0, &mut content, Wait::Yes)?;
         return inline::rewrite(inode, item, &content);
     }
-    match rewrite_last_sector(inode, item, size) {
+    match rewrite_last_sector(&mut Behalf::Operation, inode, item, size) {
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
                 update(handle, inode.lock_item(), item, |item| item.size = size)

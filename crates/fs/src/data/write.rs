@@ -109,7 +109,7 @@ fn write_step(
         }
         stop = prealloc.end.min(end);
     }
-    let mut ordered = OrderedExtent::allocate_for(behalf, inode, item, start, stop - start)?;
+    let mut ordered = OrderedExtent::allocate(behalf, inode, item, start, stop - start)?;
     payload.write((ordered.start(), ordered.end()), &mut ordered.writer(engine))?;
     let size = NewSize::AtLeast(payload.data_end());
     ordered.complete_for(behalf, inode, item, holes, size, reached)

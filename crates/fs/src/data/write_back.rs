@@ -7,6 +7,7 @@ use creamery_device::{Parts, SharedBytes};
 use creamery_txn::DelallocReservation;
 
 use super::payload::{Payload, TakesData};
+use super::tail::settle_tail_for;
 use super::write::write_payload;
 use super::{Behalf, inline};
 use crate::delalloc::Run;
@@ -42,6 +43,10 @@ pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservatio
     engine.check_writable()?;
     let sector = u64::from(engine.sector_size());
     let mut item = inode.tree_item();
+    if run.start >= item.size && !item.size.is_multiple_of(sector) {
+        // The end of the file was made fit for this when it was dirty, too, and may have been lost since.
+        settle_tail_for(&mut Behalf::BeforeRun(room), inode, &mut item)?;
+    }
     let behalf = &mut Behalf::Writeback(room);
     let whole = run.start == 0 && run.end == sector && item.size.max(run.data_end) == run.data_end;
     if whole

@@ -19,7 +19,7 @@ pub(crate) struct Delalloc {
     state: RankedMutex<Option<Box<State>>, { rank::DELALLOC }>,
     /// Whether there is any; changes under the mutex.
     any: AtomicBool,
-    /// Whether it stands in the line of those to be written back.
+    /// Whether it stands in the line of those to be written back; changes with the line locked.
     queued: AtomicBool,
     /// A run is in flight no more.
     landed: RankedCondvar,
@@ -37,6 +37,8 @@ pub(crate) struct State {
     written: Option<(Timespec, u64)>,
     /// Bytes, dirty or in flight, that have no space on a device yet.
     new: u64,
+    /// How many runs of their own the dirty pages were when they were written, at most.
+    runs: u64,
     /// When the first page became dirty since there was none, by the monotonic clock.
     since: Duration,
     /// It is to be written back soon.
@@ -122,6 +124,7 @@ impl State {
             size,
             written: None,
             new: 0,
+            runs: 0,
             since,
             hasty: false,
             held: false,
@@ -177,6 +180,7 @@ impl State {
         let end = start + data.len() as u64;
         let apart = !self.pages.adjoins(start, end);
         self.new += self.pages.insert(start, data, new);
+        self.runs += u64::from(apart);
         apart
     }
 
@@ -207,8 +211,9 @@ impl State {
         let Taken { start, end, pieces, new } = self.pages.take_run(from, EXTENT_LEN_MAX)?;
         let mut room = self.room.take().expect("DELALLOC-2: what is dirty has room");
         let is_all = self.pages.bytes() == 0;
-        // The last one has what is left.
-        let metadata = if is_all { u64::MAX } else { room.metadata_bytes() / 2 };
+        // Each has its part and the last one what is left; of a long one there may be more to come.
+        let metadata = if is_all { u64::MAX } else { room.metadata_bytes() / self.runs.max(2) };
+        self.runs = if is_all { 0 } else { self.runs.saturating_sub(1) };
         let mine = room.take(end - start, metadata);
         if !is_all {
             self.room = Some(room);
@@ -269,11 +274,17 @@ impl Delalloc {
         self.any() && self.lock().as_ref().is_some_and(|state| state.has(start, end))
     }
 
-    /// What there is, made if there is nothing: of a file of `size` bytes, at this time.
+    /// What there is, made if there is nothing: of a file of `size` bytes, at this time. What is changed counts as delayed
+    /// when it is there to stay.
     pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
-        let changed = change(state.get_or_insert_with(|| Box::new(State::new(size, now))));
+        let inner = state.get_or_insert_with(|| Box::new(State::new(size, now)));
+        if inner.pages.bytes() == 0 {
+            (inner.since, inner.hasty) = (now, false);
+        }
+        let changed = change(inner);
         self.any.store(true, Ordering::Release);
+        self.forget_if_clean(&mut state);
         changed
     }
 
@@ -322,6 +333,11 @@ impl Delalloc {
     /// Where the delayed data ends.
     pub(super) fn end(&self) -> Option<u64> {
         if self.any() { self.lock().as_ref().map(|state| state.size) } else { None }
+    }
+
+    /// Whether it stands in line. Who asks has made it dirty: whoever takes it out of the line later than this sees that.
+    pub(super) fn is_queued(&self) -> bool {
+        self.queued.fetch_or(false, Ordering::AcqRel)
     }
 
     /// Notes whether it stands in line; returns whether it did.
@@ -402,7 +418,7 @@ impl Delalloc {
         state.size = state.size.min(size);
         state.pages.overwrite(size, &vec![0; as_len(end - size)]);
         if state.pages.bytes() == 0 {
-            state.room = None;
+            (state.room, state.runs) = (None, 0);
         } else if let Some(room) = &mut state.room {
             drop(room.take(bytes, 0));
         }

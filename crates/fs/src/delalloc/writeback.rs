@@ -1,6 +1,7 @@
 //! Writing back: which files, when, and how much may be dirty.
 //!
-//! Files stand in line in the order in which they became dirty. The first one is written back when it has been dirty for
+//! Files stand in line in the order in which they became dirty; one of which nothing is left to be taken begins anew at the end
+//! when it is written again. The first one is written back when it has been dirty for
 //! [`AGE`], or when all together have more than an eighth of what they may; a step takes one run of it. Who writes and finds
 //! that there is too much takes steps himself until there is room, and so does who finds no space: with nobody in the
 //! background the data goes to the devices all the same, only later.
@@ -10,7 +11,9 @@
 //!   discarded. Shown by `delayed_data_is_counted_until_it_is_on_disk`.
 //! - WRITEBACK-2: who takes a step waits for no step of somebody else, and holds nothing that one needs (rank WRITEBACK).
 //!   Shown by `who_writes_back_in_the_midst_of_that_is_noticed`.
-//! - WRITEBACK-3: once the filesystem is being closed nothing stays delayed: who finds out, after his write stands in line,
+//! - WRITEBACK-3: when a write has ended, what it has left dirty of a file stands in line until it was written back, in one place.
+//!   Shown by `who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due`.
+//! - WRITEBACK-4: once the filesystem is being closed nothing stays delayed: who finds out, after his write stands in line,
 //!   writes it back himself. Shown by `what_was_written_with_success_while_the_filesystem_is_closed_is_durable` of the library.
 
 use std::collections::VecDeque;
@@ -36,14 +39,12 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// So many more than twice those that are alive may stand in line.
 const LINE_SLACK: usize = 64;
 
-type Line = VecDeque<Weak<dyn Delayed>>;
-
 /// The files of a filesystem with delayed data.
 pub(crate) struct Writeback {
     /// Bytes that may be dirty or in flight.
     most: u64,
     bytes: CachePadded<AtomicU64>,
-    /// Those with delayed data in the order in which they began to have some; those without leave it when they are met.
+    /// In the order in which they began to have some; those without leave it when they are met.
     line: RankedMutex<Line, { rank::LEAF }>,
     /// How many of the line are alive, about.
     alive: AtomicUsize,
@@ -55,6 +56,26 @@ pub(crate) struct Writeback {
     /// Steps that somebody had taken who needs room gave some back.
     freed: AtomicBool,
     counters: Counters,
+}
+
+/// Those with delayed data.
+type Line = VecDeque<Weak<dyn Delayed>>;
+
+/// Takes a file out of the line: who was written back stands in front.
+fn take_out(line: &mut Line, file: &Weak<dyn Delayed>) {
+    if let Some(at) = line.iter().position(|other| other.ptr_eq(file)) {
+        line.remove(at);
+    }
+}
+
+/// What came of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// A run was written back, or failed to be.
+    Taken,
+    /// There was none to take, but some are in flight.
+    InFlight,
+    Nothing,
 }
 
 /// What was written back.
@@ -116,7 +137,7 @@ impl Writeback {
         self.most > 0
     }
 
-    /// From now on what is written is not delayed, or not for long (WRITEBACK-3).
+    /// From now on what is written is not delayed, or not for long (WRITEBACK-4).
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
     }
@@ -132,25 +153,33 @@ impl Writeback {
         self.bytes.fetch_add(added, Ordering::AcqRel);
     }
 
-    /// `added` bytes of `file` became dirty.
-    pub(crate) fn note_dirty(&self, file: &Arc<dyn Delayed>, engine: &Engine, added: u64) {
+    /// `added` bytes of `file` became dirty, of which nothing was if it `begins` to be.
+    pub(crate) fn note_dirty(&self, file: &Arc<dyn Delayed>, engine: &Engine, added: u64, begins: bool) {
         let before = self.bytes().saturating_sub(added);
-        let queued = file.delalloc().set_queued(true);
-        let is_first = !queued && self.stand_in_line(&mut self.line.lock(), file);
+        let is_first =
+            (begins || !file.delalloc().is_queued()) && self.stand_in_line(file, VecDeque::push_back);
         let enough = self.most / BACKGROUND_SHARE;
         if is_first || before < enough && before + added >= enough {
             engine.wake_background();
         }
     }
 
-    /// Returns whether nobody stood there.
-    fn stand_in_line(&self, line: &mut Line, file: &Arc<dyn Delayed>) -> bool {
-        let alive = self.alive.fetch_add(1, Ordering::Relaxed);
-        if line.len() > 2 * alive + LINE_SLACK {
+    /// Gives it the place that `push` says, and no other (WRITEBACK-3). Returns whether nobody else stands there.
+    fn stand_in_line(&self, file: &Arc<dyn Delayed>, push: fn(&mut Line, Weak<dyn Delayed>)) -> bool {
+        let mut line = self.line.lock();
+        let file_in_line = Arc::downgrade(file);
+        let others = if file.delalloc().set_queued(true) {
+            // Who is written again and again stands at the end.
+            line.iter().rposition(|other| other.ptr_eq(&file_in_line)).map(|at| line.remove(at));
+            self.alive.load(Ordering::Relaxed).saturating_sub(1)
+        } else {
+            self.alive.fetch_add(1, Ordering::Relaxed)
+        };
+        if line.len() > 2 * others + LINE_SLACK {
             line.retain(|file| file.strong_count() > 0);
         }
-        line.push_back(Arc::downgrade(file));
-        alive == 0
+        push(&mut line, file_in_line);
+        others == 0
     }
 
     /// So many bytes are neither dirty nor in flight any more.
@@ -175,7 +204,8 @@ impl Writeback {
         self.counters.throttled.fetch_add(1, Ordering::Relaxed);
         while is_too_much() {
             let seen = *self.landed.lock();
-            if self.step() {
+            let step = self.try_step();
+            if step == Step::Taken {
                 continue;
             }
             // All of it is in flight: whoever has it lands.
@@ -183,7 +213,7 @@ impl Writeback {
             let waits = |landed: &mut u64| *landed == seen;
             let waited = || self.somebody_landed.wait_while_for(landed, PATIENCE, waits);
             let landed = gate::passing(Reason::Writeback, waited);
-            if *landed == seen {
+            if *landed == seen && step == Step::Nothing {
                 return; // it is kept from being written back, by who is about to delete it
             }
         }
@@ -241,16 +271,20 @@ impl Writeback {
     /// Has what is dirty of `file` written back soon: it goes to the front of the line.
     pub(crate) fn hasten(&self, file: &Arc<dyn Delayed>, engine: &Engine) {
         if file.delalloc().hasten() {
-            self.line.lock().push_front(Arc::downgrade(file));
+            self.stand_in_line(file, VecDeque::push_front);
             engine.wake_background();
         }
     }
 
     /// Writes a run of the first in line back. False when nobody in line has one that is not in flight.
     pub(crate) fn step(&self) -> bool {
-        let mut index = 0;
+        self.try_step() == Step::Taken
+    }
+
+    fn try_step(&self) -> Step {
+        let (mut index, mut otherwise) = (0, Step::Nothing);
         loop {
-            let Some(next) = self.line.lock().get(index).cloned() else { return false };
+            let Some(next) = self.line.lock().get(index).cloned() else { return otherwise };
             let Some(file) = next.upgrade() else {
                 self.leave(&next);
                 continue;
@@ -260,9 +294,9 @@ impl Writeback {
                     // What becomes of it is told to those who have the file open.
                     let _ = self.write_back(&*file, &run, room);
                     self.leave_if_clean(&file);
-                    return true;
+                    return Step::Taken;
                 }
-                NextRun::InFlight => index += 1,
+                NextRun::InFlight => (index, otherwise) = (index + 1, Step::InFlight),
                 NextRun::None if file.delalloc().any() => index += 1,
                 NextRun::None => self.leave_if_clean(&file),
             }
@@ -270,28 +304,24 @@ impl Writeback {
     }
 
     fn leave(&self, file: &Weak<dyn Delayed>) {
-        Self::remove(&mut self.line.lock(), file);
+        take_out(&mut self.line.lock(), file);
     }
 
-    fn remove(line: &mut Line, file: &Weak<dyn Delayed>) {
-        if let Some(at) = line.iter().position(|other| other.ptr_eq(file)) {
-            line.remove(at);
-        }
-    }
-
-    /// With the line locked all the time: who wants all that is dirty never misses one that is.
+    /// With the line locked from the first look to the last, so that nobody misses it there who is to write all of them back.
     fn leave_if_clean(&self, file: &Arc<dyn Delayed>) {
-        let mut line = self.line.lock();
         if file.delalloc().any() {
             return;
         }
-        Self::remove(&mut line, &Arc::downgrade(file));
-        if file.delalloc().set_queued(false) {
-            self.alive.fetch_sub(1, Ordering::Relaxed);
+        let mut line = self.line.lock();
+        let stood = file.delalloc().set_queued(false);
+        if file.delalloc().any() {
+            // Who made it dirty meanwhile may have taken it for one that stands in line: so it does.
+            file.delalloc().set_queued(stood);
+            return;
         }
-        // Who made it dirty meanwhile may have taken it for one that stands in line.
-        if file.delalloc().any() && !file.delalloc().set_queued(true) {
-            self.stand_in_line(&mut line, file);
+        take_out(&mut line, &Arc::downgrade(file));
+        if stood {
+            self.alive.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

@@ -1,5 +1,8 @@
 //! Tests of files with delayed data.
 
+mod line;
+mod on_the_way;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

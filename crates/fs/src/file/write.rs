@@ -83,11 +83,11 @@ pub(crate) fn write(
             inode.shared().writeback.count(added);
             let mine = room.take().and_then(|mut room| needed(&mut room, (before, added), runs));
             state.written(end, now.0, mine);
-            Some(added)
+            Some((added, before == 0))
         });
-        if let Some(added) = added {
+        if let Some((added, begins)) = added {
             let file: Arc<dyn Delayed> = Arc::<Inode>::clone(inode);
-            inode.shared().writeback.note_dirty(&file, engine, added);
+            inode.shared().writeback.note_dirty(&file, engine, added, begins);
             return Ok(());
         }
     }
@@ -160,8 +160,13 @@ fn tail_to_settle(inode: &Inode, item: &InodeItem, first: u64, sector: u64) -> R
         return Ok(None);
     }
     let last = (item.size - 1) / sector * sector;
-    let delayed = inode.delalloc().has(last, last + sector);
-    if delayed || !data::is_tail_unsettled(inode, item)? { Ok(None) } else { Ok(Some(last)) }
+    let unsettled = if inode.delalloc().has(last, last + sector) {
+        // It may be on its way to be stored inline, or be so next: then it goes on with what is behind it.
+        data::may_be_inline(inode, item.size)
+    } else {
+        data::is_tail_unsettled(inode, item)?
+    };
+    Ok(unsettled.then_some(last))
 }
 
 /// What the sector at `start` has; none when it is delayed.

@@ -328,13 +328,19 @@ impl Inode {
     pub(crate) fn set_attributes(&self, set: &SetAttributes) -> Result<Attributes> {
         let mut locked = self.lock_exclusive()?;
         set.check(&locked)?;
+        let mut set = *set;
         if let Some(size) = set.size {
+            let shrinks = size < locked.size;
             let range = self.lock_range(size.min(locked.size), u64::MAX)?;
-            let shown = (size < locked.size).then(|| self.show_size(size));
+            let shown = shrinks.then(|| self.show_size(size));
             if size == 0 && locked.size > 0 {
                 self.set_flush_on_close();
             }
             self.settle_cut(&mut locked, size);
+            if shrinks && locked.size == size {
+                // What is cut was in memory alone, and so were its times: the item has to be told of them.
+                set.mtime = set.mtime.or(Some(Time::Now));
+            }
             data::truncate(self, locked.item_mut(), size)?;
             drop((shown, range));
             if set.is_only_size() {
@@ -342,7 +348,7 @@ impl Inode {
             }
         }
         let flags = set.flags.map(|wanted| new_flags(&locked, wanted)).transpose()?;
-        let access = self.changed_access_acl(set)?;
+        let access = self.changed_access_acl(&set)?;
         let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
         let (handle, _) =
             or_end(handle, |handle| match &access {

@@ -34,7 +34,7 @@ impl WriteErrors {
     /// The last failure, if `told` has not heard of it.
     pub(crate) fn tell(&self, told: &Told) -> Result<()> {
         let count = self.count.load(Ordering::Acquire);
-        if told.0.swap(count, Ordering::AcqRel) >= count {
+        if told.0.fetch_max(count, Ordering::AcqRel) >= count {
             return Ok(());
         }
         let (kind, what) = self.last.lock().clone().expect("a failure that was counted was noted first");

@@ -62,8 +62,8 @@ impl Engine {
         let mut tried = Tried::default();
         loop {
             let chunks = self.chunks.made();
-            let kept = self.delalloc.data().saturating_sub(room.as_ref().map_or(0, |room| room.data_bytes()));
-            if let Some((group, start, len)) = self.take_data(len, min.max(sector), near, kept) {
+            let own = room.as_ref().map_or(0, |room| room.data_bytes());
+            if let Some((group, start, len)) = self.take_data(len, min.max(sector), near, own) {
                 if let Some(room) = &mut room {
                     room.has_space(len);
                 }
@@ -78,22 +78,24 @@ impl Engine {
         }
     }
 
-    /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`. `kept` bytes are left for others.
+    /// Takes data space out of the groups there are: `len` bytes, or less, but not below `min`. What is kept for data to be
+    /// written later is left for others, but for `own` bytes of it.
     fn take_data(
         &self,
         len: u64,
         min: u64,
         near: Option<Logical>,
-        kept: u64,
+        own: u64,
     ) -> Option<(Arc<BlockGroup>, Logical, u64)> {
         let _running = self.join();
-        // How much there is for data is looked at and taken in one step: two would take the last of it twice, or take what
-        // metadata was promised meanwhile.
+        // How much there is for data is looked at and taken in one step: two would take the last of it twice, or take what was
+        // kept for others or, of groups that are shared, promised to metadata meanwhile.
         let shares_groups = self.shares_groups();
         if shares_groups {
             self.reservations.call_in();
         }
-        let _alone = (shares_groups || kept > 0).then(|| self.reservations.hold());
+        let _alone = self.reservations.hold();
+        let kept = self.delalloc.data().saturating_sub(own);
         let sector = u64::from(self.sector_size());
         let room = if shares_groups { self.data_headroom() } else { self.space.available(SpaceKind::Data) };
         let most = room.saturating_sub(kept) / sector * sector;

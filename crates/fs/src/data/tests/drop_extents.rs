@@ -32,7 +32,9 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
                 inode.forge(|item| item.size = start + bytes);
             }
             letter => {
-                let mut ordered = OrderedExtent::allocate(&inode, item, start, bytes).expect("space");
+                let mut ordered =
+                    OrderedExtent::allocate(&mut crate::data::Behalf::Operation, &inode, item, start, bytes)
+                        .expect("space");
                 assert_eq!(ordered.end() - start, bytes);
                 ordered.write(engine, &vec![letter as u8; len * 4096]).expect("a write");
                 in_handle(engine, Units::items(8), |handle| {
