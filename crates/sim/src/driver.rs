@@ -235,6 +235,11 @@ impl Driver {
         self.model.lossy = true;
     }
 
+    /// Whether delayed data was lost.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
     /// Delayed data that could not be written is lost: the file has what it had in some version before, sector by sector.
     fn accept_losses(&mut self) -> Result<()> {
         let failures = self.fs.statistics().writeback.failures;
