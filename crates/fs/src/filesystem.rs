@@ -156,15 +156,26 @@ impl Filesystem {
 
     /// Makes everything durable and gives the devices back, whoever still has a reference or an open file: all that these
     /// ask for is refused from then on.
-    /// Errors: those of the commit and of the devices; it is closed all the same.
+    /// Errors: those of the commit and of the devices; data was lost since the filesystem was opened, whoever was told that
+    /// before. It is closed all the same.
     pub fn shut_down(&self) -> Result<()> {
         self.clean();
         self.shared().writeback.close();
         self.write_back();
         self.write_access_times();
-        // Who writes from now on is told himself what becomes of it.
-        let written = self.shared().write_errors.tell(&self.told);
+        // Also what somebody was told before, for this says what is on the devices. Who writes from now on is told himself what
+        // becomes of it.
+        let written = self.shared().write_errors.tell(&Told::of_nothing());
         written.and(self.engine.shut_down())
+    }
+
+    /// Calls `tell` with a file of which delayed data was lost: whoever keeps what was read of it, as the kernel does, has to ask
+    /// again. It is called once the file is as it was before, from wherever data is written back, and must not wait.
+    ///
+    /// # Panics
+    /// When somebody is told already.
+    pub fn tell_loss(&self, tell: impl Fn(InodeId) + Send + Sync + 'static) {
+        assert!(self.shared().tell_loss.set(Box::new(tell)).is_ok(), "one is told of losses");
     }
 
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of

@@ -207,7 +207,7 @@ impl OpenFile {
         data: &[u8],
         room: Option<DelallocReservation>,
     ) -> Result<usize> {
-        if room.is_none() {
+        if room.is_none() && !data.is_empty() {
             self.inode.settle(locked)?;
         }
         self.write_locked(locked.item_mut(), offset, data, room)

@@ -3,7 +3,7 @@
 mod listing;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use creamery_base::panics::Panic;
@@ -48,7 +48,7 @@ const MODE_TYPE: u32 = 0o170_000;
 /// ```
 pub struct Adapter {
     fs: Arc<Filesystem>,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     handles: Handles,
     owner: Owner,
     control: Control,
@@ -63,7 +63,7 @@ impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
+        let (nodes, handles, control) = (Arc::new(Nodes::new(root)), Handles::default(), Control::new(None));
         let (row, session) = (Watched::default(), OnceLock::new());
         Self { fs, nodes, handles, owner, control, row, session, directories_opened: AtomicU64::new(0) }
     }
@@ -97,6 +97,11 @@ impl Adapter {
     /// The mount's row in the mount table.
     pub(crate) const fn row(&self) -> &Watched {
         &self.row
+    }
+
+    /// What the kernel calls files, as long as this lives.
+    pub(crate) fn nodes(&self) -> Weak<Nodes> {
+        Arc::downgrade(&self.nodes)
     }
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.

@@ -61,12 +61,16 @@ impl Reclaimers {
 
     /// Lets reclaimers take their steps. Whether a commit gives back what was freed by these, or by others since the last one.
     pub(crate) fn reclaim(&self) -> bool {
-        RECLAIMING.with(|reclaiming| {
-            assert!(!reclaiming.replace(true), "RECLAIM-1: a reclaimer asks for reclaiming");
-            let any = self.take_steps();
-            reclaiming.set(false);
-            any
-        })
+        /// This thread reclaims no more, also when a step panics.
+        struct Ends;
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                RECLAIMING.set(false);
+            }
+        }
+        assert!(!RECLAIMING.replace(true), "RECLAIM-1: a reclaimer asks for reclaiming");
+        let _ends = Ends;
+        self.take_steps()
     }
 
     fn take_steps(&self) -> bool {

@@ -76,6 +76,7 @@ pub(crate) use inline::may_be_inline;
 pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
+pub(crate) use reserve::data_per_csum_unit;
 pub(crate) use seek::{Want, seek};
 pub(crate) use tail::is_tail_unsettled;
 pub(crate) use truncate::{drop_last, truncate};

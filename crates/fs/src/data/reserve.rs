@@ -33,6 +33,16 @@ pub(crate) fn drop_units(plan: &DropPlan) -> u32 {
 /// For completing an extent whose packed csums are `csums` bytes: its file extent item, its reference, its csums
 /// and the inode item.
 pub(crate) fn complete_units(engine: &Engine, csums: usize) -> u32 {
+    3 + count(csums.div_ceil(csum_bytes_per_unit(engine))) + u32::from(csums > 0)
+}
+
+/// Bytes of data whose checksums take a unit more.
+pub(crate) fn data_per_csum_unit(engine: &Engine) -> u64 {
+    let csums = csum_bytes_per_unit(engine) / engine.checksum_type().size();
+    csums as u64 * u64::from(engine.sector_size())
+}
+
+fn csum_bytes_per_unit(engine: &Engine) -> usize {
     let half_leaf = engine.node_size() as usize / 2;
-    3 + count(csums.div_ceil(4 * half_leaf)) + u32::from(csums > 0)
+    4 * half_leaf
 }

@@ -56,4 +56,7 @@ pub(crate) trait Delayed: Send + Sync {
 
     /// What is lost of a run that failed is told to those who have the file open.
     fn note_failure(&self, error: &Error);
+
+    /// A run that failed has landed: who keeps what was read of the file may have what is lost.
+    fn tell_loss(&self);
 }

@@ -240,7 +240,10 @@ impl Writeback {
 
     /// When a step is due.
     pub(crate) fn due(&self, engine: &Engine) -> Due {
-        let Some(since) = self.first_dirty() else { return Due::Never };
+        let Some(since) = self.first_dirty() else {
+            // What is in flight may have become dirty again when it lands, and nobody says so.
+            return if self.is_anybody_in_line() { Due::In(AGE) } else { Due::Never };
+        };
         if self.bytes() >= self.most / BACKGROUND_SHARE {
             return Due::Now;
         }
@@ -266,6 +269,10 @@ impl Writeback {
                 },
             }
         }
+    }
+
+    fn is_anybody_in_line(&self) -> bool {
+        !self.line.lock().is_empty()
     }
 
     /// Has what is dirty of `file` written back soon: it goes to the front of the line.
@@ -402,6 +409,9 @@ impl Drop for Landing<'_> {
         }
         self.file.delalloc().land_run();
         self.writeback.run_landed(self.run.len());
+        if self.failed {
+            self.file.tell_loss();
+        }
     }
 }
 

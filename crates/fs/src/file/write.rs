@@ -13,19 +13,23 @@ use crate::inode::{Inode, InodeItem};
 
 /// Changes of items that completing a run of new data takes, with the leaf of its first checksums.
 const ITEMS_PER_RUN: u32 = 5;
-/// Bytes of data whose checksums take one more.
+/// Bytes of data whose checksums take one more, at most; less where they are long or leaves small.
 const BYTES_PER_CSUM_ITEM: u64 = 8 << 20;
+
+fn data_per_csum_item(engine: &Engine) -> u64 {
+    data::data_per_csum_unit(engine).min(BYTES_PER_CSUM_ITEM)
+}
 
 /// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
 pub(crate) fn reserve(engine: &Engine, len: u64) -> Option<DelallocReservation> {
     let sector = u64::from(engine.sector_size());
     let bytes = len.next_multiple_of(sector) + 2 * sector;
-    engine.reserve_delalloc(bytes, items_kept(bytes))
+    engine.reserve_delalloc(bytes, items_kept(engine, bytes))
 }
 
 /// Changes of items that room is kept for by who writes so many bytes.
-fn items_kept(bytes: u64) -> u32 {
-    let csums = u32::try_from(bytes / BYTES_PER_CSUM_ITEM + 1).expect("a write fits in memory");
+fn items_kept(engine: &Engine, bytes: u64) -> u32 {
+    let csums = u32::try_from(bytes / data_per_csum_item(engine) + 1).expect("a write fits in memory");
     2 * ITEMS_PER_RUN + csums
 }
 
@@ -81,7 +85,7 @@ pub(crate) fn write(
             let runs = write.runs;
             let added = state.pages().bytes() - before;
             inode.shared().writeback.count(added);
-            let mine = room.take().and_then(|mut room| needed(&mut room, (before, added), runs));
+            let mine = room.take().and_then(|mut room| needed(engine, &mut room, (before, added), runs));
             state.written(end, now.0, mine);
             Some((added, before == 0))
         });
@@ -96,12 +100,14 @@ pub(crate) fn write(
 /// What `added` bytes that became dirty need of the room that their write kept, in so many runs of their own, where `before`
 /// bytes were dirty already.
 fn needed(
+    engine: &Engine,
     room: &mut DelallocReservation,
     (before, added): (u64, u64),
     runs: u32,
 ) -> Option<DelallocReservation> {
-    let per_item = room.metadata_bytes() / u64::from(items_kept(room.data_bytes()));
-    let csums = (before + added) / BYTES_PER_CSUM_ITEM - before / BYTES_PER_CSUM_ITEM;
+    let per_item = room.metadata_bytes() / u64::from(items_kept(engine, room.data_bytes()));
+    let per_csum = data_per_csum_item(engine);
+    let csums = (before + added) / per_csum - before / per_csum;
     let items = u64::from(runs * ITEMS_PER_RUN) + csums;
     (added > 0).then(|| room.take(added, items * per_item))
 }

@@ -20,4 +20,10 @@ impl Delayed for Inode {
         self.write_errors().note(error);
         self.shared().write_errors.note(error);
     }
+
+    fn tell_loss(&self) {
+        if let Some(tell) = self.shared().tell_loss.get() {
+            tell(self.id);
+        }
+    }
 }

@@ -19,6 +19,13 @@ pub(crate) struct WriteErrors {
 /// Up to which failure somebody was told.
 pub(crate) struct Told(AtomicU64);
 
+impl Told {
+    /// For somebody who wants to hear of all.
+    pub(crate) const fn of_nothing() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
 impl WriteErrors {
     /// One more.
     pub(crate) fn note(&self, error: &Error) {

@@ -10,8 +10,8 @@ mod ino_allocator;
 mod root_ref;
 mod subvolumes;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
@@ -30,6 +30,9 @@ use crate::inode::delayed::DelayedRoot;
 use crate::inode::write_errors::WriteErrors;
 use ino_allocator::InoAllocator;
 
+/// Is told of a file.
+pub(crate) type TellLoss = Box<dyn Fn(InodeId) + Send + Sync>;
+
 /// What all subvolumes of a filesystem share.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
@@ -39,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) writeback: Arc<Writeback>,
     /// Failures of writing such data back, of all files.
     pub(crate) write_errors: WriteErrors,
+    /// Who keeps what was read of files, as the kernel does: delayed data of one was lost.
+    pub(crate) tell_loss: OnceLock<TellLoss>,
     pub(crate) access_times: Arc<AccessTimes>,
     pub(crate) planted: Planted,
 }
@@ -52,6 +57,7 @@ impl Shared {
             dead_inodes: DeadInodes::default(),
             writeback: Arc::new(Writeback::new(delayed_bytes)),
             write_errors: WriteErrors::default(),
+            tell_loss: OnceLock::new(),
             access_times: Arc::default(),
             planted: Planted::default(),
         })

@@ -185,17 +185,29 @@ impl Subvolumes {
     /// Forbids or allows changes in a subvolume.
     pub(crate) fn set_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
         let subvolume = self.get(id, Wait::Yes)?;
+        let before = subvolume.read_only.load(Ordering::Acquire);
+        if read_only {
+            // From now on nobody writes; what was written before belongs to it. What is lost of that is told as usual.
+            subvolume.read_only.store(true, Ordering::Release);
+            let _ = self.shared.writeback.flush_all();
+        }
         let _changing = self.changing();
-        let handle = self.shared.engine.start(Units::items(1))?;
+        let written = self.write_read_only(id, read_only);
+        let now = if written.is_ok() { read_only } else { before };
+        subvolume.read_only.store(now, Ordering::Release);
+        written?;
+        // No inode says when this changed, so no fsync asks for it. Linux commits, too.
+        self.shared.engine.commit()
+    }
+
+    fn write_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        let handle = self.shared.engine.start(Units::items(1).of(id))?;
         let done = handle.update_root_item(id, |root| {
             let mut flags = root.flags();
             flags.set(RootFlags::RDONLY, read_only);
             root.set_flags(flags);
         });
-        finish(handle, done)?;
-        subvolume.read_only.store(read_only, Ordering::Release);
-        // No inode says when this changed, so no fsync asks for it. Linux commits, too.
-        self.shared.engine.commit()
+        finish(handle, done)
     }
 
     /// The id for the next subvolume. It is the next one's until that is in the root tree.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::harness::{Bench, Case};
@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("loss/last-commit", &MOUNTED, last_commit),
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
         Case::new("loss/of-mappings", &with_cc, of_mappings),
+        Case::new("loss/of-delayed-data", &MOUNTED, of_delayed_data),
         Case::new("loss/server-killed", &MOUNTED, server_killed),
         Case::new("loss/well-is-quiet", &MOUNTED, well_is_quiet),
         Case::new("loss/sync", &JUDGED, sync),
@@ -162,6 +163,46 @@ fn of_mappings(bench: &Bench) -> Result<()> {
     expect_loss(&said, &["unmounted", "written data was lost", "No space left", "the log is "])?;
     std::fs::remove_file(host.host.join("fill"))?;
     btrfs_check(&host.image)?;
+    Run::new("umount").arg(&host.host).ok().map(drop)
+}
+
+/// What was delayed and could not be written is gone from everywhere, the kernel's pages, too, and is told to each who had the file
+/// open, to who syncs, and in the end.
+fn of_delayed_data(bench: &Bench) -> Result<()> {
+    const OLD: usize = 5_000_000;
+    const NEW: usize = 2_000_000;
+    let host = FullHost::new(bench)?;
+    let path = host.mount.dir().join("file");
+    let [writer, other] =
+        [(); 2].map(|()| File::options().read(true).write(true).create(true).truncate(false).open(&path));
+    let (writer, other) = (writer?, other?);
+    writer.write_all_at(&vec![b'o'; OLD], 0)?;
+    writer.sync_all()?;
+    host.fill()?;
+    writer.write_all_at(&vec![b'n'; NEW], 0)?;
+    let expect_fsync = |file: &File, told: Option<i32>| {
+        let code = file.sync_all().err().and_then(|error| error.raw_os_error());
+        ensure!(code == told, "fsync gives {code:?}, want {told:?}");
+        Ok(())
+    };
+    expect_fsync(&writer, Some(28))?;
+    expect_fsync(&File::open(&path)?, None)?;
+    expect_fsync(&writer, None)?;
+    expect_fsync(&other, Some(28))?;
+    let old = |read: &[u8]| read.len() == OLD && read.iter().all(|byte| *byte == b'o');
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !old(&std::fs::read(&path)?) {
+        ensure!(Instant::now() < deadline, "what was lost can still be read");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop((writer, other));
+    let words = ["written data was lost", "no space left"];
+    expect_loss(&bench.creamery().run(["sync"]).arg(host.mount.dir()).output()?, &words)?;
+    expect_loss(&host.umount()?, &[&["unmounted"], &words[..]].concat())?;
+    std::fs::remove_file(host.host.join("fill"))?;
+    btrfs_check(&host.image)?;
+    let read = bench.creamery().run(["cat"]).arg(inside(&host.image, "/file")).ok()?.stdout;
+    ensure!(old(&read), "the image has something else");
     Run::new("umount").arg(&host.host).ok().map(drop)
 }
 
