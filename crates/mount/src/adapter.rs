@@ -3,13 +3,13 @@
 mod listing;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{
-    Access, Attributes, FileType, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
+    Access, Attributes, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
     SetAttributes, XattrMode,
 };
 use creamery_fuse::protocol::{
@@ -30,6 +30,7 @@ use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::Owner;
 use crate::ranges;
+use crate::telling::is_all_hole;
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
 const VALID: Duration = Duration::from_secs(60);
@@ -48,7 +49,7 @@ const MODE_TYPE: u32 = 0o170_000;
 /// ```
 pub struct Adapter {
     fs: Arc<Filesystem>,
-    nodes: Arc<Nodes>,
+    nodes: Nodes,
     handles: Handles,
     owner: Owner,
     control: Control,
@@ -63,7 +64,7 @@ impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        let (nodes, handles, control) = (Arc::new(Nodes::new(root)), Handles::default(), Control::new(None));
+        let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
         let (row, session) = (Watched::default(), OnceLock::new());
         Self { fs, nodes, handles, owner, control, row, session, directories_opened: AtomicU64::new(0) }
     }
@@ -99,9 +100,9 @@ impl Adapter {
         &self.row
     }
 
-    /// What the kernel calls files, as long as this lives.
-    pub(crate) fn nodes(&self) -> Weak<Nodes> {
-        Arc::downgrade(&self.nodes)
+    /// What the kernel calls a file.
+    pub(crate) fn node(&self, id: InodeId) -> Option<NodeId> {
+        self.nodes.node(id).ok()
     }
 
     /// Where to tell the kernel what it cannot know, and what counts its requests.
@@ -172,14 +173,6 @@ impl Adapter {
         }
     }
 
-    /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
-    fn keep_target(&self, dir: InodeId, name: &[u8]) -> Result<()> {
-        let id = self.fs.lookup(dir, name, Wait::Yes)?;
-        let inode = self.fs.inode(id, Wait::Yes)?;
-        self.nodes.keep(inode);
-        Ok(())
-    }
-
     /// Tells the kernel to forget the attributes of an inode that a request changed of which it does not expect that. No
     /// lock of an operation is taken for it. An inode that it has forgotten meanwhile needs no telling.
     fn attributes_moved(&self, node: NodeId) {
@@ -187,11 +180,14 @@ impl Adapter {
             let _ = notifier.inval_attributes(node);
         }
     }
-}
 
-/// Whether nothing of a file is on disk.
-fn is_all_hole(attributes: &Attributes) -> bool {
-    attributes.kind == FileType::File && attributes.allocated == 0 && attributes.size > 0
+    /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
+    fn keep_target(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let id = self.fs.lookup(dir, name, Wait::Yes)?;
+        let inode = self.fs.inode(id, Wait::Yes)?;
+        self.nodes.keep(inode);
+        Ok(())
+    }
 }
 
 impl Operations for Adapter {

@@ -33,6 +33,7 @@ mod remount;
 mod serve;
 mod table;
 
+mod telling;
 mod unmount;
 
 pub use adapter::Adapter;

@@ -6,20 +6,20 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, TreeId, panics};
 use creamery_fs::Filesystem;
-use creamery_fuse::{Notice, NotifyThread, Operations, Session, Unmount};
+use creamery_fuse::{NotifyThread, Operations, Session, Unmount};
 use creamery_txn::BackgroundThreads;
 
 use crate::access_times;
 use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
-use crate::nodes::Nodes;
 use crate::options::Options;
+use crate::telling;
 
 /// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
 /// be work for. Those that are not needed cost nothing.
@@ -38,7 +38,8 @@ fn workers() -> usize {
 pub struct Mounted {
     fs: Arc<Filesystem>,
     session: Session,
-    nodes: Weak<Nodes>,
+    /// Ends with the session.
+    losses: NotifyThread,
     commit: Duration,
     log: Option<String>,
     watchers: Arc<Watchers>,
@@ -66,8 +67,9 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     fs.set_atime(access_times::of_options(&options.transport));
     adapter.row().begin(session.mount_point().to_owned());
     adapter.serves(session.notifier(), session.requests());
-    let nodes = adapter.nodes();
-    Ok(Mounted { fs, session, nodes, commit, log, watchers, lost_writes, tell: None, ends_well: None })
+    let files = Arc::downgrade(&adapter);
+    let losses = telling::of_losses(&fs, &session, move |id| files.upgrade()?.node(id));
+    Ok(Mounted { fs, session, losses, commit, log, watchers, lost_writes, tell: None, ends_well: None })
 }
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
@@ -108,14 +110,13 @@ impl Mounted {
     /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
     /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, nodes, commit, log, watchers, lost_writes, tell, ends_well } = self;
+        let Self { fs, session, losses, commit, log, watchers, lost_writes, tell, ends_well } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
-        let notices = tell_kernel_of_losses(&fs, &session, nodes);
         let served = session.run(workers());
-        drop(notices);
+        drop(losses);
         if let Err(error) = background.stop() {
             // Told at once: what comes next may wait for it. By itself it is no loss.
             if let Some(tell) = tell {
@@ -131,18 +132,6 @@ impl Mounted {
         watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });
         durable.and(served)
     }
-}
-
-/// Has the kernel forget what it keeps of files whose delayed data was lost: it may be that. Until what is given back is dropped.
-fn tell_kernel_of_losses(fs: &Filesystem, session: &Session, nodes: Weak<Nodes>) -> NotifyThread {
-    let notices = NotifyThread::spawn(session.notifier());
-    let queue = notices.queue();
-    fs.tell_loss(move |id| {
-        if let Some(Ok(node)) = nodes.upgrade().map(|nodes| nodes.node(id)) {
-            queue.send(Notice::Inode { node, offset: 0, len: 0 });
-        }
-    });
-    notices
 }
 
 /// The last commit, and the end of the image's use, whoever else has the filesystem (CLOSING-1). A panic is told as any that
