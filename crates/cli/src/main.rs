@@ -13,14 +13,20 @@ mod time;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command, InspectCommand};
 use failure::{Failure, usage};
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
+    // Where that cannot be had, it does.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     let outcome = match commands::helper::parse(&args) {
         Some(Ok(call)) => commands::helper::run(&call),
         Some(Err(error)) => return usage(&error, &args),

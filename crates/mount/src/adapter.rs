@@ -28,7 +28,7 @@ use crate::control::{Control, SYNC};
 use crate::flags::{self, WritePath};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
-use crate::options::Owner;
+use crate::options::{Options, Owner, Writing};
 use crate::ranges;
 use crate::telling::is_all_hole;
 
@@ -64,14 +64,15 @@ impl Adapter {
     /// Serves the directory `root` and what is below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
-        let (nodes, handles, control) = (Nodes::new(root), Handles::default(), Control::new(None));
+        let (nodes, handles, control) =
+            (Nodes::new(root), Handles::default(), Control::new(None, Writing::default()));
         let (row, session) = (Watched::default(), OnceLock::new());
         Self { fs, nodes, handles, owner, control, row, session, directories_opened: AtomicU64::new(0) }
     }
 
-    /// Tells those who ask that what happens is written to `log`.
-    pub(crate) fn with_log(self, log: Option<String>) -> Self {
-        Self { control: Control::new(log), ..self }
+    /// Tells those who ask how the server writes, and that what happens is written to a log.
+    pub(crate) fn with_options(self, options: &Options) -> Self {
+        Self { control: Control::new(options.log.clone(), options.writing()), ..self }
     }
 
     /// Writes to an open file.

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{Channel, WATCH};
 use crate::in_person;
+use crate::why::Why;
 
 /// More than these are not waiting; it is somebody who asks again and again.
 const WATCHERS_MAX: usize = 64;
@@ -33,6 +34,10 @@ const WORDS_MAX: u64 = 64 << 10;
 pub(crate) struct End {
     /// Why what was done is not all durable.
     pub(crate) failure: Option<String>,
+    /// What kind of a failure that is.
+    pub(crate) why: Why,
+    /// Whether the last transaction is lost as a whole.
+    pub(crate) aborted: bool,
     /// Where more of that is to be read.
     pub(crate) log: Option<String>,
 }

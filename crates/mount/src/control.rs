@@ -46,7 +46,9 @@ use serde::{Deserialize, Serialize};
 use crate::closing::Watchers;
 use crate::fitrim::{self, FITRIM};
 use crate::lost_writes::LostWrites;
+use crate::options::Writing;
 use crate::table::{MountedImage, mount_of, mounted_at};
+use crate::why::Why;
 
 /// Bytes of a page.
 const PAGE: usize = 8192;
@@ -82,6 +84,8 @@ pub struct MountStatistics {
     pub lost_writes: u64,
     /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
     pub requests: BTreeMap<String, Requests>,
+    /// How the server writes.
+    pub writing: Writing,
     /// What the filesystem has done.
     pub filesystem: Statistics,
 }
@@ -106,12 +110,24 @@ pub struct Requests {
 struct Synced {
     /// Why not.
     failure: Option<String>,
+    /// What kind of a failure that is.
+    why: Why,
+}
+
+impl Synced {
+    fn new(synced: Result<()>) -> Self {
+        match synced {
+            Ok(()) => Self::default(),
+            Err(error) => Self { failure: Some(error.without_kind()), why: Why::of(error.kind()) },
+        }
+    }
 }
 
 /// The mount's end of the channel.
 pub(crate) struct Control {
     begun: Instant,
     log: Option<String>,
+    writing: Writing,
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
     /// Texts that are being read, the latest last, by the number of who asked.
@@ -119,10 +135,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(log: Option<String>) -> Self {
+    pub(crate) fn new(log: Option<String>, writing: Writing) -> Self {
         Self {
             begun: Instant::now(),
             log,
+            writing,
             watchers: Arc::default(),
             lost_writes: Arc::default(),
             texts: RankedMutex::default(),
@@ -151,9 +168,7 @@ impl Control {
         Some(match ioctl.command {
             _ if !ioctl.flags.contains(IoctlFlags::DIR) => return None,
             STATISTICS => self.page(input, output, || text_of(&self.gather(fs, requests))),
-            SYNC => self.page(input, output, || {
-                text_of(&Synced { failure: fs.settle().err().map(|error| error.to_string()) })
-            }),
+            SYNC => self.page(input, output, || text_of(&Synced::new(fs.settle()))),
             WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
             FITRIM => fitrim::answer(fs, asker.pid, input, output),
             TRIM => fitrim::answer_in_person(fs, asker.pid, input).map(|()| IoctlReply::default()),
@@ -173,6 +188,7 @@ impl Control {
             opened_for_reading: fs.engine().is_opened_for_reading(),
             lost_writes: self.lost_writes.count(),
             requests: requests.collect(),
+            writing: self.writing.clone(),
             filesystem: fs.statistics(),
         }
     }
@@ -295,10 +311,9 @@ impl Channel {
 
     pub(crate) fn sync(&self) -> Result<()> {
         rustix::fs::syncfs(&self.dir).map_err(|errno| told(errno.into(), &self.point))?;
-        match self.ask::<SYNC, Synced>()?.failure {
-            None => Ok(()),
-            Some(why) => Err(Error::new(ErrorKind::Aborted, format!("{}: {why}", self.point.display()))),
-        }
+        let Synced { failure, why } = self.ask::<SYNC, Synced>()?;
+        let told = |failure| Error::new(why.kind(), format!("{}: {failure}", self.point.display()));
+        failure.map_or(Ok(()), |failure| Err(told(failure)))
     }
 
     /// Sends a message that is answered without words.
@@ -387,7 +402,7 @@ mod tests {
 
     #[test]
     fn pages_make_up_one_text() {
-        let control = Control::new(None);
+        let control = Control::new(None, Writing::default());
         let (whole, mut text) = ask(&control, 1, 0);
         while (text.len() as u64) < whole {
             text.extend(ask(&control, 1, text.len() as u64).1);
@@ -400,7 +415,7 @@ mod tests {
 
     #[test]
     fn there_is_no_text_for_others_or_after_its_last_page() {
-        let control = Control::new(None);
+        let control = Control::new(None, Writing::default());
         let (whole, _) = ask(&control, 1, 0);
         let nothing = (0, vec![0; PAGE - HEAD]);
         assert_eq!(ask(&control, 2, 8), nothing);
@@ -414,7 +429,7 @@ mod tests {
 
     #[test]
     fn of_too_many_texts_the_oldest_goes() {
-        let control = Control::new(None);
+        let control = Control::new(None, Writing::default());
         for asker in 0..=TEXTS_MAX as u64 {
             ask(&control, asker, 0);
         }
@@ -425,7 +440,7 @@ mod tests {
 
     #[test]
     fn other_sizes_are_refused() {
-        let control = Control::new(None);
+        let control = Control::new(None, Writing::default());
         let page = |input: &[u8], len| control.page(input, &mut vec![0; len], || Ok(Vec::new()));
         for (input, len) in [(&[0; 7][..], PAGE), (&[0; 15], PAGE), (&[0; 16], PAGE - 1), (&[], 0)] {
             assert_eq!(page(input, len), Err(Errno::EINVAL));

@@ -12,6 +12,7 @@ use creamery_fuse::{Errno, IoctlReply};
 use serde::{Deserialize, Serialize};
 
 use crate::in_person;
+use crate::why::Why;
 
 pub(crate) const FITRIM: u32 = 0xc018_5879;
 /// Bytes of `struct fstrim_range`.
@@ -29,33 +30,6 @@ struct Outcome {
     failure: Option<String>,
     /// What kind of a failure that is.
     why: Why,
-}
-
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
-enum Why {
-    /// No device can.
-    Unsupported,
-    ReadOnly,
-    #[default]
-    Other,
-}
-
-impl Why {
-    fn of(kind: ErrorKind) -> Self {
-        match kind {
-            ErrorKind::Unsupported => Self::Unsupported,
-            ErrorKind::ReadOnly => Self::ReadOnly,
-            _ => Self::Other,
-        }
-    }
-
-    fn kind(self) -> ErrorKind {
-        match self {
-            Self::Unsupported => ErrorKind::Unsupported,
-            Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::Other => ErrorKind::Io,
-        }
-    }
 }
 
 /// The mount's end: who shows that he may, is told how it went.

@@ -35,11 +35,12 @@ mod table;
 
 mod telling;
 mod unmount;
+mod why;
 
 pub use adapter::Adapter;
 pub use control::{MountStatistics, Requests, statistics, sync, trim};
 pub use open::open;
-pub use options::{Options, Owner};
+pub use options::{Options, Owner, Writing};
 pub use remount::remount;
 pub use serve::{Mounted, Unmounter, mount};
 pub use unmount::{How, unmount};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use creamery_base::{Error, Result};
 use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
+use serde::{Deserialize, Serialize};
 
 /// Seconds between commits, as Linux has it.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
@@ -26,6 +27,10 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
 /// Words of mount(8) and fstab that mean nothing to a filesystem.
 const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
+
+/// Options about how the server writes.
+const OF_WRITING: [&str; 7] =
+    ["commit", "discard", "nodiscard", "flushoncommit", "noflushoncommit", "delalloc", "nodelalloc"];
 
 /// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
 const OF_THE_KERNEL: [&str; 5] = ["user_id=", "group_id=", "rootmode=", "fd=", "max_read="];
@@ -74,6 +79,27 @@ pub struct Options {
     pub log: Option<String>,
     /// Change the flags of what is mounted there instead of mounting.
     pub remount: bool,
+    /// The words among them that are about how the server writes.
+    pub(crate) of_writing: Vec<String>,
+}
+
+/// How a server writes: what was asked for when it was mounted, which it keeps.
+///
+/// ```
+/// let options = creamery_mount::Options::parse("disk.img", ["commit=5,nodelalloc"]).unwrap();
+/// assert_eq!((options.writing().commit_seconds, options.writing().delalloc), (5, false));
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Writing {
+    /// `commit=`.
+    pub commit_seconds: u64,
+    /// `discard=`: "sync", "async" or "off".
+    pub discard: String,
+    /// `flushoncommit`.
+    pub flush_on_commit: bool,
+    /// `delalloc`.
+    pub delalloc: bool,
 }
 
 /// What to do about an option that does not exist.
@@ -123,7 +149,42 @@ impl Options {
             owner: Owner::default(),
             log: None,
             remount: false,
+            of_writing: Vec::new(),
         }
+    }
+
+    /// How the server is to write.
+    #[must_use]
+    pub fn writing(&self) -> Writing {
+        let discard = match self.discard {
+            DiscardPolicy::Off => "off",
+            DiscardPolicy::Sync => "sync",
+            DiscardPolicy::Async => "async",
+        };
+        Writing {
+            commit_seconds: self.commit.as_secs(),
+            discard: discard.to_owned(),
+            flush_on_commit: self.flush_on_commit,
+            delalloc: self.delalloc,
+        }
+    }
+
+    /// The first word about writing that asks for something else than `kept`, which a server does.
+    pub(crate) fn first_that_changes(&self, kept: &Writing) -> Option<&str> {
+        let changes = |word: &&String| {
+            let mut alone = Self::new("");
+            let known = alone.apply(word).is_ok();
+            let wanted = alone.writing();
+            let name = word.split('=').next().unwrap_or_default();
+            known
+                && match name {
+                    "commit" => wanted.commit_seconds != kept.commit_seconds,
+                    "discard" | "nodiscard" => wanted.discard != kept.discard,
+                    "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
+                    _ => wanted.delalloc != kept.delalloc,
+                }
+        };
+        self.of_writing.iter().find(changes).map(String::as_str)
     }
 
     fn apply(&mut self, word: &str) -> Result<()> {
@@ -156,6 +217,9 @@ impl Options {
                      known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
+        }
+        if OF_WRITING.contains(&name) {
+            self.of_writing.push(word.to_owned());
         }
         Ok(())
     }

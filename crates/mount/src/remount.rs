@@ -10,8 +10,8 @@ use crate::table::mounted_at;
 
 /// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, everything that was
 /// done on it is durable and nothing is left to do for the server: the image does not change until it becomes writable again.
-/// From then on access times move as they say. What else the server does (`subvol=`, `commit=`, owners) stays as it is.
-/// Errors: nothing of ours is mounted there; not root; files are open for writing and it is to become read-only; it is
+/// From then on access times move as they say. What else the server does (`subvol=`, owners) stays as it is.
+/// Errors: nothing of ours is mounted there; `commit=` and other words about writing say something else than when it was mounted; not root; files are open for writing and it is to become read-only; it is
 /// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     let mounted = mounted_at(dir)?;
@@ -31,6 +31,13 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     if let Some(why_not) = why_not {
         let message = format!("{}: {why_not}: unmount it and mount it read-write", dir.display());
         return Err(Error::new(ErrorKind::ReadOnly, message));
+    }
+    if let Some(word) = options.first_that_changes(&told.writing) {
+        let message = format!(
+            "mount option {word}: how {} is written was said when it was mounted, and stays: unmount it and mount it again",
+            mounted.image.display()
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
     }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;

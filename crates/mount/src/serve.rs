@@ -20,6 +20,7 @@ use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
 use crate::options::Options;
 use crate::telling;
+use crate::why::Why;
 
 /// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
 /// be work for. Those that are not needed cost nothing.
@@ -57,7 +58,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
         return Err(Error::new(ErrorKind::NotADirectory, what));
     }
     let (log, commit) = (options.log.clone(), options.commit);
-    let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_log(log.clone());
+    let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_options(options);
     let adapter = Arc::new(adapter);
     let watchers = Arc::clone(adapter.control().watchers());
     let lost_writes = Arc::clone(adapter.control().lost_writes());
@@ -124,12 +125,18 @@ impl Mounted {
             }
         }
         let durable = shut_down(&fs).and_then(|()| lost_writes.check());
+        let aborted = fs.engine().aborted().is_some();
         drop(fs);
         if let (Some(forget), Ok(()), Ok(())) = (ends_well, &durable, &served) {
             forget();
         }
         // What became of the transport is no loss, and must not hide one.
-        watchers.tell(&End { failure: durable.as_ref().err().map(ToString::to_string), log });
+        watchers.tell(&match &durable {
+            Ok(()) => End { log, ..End::default() },
+            Err(error) => {
+                End { failure: Some(error.without_kind()), why: Why::of(error.kind()), aborted, log }
+            }
+        });
         durable.and(served)
     }
 }

@@ -79,12 +79,10 @@ impl Server {
             Self::Silent if mounted.lives_on()? => Ok(()),
             Self::Silent => wait_until_closed(&mounted.image),
             Self::Speaks(watch) => match watch.end(LIVES_ON_AGAIN, || Ok(!mounted.lives_on()?))? {
-                Some(End { failure: Some(failure), log }) => {
+                Some(End { failure: Some(failure), why, aborted, log }) => {
+                    let lost = if aborted { "what came after the last commit is lost: " } else { "" };
                     let seen = log.map_or_else(String::new, |log| format!(" (the log is {log})"));
-                    Err(Error::new(
-                        ErrorKind::Aborted,
-                        format!("what came after the last commit is lost: {failure}{seen}"),
-                    ))
+                    Err(Error::new(why.kind(), format!("{lost}{failure}{seen}")))
                 }
                 Some(End { failure: None, .. }) | None => Ok(()),
             },

@@ -91,7 +91,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     if done.lost_writes > 0 {
         writeln!(
             out,
-            "\nLOST: {} writes of mapped files failed when nobody waited for them",
+            "\nLOST: {} writes of what was changed in mapped files failed; who waited for them was told",
             done.lost_writes
         )?;
     }

@@ -24,6 +24,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
         Case::new("loss/of-mappings", &with_cc, of_mappings),
         Case::new("loss/of-delayed-data", &MOUNTED, of_delayed_data),
+        Case::new(
+            "loss/limit-of-length",
+            &[&MOUNTED[..], &[Judge::Tool("prlimit")]].concat(),
+            limit_of_length,
+        ),
         Case::new("loss/server-killed", &MOUNTED, server_killed),
         Case::new("loss/well-is-quiet", &MOUNTED, well_is_quiet),
         Case::new("loss/sync", &JUDGED, sync),
@@ -204,6 +209,23 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
     let read = bench.creamery().run(["cat"]).arg(inside(&host.image, "/file")).ok()?.stdout;
     ensure!(old(&read), "the image has something else");
     Run::new("umount").arg(&host.host).ok().map(drop)
+}
+
+/// A server that may not make the image's file as long as it wants goes on, and says what is lost.
+fn limit_of_length(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let dir = bench.scratch.dir("fuse")?;
+    let mut limited = Run::new("prlimit").arg("--fsize=41943040").arg(bench.creamery().path());
+    limited = limited.arg("mount").arg(&image).arg(&dir);
+    limited.ok()?;
+    let file = File::create(dir.join("file"))?;
+    file.write_all_at(&vec![7; 100 << 20], 0)?;
+    ensure!(file.sync_all().is_err(), "written behind the limit");
+    drop(file);
+    bench.creamery().run(["stats"]).arg(&dir).ok()?;
+    expect_loss(&bench.creamery().run(["umount"]).arg(&dir).output()?, &["unmounted", "lost"])?;
+    btrfs_check(&image)
 }
 
 fn mounted(bench: &Bench) -> Result<(PathBuf, FuseMount)> {

@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/allow-other", &[&MOUNTED[..], &[Judge::Tool("setpriv")]].concat(), allow_other),
         Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
+        Case::new("mount/remount-keeps-writing", &MOUNTED, remount_keeps_writing),
         Case::new("mount/bind", &MOUNTED, bind),
         Case::new("mount/subtype", &MOUNTED, subtype),
         Case::new("mount/on-a-file", &MOUNTED, on_a_file),
@@ -235,6 +236,30 @@ fn commit_interval(bench: &Bench) -> Result<()> {
         }
         ensure!(Instant::now() < deadline, "not in the image after 20 s: {said}");
     }
+}
+
+/// How a mount writes stays; a remount that says something else is refused, and one that repeats it is none of that.
+fn remount_keeps_writing(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let options = "commit=5,discard=async";
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+    let remount = |words: &str| {
+        let words = format!("remount,{words}");
+        bench.creamery().run(["mount", "-o", &words]).arg(&image).arg(mount.dir()).output()
+    };
+    for words in ["commit=5,discard=async,delalloc,noflushoncommit", "noatime", "ro,commit=5", "rw"] {
+        let said = remount(words)?;
+        ensure!(said.code == Some(0), "remount,{words}: {said}");
+    }
+    for word in ["commit=6", "commit=0", "nodelalloc", "flushoncommit", "discard", "nodiscard"] {
+        let said = remount(&format!("ro,{word}"))?;
+        let told = said.stderr_text();
+        ensure!(said.code == Some(1) && told.contains(word) && told.contains("unmount it"), "{word}: {said}");
+        std::fs::write(mount.dir().join(word), b"it is writable as before")?;
+    }
+    mount.unmount()?;
+    btrfs_check(&image)
 }
 
 /// The name under which mount(8) and fstab find us.
