@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -11,7 +11,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
 use serde_json::Value;
 
-use crate::support::{MOUNTED, judge_mount, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, judge_mount, mkfs_empty};
 
 const MIB: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("delayed/switched-off", &MOUNTED, switched_off),
         Case::new("delayed/new-versions-are-written-soon", &MOUNTED, new_versions),
         Case::new("delayed/as-if-it-was-on-disk", &MOUNTED, as_if_on_disk),
+        Case::new("delayed/full-by-four", &JUDGED, full_by_four),
         Case::new("delayed/unlinked-is-never-written", &MOUNTED, unlinked),
     ]
 }
@@ -149,4 +150,75 @@ fn unlinked(bench: &Bench) -> Result<()> {
     ensure!(told(bench, mount.dir(), "delayed_bytes")? == 0, "what is gone is still in memory");
     ensure!(told(bench, mount.dir(), "runs")? == 0, "what is gone was written");
     judge_mount(bench, &bench.scratch.file("disk.img"), mount)
+}
+
+/// What one of those who fill a filesystem knows to be durable.
+#[derive(Default)]
+struct Kept(Vec<(PathBuf, u64, usize)>);
+
+/// Four fill a filesystem, delete, rename and go on: there is no space, and nothing else, and what an fsync promised is there.
+fn full_by_four(bench: &Bench) -> Result<()> {
+    let mount = mounted(bench, "200M", "")?;
+    let dir = mount.dir();
+    let kept: Vec<Kept> = std::thread::scope(|scope| {
+        let work: Vec<_> = (0..4).map(|worker| scope.spawn(move || fill(dir, worker))).collect();
+        work.into_iter().map(|work| work.join().expect("no panic")).collect::<Result<_>>()
+    })?;
+    ensure!(told(bench, dir, "failures")? == 0, "data that was accepted was lost");
+    let image = bench.scratch.file("disk.img");
+    let dir = dir.to_owned();
+    mount.unmount()?;
+    btrfs_check(&image)?;
+    let judge = LoopMount::mount(&image, &bench.scratch.dir("judge")?, "ro")?;
+    let mut files = 0;
+    for (path, seed, len) in kept.iter().flat_map(|kept| &kept.0) {
+        let found = std::fs::read(judge.dir().join(path.strip_prefix(&dir)?))?;
+        ensure!(found == Random::new(*seed).bytes(*len), "{} is not what was synced", path.display());
+        files += 1;
+    }
+    ensure!(files > 20, "only {files} files were kept");
+    judge.unmount()
+}
+
+/// Errors: something but that there is no space.
+fn fill(dir: &Path, worker: u64) -> Result<Kept> {
+    let (mut random, mut kept) = (Random::new(worker + 1), Kept::default());
+    let mut full = 0;
+    for number in 0..4000 {
+        if full > 20 {
+            break;
+        }
+        let path = dir.join(format!("{worker}-{number}"));
+        let (seed, len) = (worker << 32 | number, 1 + random.below(3 << 20) as usize);
+        let write = || {
+            let mut file = File::create_new(&path)?;
+            file.write_all(&Random::new(seed).bytes(len))?;
+            file.sync_all()
+        };
+        match write() {
+            Ok(()) if number % 5 == 4 => {
+                let to = path.with_extension("renamed");
+                std::fs::rename(&path, &to)?;
+                File::open(&to)?.sync_all()?;
+                kept.0.push((to, seed, len));
+            }
+            Ok(()) => kept.0.push((path, seed, len)),
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                full += 1;
+                std::fs::remove_file(&path).or_else(|error| match error.kind() {
+                    std::io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                })?;
+                // Some room for the others, and for what comes.
+                for _ in 0..3 {
+                    if !kept.0.is_empty() {
+                        let which = random.below(kept.0.len() as u64) as usize;
+                        std::fs::remove_file(kept.0.swap_remove(which).0)?;
+                    }
+                }
+            }
+            Err(error) => return Err(error).with_context(|| format!("writing {}", path.display())),
+        }
+    }
+    Ok(kept)
 }

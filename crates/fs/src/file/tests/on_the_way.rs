@@ -89,6 +89,66 @@ fn room_is_kept_for_each_of_many_runs() {
     assert_eq!(fixture.delalloc_metadata_bytes(), 0);
 }
 
+/// Keeps writes of data that begin with the mark, until it is told to go on.
+struct Hanging {
+    reached: Mutex<Sender<()>>,
+    go: Mutex<Receiver<()>>,
+}
+
+impl Hook for Hanging {
+    fn before(&self, request: &Request) -> Result<()> {
+        if let Request::Write { data, .. } = request
+            && data.iter().next().is_some_and(|data| data[0] == MARK)
+        {
+            let _ = self.reached.lock().send(());
+            let _ = self.go.lock().recv();
+        }
+        Ok(())
+    }
+}
+
+/// Nobody waits for a device who does not need it.
+#[test]
+fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
+    let hanging = Hanging { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) };
+    let (engine, _device) = fixture.behind(hanging);
+    let [file, other] = [300, 301]
+        .map(|ino| OpenFile::new(Arc::new(new_delayed_file(&engine, ino, InodeFlags::empty(), 64 * MIB))));
+    file.write_at(0, &[MARK; MIB as usize]).expect("room");
+    let (seen, ended) = std::thread::scope(|scope| {
+        let fsync = scope.spawn(|| file.sync(false));
+        is_reached.recv().expect("it is written back");
+        let work = || -> Result<_> {
+            let before = file.stat(Wait::Yes)?.size;
+            file.write_at(SECTOR, &[1; SECTOR as usize])?;
+            file.write_at(MIB, &[2; 10])?;
+            let mut out = vec![0; 2 * SECTOR as usize];
+            file.read_at(0, &mut out, Wait::Yes)?;
+            other.write_at(0, &[3; SECTOR as usize])?;
+            other.sync(false)?;
+            engine.commit()?;
+            Ok((before, file.stat(Wait::Yes)?.size, out))
+        };
+        let seen = work();
+        let ended = fsync.is_finished();
+        drop(go);
+        fsync.join().expect("no panic").expect("room");
+        (seen.expect("nobody waits"), ended)
+    });
+    assert!(!ended, "the device has not taken the data");
+    assert_eq!((seen.0, seen.1), (MIB, MIB + 10));
+    assert!(seen.2.iter().enumerate().all(|(at, byte)| *byte == if at < SECTOR as usize { MARK } else { 1 }));
+    file.sync(false).expect("room");
+    let mut out = vec![0; MIB as usize + 10];
+    assert_eq!(file.read_at(0, &mut out, Wait::Yes).expect("data"), out.len());
+    let wanted = [(0, MARK), (SECTOR, 1), (2 * SECTOR, MARK), (MIB, 2), (MIB + 10, 2)];
+    for pair in wanted.windows(2) {
+        assert!(out[pair[0].0 as usize..pair[1].0 as usize].iter().all(|byte| *byte == pair[0].1));
+    }
+}
+
 /// Fails writes of data that begin with the mark.
 struct FailingAtTheMark;
 
