@@ -57,7 +57,7 @@ pub use fallocate::Fallocate;
 pub use fault::Fault;
 pub use filesystem::{Filesystem, FsOptions};
 pub use inode::access_time::{Atime, AtimeOptions};
-pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times};
+pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};
 pub use inode::lock::{ExclusiveInode, SharedInode};
 pub use inode::xattr::XattrMode;
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};

@@ -9,7 +9,7 @@ use crate::data;
 use crate::fault::Fault;
 use crate::file;
 use crate::inode::FILE_SIZE_MAX;
-use crate::inode::attributes::Attributes;
+use crate::inode::attributes::{Attributes, Writer};
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
 use crate::inode::write_errors::Told;
@@ -258,10 +258,11 @@ impl OpenFile {
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there
+    /// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group, if it has any
+    /// of them. Tells whether there
     /// was anything to take: most of the time there is not, and nothing is changed.
-    pub fn kill_privileges(&self) -> Result<bool> {
-        self.inode.kill_privileges()
+    pub fn kill_privileges(&self, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
+        self.inode.kill_privileges(writer)
     }
 
     /// Makes what was done to the file before durable: the whole transaction that changed it last, until there is a log.

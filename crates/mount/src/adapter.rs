@@ -10,7 +10,7 @@ use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{
     Access, Attributes, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
-    SetAttributes, XattrMode,
+    SetAttributes, Writer, XattrMode,
 };
 use creamery_fuse::protocol::{
     ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags, RenameFlags,
@@ -23,6 +23,7 @@ use creamery_fuse::{
 };
 
 use crate::access_times::Watched;
+use crate::asker::Asker;
 use crate::attributes::{from_device, from_set_attr, to_attr};
 use crate::control::{Control, SYNC};
 use crate::flags::{self, WritePath};
@@ -78,7 +79,9 @@ impl Adapter {
     /// Writes to an open file.
     fn write_to(&self, node: NodeId, write: &WriteRequest, data: &[u8]) -> Result<usize> {
         let (file, path) = self.handles.get_to_write(write.handle)?;
-        if write.write_flags.contains(WriteFlags::KILL_SUIDGID) && file.kill_privileges()? {
+        if write.write_flags.contains(WriteFlags::KILL_SUIDGID)
+            && file.kill_privileges(|_| Writer::OfTheGroup)?
+        {
             self.attributes_moved(node);
         }
         let written = match flags::appends(write) {
@@ -557,20 +560,16 @@ impl Operations for Adapter {
             return answer;
         }
         let id = self.nodes.inode(node);
-        let now = self.fs.stat(id, Wait::Yes)?.flags;
-        let flags = match flags::asked(ioctl.command, now, input, output)? {
-            flags::Asked::Told(reply) => return Ok(reply),
-            flags::Asked::Set(flags) => flags,
-        };
-        let set = SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-        self.fs.set_attributes(id, &set)?;
-        self.attributes_moved(node); // the change time
-        Ok(IoctlReply::default())
+        let (reply, changed) = flags::answer(&self.fs, id, ioctl.command, input, output)?;
+        if changed {
+            self.attributes_moved(node); // the change time
+        }
+        Ok(reply)
     }
 
     fn fallocate(
         &self,
-        _: &RequestContext<'_>,
+        context: &RequestContext<'_>,
         node: NodeId,
         handle: FileHandle,
         offset: u64,
@@ -578,8 +577,8 @@ impl Operations for Adapter {
         mode: u32,
     ) -> Result<()> {
         let (file, mode) = (self.handles.get(handle)?, ranges::fallocate(mode)?);
-        // Of a write the kernel says whether the caller may leave them; of this it does not, nor who calls.
-        if file.kill_privileges()? {
+        // Here the kernel says only who calls.
+        if file.kill_privileges(|group| Asker::of(context.pid).as_writer(group))? {
             self.attributes_moved(node);
         }
         Ok(file.fallocate(mode, offset, len)?)

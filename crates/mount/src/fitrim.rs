@@ -11,6 +11,7 @@ use creamery_fs::Filesystem;
 use creamery_fuse::{Errno, IoctlReply};
 use serde::{Deserialize, Serialize};
 
+use crate::asker::Asker;
 use crate::in_person;
 use crate::why::Why;
 
@@ -85,7 +86,8 @@ pub(crate) fn answer(
         u64::from_le_bytes(bytes)
     };
     let (start, len, min) = (number(0), number(1), number(2));
-    if len < u64::from(fs.engine().sector_size()) {
+    // As Linux has it; nothing lies at the very last byte.
+    if len < u64::from(fs.engine().sector_size()) || start == u64::MAX {
         return Err(Errno::EINVAL);
     }
     let trimmed = fs.trim((start, start.saturating_add(len)), min)?;
@@ -94,13 +96,9 @@ pub(crate) fn answer(
     Ok(IoctlReply { len: RANGE_LEN, ..IoctlReply::default() })
 }
 
-/// Whether a thread that waits for an answer is root's or the mounter's. The request does not say, but as long as it waits its
-/// number is nobody else's.
+/// Whether a thread that waits for an answer is root's or the mounter's.
 fn may_trim(thread: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-    let effective = uids.split_whitespace().nth(1).and_then(|uid| uid.parse::<u32>().ok());
-    effective.is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
+    Asker::of(thread).user().is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
 }
 
 #[cfg(test)]

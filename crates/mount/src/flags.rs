@@ -6,7 +6,8 @@
 //! | `FS_IOC_GETFLAGS`, `FS_IOC_SETFLAGS` | a word of `FS_*_FL` bits |
 //! | `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR` | `struct fsxattr`, 28 bytes, its first word `FS_XFLAG_*` bits |
 
-use creamery_fs::{Access, InodeFlags};
+use creamery_base::{InodeId, Wait};
+use creamery_fs::{Access, Filesystem, InodeFlags, SetAttributes};
 use creamery_fuse::WriteRequest;
 use creamery_fuse::protocol::WriteFlags;
 use creamery_fuse::{Errno, IoctlReply};
@@ -94,8 +95,26 @@ pub(crate) fn is_durable(write: &WriteRequest, path: WritePath, marked: InodeFla
     (asked || marked.contains(InodeFlags::SYNC)) && !write.write_flags.contains(WriteFlags::CACHE)
 }
 
+/// Answers an ioctl of the inode `id`. Returns whether that changed its flags.
+pub(crate) fn answer(
+    fs: &Filesystem,
+    id: InodeId,
+    command: u32,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(IoctlReply, bool), Errno> {
+    let now = fs.stat(id, Wait::Yes)?.flags;
+    match asked(command, now, input, output)? {
+        Asked::Told(reply) => Ok((reply, false)),
+        Asked::Set(flags) => {
+            fs.set_attributes(id, &SetAttributes { flags: Some(flags), ..SetAttributes::default() })?;
+            Ok((IoctlReply::default(), true))
+        }
+    }
+}
+
 /// What an ioctl asked of an inode's flags.
-pub(crate) enum Asked {
+enum Asked {
     /// To be told them.
     Told(IoctlReply),
     /// To make them these.
@@ -104,7 +123,7 @@ pub(crate) enum Asked {
 
 /// Answers an ioctl of an inode with the flags `now`. Errors: another ioctl; an argument of a wrong size; a flag that there is
 /// not.
-pub(crate) fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Result<Asked, Errno> {
+fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Result<Asked, Errno> {
     let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
     let word = word.ok_or(Errno::EINVAL);
     let wanted = match command {

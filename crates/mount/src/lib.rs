@@ -16,6 +16,7 @@
 
 mod access_times;
 mod adapter;
+mod asker;
 mod attributes;
 mod closing;
 mod control;

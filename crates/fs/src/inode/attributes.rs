@@ -179,6 +179,26 @@ pub struct SetAttributes {
     pub flags: Option<InodeFlags>,
     /// Take away set-user-id, and set-group-id where the group may execute, as a write by somebody else does.
     pub kill_suid_sgid: bool,
+    /// Take away set-group-id where the group may not execute, too, as a write by somebody who is not of the group does.
+    pub kill_sgid: bool,
+}
+
+/// Who writes to a file, as far as its set-user-id and set-group-id are concerned.
+///
+/// ```
+/// # fn fallocate(file: &creamery_fs::OpenFile, own: u32) -> creamery_base::Result<bool> {
+/// use creamery_fs::Writer;
+/// file.kill_privileges(|group| if group == own { Writer::OfTheGroup } else { Writer::Stranger })
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Writer {
+    /// Leaves both (`CAP_FSETID`).
+    Privileged,
+    /// Somebody of the file's group, or it is not known.
+    OfTheGroup,
+    /// Somebody else.
+    Stranger,
 }
 
 /// The flags that can be set.
@@ -268,6 +288,9 @@ impl SetAttributes {
         if self.kill_suid_sgid {
             item.mode = without_privileges(item);
         }
+        if self.kill_sgid && !item.is_dir() {
+            item.mode &= !S_ISGID;
+        }
         item.uid = self.uid.unwrap_or(item.uid);
         item.gid = self.gid.unwrap_or(item.gid);
         item.atime = self.atime.map_or(item.atime, at);
@@ -312,15 +335,23 @@ impl Inode {
         Ok(Attributes::new(self.id, &self.item(wait)?))
     }
 
-    /// Takes set-user-id and set-group-id away because somebody without the privilege writes to the file. Tells whether there
+    /// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group. Tells whether there
     /// was anything to take: most of the time there is not, and nothing is changed.
-    pub(crate) fn kill_privileges(&self) -> Result<bool> {
+    pub(crate) fn kill_privileges(&self, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
         let item = self.item(Wait::Yes)?;
-        if without_privileges(&item) == item.mode {
+        if item.is_dir() || item.mode & (S_ISUID | S_ISGID) == 0 {
+            return Ok(false);
+        }
+        let kill_sgid = match writer(item.gid) {
+            Writer::Privileged => return Ok(false),
+            Writer::OfTheGroup => false,
+            Writer::Stranger => true,
+        };
+        if without_privileges(&item) == item.mode && !(kill_sgid && item.mode & S_ISGID != 0) {
             return Ok(false);
         }
         self.check_writable()?;
-        self.set_attributes(&SetAttributes { kill_suid_sgid: true, ..SetAttributes::default() })?;
+        self.set_attributes(&SetAttributes { kill_suid_sgid: true, kill_sgid, ..SetAttributes::default() })?;
         Ok(true)
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, Timespec, Wait};
 use creamery_fs::{
-    Access, FileType, InodeFlags, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode,
+    Access, FileType, InodeFlags, NewInode, NewKind, RenameMode, SetAttributes, Time, Writer, XattrMode,
 };
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
@@ -60,7 +60,8 @@ fn set(bench: &Bench) -> Result<()> {
     ensure!(fs.set_attributes(suid, &killed)?.mode == 0o100_755);
     fs.set_attributes(suid, &SetAttributes { mode: Some(0o6745), ..Default::default() })?;
     let open = fs.open_file(suid)?;
-    ensure!(open.kill_privileges()? && !open.kill_privileges()?, "taken once");
+    let by = |writer: Writer| open.kill_privileges(|_| writer);
+    ensure!(!by(Writer::Privileged)? && by(Writer::OfTheGroup)? && !by(Writer::OfTheGroup)?, "taken once");
     ensure!(open.stat(Wait::Yes)?.mode == 0o102_745, "set-group-id without execute is no privilege");
     drop(open);
     fs.with_kernel("ro", |dir| {

@@ -203,17 +203,30 @@ fn full(bench: &Bench) -> Result<()> {
     kernel.unmount().map(drop)
 }
 
-/// Who is not root takes set-user-id and set-group-id away with the file's data.
+/// Who is not root takes set-user-id away with the file's data, and set-group-id where the group may execute or is not his.
 fn set_user_id_goes(bench: &Bench) -> Result<()> {
+    const ROOT: &[&str] = &["--reuid", "0"];
     let look = |dir: &Path| -> Result<Vec<String>> {
         let mut modes = Vec::new();
         for options in ["-l 20000", "-n -l 20000", "-p -l 4096", "-z -l 4096"] {
             let file = dir.join(options);
-            std::fs::write(&file, [7; 10_000])?;
-            std::fs::set_permissions(&file, Permissions::from_mode(0o6777))?;
-            let run = Run::new("setpriv").args(["--reuid", "65534", "--clear-groups", "--", "fallocate"]);
-            run.args(words(options)).arg(&file).ok()?;
-            modes.push(format!("{:o}", file.metadata()?.mode() & 0o7777));
+            for mode in [0o6777, 0o6666, 0o2766, 0o2777, 0o4777] {
+                for who in
+                    [&["--clear-groups"][..], &["--regid", "7", "--clear-groups"], &["--groups", "7"], ROOT]
+                {
+                    std::fs::write(&file, [7; 10_000])?;
+                    std::os::unix::fs::chown(&file, None, Some(7))?;
+                    std::fs::set_permissions(&file, Permissions::from_mode(mode))?;
+                    let user: &[&str] = if who == ROOT { &[] } else { &["--reuid", "65534"] };
+                    let run = Run::new("setpriv").args(user).args(who).args(["--", "fallocate"]);
+                    run.args(words(options)).arg(&file).ok()?;
+                    modes.push(format!(
+                        "{mode:o}, {options}, {who:?}: {:o}",
+                        file.metadata()?.mode() & 0o7777
+                    ));
+                    std::fs::remove_file(&file)?;
+                }
+            }
         }
         Ok(modes)
     };
@@ -226,7 +239,9 @@ fn set_user_id_goes(bench: &Bench) -> Result<()> {
     linux.unmount()?;
     let ours = FuseMount::mount(bench.creamery(), &images[1], &bench.scratch.file("fuse"), "allow_other")?;
     let found = look(ours.dir())?;
-    ensure!(wanted == found, "Linux leaves {wanted:?}, ours {found:?}");
+    for (wanted, found) in wanted.iter().zip(&found) {
+        ensure!(wanted == found, "Linux leaves {wanted}, ours {found}");
+    }
     judge_mount(bench, &images[1], ours)
 }
 
