@@ -180,8 +180,8 @@ impl Filesystem {
 
     /// How full the filesystem is. As on Linux, the figures are in terms of data: where data has two copies, half of
     /// the devices counts, and what metadata takes counts for all its copies. Data counts as soon as it was written, and no
-    /// more as soon as the last user of what has no name is gone. Its space can be used again when that is committed, which
-    /// whoever needs it sees to.
+    /// more as soon as the last user of what has no name is gone, be it the device that just takes some of it. Its space can
+    /// be used again when that is committed, which whoever needs it sees to.
     #[must_use]
     pub fn statfs(&self) -> FsStatistics {
         FsStatistics::of(self.inodes.shared())

@@ -29,13 +29,16 @@ impl FsStatistics {
     /// Of the filesystem that shares this.
     pub(crate) fn of(shared: &Shared) -> Self {
         let Shared { engine, dead_inodes, .. } = shared;
+        // What is kept is looked at before what has its place: data moves on from one to the other.
+        let kept = engine.delalloc_bytes();
         let space = engine.space();
         let block_size = engine.sector_size();
         let blocks = |bytes: u64| bytes / u64::from(block_size);
         let copies = space.data_copies.max(1);
         let data_used =
             space.data_used.saturating_add_signed(space.data_pending).saturating_sub(dead_inodes.bytes())
-                + engine.delalloc_bytes();
+                + space.data_handed_out
+                + kept;
         let metadata_used = space.metadata_used.saturating_mul(space.metadata_copies.max(1)) / copies;
         let total = space.total / copies;
         let free = total.saturating_sub(data_used + metadata_used);

@@ -80,7 +80,7 @@ pub struct MountStatistics {
     pub log: Option<String>,
     /// Whether the server has the image open for reading only, so that it cannot be mounted writable.
     pub opened_for_reading: bool,
-    /// Writes of mapped files that failed when nobody waited for them: what was changed there is lost.
+    /// Writes of what was changed in mapped files that failed; who waited for them was told. It is lost.
     pub lost_writes: u64,
     /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
     pub requests: BTreeMap<String, Requests>,

@@ -1,4 +1,4 @@
-//! Writes that nobody waits for and that failed.
+//! Writes of the kernel's own that failed, for which perhaps nobody waits.
 //!
 //! What a program changes in a mapping the kernel writes when it likes, perhaps long after the program has ended. When that
 //! fails - the host is full - the page is clean again and what was in it is gone. An fsync(2) of the file is told, once; where

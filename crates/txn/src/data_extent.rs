@@ -51,7 +51,7 @@ impl DataExtent {
 impl Drop for DataExtent {
     fn drop(&mut self) {
         match self.completed {
-            true => self.group.complete_data(),
+            true => self.group.complete_data(self.len),
             false => self.group.abandon_data(self.start, self.len),
         }
     }

@@ -65,10 +65,13 @@ impl Reclaimers {
         struct Ends;
         impl Drop for Ends {
             fn drop(&mut self) {
-                RECLAIMING.set(false);
+                RECLAIMING.with(|reclaiming| reclaiming.set(false));
             }
         }
-        assert!(!RECLAIMING.replace(true), "RECLAIM-1: a reclaimer asks for reclaiming");
+        assert!(
+            !RECLAIMING.with(|reclaiming| reclaiming.replace(true)),
+            "RECLAIM-1: a reclaimer asks for reclaiming"
+        );
         let _ends = Ends;
         self.take_steps()
     }

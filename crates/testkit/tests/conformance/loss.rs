@@ -202,8 +202,12 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
     }
     drop((writer, other));
     let words = ["written data was lost", "no space left"];
-    expect_loss(&bench.creamery().run(["sync"]).arg(host.mount.dir()).output()?, &words)?;
-    expect_loss(&host.umount()?, &[&["unmounted"], &words[..]].concat())?;
+    let (sync, umount) = (bench.creamery().run(["sync"]).arg(host.mount.dir()).output()?, host.umount()?);
+    expect_loss(&sync, &words)?;
+    expect_loss(&umount, &[&["unmounted"], &words[..]].concat())?;
+    for said in [sync, umount] {
+        ensure!(!said.stderr_text().contains("abort"), "nothing aborted: {said}");
+    }
     std::fs::remove_file(host.host.join("fill"))?;
     btrfs_check(&host.image)?;
     let read = bench.creamery().run(["cat"]).arg(inside(&host.image, "/file")).ok()?.stdout;

@@ -1,18 +1,32 @@
 //! Discarding what is free: what a commit frees, and all of it.
 
+use std::sync::Arc;
+
 use creamery_base::{Error, Logical, Result};
 
 use super::Engine;
-use crate::data_extent::DataExtent;
 use crate::discard::{DiscardPolicy, Trimmed, joined};
 use crate::flush_policy::FlushPolicy;
 use crate::held;
-use crate::space_info::SpaceKind;
+use crate::space_info::{BlockGroup, SpaceKind};
 
 /// Free space that is out of everybody's reach at once at most, bytes: others may need it.
 const AT_ONCE: u64 = 64 << 20;
 /// Extents that one step of the background looks at.
 const EXTENTS_PER_STEP: usize = 64;
+
+/// Free space out of everybody's reach. It goes back when dropped.
+struct Withheld {
+    group: Arc<BlockGroup>,
+    start: Logical,
+    len: u64,
+}
+
+impl Drop for Withheld {
+    fn drop(&mut self) {
+        self.group.put_back(self.start, self.len);
+    }
+}
 
 impl Engine {
     /// Discards, from now on, what is freed, or does not.
@@ -110,16 +124,16 @@ impl Engine {
                 (at, rest) = (at + rest, 0); // somebody has it by now
                 continue;
             };
-            (at, rest) = (part.start().get() + part.len(), more);
-            found += part.len();
-            told += self.volume().discard(part.start(), part.len())?;
+            (at, rest) = (part.start.get() + part.len, more);
+            found += part.len;
+            told += self.volume().discard(part.start, part.len)?;
         }
         Ok((found, told))
     }
 
     /// The first free part of a range in a block group, or its front, out of everybody's reach until it is dropped (DISCARD-1);
     /// and how much more of it there is.
-    fn take_free(&self, range: (u64, u64), min: u64) -> Option<(DataExtent, u64)> {
+    fn take_free(&self, range: (u64, u64), min: u64) -> Option<(Withheld, u64)> {
         let group = self.space.group_at(Logical::new(range.0))?;
         let range = (range.0, range.1.min(group.end().get()));
         let kinds = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| group.flags.contains(kind.flag()));
@@ -135,8 +149,8 @@ impl Engine {
             // The chunk tree's own is some megabytes, and nobody is promised any of it.
             [false, false] => return None,
         };
-        let (at, len, rest) = group.take_part(range, min, most)?;
-        Some((DataExtent::new(group, at, len), rest))
+        let (start, len, rest) = group.take_part(range, min, most)?;
+        Some((Withheld { group, start, len }, rest))
     }
 
     /// Bytes of metadata that nobody was promised, and no commit and nobody who frees space may need (DISCARD-2).

@@ -49,6 +49,8 @@ pub struct SpaceReport {
     pub data_used: u64,
     /// By how much that will change with the next commit; an extent that others refer to as well counts as freed until then.
     pub data_pending: i64,
+    /// Of data that is being written, and in no file yet.
+    pub data_handed_out: u64,
     /// In metadata block groups.
     pub metadata_total: u64,
     /// In tree blocks.
@@ -92,6 +94,9 @@ impl Engine {
     /// How the space is used now. What is pending stands in a field of its own, as far as it is known before the commit.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
+        // In the order in which data moves on: some may count twice meanwhile, and none is missed.
+        let data_handed_out = self.space.figures(SpaceKind::Data).handed_out;
+        let data_pending = self.extent_tree.refs().data_bytes();
         let [data, metadata] = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| self.space.figures(kind));
         SpaceReport {
             total: self.volume().superblock().total_bytes(),
@@ -99,7 +104,8 @@ impl Engine {
             unallocated: self.unallocated(),
             data_total: data.total,
             data_used: data.used,
-            data_pending: self.extent_tree.refs().data_bytes(),
+            data_pending,
+            data_handed_out,
             metadata_total: metadata.total,
             metadata_used: metadata.used,
             metadata_copies: self.space.copies(SpaceKind::Metadata),

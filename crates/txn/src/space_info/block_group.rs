@@ -49,8 +49,10 @@ struct State {
     cursor: u64,
     /// How many ask that nothing new be placed here (scrub, balance, removal); nests.
     read_only: u32,
-    /// Data extents handed out that no file refers to yet.
-    reservations: u32,
+    /// Bytes of data space handed out that no file refers to yet.
+    handed_out: u64,
+    /// Bytes of free space that are out of everybody's reach.
+    withheld: u64,
     /// One of the groups of the filesystem: neither being read yet nor gone.
     member: bool,
     /// What was told last.
@@ -72,7 +74,8 @@ impl State {
             && self.used == 0
             && self.recorded_used == 0
             && self.pinned == 0
-            && self.reservations == 0
+            && self.handed_out == 0
+            && self.withheld == 0
             && self.read_only == 0
             && self.member
     }
@@ -132,7 +135,8 @@ impl BlockGroup {
             pinned: 0,
             cursor: 0,
             read_only: 0,
-            reservations: 0,
+            handed_out: 0,
+            withheld: 0,
             member: false,
             figures: Figures::default(),
             listing: Listing::default(),
@@ -153,7 +157,8 @@ impl BlockGroup {
         }
         let free = state.free.total();
         let (free, read_only) = if state.read_only == 0 { (free, 0) } else { (0, free) };
-        Figures { total: self.len, used: state.used, free, pinned: state.pinned, read_only }
+        let State { used, pinned, handed_out, .. } = *state;
+        Figures { total: self.len, used, free, pinned, read_only, handed_out }
     }
 
     /// The lists that it belongs in.
@@ -227,7 +232,7 @@ impl BlockGroup {
     pub(crate) fn allocate_data(&self, len: u64, min: u64) -> Option<(Logical, u64)> {
         let mut state = self.lock();
         let (at, got) = state.offered()?.allocate_best(len, min)?;
-        state.reservations += 1;
+        state.handed_out += got;
         state.free_changed = true;
         Some((Logical::new(at), got))
     }
@@ -239,30 +244,38 @@ impl BlockGroup {
             return None;
         }
         let (at, got) = state.offered()?.allocate_near(near.get(), len)?;
-        state.reservations += 1;
+        state.handed_out += got;
         state.free_changed = true;
         Some((Logical::new(at), got))
     }
 
     /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, so that nobody is handed it, and
-    /// says how much more of it there is. It goes back by [`Self::abandon_data`].
+    /// says how much more of it there is. It goes back by [`Self::put_back`].
     pub(crate) fn take_part(&self, range: (u64, u64), min: u64, most: u64) -> Option<(Logical, u64, u64)> {
         let mut state = self.lock();
         let (at, len, rest) = state.offered()?.take_part(range, min, most)?;
-        state.reservations += 1;
+        state.withheld += len;
         state.free_changed = true;
         Some((Logical::new(at), len, rest))
     }
 
+    /// What [`Self::take_part`] took is free again.
+    pub(crate) fn put_back(&self, at: Logical, len: u64) {
+        let mut state = self.lock();
+        state.withheld -= len;
+        // In a damaged filesystem an extent that claimed this space may have been freed meanwhile; then it is free already.
+        let _ = self.give_back_locked(&mut state, at, len);
+    }
+
     /// Data space that was handed out is part of a file.
-    pub(crate) fn complete_data(&self) {
-        self.lock().reservations -= 1;
+    pub(crate) fn complete_data(&self, len: u64) {
+        self.lock().handed_out -= len;
     }
 
     /// Data space that was handed out is part of nothing.
     pub(crate) fn abandon_data(&self, at: Logical, len: u64) {
         let mut state = self.lock();
-        state.reservations -= 1;
+        state.handed_out -= len;
         // Nothing durable ever pointed here, so it need not be pinned. In a damaged filesystem an extent that
         // claimed this space may have been freed meanwhile; then it is free already.
         let _ = self.give_back_locked(&mut state, at, len);
@@ -338,10 +351,10 @@ impl BlockGroup {
         state.read_only = if read_only { state.read_only + 1 } else { state.read_only - 1 };
     }
 
-    /// Data extents handed out that no file refers to yet.
+    /// Bytes of data space handed out that no file refers to yet.
     #[cfg(test)]
-    pub(super) fn reservations(&self) -> u32 {
-        self.state.lock().reservations
+    pub(super) fn handed_out(&self) -> u64 {
+        self.state.lock().handed_out
     }
 }
 

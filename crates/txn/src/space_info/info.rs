@@ -21,6 +21,8 @@ pub(crate) struct Figures {
     pub(crate) pinned: u64,
     /// Free in groups in which nothing new is placed.
     pub(crate) read_only: u64,
+    /// Data space handed out that no file refers to yet.
+    pub(crate) handed_out: u64,
 }
 
 impl Figures {
@@ -38,6 +40,7 @@ struct Sums {
     free: AtomicU64,
     pinned: AtomicU64,
     read_only: AtomicU64,
+    handed_out: AtomicU64,
     /// What lists of free space take in memory.
     memory: AtomicU64,
 }
@@ -63,13 +66,14 @@ impl SpaceInfo {
     /// The sums now, each for itself.
     pub(crate) fn figures(&self) -> Figures {
         let of = |sum: &AtomicU64| sum.load(Ordering::Acquire);
-        let Sums { total, used, free, pinned, read_only, memory: _ } = &*self.sums;
+        let Sums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
         Figures {
             total: of(total),
             used: of(used),
             free: of(free),
             pinned: of(pinned),
             read_only: of(read_only),
+            handed_out: of(handed_out),
         }
     }
 
@@ -80,12 +84,13 @@ impl SpaceInfo {
 
     /// A group's part of the sums changes (SPACE-1). Its lock is held.
     pub(super) fn recount(&self, before: Figures, after: Figures) {
-        let Sums { total, used, free, pinned, read_only, memory: _ } = &*self.sums;
+        let Sums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
         change(total, before.total, after.total);
         change(used, before.used, after.used);
         change(free, before.free, after.free);
         change(pinned, before.pinned, after.pinned);
         change(read_only, before.read_only, after.read_only);
+        change(handed_out, before.handed_out, after.handed_out);
     }
 
     /// What a group's free space takes in memory changes (SPACE-1). Its lock is held.
@@ -170,12 +175,15 @@ mod tests {
     #[test]
     fn a_group_that_grows_smaller_takes_its_part_out_of_the_sums() {
         let info = SpaceInfo::default();
-        let before = Figures { total: 100, used: 30, free: 50, pinned: 10, read_only: 0 };
+        let before = Figures { total: 100, used: 30, free: 50, pinned: 10, ..Figures::default() };
         info.recount(Figures::default(), before);
         info.recount(Figures::default(), before);
         let after = Figures { free: 20, pinned: 15, ..before };
         info.recount(before, after);
-        assert_eq!(info.figures(), Figures { total: 200, used: 60, free: 70, pinned: 25, read_only: 0 });
+        assert_eq!(
+            info.figures(),
+            Figures { total: 200, used: 60, free: 70, pinned: 25, ..Figures::default() }
+        );
         assert_eq!((before.reserved(10), after.reserved(10)), (0, 25));
     }
 

@@ -122,6 +122,7 @@ impl Space {
                 free: sum.free + more.free,
                 pinned: sum.pinned + more.pinned,
                 read_only: sum.read_only + more.read_only,
+                handed_out: sum.handed_out + more.handed_out,
             }
         })
     }

@@ -64,12 +64,13 @@ fn space_that_is_free_cannot_be_freed() {
 #[test]
 fn sums_follow_an_extent_through_its_life() {
     let space = space();
-    let figures = |used, free, pinned| Figures { total: MIB, used, free, pinned, read_only: 0 };
+    let figures = |used, free, pinned| Figures { total: MIB, used, free, pinned, ..Figures::default() };
     let now = || space.figures(SpaceKind::Data);
     assert_eq!(now(), figures(MIB / 2, MIB / 2, 0));
     let (group, at, len) = space.allocate_data(8192, 8192, None).expect("room");
-    assert_eq!((now(), now().reserved(0)), (figures(MIB / 2, MIB / 2 - 8192, 0), 8192));
-    group.complete_data();
+    let on_the_way = Figures { handed_out: 8192, ..figures(MIB / 2, MIB / 2 - 8192, 0) };
+    assert_eq!((now(), now().reserved(0)), (on_the_way, 8192));
+    group.complete_data(len);
     space.count_used(at, len, true).expect("room");
     assert_eq!((now(), now().reserved(0)), (figures(MIB / 2 + 8192, MIB / 2 - 8192, 0), 0));
     space.count_used(at, len, false).expect("it is used");
@@ -139,10 +140,10 @@ fn a_group_that_became_read_only_hands_nothing_out() {
         });
         for _ in 0..ROUNDS {
             group.set_read_only(true);
-            let before = group.reservations();
+            let before = group.handed_out();
             let handed_out = (0..10).any(|_| {
                 std::thread::yield_now();
-                group.reservations() > before
+                group.handed_out() > before
             });
             group.set_read_only(false);
             if handed_out {
