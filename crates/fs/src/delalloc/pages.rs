@@ -96,6 +96,11 @@ impl Pages {
         self.missing(start, end).is_empty()
     }
 
+    /// Whether a piece begins at or behind `from`.
+    pub(crate) fn any_from(&self, from: u64) -> bool {
+        self.pieces.range(from..).next().is_some()
+    }
+
     /// Whether a page begins or ends at one of the ends of `[start, end)`, from outside.
     pub(crate) fn adjoins(&self, start: u64, end: u64) -> bool {
         let before = self.pieces.range(..start).next_back();

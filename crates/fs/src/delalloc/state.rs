@@ -33,14 +33,20 @@ pub(crate) struct State {
     room: Option<DelallocReservation>,
     /// The size of the file.
     size: u64,
+    /// Its size in the tree.
+    complete: u64,
+    /// Behind the run that was taken last.
+    next: u64,
     /// When it was written last, and how often since the item knows of it.
     written: Option<(Timespec, u64)>,
     /// Bytes, dirty or in flight, that have no space on a device yet.
     new: u64,
     /// How many runs of their own the dirty pages were when they were written, at most.
     runs: u64,
-    /// When the first page became dirty since there was none, by the monotonic clock.
+    /// When the first page became dirty since there was none, or since all that were dirty had been taken, by the monotonic clock.
     since: Duration,
+    /// When one became dirty last.
+    latest: Duration,
     /// It is to be written back soon.
     hasty: bool,
     /// It is about to be deleted: nothing is written back.
@@ -122,10 +128,13 @@ impl State {
             in_flight: None,
             room: None,
             size,
+            complete: size,
+            next: 0,
             written: None,
             new: 0,
             runs: 0,
             since,
+            latest: since,
             hasty: false,
             held: false,
         }
@@ -214,6 +223,7 @@ impl State {
         // Each has its part and the last one what is left; of a long one there may be more to come.
         let metadata = if is_all { u64::MAX } else { room.metadata_bytes() / self.runs.max(2) };
         self.runs = if is_all { 0 } else { self.runs.saturating_sub(1) };
+        self.next = end;
         let mine = room.take(end - start, metadata);
         if !is_all {
             self.room = Some(room);
@@ -221,6 +231,18 @@ impl State {
         let run = Arc::new(Run { start, end, pieces, data_end: end.min(self.size) });
         self.in_flight = Some(InFlight { run: Arc::clone(&run), at: start, new });
         Some((run, mine))
+    }
+
+    /// The same behind the last one, and from the front when nothing is left there, so that a page that is written again and
+    /// again keeps no other from a device. What is behind the size in the tree goes in order (DELALLOC-4). When all have had their
+    /// turn, the file is dirty anew.
+    fn take_next_run(&mut self) -> Option<(Arc<Run>, DelallocReservation)> {
+        let from = self.next.min(self.complete);
+        let taken = self.take_run(from).or_else(|| self.take_run(0));
+        if taken.is_some() && !self.pages.any_from(self.next.min(self.complete)) {
+            (self.next, self.since, self.hasty) = (0, self.latest, false);
+        }
+        taken
     }
 
     fn may_be_taken(&self) -> bool {
@@ -279,6 +301,7 @@ impl Delalloc {
     pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let inner = state.get_or_insert_with(|| Box::new(State::new(size, now)));
+        inner.latest = now;
         if inner.pages.bytes() == 0 {
             (inner.since, inner.hasty) = (now, false);
         }
@@ -321,11 +344,13 @@ impl Delalloc {
         self.land().as_mut()?.take_run(from)
     }
 
-    /// The same of the first run of all, without waiting.
+    /// The same of the run whose turn it is, without waiting.
     pub(super) fn try_take_run(&self) -> NextRun {
         match &mut *self.lock() {
             Some(state) if state.in_flight.is_some() => NextRun::InFlight,
-            Some(state) => state.take_run(0).map_or(NextRun::None, |(run, room)| NextRun::Taken(run, room)),
+            Some(state) => {
+                state.take_next_run().map_or(NextRun::None, |(run, room)| NextRun::Taken(run, room))
+            }
             None => NextRun::None,
         }
     }
@@ -350,6 +375,11 @@ impl Delalloc {
         let mut state = self.lock();
         let dirty = state.as_mut().filter(|state| state.pages.bytes() > 0);
         dirty.map(|state| state.hasty = true).is_some()
+    }
+
+    /// Whether it is to begin anew at the end of the line: it is dirty, and all that was so when it got its place was taken.
+    pub(super) fn begins_anew(&self) -> bool {
+        self.any() && self.lock().as_ref().is_some_and(|state| state.pages.bytes() > 0 && state.next == 0)
     }
 
     /// Since when it is dirty, if it is and a run of it may be taken: whoever has one in flight looks again.
@@ -385,6 +415,7 @@ impl Delalloc {
         assert!(flying.at < stop && stop <= flying.run.end, "DELALLOC-3: what is completed is in flight");
         let new = if stop == flying.run.end { flying.new } else { flying.new.min(stop - flying.at) };
         flying.at = stop;
+        state.complete = state.complete.max(stop.min(flying.run.data_end));
         flying.new -= new;
         state.new -= new;
     }
@@ -416,6 +447,7 @@ impl Delalloc {
         let (bytes, new) = state.pages.discard(end);
         state.new -= new;
         state.size = state.size.min(size);
+        state.complete = state.complete.min(size);
         state.pages.overwrite(size, &vec![0; as_len(end - size)]);
         if state.pages.bytes() == 0 {
             (state.room, state.runs) = (None, 0);

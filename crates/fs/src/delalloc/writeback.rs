@@ -1,7 +1,7 @@
 //! Writing back: which files, when, and how much may be dirty.
 //!
-//! Files stand in line in the order in which they became dirty; one of which nothing is left to be taken begins anew at the end
-//! when it is written again. The first one is written back when it has been dirty for
+//! Files stand in line in the order in which they became dirty; one of which all has been taken begins anew at the end when some
+//! of it is dirty again. The first one is written back when it has been dirty for
 //! [`AGE`], or when all together have more than an eighth of what they may; a step takes one run of it. Who writes and finds
 //! that there is too much takes steps himself until there is room, and so does who finds no space: with nobody in the
 //! background the data goes to the devices all the same, only later.
@@ -300,6 +300,9 @@ impl Writeback {
                 NextRun::Taken(run, room) => {
                     // What becomes of it is told to those who have the file open.
                     let _ = self.write_back(&*file, &run, room);
+                    if file.delalloc().begins_anew() {
+                        self.stand_in_line(&file, VecDeque::push_back);
+                    }
                     self.leave_if_clean(&file);
                     return Step::Taken;
                 }

@@ -14,6 +14,9 @@ use crate::inode::table::InodeTable;
 use crate::inode::{Inode, InodeItem, eviction, orphan_item};
 use crate::keys;
 
+/// Items that change when an inode loses its last name and stays for its users.
+const ORPHAN_UNITS: u32 = 3;
+
 /// What becomes of an inode that loses a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
@@ -21,8 +24,9 @@ pub(crate) enum Ending {
     StillNamed,
     /// It stays until its last user is gone.
     Orphan,
-    /// Its items go now; they lie in about so many leaves and hold references of extents, `units` in all.
-    Purge { units: u32 },
+    /// Its items go now; they lie in about so many leaves and hold references of extents, `units` in all. Of an inode with
+    /// `delayed` data more may be there by then.
+    Purge { units: u32, delayed: bool },
 }
 
 /// An inode that loses a name in a directory.
@@ -48,14 +52,10 @@ impl<'a> LosingName<'a> {
         let ending = if !last {
             Ending::StillNamed
         } else {
-            // What is delayed never reaches the tree, unless some of it is on the way.
-            let held = inode.delalloc().hold();
+            let delayed = inode.delalloc().any();
             match (eviction::units_if_small(inode.tree(), inode.id.ino), table.doom(inode)) {
-                (Ok(Some(units)), true) if held => Ending::Purge { units },
-                (units, _) => {
-                    inode.delalloc().let_go();
-                    units.map(|_| Ending::Orphan).inspect_err(|_| table.keep(inode))?
-                }
+                (Ok(Some(units)), true) => Ending::Purge { units: units.max(ORPHAN_UNITS), delayed },
+                (units, _) => units.map(|_| Ending::Orphan).inspect_err(|_| table.keep(inode))?,
             }
         };
         Ok(Self { inode, dir, name, link, ending })
@@ -65,13 +65,18 @@ impl<'a> LosingName<'a> {
     pub(crate) const fn units(&self) -> u32 {
         match self.ending {
             Ending::StillNamed => 2,
-            Ending::Orphan => 3,
-            Ending::Purge { units } => units,
+            Ending::Orphan => ORPHAN_UNITS,
+            Ending::Purge { units, .. } => units,
         }
     }
 
-    /// Takes the reference away, and what goes with it.
-    pub(crate) fn apply(&self, handle: &Handle<'_>, now: Timespec) -> Result<()> {
+    /// Takes the reference away, and what goes with it. Only an abort undoes that: before, whoever syncs finds what is delayed.
+    pub(crate) fn apply(&mut self, handle: &Handle<'_>, now: Timespec) -> Result<()> {
+        if let Ending::Purge { units, delayed: true } = self.ending
+            && !self.hold_delayed(units)
+        {
+            self.ending = Ending::Orphan;
+        }
         let Self { inode, dir, name, link, ending } = self;
         if matches!(ending, Ending::Purge { .. }) {
             inode.delete_items(|| {
@@ -95,6 +100,18 @@ impl<'a> LosingName<'a> {
         Ok(())
     }
 
+    /// Keeps what is delayed from ever reaching the tree. False when some of it is on the way there, or has arrived since the
+    /// units were reckoned.
+    fn hold_delayed(&self, units: u32) -> bool {
+        let held = self.inode.delalloc().hold();
+        let now = eviction::units_if_small(self.inode.tree(), self.inode.id.ino);
+        if held && now.is_ok_and(|now| now.is_some_and(|now| now <= units)) {
+            return true;
+        }
+        self.inode.delalloc().let_go();
+        false
+    }
+
     /// Marks the object once the operation succeeded and while its guard is still held.
     pub(crate) fn done(&self) {
         if matches!(self.ending, Ending::Purge { .. }) {
@@ -105,7 +122,6 @@ impl<'a> LosingName<'a> {
     /// Undoes what planning did, when the operation then failed: the inode has its last name still.
     pub(crate) fn take_back(&self, table: &InodeTable) {
         if self.ending != Ending::StillNamed {
-            self.inode.delalloc().let_go();
             table.keep(self.inode);
         }
     }

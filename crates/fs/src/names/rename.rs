@@ -429,7 +429,7 @@ impl MoveStep<'_> {
                 respelled.finish(&handle, tree, inode.id.ino, ends.present(), *link)?;
                 inode.update(&handle, |item| item.ctime = self.now)?;
             }
-            if let Some(losing) = &self.losing {
+            if let Some(losing) = &mut self.losing {
                 losing.apply(&handle, self.now)?;
             }
             self.change_entries(&handle, found)?;

@@ -126,7 +126,7 @@ impl Names {
         if expect == Expect::Directory && !directory::is_empty(target.tree(), target.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
-        let losing = LosingName::plan(self.table(), target, item, dir.id.ino, name)?;
+        let mut losing = LosingName::plan(self.table(), target, item, dir.id.ino, name)?;
         let units = Units::freeing(3 + losing.units()).of(dir.id.subvolume);
         let handle = match self.engine().start(units) {
             Ok(handle) => handle,

@@ -51,9 +51,11 @@ impl Engine {
     }
 
     /// As [`Engine::start`], for changing `units` when data for which `room` is kept was written: what is kept of metadata
-    /// becomes the handle's. It asks nobody to write data back, for that is what it does.
+    /// for so many becomes the handle's. It asks nobody to write data back, for that is what it does.
     pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {
-        room.release_metadata();
-        self.start(Units { policy: FlushPolicy::FlushLimit, ..units })
+        // What is kept is nobody's until the handle has it: who writes back is let at all of it ([`Engine::fits`]).
+        let handle = self.start(Units { policy: FlushPolicy::FlushLimit, ..units })?;
+        room.has_promise(u64::from(units.items) * self.item_bytes());
+        Ok(handle)
     }
 }

@@ -94,9 +94,9 @@ impl DelallocReservation {
         drop(self.take(data, 0));
     }
 
-    /// Whoever has it is about to ask for a handle: the room is his to be promised.
-    pub(crate) fn release_metadata(&mut self) {
-        drop(self.take(0, u64::MAX));
+    /// A handle was promised `metadata` bytes of it.
+    pub(crate) fn has_promise(&mut self, metadata: u64) {
+        drop(self.take(0, metadata));
     }
 }
 
@@ -124,8 +124,8 @@ mod tests {
         first.has_space(50);
         assert_eq!((account.data(), account.metadata()), (50, 10));
         first.add(second);
-        first.release_metadata();
-        assert_eq!((account.data(), account.metadata()), (50, 0));
+        first.has_promise(8);
+        assert_eq!((account.data(), account.metadata()), (50, 2));
         drop(first);
         assert_eq!((account.data(), account.metadata()), (0, 0));
     }

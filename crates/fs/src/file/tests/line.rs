@@ -40,6 +40,29 @@ fn who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due() {
     fs.shut_down().expect("it closes");
 }
 
+/// A page that is written again before each step, as a database does it with its first one.
+#[test]
+fn a_page_that_is_written_again_and_again_keeps_no_other_from_a_device() {
+    const PIECE: u64 = 64 << 10;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let fs = open(&fixture, FsOptions::default());
+    let root = fs.root(fs.default_subvolume()).expect("a root");
+    let make = |name: &[u8]| fs.create_open(root, name, &NewInode::file(0o644)).expect("room").1;
+    let (busy, other) = (make(b"busy"), make(b"other"));
+    let writeback = &other.inode().shared().writeback;
+    for piece in [0, 2, 4, 6] {
+        busy.write_at(piece * PIECE, b"data").expect("room");
+    }
+    other.write_at(0, b"data").expect("room");
+    for _ in 0..5 {
+        busy.write_at(0, b"more").expect("room");
+        assert!(writeback.step());
+    }
+    assert_eq!(busy.inode().delalloc().ranges(0), [(0, 4096)]);
+    assert!(!other.inode().delalloc().any(), "the other file's turn has come");
+    fs.shut_down().expect("it closes");
+}
+
 /// Keeps data from a device until it may go on.
 #[derive(Default)]
 struct Slow {
