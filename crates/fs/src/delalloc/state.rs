@@ -420,13 +420,15 @@ impl Delalloc {
         state.new -= new;
     }
 
-    /// The run is in flight no more: it is in the tree, or it failed and what is not there is lost.
-    pub(super) fn land_run(&self) {
+    /// The run is in flight no more: it is in the tree, or it failed and what is not there is lost. `count` is called in the moment
+    /// in which that shows.
+    pub(super) fn land_run(&self, count: impl FnOnce()) {
         let mut state = self.lock();
         let inner = state.as_mut().expect("a run is in flight");
         let flying = inner.in_flight.take().expect("DELALLOC-3: a run is in flight");
         inner.new -= flying.new;
         self.forget_if_clean(&mut state);
+        count();
         drop(state);
         self.landed.notify_all();
     }

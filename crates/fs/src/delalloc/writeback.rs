@@ -403,14 +403,15 @@ impl Landing<'_> {
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        let Counters { runs, bytes, failures, .. } = &self.writeback.counters;
-        runs.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(self.run.len(), Ordering::Relaxed);
-        failures.fetch_add(u64::from(self.failed), Ordering::Relaxed);
         if std::thread::panicking() {
             self.file.note_failure(&Error::new(ErrorKind::Aborted, "writing data back came to no end"));
         }
-        self.file.delalloc().land_run();
+        let Counters { runs, bytes, failures, .. } = &self.writeback.counters;
+        self.file.delalloc().land_run(|| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            bytes.fetch_add(self.run.len(), Ordering::Relaxed);
+            failures.fetch_add(u64::from(self.failed), Ordering::Relaxed);
+        });
         self.writeback.run_landed(self.run.len());
         if self.failed {
             self.file.tell_loss();
