@@ -15,7 +15,7 @@ use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk}
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o644;
-const DIRECTORY_MODE: u32 = 0o755;
+pub(crate) const DIRECTORY_MODE: u32 = 0o755;
 
 /// An open filesystem.
 ///
@@ -486,16 +486,6 @@ impl Filesystem {
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
         self.fs.remove_xattr(id, name.as_ref()).map_err(at(path.as_ref()))
-    }
-
-    /// Makes a subvolume.
-    ///
-    /// # Errors
-    /// When the name is taken.
-    pub fn create_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
-        let (dir, name) = self.resolve_parent(path.as_ref())?;
-        let new = NewInode::directory(DIRECTORY_MODE);
-        self.fs.create_subvolume(dir, name, &new).map(drop).map_err(at(path.as_ref()))
     }
 
     /// Makes every change so far durable.

@@ -66,6 +66,7 @@ mod metadata;
 mod path;
 mod read_dir;
 mod sink;
+mod subvolumes;
 mod walk;
 
 pub use copy::CopyOptions;

@@ -89,6 +89,8 @@ impl Filesystem {
         let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
         engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
+        // After what was put off, which a snapshot has.
+        engine.register(Arc::clone(&shared.at_close) as Arc<dyn CommitParticipant>);
         let cleaner = Arc::new(Cleaner::new(Arc::clone(&inodes), options.cleaning_steps));
         engine.register_reclaimer(&cleaner);
         engine.register_reclaimer(&shared.writeback);
@@ -242,6 +244,22 @@ impl Filesystem {
     /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
     pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
         self.names.create_subvolume(dir, name, new)
+    }
+
+    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, which may be in the source itself; returns its root
+    /// directory. It has what was changed and written before this was called, and it is durable when this returns. It takes as
+    /// long for a million files as for one: both share all blocks until one of them changes some.
+    ///
+    /// Subvolumes in the source are empty directories in the snapshot.
+    /// Errors: those of making a name; not found; what was written before could not be written back; no space.
+    pub fn create_snapshot(
+        &self,
+        source: TreeId,
+        dir: InodeId,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<InodeId> {
+        self.names.create_snapshot(source, dir, name, read_only)
     }
 }
 

@@ -106,7 +106,8 @@ impl Tree {
         if last_reference && unwritten {
             self.store.forget_dirty(old.buffer());
         }
-        self.count_given_up(freed.generation == host.generation());
+        // One that a snapshot shares stays, and stays counted where it was made.
+        self.count_given_up(freed.generation == host.generation() && last_reference);
         host.free(freed)
     }
 

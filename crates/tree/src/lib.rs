@@ -41,6 +41,7 @@ mod redistribute;
 mod remove;
 mod search;
 mod seen;
+mod snapshot;
 mod split;
 mod store;
 mod tree;

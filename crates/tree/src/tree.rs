@@ -32,6 +32,10 @@ pub struct RootPointer {
     pub level: u8,
 }
 
+/// What a tree has until its first commit; a generation of zero says so.
+pub(crate) const NO_COMMIT_ROOT: RootPointer =
+    RootPointer { logical: Logical::new(0), generation: Generation::new(0), level: 0 };
+
 /// Is called by insertions with their key and whether their leaf's parent is locked.
 type LeafObserver = Box<dyn Fn(&Key, bool) + Send + Sync>;
 
@@ -55,7 +59,7 @@ pub struct Tree {
     root: ArcSwap<ExtentBuffer>,
     commit_root: RankedRwLock<RootPointer, { rank::LEAF }>,
     last_snapshot: AtomicU64,
-    force_cow: AtomicU32,
+    pub(crate) force_cow: AtomicU32,
     early_unlock: AtomicBool,
     has_fingers: AtomicBool,
     pub(crate) fingers: Fingers,
@@ -99,12 +103,10 @@ impl Tree {
         let mut bytes = AlignedBuffer::zeroed(store.volume().node_size() as usize);
         format_block(&store, &mut bytes, id, logical, host.generation(), 0);
         let buffer = store.create(logical, 0, bytes);
-        // Until the first commit there is no commit root; a generation of zero says so.
-        let nothing = RootPointer { logical: Logical::new(0), generation: Generation::new(0), level: 0 };
-        Ok(Self::with_root(store, id, buffer, nothing, 1, Generation::new(0)))
+        Ok(Self::with_root(store, id, buffer, NO_COMMIT_ROOT, 1, Generation::new(0)))
     }
 
-    fn with_root(
+    pub(crate) fn with_root(
         store: Arc<BufferStore>,
         id: TreeId,
         root: Arc<ExtentBuffer>,
@@ -172,6 +174,11 @@ impl Tree {
     /// All blocks are old ones from here on: the transaction that they belonged to is closed, and the next one has none yet.
     pub(crate) fn begin_transaction(&self) {
         self.old_blocks.store(self.blocks.load(Ordering::Relaxed), Ordering::SeqCst);
+    }
+
+    /// Of all the blocks there are the root alone was made by the running transaction.
+    pub(crate) fn count_own_root(&self) {
+        self.old_blocks.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// A block was made.

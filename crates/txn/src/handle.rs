@@ -144,6 +144,11 @@ impl Handle<'_> {
         self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep(items)
     }
 
+    /// The same for all that it was promised.
+    pub fn keep_all(&self) -> KeptPromise {
+        self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep_all()
+    }
+
     /// Finishes the work: what was changed is part of the next commit. Damage that shows only now - an extent loses a
     /// reference that nobody got - aborts, and is told by whatever comes next.
     #[track_caller]

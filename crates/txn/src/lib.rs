@@ -49,6 +49,7 @@ mod reclaim;
 mod root_items;
 mod roots;
 mod run_refs;
+mod snapshot;
 mod space_info;
 mod transaction;
 mod units;
@@ -62,5 +63,6 @@ pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, Space
 pub use flush_policy::FlushPolicy;
 pub use handle::Handle;
 pub use reclaim::Reclaimer;
+pub use snapshot::NewSnapshot;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};
 pub use units::Units;

@@ -17,13 +17,15 @@ use crate::flush_policy::FlushPolicy;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Units {
     pub(crate) items: u32,
+    /// References of extents that it queues besides one for each item.
+    pub(crate) references: u32,
     pub(crate) policy: FlushPolicy,
     pub(crate) subvolume: Option<TreeId>,
 }
 
 impl Units {
     const fn with(items: u32, policy: FlushPolicy) -> Self {
-        Self { items, policy, subvolume: None }
+        Self { items, references: 0, policy, subvolume: None }
     }
 
     /// For an operation that changes up to `items` items in different leaves.
@@ -49,6 +51,13 @@ impl Units {
     #[must_use]
     pub const fn spare(items: u32) -> Self {
         Self::with(items, FlushPolicy::NoFlush)
+    }
+
+    /// For queueing up to `references` references of extents besides one for each item: each makes the commit change leaves of
+    /// other trees.
+    #[must_use]
+    pub const fn referring(self, references: u32) -> Self {
+        Self { references, ..self }
     }
 
     /// Names the subvolume that is changed.

@@ -38,7 +38,7 @@ mod pages;
 mod state;
 pub(crate) mod writeback;
 
-use creamery_base::{Error, Result};
+use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
 
 pub(crate) use pages::Ranges;
@@ -47,6 +47,9 @@ pub(crate) use writeback::{Writeback, WritebackCounters};
 
 /// A file that may have delayed data, as those know it who write that back.
 pub(crate) trait Delayed: Send + Sync {
+    /// The subvolume that it is in.
+    fn subvolume(&self) -> TreeId;
+
     /// Its delayed data.
     fn delalloc(&self) -> &Delalloc;
 

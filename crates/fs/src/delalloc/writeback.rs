@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{CachePadded, Error, ErrorKind, Result};
+use creamery_base::{CachePadded, Error, ErrorKind, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, Reclaimer};
 
@@ -338,9 +338,18 @@ impl Writeback {
     /// Writes back what is dirty now, of all files, and waits for what is in flight. Those who have the files open are told
     /// what fails. Errors: the first failure.
     pub(crate) fn flush_all(&self) -> Result<()> {
+        self.flush_those(|_| true)
+    }
+
+    /// The same of the files of one subvolume.
+    pub(crate) fn flush_subvolume(&self, id: TreeId) -> Result<()> {
+        self.flush_those(|file| file.subvolume() == id)
+    }
+
+    fn flush_those(&self, wanted: impl Fn(&dyn Delayed) -> bool) -> Result<()> {
         let all: Vec<Weak<dyn Delayed>> = self.line.lock().iter().cloned().collect();
         let mut first = Ok(());
-        for file in all.iter().filter_map(Weak::upgrade) {
+        for file in all.iter().filter_map(Weak::upgrade).filter(|file| wanted(&**file)) {
             let done = self.flush(&*file);
             self.leave_if_clean(&file);
             first = first.and(done);

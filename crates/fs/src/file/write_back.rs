@@ -1,6 +1,6 @@
 //! Writing back, as the line of files with delayed data wants it done.
 
-use creamery_base::{Error, Result};
+use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
@@ -8,6 +8,10 @@ use crate::delalloc::{Delalloc, Delayed, Run};
 use crate::inode::Inode;
 
 impl Delayed for Inode {
+    fn subvolume(&self) -> TreeId {
+        self.id.subvolume
+    }
+
     fn delalloc(&self) -> &Delalloc {
         self.delalloc()
     }

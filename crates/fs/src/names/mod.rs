@@ -7,6 +7,7 @@
 //! Every operation locks the directories first, and then tries what their entries stand for (`inode/guards`).
 
 mod create;
+mod create_snapshot;
 mod create_subvolume;
 pub(crate) mod dir_item;
 mod directory;

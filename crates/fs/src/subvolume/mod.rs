@@ -6,6 +6,7 @@
 //! `rename` is held while a directory moves to another one, so that the chain of its parents stands still; it is taken before
 //! inode locks.
 
+mod at_close;
 mod ino_allocator;
 mod root_ref;
 mod subvolumes;
@@ -28,6 +29,7 @@ use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::DelayedRoot;
 use crate::inode::write_errors::WriteErrors;
+use at_close::AtClose;
 use ino_allocator::InoAllocator;
 
 /// Is told of a file.
@@ -45,6 +47,7 @@ pub(crate) struct Shared {
     /// Who keeps what was read of files, as the kernel does: delayed data of one was lost.
     pub(crate) tell_loss: OnceLock<TellLoss>,
     pub(crate) access_times: Arc<AccessTimes>,
+    pub(crate) at_close: Arc<AtClose>,
     pub(crate) planted: Planted,
 }
 
@@ -59,6 +62,7 @@ impl Shared {
             write_errors: WriteErrors::default(),
             tell_loss: OnceLock::new(),
             access_times: Arc::default(),
+            at_close: Arc::default(),
             planted: Planted::default(),
         })
     }

@@ -24,6 +24,11 @@ pub trait CommitParticipant: Send + Sync {
     /// room. An error aborts the transaction.
     fn settle(&self, handle: &Handle<'_>) -> Result<()>;
 
+    /// Whether it put something off that is a reason for a commit by itself. Asked when no handle is open.
+    fn has_work(&self) -> bool {
+        false
+    }
+
     /// Somebody asked for a commit, or it fell due by time: what is to be part of it and takes handles of its own is done now.
     /// Nobody has closed anything yet.
     fn prepare(&self) {}
@@ -36,6 +41,11 @@ impl Participants {
     /// Lets `participant` take part from now on.
     pub(crate) fn register(&self, participant: Arc<dyn CommitParticipant>) {
         self.0.write().push(participant);
+    }
+
+    pub(crate) fn have_work(&self) -> bool {
+        let participants = self.0.read().clone();
+        participants.iter().any(|participant| participant.has_work())
     }
 
     pub(crate) fn prepare(&self) {

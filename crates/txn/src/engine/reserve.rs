@@ -100,7 +100,9 @@ impl Engine {
 
     fn need(&self, more: u64, trees: CommitTreeBlocks) -> u64 {
         let node = u64::from(self.node_size());
-        let queued = self.extent_tree.refs().len() as u64 + HEADS_PER_CHUNK * self.chunks.pending();
+        let promised = self.reservations.references();
+        let queued =
+            self.extent_tree.refs().len() as u64 + promised + HEADS_PER_CHUNK * self.chunks.pending();
         let heads = queued + self.store().dirty_bytes() / node + HEADS_PER_BLOCK * more;
         let reached = heads.saturating_mul(LEAVES_PER_HEAD).saturating_add(self.ripple());
         let copied = trees.to_copy.min(reached);
@@ -146,6 +148,12 @@ impl Engine {
     /// What removing a block group may take, bytes: in the trees of block groups, of free space and of devices.
     pub(super) fn removal_bytes(&self) -> u64 {
         ITEMS_PER_REMOVAL * self.item_bytes()
+    }
+
+    /// References that the items or children of one tree block make at most.
+    #[must_use]
+    pub fn references_of_a_block(&self) -> u32 {
+        self.node_size() / creamery_format::KEY_PTR_LEN as u32
     }
 
     /// What changing an item may take, bytes.
@@ -200,7 +208,7 @@ impl Engine {
     }
 
     fn no_room_for(&self, units: Units) -> Error {
-        let Units { items, policy, subvolume } = units;
+        let Units { items, policy, subvolume, .. } = units;
         let need = u64::from(items) * self.item_bytes();
         let of = subvolume.map_or(String::new(), |subvolume| format!(" of subvolume {subvolume}"));
         let message = format!("reserving {need} bytes of metadata for {items} items{of} ({policy:?})");

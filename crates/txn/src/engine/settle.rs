@@ -53,7 +53,10 @@ impl Engine {
     }
 
     fn has_nothing_to_commit(&self) -> bool {
-        self.store().dirty_bytes() == 0 && self.extent_tree.refs().len() == 0 && !self.has_pending_chunks()
+        self.store().dirty_bytes() == 0
+            && self.extent_tree.refs().len() == 0
+            && !self.has_pending_chunks()
+            && !self.pipeline.participants.have_work()
     }
 
     /// Does everything that is queued until nothing is (COMMIT-1).

@@ -30,6 +30,8 @@ struct Sums {
     may_use: AtomicU64,
     /// Of that, for what handles put off.
     kept: AtomicU64,
+    /// References that may be queued besides.
+    references: AtomicU64,
 }
 
 /// Those who wait, in the order in which they came.
@@ -77,6 +79,8 @@ pub(crate) struct Ticket<'r> {
     reservations: &'r Arc<Reservations>,
     wish: Wish,
     bytes: Cell<u64>,
+    /// References that may be queued besides one for each item.
+    more_references: Cell<u32>,
     references: Cell<u32>,
     blocks: Cell<u64>,
     /// Taken from the thread's advance, and given back to it.
@@ -95,7 +99,14 @@ impl Ticket<'_> {
         let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
         self.bytes.set(left);
         self.reservations.sums.kept.fetch_add(bytes, Ordering::SeqCst);
-        KeptPromise { reservations: Arc::clone(self.reservations), bytes }
+        KeptPromise { reservations: Arc::clone(self.reservations), bytes, references: 0 }
+    }
+
+    /// Takes all the room out of it, that for references, too.
+    pub(crate) fn keep_all(&self) -> KeptPromise {
+        let mut kept = self.keep(self.wish.units.items);
+        kept.references = self.more_references.take();
+        kept
     }
 
     /// One more tree block of `len` bytes is taken (RESERVE-1).
@@ -113,7 +124,7 @@ impl Ticket<'_> {
     pub(crate) fn queue_reference(&self) {
         let references = self.references.get() + 1;
         assert!(
-            references <= self.wish.units.items,
+            references <= self.wish.units.items + self.more_references.get(),
             "RESERVE-3: a handle that was promised {:?} queues {references} references",
             self.wish.units
         );
@@ -124,6 +135,7 @@ impl Ticket<'_> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let bytes = self.bytes.get();
+        self.reservations.forget_references(self.more_references.get());
         if self.advanced {
             self.reservations.advances.give_back(bytes);
         } else {
@@ -148,10 +160,12 @@ impl Drop for Ticket<'_> {
 pub struct KeptPromise {
     reservations: Arc<Reservations>,
     bytes: u64,
+    references: u32,
 }
 
 impl Drop for KeptPromise {
     fn drop(&mut self) {
+        self.reservations.forget_references(self.references);
         // In this order: who looks between takes it for a handle's, and is told right after.
         self.reservations.sums.kept.fetch_sub(self.bytes, Ordering::SeqCst);
         self.reservations.sums.may_use.fetch_sub(self.bytes, Ordering::SeqCst);
@@ -200,6 +214,17 @@ impl Reservations {
         self.may_use().saturating_sub(self.advances.bytes())
     }
 
+    /// References that may be queued besides those that are; what is promised in advance has none.
+    pub(crate) fn references(&self) -> u64 {
+        self.sums.references.load(Ordering::SeqCst)
+    }
+
+    fn forget_references(&self, references: u32) {
+        if references > 0 {
+            self.sums.references.fetch_sub(references.into(), Ordering::SeqCst);
+        }
+    }
+
     /// Keeps others from being promised anything, so that what is looked at stays so.
     pub(crate) fn hold(&self) -> RankedGuard<'_, (), { rank::RESERVATION }> {
         self.taking.lock()
@@ -226,9 +251,12 @@ impl Reservations {
         fits: impl Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         let (need, generation) = (wish.bytes(), wish.generation);
+        if wish.units.references > 0 {
+            return None;
+        }
         if !self.advances.take(need, generation) {
             let more = need * advance::OPERATIONS;
-            if !self.add(more, fits) {
+            if !self.add(more, 0, fits) {
                 return None;
             }
             let spent = self.advances.refill(more, generation);
@@ -247,7 +275,7 @@ impl Reservations {
         wish: Wish,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
-        self.add(wish.bytes(), fits).then(|| self.ticket(wish, false))
+        self.add(wish.bytes(), wish.units.references, fits).then(|| self.ticket(wish, false))
     }
 
     /// The same, waiting in line while others hold tickets that may end; `wish` is what is wanted at the time.
@@ -273,12 +301,14 @@ impl Reservations {
 
     fn ticket<'r>(self: &'r Arc<Self>, wish: Wish, advanced: bool) -> Ticket<'r> {
         let (bytes, references, blocks) = (Cell::new(wish.bytes()), Cell::new(0), Cell::new(0));
-        Ticket { reservations: self, wish, bytes, references, blocks, advanced }
+        let more_references = Cell::new(wish.units.references);
+        Ticket { reservations: self, wish, bytes, more_references, references, blocks, advanced }
     }
 
-    /// Adds `need` to the sum if it `fits` then.
-    fn add(&self, need: u64, fits: impl Fn(u64) -> bool) -> bool {
+    /// Adds `need` and `references` to the sums if they fit then.
+    fn add(&self, need: u64, references: u32, fits: impl Fn(u64) -> bool) -> bool {
         let _alone = self.taking.lock();
+        self.sums.references.fetch_add(references.into(), Ordering::SeqCst);
         loop {
             // First the sum, then, in `fits`, what there is: of a handle that ends between, blocks are counted twice, never not
             // at all. And who ends in between may leave the room that was missing.
@@ -288,6 +318,7 @@ impl Reservations {
                 return true;
             }
             if self.may_use() == sum {
+                self.forget_references(references);
                 return false;
             }
         }

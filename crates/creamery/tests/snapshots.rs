@@ -1,0 +1,74 @@
+//! Snapshots: what they have, and that what comes after is not in them.
+
+use std::path::Path;
+
+use creamery::check::{CheckOptions, NoProgress, check};
+use creamery::{Filesystem, Image, Result};
+
+const FILES: usize = 700;
+
+fn assert_sound(image: &Path) -> Result<()> {
+    let report = check([image], &CheckOptions::default(), &NoProgress)?;
+    assert!(report.findings.is_empty(), "{:#?}", report.findings);
+    Ok(())
+}
+
+fn fill(fs: &Filesystem, dir: &str, what: &str) -> Result<()> {
+    for number in 0..FILES {
+        fs.write(format!("{dir}/file-{number}"), format!("{what} {number} ").repeat(number * 3))?;
+    }
+    Ok(())
+}
+
+fn expect(fs: &Filesystem, dir: &str, what: &str) -> Result<()> {
+    for number in (0..FILES).step_by(7) {
+        let want = format!("{what} {number} ").repeat(number * 3);
+        assert_eq!(fs.read_to_string(format!("{dir}/file-{number}"))?, want, "{dir}/file-{number}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(512 << 20).run()?;
+    let fs = Image::options().write(true).open(&image)?;
+    fs.create_subvolume("/work")?;
+    fs.create_subvolume("/work/nested")?;
+    fill(&fs, "/work", "first")?;
+    fs.create_snapshot("/work", "/before", true)?;
+    fill(&fs, "/work", "second")?;
+    fs.create_snapshot("/work", "/work/inside", false)?;
+    fs.create_snapshot("/before", "/again", false)?;
+    fill(&fs, "/again", "third")?;
+    fs.create_snapshot("/", "/all", false)?;
+    for number in 0..FILES {
+        fs.remove_file(format!("/work/file-{number}"))?;
+    }
+    for (dir, what) in [("/before", "first"), ("/work/inside", "second"), ("/again", "third")] {
+        expect(&fs, dir, what)?;
+    }
+    assert!(!fs.exists("/work/inside/inside") && !fs.exists("/all/all"));
+    for stub in ["/before/nested", "/all/work", "/all/again"] {
+        assert_eq!(
+            fs.read_dir(stub)?.count(),
+            0,
+            "{stub} stands for a subvolume that is not in the snapshot"
+        );
+        assert!(fs.write(format!("{stub}/file"), "").is_err());
+    }
+    assert!(fs.write("/before/file-1", "").is_err(), "it is read-only");
+    assert!(fs.create_snapshot("/work", "/before", false).is_err(), "the name is taken");
+    assert!(fs.create_snapshot("/before/nested", "/stub", false).is_err());
+    fs.close()?;
+    assert_sound(&image)?;
+    let fs = Image::open(&image)?;
+    for (dir, what) in [("/before", "first"), ("/work/inside", "second"), ("/again", "third")] {
+        expect(&fs, dir, what)?;
+    }
+    if std::env::var_os("KEEP").is_some() {
+        std::fs::copy(&image, "/dev/shm/snap.img").expect("a copy");
+    }
+    Ok(())
+}

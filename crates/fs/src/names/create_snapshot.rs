@@ -1,0 +1,112 @@
+//! Taking a snapshot of a subvolume: a second tree with all that it has (`creamery_txn::NewSnapshot`), an entry in a directory
+//! that points to it, the references between the two in the root tree, and the UUID's entry in the UUID tree.
+//!
+//! ```text
+//!   what is delayed of the source's data is written back     what was written before is in the snapshot
+//!   the directory is locked, room is promised                so it cannot fail for want of a name or of space
+//!   the transaction closes: the tree, then the entry         nobody works beside that (`subvolume/at_close`)
+//! ```
+//! The entry comes after the tree: a snapshot that lies in its own source does not have itself.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_txn::{Handle, NewSnapshot, Units};
+
+use super::create::check_may_add;
+use super::dir_item::{self, Head};
+use super::directory::{self, Target};
+use super::{Name, Names};
+use crate::inode::{FileType, Inode, Inodes};
+use crate::keys;
+use crate::subvolume::SubvolumeEntry;
+
+/// Items that change: the root items of both, the references, the UUID, the entry's two and the directory; and the blocks of the
+/// directory's tree that are copied once more when it is in the source.
+const ITEMS: u32 = 16;
+
+/// What is made when the transaction closes.
+struct Pending {
+    inodes: Arc<Inodes>,
+    new: NewSnapshot,
+    dir: Arc<Inode>,
+    name: Vec<u8>,
+    index: u64,
+    /// Of the directory, then.
+    size: u64,
+}
+
+impl Pending {
+    fn make(self, handle: &Handle<'_>) -> Result<()> {
+        let subvolumes = self.inodes.subvolumes();
+        let tree = handle.create_snapshot(&self.new)?;
+        let entry = SubvolumeEntry { dir: self.dir.id, index: self.index, name: &self.name };
+        subvolumes.insert_refs(handle, self.new.id, &entry)?;
+        subvolumes.insert_uuid(handle, self.new.uuid, self.new.id)?;
+        drop(tree);
+        if self.dir.id.subvolume == self.new.source {
+            self.dir.tree().copying_all(|| self.add_entry(handle))
+        } else {
+            self.add_entry(handle)
+        }
+    }
+
+    fn add_entry(&self, handle: &Handle<'_>) -> Result<()> {
+        let (location, name) = (Target::Subvolume(self.new.id).location(), Name::to_make(&self.name)?);
+        let head = Head { location, transid: handle.generation(), kind: FileType::Directory };
+        directory::add_item(handle, &self.dir, name, &head)?;
+        let index = keys::dir_index(self.dir.id.ino, self.index);
+        self.dir.tree().insert(handle, &index, &dir_item::single(&head, name))?;
+        self.dir.update(handle, |item| directory::touch(item, self.size, self.new.otime))?;
+        Ok(())
+    }
+}
+
+impl Names {
+    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`; returns its root directory. It is durable then.
+    pub(crate) fn create_snapshot(
+        &self,
+        source: TreeId,
+        dir: InodeId,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<InodeId> {
+        let name = Name::to_make(name)?;
+        if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(Error::new(ErrorKind::PermissionDenied, "a snapshot in the stub of a subvolume"));
+        }
+        let shared = self.subvolumes().shared();
+        self.subvolumes().get(source, Wait::Yes)?;
+        shared.writeback.flush_subvolume(source)?;
+        let dir = self.dir_to_change(dir)?;
+        let dir_item = dir.lock_exclusive()?;
+        check_may_add(&dir_item)?;
+        let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
+        if slot.found.is_some() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        slot.check_room(dir.tree(), name)?;
+        // One at a time: two would take the same id.
+        let changing = self.subvolumes().changing();
+        let index = directory::next_index(&dir)?;
+        let engine = self.engine();
+        let new = NewSnapshot {
+            source,
+            id: self.subvolumes().next_id(&changing)?,
+            uuid: engine.env().uuid(),
+            otime: engine.now(),
+            read_only,
+        };
+        let handle = engine
+            .start(Units::items(ITEMS).referring(engine.references_of_a_block()).of(dir.id.subvolume))?;
+        let size = dir_item.size.saturating_add(name.size_in_directory());
+        let (inodes, name) = (Arc::clone(&self.inodes), name.bytes().to_vec());
+        let pending = Pending { inodes, new, dir: Arc::clone(&dir), name, index, size };
+        shared.at_close.push(Box::new(|handle| pending.make(handle)), handle.keep_all());
+        let running = handle.generation();
+        handle.end();
+        engine.commit_through(running).inspect_err(|_| shared.at_close.forget())?;
+        dir.set_next_index(index + 1);
+        Ok(InodeId::new(new.id, ObjectId::FIRST_FREE))
+    }
+}

@@ -1,0 +1,65 @@
+//! Snapshots: a second tree with all that a tree has, for the price of one block.
+//!
+//! The new tree gets a root block of its own, a copy of the old one's, and everything that the root points to gets one more
+//! reference. From then on both trees share what is below, and whichever changes a block first copies it (`cow`). How it knows
+//! that a block may be shared is its generation: blocks up to [`Tree::last_snapshot`] may be.
+//!
+//! The blocks that the running transaction has made are shared, too, though it may change its own in place. So a snapshot is
+//! taken when nobody else can change the tree any more until the transaction ends, and what has to be changed after all is
+//! changed under [`Tree::copying_all`].
+
+use std::sync::atomic::Ordering;
+
+use creamery_base::{Result, TreeId, Wait};
+use creamery_device::AlignedBuffer;
+use creamery_format::BlockRef;
+
+use crate::host::CowHost;
+use crate::order::Side;
+use crate::tree::{NO_COMMIT_ROOT, Tree, retitle};
+
+impl Tree {
+    /// Makes the new tree `id` with all that this one has. The caller sees to it that nobody changes this one meanwhile, nor
+    /// until the transaction ends but under [`Tree::copying_all`].
+    /// Errors: those of [`CowHost`].
+    pub fn snapshot(&self, id: TreeId, host: &dyn CowHost) -> Result<Self> {
+        let root = self.root_buffer();
+        let held = self.hold(root.level(), Side::OnTheWay, Wait::Yes);
+        let guard = root.read_as(held, Wait::Yes)?;
+        let old = guard.block();
+        let logical = host.allocate(id, old.level(), old.logical())?;
+        let mut bytes = AlignedBuffer::from_slice(old.bytes());
+        retitle(&mut bytes, id, logical, host.generation());
+        host.add_references(id, BlockRef::new(&bytes), false)?;
+        let buffer = self.store.create(logical, old.level(), bytes);
+        drop(guard);
+        self.set_last_snapshot(host.generation());
+        let blocks = self.blocks();
+        let tree = Self::with_root(
+            std::sync::Arc::clone(&self.store),
+            id,
+            buffer,
+            NO_COMMIT_ROOT,
+            blocks,
+            host.generation(),
+        );
+        // All but the root was there before (OWN-1).
+        tree.begin_transaction();
+        tree.count_own_root();
+        Ok(tree)
+    }
+
+    /// Copies every block that `work` changes, also those that the running transaction owns: a snapshot was just taken.
+    pub fn copying_all<R>(&self, work: impl FnOnce() -> R) -> R {
+        /// Whatever becomes of the work.
+        struct Ends<'t>(&'t Tree);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.force_cow.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        self.force_cow.fetch_add(1, Ordering::AcqRel);
+        let _ends = Ends(self);
+        work()
+    }
+}
