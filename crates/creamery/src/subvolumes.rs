@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use creamery_base::{Error, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, ObjectId, Result};
 use creamery_fs::NewInode;
 
 use crate::filesystem::{DIRECTORY_MODE, Filesystem};
@@ -52,5 +52,36 @@ impl Filesystem {
         let (dir, name) = self.resolve_parent(path.as_ref())?;
         let made = self.fs.create_snapshot(of.subvolume, dir, name, read_only);
         made.map(drop).map_err(at(path.as_ref()))
+    }
+
+    /// Deletes a subvolume with all that is in it. Nobody finds it any more; who has a file of it open may read that. The space
+    /// comes back in the background, or when somebody asks for that ([`Filesystem::sync_subvolumes`]).
+    ///
+    /// # Errors
+    /// When it is not a subvolume, is the one that is open, the top level or the default, or has subvolumes in it.
+    pub fn delete_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if self.resolve(path, Last::Keep)?.subvolume == self.root.subvolume {
+            let error = Error::new(ErrorKind::Busy, "the subvolume that is open, or none");
+            return Err(at(path)(error));
+        }
+        let (dir, name) = self.resolve_parent(path)?;
+        self.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
+    }
+
+    /// Waits until nothing is left of the subvolumes that were deleted, and helps. `progress` is called after each step with how
+    /// many there are still. What somebody has open stays.
+    ///
+    /// # Errors
+    /// No space; those of the devices; damage.
+    pub fn sync_subvolumes(&self, mut progress: impl FnMut(usize)) -> Result<()> {
+        self.fs.sync()?;
+        loop {
+            let cleaning = self.fs.clean_step()?;
+            progress(self.fs.dead_subvolumes().len());
+            if cleaning == creamery_fs::Cleaning::Idle {
+                return self.fs.sync();
+            }
+        }
     }
 }

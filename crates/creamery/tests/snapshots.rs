@@ -72,3 +72,50 @@ fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> 
     }
     Ok(())
 }
+
+#[test]
+fn what_is_deleted_leaves_what_others_share() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(512 << 20).run()?;
+    let fs = Image::options().write(true).open(&image)?;
+    let empty = fs.usage();
+    fs.create_subvolume("/work")?;
+    fill(&fs, "/work", "first")?;
+    fs.create_snapshot("/work", "/one", false)?;
+    fill(&fs, "/work", "second")?;
+    fs.create_snapshot("/work", "/two", true)?;
+    fs.create_snapshot("/one", "/three", false)?;
+    fill(&fs, "/three", "third")?;
+    fs.create_subvolume("/one/inside")?;
+    assert!(fs.delete_subvolume("/one").is_err(), "there is one in it");
+    assert!(fs.delete_subvolume("/one/file-1").is_err() && fs.delete_subvolume("/").is_err());
+    fs.remove_dir("/one/inside")?;
+    fs.delete_subvolume("/work")?;
+    assert!(!fs.exists("/work"));
+    fs.sync_subvolumes(|_| ())?;
+    for (dir, what) in [("/one", "first"), ("/two", "second"), ("/three", "third")] {
+        expect(&fs, dir, what)?;
+    }
+    fs.close()?;
+    assert_sound(&image)?;
+    let fs = Image::options().write(true).open(&image)?;
+    fs.delete_subvolume("/one")?;
+    fs.sync_subvolumes(|_| ())?;
+    expect(&fs, "/three", "third")?;
+    fs.close()?;
+    assert_sound(&image)?;
+    let fs = Image::options().write(true).open(&image)?;
+    fs.delete_subvolume("/three")?;
+    fs.sync_subvolumes(|_| ())?;
+    expect(&fs, "/two", "second")?;
+    fs.delete_subvolume("/two")?;
+    fs.sync_subvolumes(|_| ())?;
+    println!("{empty:?} {:?}", fs.usage());
+    fs.close()?;
+    assert_sound(&image)?;
+    if std::env::var_os("KEEP").is_some() {
+        std::fs::copy(&image, "/dev/shm/snap2.img").expect("a copy");
+    }
+    Ok(())
+}

@@ -10,7 +10,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Generation, Result};
 use creamery_txn::{BackgroundWork, Due, Engine};
 
-use crate::cleaner::Cleaner;
+use crate::cleaner::{Cleaner, Cleaning};
 use crate::delalloc::Writeback;
 
 /// How long what is doomed is left to those who work, and for how long nothing may change for a filesystem to be at rest.
@@ -88,11 +88,12 @@ impl BackgroundWork for CleaningUp {
 
     fn due(&self) -> Due {
         let cleaner = self.cleaner.upgrade().filter(|cleaner| cleaner.engine().read_only().is_none());
-        let now = cleaner.as_ref().map(|cleaner| cleaner.engine().env().monotonic());
+        let cleaner = cleaner.filter(|cleaner| cleaner.has_dead());
+        let now = cleaner.map(|cleaner| cleaner.engine().env().monotonic());
         let mut since = self.since.lock();
-        match (cleaner, now) {
-            (Some(cleaner), Some(now)) if cleaner.has_dead() => after_a_nap(&mut since, (), now),
-            _ => {
+        match now {
+            Some(now) => after_a_nap(&mut since, (), now),
+            None => {
                 *since = None;
                 Due::Never
             }
@@ -100,7 +101,12 @@ impl BackgroundWork for CleaningUp {
     }
 
     fn step(&self) -> Result<()> {
-        self.cleaner.upgrade().map_or(Ok(()), |cleaner| cleaner.step().map(drop))
+        let Some(cleaner) = self.cleaner.upgrade() else { return Ok(()) };
+        if cleaner.step()? == Cleaning::Idle {
+            // What is left cannot go yet: it is looked at again after a nap.
+            *self.since.lock() = None;
+        }
+        Ok(())
     }
 }
 

@@ -24,6 +24,7 @@ use creamery_txn::{Engine, Reclaimer};
 use crate::inode::Inodes;
 use crate::inode::dead_inodes::{DeadInodes, Turn};
 use crate::inode::eviction::{self, Deleted};
+use crate::subvolume::dead::DeadSubvolumes;
 
 /// What is left for the cleaner after a step.
 ///
@@ -60,7 +61,11 @@ impl Cleaner {
 
     /// Whether something waits for it.
     pub(crate) fn has_dead(&self) -> bool {
-        !self.dead().is_empty()
+        !self.dead().is_empty() || self.dead_subvolumes().any()
+    }
+
+    fn dead_subvolumes(&self) -> &DeadSubvolumes {
+        self.inodes.subvolumes().dead()
     }
 
     fn dead(&self) -> &DeadInodes {
@@ -100,7 +105,7 @@ impl Cleaner {
 
     fn take_step(&self, turn: &Turn<'_>) -> Result<Cleaning> {
         let dead = self.dead();
-        let Some(id) = dead.first() else { return Ok(Cleaning::Idle) };
+        let Some(id) = dead.first() else { return self.drop_some() };
         self.inodes.shared().engine.check_writable()?;
         match self.delete_some(id) {
             Ok(Deleted::Partly { nbytes }) => dead.leave_first(turn, id, Some(nbytes)),
@@ -112,7 +117,21 @@ impl Cleaner {
                 return Err(error);
             }
         }
-        Ok(if dead.is_empty() { Cleaning::Idle } else { Cleaning::More })
+        Ok(if self.has_dead() { Cleaning::More } else { Cleaning::Idle })
+    }
+
+    /// Drops some of a subvolume that was deleted.
+    fn drop_some(&self) -> Result<Cleaning> {
+        let shared = self.inodes.shared();
+        if !self.dead_subvolumes().any() {
+            return Ok(Cleaning::Idle);
+        }
+        shared.engine.check_writable()?;
+        let dropping = self.dead_subvolumes().step(&shared.engine, self.inodes.table())?;
+        if dropping.is_some() {
+            shared.note_deleted(shared.engine.generation());
+        }
+        Ok(if dropping.is_some() && self.has_dead() { Cleaning::More } else { Cleaning::Idle })
     }
 
     fn delete_some(&self, id: InodeId) -> Result<Deleted> {
@@ -123,7 +142,7 @@ impl Cleaner {
 }
 
 /// Whether the next inode would meet the same.
-fn is_lasting(error: &creamery_base::Error) -> bool {
+pub(crate) fn is_lasting(error: &creamery_base::Error) -> bool {
     matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Aborted)
 }
 
@@ -131,7 +150,7 @@ impl Reclaimer for Cleaner {
     fn reclaim_step(&self) -> Result<bool> {
         let turn = self.dead().take_turn();
         if self.dead().is_empty() {
-            return Ok(false);
+            return self.drop_some().map(|cleaning| cleaning == Cleaning::More);
         }
         match self.take_step(&turn) {
             Err(error) if is_lasting(&error) => Err(error),

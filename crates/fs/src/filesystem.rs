@@ -101,6 +101,9 @@ impl Filesystem {
         let told = shared.write_errors.told_so_far();
         shared.access_times.set_options(options.atime);
         access_time::register(&engine, &shared.access_times);
+        if engine.read_only().is_none() {
+            inodes.subvolumes().find_dead()?;
+        }
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
         Ok(Arc::new(Self { engine, inodes, names, cleaner, told }))
@@ -244,6 +247,20 @@ impl Filesystem {
     /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
     pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
         self.names.create_subvolume(dir, name, new)
+    }
+
+    /// Deletes the subvolume called `name` in `dir`, with all that is in it. Nobody finds it any more, but who has a file of it
+    /// open may read that. Its space comes back in steps of the [cleaner](Self::clean_step).
+    /// Errors: not found; invalid, when it is no subvolume; permission denied for the default; directory not empty when there are
+    /// subvolumes in it; no space.
+    pub fn delete_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
+        self.names.delete_subvolume(dir, name, crate::names::delete_subvolume::Content::Any)
+    }
+
+    /// The subvolumes that were deleted and are not gone yet.
+    #[must_use]
+    pub fn dead_subvolumes(&self) -> Vec<TreeId> {
+        self.inodes.subvolumes().dead().ids()
     }
 
     /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, which may be in the source itself; returns its root

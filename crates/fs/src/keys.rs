@@ -77,6 +77,11 @@ pub(crate) fn uuid_subvolume(uuid: Uuid) -> Key {
     uuid_key(uuid, KeyType::UUID_SUBVOL)
 }
 
+/// UUID tree: from the UUID of what was received to the ids of what it became.
+pub(crate) fn uuid_received(uuid: Uuid) -> Key {
+    uuid_key(uuid, KeyType::UUID_RECEIVED_SUBVOL)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -100,6 +100,7 @@ impl Tree {
             logical: block.logical(),
             level: block.level(),
             generation: block.generation(),
+            by_parent: None,
             last_reference,
         };
         let unwritten = freed.generation == host.generation() && !block.is_written();

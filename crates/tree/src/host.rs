@@ -24,7 +24,7 @@ pub struct BlockReferences {
 /// use creamery_tree::FreedBlock;
 /// use creamery_base::{Generation, Logical, TreeId};
 /// let block = FreedBlock { tree: TreeId::FS, logical: Logical::new(30408704), level: 0,
-///     generation: Generation::new(7), last_reference: true };
+///     generation: Generation::new(7), by_parent: None, last_reference: true };
 /// assert!(block.last_reference);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,8 @@ pub struct FreedBlock {
     pub level: u8,
     /// The transaction that wrote it.
     pub generation: Generation,
+    /// The block that pointed to it, where the reference is counted by that one's address; none where it is by `tree`.
+    pub by_parent: Option<Logical>,
     /// Whether nobody else refers to it.
     pub last_reference: bool,
 }

@@ -287,7 +287,10 @@ impl CowHost for Handle<'_> {
 
     fn free(&self, block: FreedBlock) -> Result<()> {
         let len = u64::from(self.on.node_size);
-        let backref = Backref::TreeBlock { root: block.tree };
+        let backref = match block.by_parent {
+            Some(parent) => Backref::SharedBlock { parent },
+            None => Backref::TreeBlock { root: block.tree },
+        };
         let unwritten = block.generation == self.generation && block.last_reference;
         if unwritten && self.on.extent_tree.refs().cancel(block.logical, backref) {
             return self.on.space.give_back(block.logical, len);

@@ -106,6 +106,11 @@ impl RootTree {
         Ok(tree)
     }
 
+    /// A tree is gone: nobody finds it here, or what is written of it.
+    pub(crate) fn forget(&self, id: TreeId) {
+        self.open.write().remove(&id);
+    }
+
     /// All that are open, in order of their ids.
     pub(crate) fn all(&self) -> Vec<Arc<Tree>> {
         let mut all: Vec<_> = self.open.read().values().cloned().collect();

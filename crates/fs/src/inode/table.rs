@@ -29,7 +29,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, IdHasher, InodeId, memory};
+use creamery_base::{CachePadded, IdHasher, InodeId, TreeId, memory};
 
 use smallvec::SmallVec;
 
@@ -214,6 +214,20 @@ impl InodeTable {
         let mut shard = self.shards[shard_of(inode.id)].lock();
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = Held::Strong(Arc::clone(inode));
+    }
+
+    /// Forgets the objects of a subvolume that nobody uses, and the memory of those that were forgotten before.
+    pub(crate) fn forget_subvolume(&self, subvolume: TreeId) {
+        for shard in &self.shards {
+            let mut gone = Vec::new();
+            let mut shard = shard.lock();
+            let of_it = |id: &InodeId, slot: &mut Slot| id.subvolume == subvolume && slot.object.is_idle();
+            gone.extend(shard.map.extract_if(of_it));
+            shard.departures += gone.len() as u64;
+            let spare = std::mem::take(&mut shard.spare);
+            drop(shard);
+            drop((gone, spare));
+        }
     }
 
     /// Forgets an id whose object is gone.

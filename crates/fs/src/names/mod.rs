@@ -9,6 +9,7 @@
 mod create;
 mod create_snapshot;
 mod create_subvolume;
+pub(crate) mod delete_subvolume;
 pub(crate) mod dir_item;
 mod directory;
 mod inode_ref;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::Name;
 use super::Names;
+use super::delete_subvolume::Content;
 use super::directory::{self, Found, Target};
 use super::losing_name::LosingName;
 use crate::inode::LOOKUP_ROUNDS_MAX;
@@ -47,11 +48,9 @@ impl Names {
     /// Removes the empty directory `name`.
     pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         match self.remove_name(dir, Name::new(name)?, Expect::Directory) {
-            // Why a subvolume cannot be removed is told with the directory let go: it may have to be opened.
+            // With the directory let go: it may have to be opened.
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                let child = self.inodes.get(self.lookup(dir, name, Wait::Yes)?, Wait::Yes)?;
-                let empty = directory::is_empty(child.tree(), child.id.ino)?;
-                Err(if empty { error } else { ErrorKind::DirectoryNotEmpty.into() })
+                self.delete_subvolume(dir, name, Content::None).map(drop)
             }
             removed => removed,
         }

@@ -7,6 +7,7 @@
 //! inode locks.
 
 mod at_close;
+pub(crate) mod dead;
 mod ino_allocator;
 mod root_ref;
 mod subvolumes;
@@ -88,6 +89,7 @@ pub(crate) struct Subvolume {
     shared: Arc<Shared>,
     numbers: InoAllocator,
     read_only: AtomicBool,
+    dead: AtomicBool,
     rename: RankedMutex<(), { rank::DIRECTORY_RENAME }>,
 }
 
@@ -109,6 +111,7 @@ impl Subvolume {
             shared,
             numbers: InoAllocator::behind(last_ino),
             read_only: AtomicBool::new(read_only),
+            dead: AtomicBool::new(false),
             rename: RankedMutex::new(()),
         }
     }
@@ -121,8 +124,20 @@ impl Subvolume {
         &self.shared
     }
 
+    /// It was deleted.
+    pub(crate) fn set_dead(&self) {
+        self.dead.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
     /// Refuses a change of a subvolume that is marked read-only.
     pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.is_dead() {
+            return Err(Error::new(ErrorKind::NotFound, format!("subvolume {} is deleted", self.tree.id())));
+        }
         if self.read_only.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {}", self.tree.id())));
         }

@@ -88,6 +88,14 @@ impl Subvolumes {
         for_both(child, entry, write)
     }
 
+    /// Removes the references of a subvolume whose entry is in `parent`.
+    pub(crate) fn remove_refs(&self, handle: &Handle<'_>, child: TreeId, parent: TreeId) -> Result<()> {
+        for key in [keys::root_ref(parent, child), keys::root_backref(child, parent)] {
+            self.root_tree().remove(handle, &key)?;
+        }
+        Ok(())
+    }
+
     /// Writes the references of a subvolume anew: its entry moved within `entry.dir.subvolume`.
     pub(crate) fn update_refs(
         &self,

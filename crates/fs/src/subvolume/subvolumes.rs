@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, ObjectId, Result, Striped, TreeId, Uuid, Wait, memory};
+use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, Striped, TreeId, Uuid, Wait, memory};
 use creamery_format::{Incompat, Key, KeyType, RootFlags};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
+use super::dead::{DeadSubvolume, DeadSubvolumes};
 use super::{Shared, Subvolume, SubvolumeRef};
 use crate::inode::{FileType, orphan_item};
 use crate::keys;
@@ -37,6 +38,7 @@ pub(crate) struct Subvolumes {
     near: Striped<RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>>,
     loading: RankedMutex<(), { rank::SUBVOLUME_LOAD }>,
     changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
+    dead: DeadSubvolumes,
 }
 
 /// The witness that nobody else makes or changes a subvolume.
@@ -64,6 +66,7 @@ impl Subvolumes {
             near: Striped::default(),
             loading: RankedMutex::new(()),
             changing: RankedMutex::new(()),
+            dead: DeadSubvolumes::default(),
         })
     }
 
@@ -136,7 +139,13 @@ impl Subvolumes {
             return Some(subvolume.clone());
         }
         let subvolume = SubvolumeRef::new(Arc::clone(self.open.read().get(&id)?));
-        Some(near.write().entry(id).or_insert(subvolume).clone())
+        let found = near.write().entry(id).or_insert(subvolume).clone();
+        if found.is_dead() {
+            // It was retired between the two looks, and perhaps taken out of all that is near before it was put here.
+            near.write().remove(&id);
+            return None;
+        }
+        Some(found)
     }
 
     /// Held while a subvolume is made, from choosing its id until its root item is in the root tree, and while what is said
@@ -155,6 +164,45 @@ impl Subvolumes {
             Arc::new(subvolume)
         });
         (SubvolumeRef::new(Arc::clone(subvolume)), put)
+    }
+
+    /// Those that wait for being dropped.
+    pub(crate) const fn dead(&self) -> &DeadSubvolumes {
+        &self.dead
+    }
+
+    /// What was deleted before the filesystem was opened and is not dropped yet, waits for it again.
+    pub(crate) fn find_dead(&self) -> Result<()> {
+        for id in self.shared.engine.orphan_subvolumes()? {
+            self.dead.push(DeadSubvolume::new(id, None, Generation::default()));
+        }
+        Ok(())
+    }
+
+    /// Refuses to delete what must stay: the top level, the default, what has subvolumes in it.
+    pub(crate) fn check_may_delete(&self, id: TreeId) -> Result<()> {
+        if id == TreeId::FS || id == self.default() {
+            let message = format!("subvolume {id} is the one that is mounted when none is named");
+            return Err(Error::new(ErrorKind::PermissionDenied, message));
+        }
+        let cursor = self.root_tree.cursor(&keys::root_ref(id, TreeId::new(0)), Wait::Yes)?;
+        match cursor.item() {
+            Some((key, _)) if key.objectid == id.objectid() && key.kind == KeyType::ROOT_REF => {
+                let message = format!("subvolume {id} has subvolume {} in it", key.offset);
+                Err(Error::new(ErrorKind::DirectoryNotEmpty, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a subvolume out of use that `deleted_in` has deleted: who has an inode of it keeps that, and nobody gets another.
+    pub(crate) fn retire(&self, id: TreeId, deleted_in: Generation) {
+        let subvolume = self.open.write().remove(&id);
+        if let Some(subvolume) = &subvolume {
+            subvolume.set_dead();
+        }
+        self.near.all().for_each(|near| drop(near.write().remove(&id)));
+        self.dead.push(DeadSubvolume::new(id, subvolume, deleted_in));
     }
 
     /// Makes `subvolume` the one that is mounted when none is named.
@@ -231,6 +279,32 @@ impl Subvolumes {
         let mut ids = tree.get(&key, Wait::Yes, <[u8]>::to_vec)?.unwrap_or_default();
         ids.extend_from_slice(&id.get().to_le_bytes());
         tree.upsert(handle, &key, &ids)
+    }
+
+    /// Takes a subvolume away from those that its UUIDs stand for.
+    pub(crate) fn remove_uuids(&self, handle: &Handle<'_>, id: TreeId) -> Result<()> {
+        let root = self.shared.engine.root_item(id)?;
+        for key in
+            [keys::uuid_subvolume(root.uuid()), keys::uuid_received(Uuid::from_bytes(root.received_uuid))]
+        {
+            self.remove_uuid(handle, &key, id)?;
+        }
+        Ok(())
+    }
+
+    fn remove_uuid(&self, handle: &Handle<'_>, key: &Key, id: TreeId) -> Result<()> {
+        let tree = match self.shared.engine.tree(TreeId::UUID) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let Some(ids) = tree.get(key, Wait::Yes, <[u8]>::to_vec)? else { return Ok(()) };
+        let is_other = |known: &&[u8]| **known != id.get().to_le_bytes();
+        let left: Vec<u8> = ids.chunks(size_of::<u64>()).filter(is_other).flatten().copied().collect();
+        match left.len() {
+            0 => tree.remove(handle, key).map(drop),
+            len if len < ids.len() => tree.upsert(handle, key, &left),
+            _ => Ok(()),
+        }
     }
 }
 

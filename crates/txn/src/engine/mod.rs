@@ -24,6 +24,7 @@ mod commit;
 mod data;
 mod delalloc;
 mod discard;
+mod drop_tree;
 #[cfg(feature = "faults")]
 mod fault;
 mod handles;

@@ -1,0 +1,96 @@
+//! Deleting a subvolume: its name and what leads to it go at once, its tree goes in the background (`subvolume/dead`).
+
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_txn::{Handle, Units};
+
+use super::directory::{self, Found, Target};
+use super::unlink::check_may_remove;
+use super::{Name, Names};
+use crate::inode::Inode;
+use crate::inode::guards::Guards;
+use crate::keys;
+use crate::operation::finish;
+use crate::subvolume::SubvolumeEntry;
+
+/// Items that change: the entry's two and the directory, two references, the root item, the note that it is to be dropped, and
+/// its UUIDs.
+const ITEMS: u32 = 10;
+
+/// What may be in a subvolume that is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    Any,
+    /// As of a directory that is removed.
+    None,
+}
+
+impl Names {
+    /// Deletes the subvolume called `name` in `dir`. Nobody finds it then; its space comes back in steps of the cleaner when
+    /// nobody has a file of it open any more.
+    pub(crate) fn delete_subvolume(&self, dir: InodeId, name: &[u8], content: Content) -> Result<TreeId> {
+        let name = Name::new(name)?;
+        if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let dir = self.dir_to_change(dir)?;
+        let (id, _) = find_subvolume(&dir, name)?;
+        // Opened before anything is locked; in use it stays until it is deleted.
+        let root = self.inodes.get(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes)?;
+        let guards = Guards::lock(&[&dir, &root])?;
+        check_may_remove(guards.item(dir.id))?;
+        let (found_id, found) = find_subvolume(&dir, name)?;
+        if found_id != id {
+            return Err(Error::new(ErrorKind::Busy, "deleting a subvolume whose name changes"));
+        }
+        if content == Content::None && !directory::is_empty(root.tree(), root.id.ino)? {
+            return Err(ErrorKind::DirectoryNotEmpty.into());
+        }
+        let changing = self.subvolumes().changing();
+        self.subvolumes().check_may_delete(id)?;
+        let entry = SubvolumeEntry {
+            dir: dir.id,
+            index: self.subvolumes().index_of(dir.id, name.bytes(), id)?,
+            name: name.bytes(),
+        };
+        let handle = self.engine().start(Units::freeing(ITEMS).of(dir.id.subvolume))?;
+        let done = self.remove_subvolume(&handle, &dir, &guards, &found, name, &entry, id);
+        let deleted_in = handle.generation();
+        finish(handle, done)?;
+        self.subvolumes().retire(id, deleted_in);
+        drop(changing);
+        drop(guards);
+        drop(root);
+        self.cleaner.engine().wake_background();
+        Ok(id)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what was looked up is changed")]
+    fn remove_subvolume(
+        &self,
+        handle: &Handle<'_>,
+        dir: &Inode,
+        guards: &Guards<'_>,
+        found: &Found,
+        name: Name<'_>,
+        entry: &SubvolumeEntry<'_>,
+        id: TreeId,
+    ) -> Result<()> {
+        let now = self.engine().now();
+        let size = guards.item(dir.id).size.saturating_sub(name.size_in_directory());
+        directory::remove_found(handle, dir, name, found, entry.index)?;
+        self.known_directories.forget_all(guards);
+        self.subvolumes().remove_refs(handle, id, entry.dir.subvolume)?;
+        self.subvolumes().remove_uuids(handle, id)?;
+        handle.orphan_subvolume(id)?;
+        dir.update_later(handle, |item| directory::touch(item, size, now)).map(drop)
+    }
+}
+
+/// The subvolume that an entry stands for.
+fn find_subvolume(dir: &Inode, name: Name<'_>) -> Result<(TreeId, Found)> {
+    let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
+    match found.target {
+        Target::Subvolume(id) => Ok((id, found)),
+        Target::Inode(_) => Err(Error::invalid("not a subvolume")),
+    }
+}

@@ -1,0 +1,106 @@
+//! Subvolumes that were deleted and wait for being dropped.
+//!
+//! Nobody finds a deleted subvolume, but who has a file of it open may go on reading. So its tree is dropped when its last user
+//! is gone, and when the transaction is durable that deleted it: before, a crash brings the subvolume back. What is left to drop
+//! at a crash, or when the filesystem is closed, is found again by the notes in the root tree (`creamery_txn::SubvolumeDrop`).
+//!
+//! # Invariants
+//! - DEADSUB-1: a tree is dropped only when nobody else has an object of its subvolume, and so no inode of it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Generation, Result, TreeId};
+use creamery_txn::{Dropping, Engine, SubvolumeDrop};
+
+use super::Subvolume;
+use crate::inode::table::InodeTable;
+
+/// One of them.
+pub(crate) struct DeadSubvolume {
+    pub(crate) id: TreeId,
+    /// Its object, if it was in use.
+    pub(crate) subvolume: Option<Arc<Subvolume>>,
+    /// The transaction that deleted it.
+    pub(crate) deleted_in: Generation,
+    /// How far it is dropped.
+    drop: Option<SubvolumeDrop>,
+}
+
+/// All of them, in the order in which they were deleted.
+#[derive(Default)]
+pub(crate) struct DeadSubvolumes(RankedMutex<VecDeque<DeadSubvolume>, { rank::LEAF }>);
+
+impl DeadSubvolume {
+    pub(crate) fn new(id: TreeId, subvolume: Option<Arc<Subvolume>>, deleted_in: Generation) -> Self {
+        Self { id, subvolume, deleted_in, drop: None }
+    }
+
+    /// Whether it may be dropped: nobody can come back to it any more (DEADSUB-1).
+    fn is_ready(&self, engine: &Engine, table: &InodeTable) -> bool {
+        if self.deleted_in > engine.volume().superblock().generation() {
+            return false;
+        }
+        let Some(subvolume) = &self.subvolume else { return true };
+        table.forget_subvolume(self.id);
+        Arc::strong_count(subvolume) == 1
+    }
+
+    fn step(&mut self, engine: &Engine) -> Result<Dropping> {
+        let drop = match &mut self.drop {
+            Some(drop) => drop,
+            none => none.insert(engine.begin_drop(self.id)?),
+        };
+        self.subvolume = None;
+        engine.drop_step(drop)
+    }
+}
+
+impl DeadSubvolumes {
+    /// One more.
+    pub(crate) fn push(&self, dead: DeadSubvolume) {
+        self.0.lock().push_back(dead);
+    }
+
+    /// The ids of all.
+    pub(crate) fn ids(&self) -> Vec<TreeId> {
+        self.0.lock().iter().map(|dead| dead.id).collect()
+    }
+
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        !self.0.lock().is_empty()
+    }
+
+    /// Takes the first that may be dropped out of the list.
+    pub(crate) fn take_ready(&self, engine: &Engine, table: &InodeTable) -> Option<DeadSubvolume> {
+        for id in self.ids() {
+            let dead = {
+                let mut all = self.0.lock();
+                let at = all.iter().position(|dead| dead.id == id)?;
+                all.remove(at)?
+            };
+            if dead.drop.is_some() || dead.is_ready(engine, table) {
+                return Some(dead);
+            }
+            self.0.lock().push_front(dead);
+        }
+        None
+    }
+
+    /// Takes a step of the first that may be dropped, if there is one. Whoever calls has the cleaner's turn.
+    /// Errors: no space, and it is tried again; damage, and it is left to the next time the filesystem is opened; aborted.
+    pub(crate) fn step(&self, engine: &Engine, table: &InodeTable) -> Result<Option<Dropping>> {
+        let Some(mut dead) = self.take_ready(engine, table) else { return Ok(None) };
+        let stepped = dead.step(engine);
+        let again = match &stepped {
+            Ok(dropping) => *dropping == Dropping::More,
+            Err(error) => crate::cleaner::is_lasting(error),
+        };
+        if again {
+            self.0.lock().push_front(dead);
+        }
+        stepped.map(Some)
+    }
+}

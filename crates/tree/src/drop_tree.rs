@@ -1,0 +1,312 @@
+//! Dropping a tree: giving up everything that its root leads to, in steps.
+//!
+//! A subvolume may share blocks with its snapshots, so a block goes only when nobody else refers to it. From the root down, each
+//! pointer of a block that is this tree's alone is looked at:
+//!
+//! | what it points to | is done |
+//! |---|---|
+//! | belongs to this tree alone | everything that it points to in turn is given up, then the block |
+//! | is shared, and counted by parent, or another tree's | the pointer is given up |
+//! | is shared, by tree, and this tree's own | it and all such below it are first counted by parent; then the pointer is given up |
+//!
+//! The last row is needed because "by tree" means "by whoever finds it in that tree", and this tree will not be there to be
+//! searched. (What is counted how: `cow`.)
+//!
+//! Nothing of the tree is changed, so where a step ends is a key and a level: everything before it is given up ([`DropProgress`],
+//! which stands in the root item, as Linux has it). Counting by parent is done block by block, children first, and can stop
+//! anywhere: a block is counted one way or the other.
+//!
+//! How often a block is referred to is asked with the block locked, and what follows from it is queued before it is let go.
+//! Whoever copies a block has it locked alone for the same reason: two that give up the last two references would else both
+//! take themselves for the last but one.
+//!
+//! # Invariants
+//! - DROP-1: nobody else uses or changes the tree.
+//! - DROP-2: a step queues no more references than it has room for, but for one for each level.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
+use creamery_format::{BlockRef, Key, KeyType};
+
+use crate::buffer::ReadGuard;
+use crate::host::{BlockReferences, CowHost, FreedBlock};
+use crate::order::Side;
+use crate::tree::Tree;
+
+/// Up to where a tree was dropped: everything before `key`, in nodes of `level`.
+///
+/// ```
+/// use creamery_format::Key;
+/// let progress = creamery_tree::DropProgress { key: Key::MIN, level: 1 };
+/// assert_eq!(progress.level, 1);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DropProgress {
+    /// The key of the pointer that is next.
+    pub key: Key,
+    /// The level of the node that has it, at least 1.
+    pub level: u8,
+}
+
+/// How far a step went.
+///
+/// ```
+/// assert_ne!(creamery_tree::Dropped::Wholly, creamery_tree::Dropped::NeedsRoom(9));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropped {
+    /// There is more, from here on.
+    Partly(DropProgress),
+    /// Nothing was done: the next block alone needs room for so many references.
+    NeedsRoom(u32),
+    /// Nothing is left of the tree.
+    Wholly,
+}
+
+/// A tree that is being dropped.
+///
+/// ```no_run
+/// # fn drop_all(tree: std::sync::Arc<creamery_tree::Tree>, host: &dyn creamery_tree::CowHost) -> creamery_base::Result<()> {
+/// use creamery_tree::{Dropped, TreeDrop};
+/// let mut drop = TreeDrop::new(tree, creamery_base::Generation::new(0), None);
+/// while drop.step(host, 1000)? != Dropped::Wholly {}
+/// # Ok(())
+/// # }
+/// ```
+pub struct TreeDrop {
+    tree: Arc<Tree>,
+    /// When it was made as a snapshot: no older block is its own. Zero for others.
+    made: Generation,
+    progress: Option<DropProgress>,
+    /// Below the next pointer, the blocks before this key are counted by parent. Worth a look at each of them.
+    by_parent_to: Option<Key>,
+}
+
+/// Whether a walk goes on.
+enum Walk {
+    On,
+    Stop(Option<DropProgress>),
+}
+
+/// One step.
+struct Step<'s> {
+    host: &'s dyn CowHost,
+    tree: &'s Tree,
+    made: Generation,
+    /// References that it may still queue.
+    room: u32,
+    /// References that the block needs for which there was no room.
+    needs: u32,
+    any: bool,
+    by_parent_to: Option<Key>,
+}
+
+impl TreeDrop {
+    /// Drops `tree`, which was made in `made` if it was made as a snapshot, from where an earlier drop ended.
+    #[must_use]
+    pub fn new(tree: Arc<Tree>, made: Generation, progress: Option<DropProgress>) -> Self {
+        Self { tree, made, progress, by_parent_to: None }
+    }
+
+    /// The tree.
+    #[must_use]
+    pub fn tree(&self) -> TreeId {
+        self.tree.id()
+    }
+
+    /// Goes on, queueing about `room` references at most. Nobody else uses the tree (DROP-1).
+    /// Errors: device errors; damage; those of [`CowHost`]. What was queued before stays queued.
+    pub fn step(&mut self, host: &dyn CowHost, room: u32) -> Result<Dropped> {
+        let tree = Arc::clone(&self.tree);
+        let root = tree.root_buffer();
+        let level = root.level();
+        let guard = root.read_as(tree.hold(level, Side::OnTheWay, Wait::Yes), Wait::Yes)?;
+        let by_parent_to = self.by_parent_to;
+        let mut step = Step { host, tree: &tree, made: self.made, room, needs: 0, any: false, by_parent_to };
+        let sole = BlockReferences { count: 1, full_backref: false };
+        let walked = step.drop_block(&guard, sole, None, self.progress.as_ref())?;
+        self.by_parent_to = step.by_parent_to;
+        Ok(match walked {
+            Walk::On => Dropped::Wholly,
+            Walk::Stop(progress) if step.any => {
+                let progress = progress.expect("something was given up of a node");
+                self.progress = Some(progress);
+                Dropped::Partly(progress)
+            }
+            Walk::Stop(_) => Dropped::NeedsRoom(step.needs),
+        })
+    }
+}
+
+impl Step<'_> {
+    /// Whether there is room for `references` more, which are queued then.
+    fn takes(&mut self, references: usize) -> bool {
+        let references = u32::try_from(references).expect("bounded by the size of a block");
+        let fits = references <= self.room;
+        if fits {
+            (self.room, self.any) = (self.room - references, true);
+        } else if !self.any {
+            self.needs = references;
+        }
+        fits
+    }
+
+    /// Gives up a block that is this tree's alone, to which `parent` points, by its address if that is said, and everything
+    /// below.
+    fn drop_block(
+        &mut self,
+        block: &ReadGuard,
+        references: BlockReferences,
+        by_parent: Option<Logical>,
+        resume: Option<&DropProgress>,
+    ) -> Result<Walk> {
+        if block.block().is_leaf() {
+            if resume.is_some() {
+                return Err(self.damaged(block.block(), "is a leaf, and dropping is to go on in a node"));
+            }
+            if !self.takes(references_of(block.block()) + 1) {
+                return Ok(Walk::Stop(None));
+            }
+            self.host.drop_references(self.tree.id(), block.block(), references.full_backref)?;
+        } else if let stop @ Walk::Stop(_) = self.drop_children(block, references.full_backref, resume)? {
+            return Ok(stop);
+        }
+        self.any = true;
+        self.give_up(block, by_parent, true)?;
+        Ok(Walk::On)
+    }
+
+    /// Gives up what a node points to that is this tree's alone.
+    fn drop_children(
+        &mut self,
+        node: &ReadGuard,
+        by_parent: bool,
+        resume: Option<&DropProgress>,
+    ) -> Result<Walk> {
+        let block = node.block();
+        let (first, mut below) = match resume {
+            None => (0, None),
+            Some(progress) if block.level() > progress.level => (block.child_slot(&progress.key), resume),
+            Some(progress) if block.level() == progress.level => {
+                (block.search(&progress.key, 0).unwrap_or_else(|slot| slot), None)
+            }
+            Some(_) => return Err(self.damaged(block, "is below the level at which dropping is to go on")),
+        };
+        for slot in first..block.count() {
+            let parent = by_parent.then(|| block.logical());
+            if let Walk::Stop(within) = self.drop_child(node, slot, parent, below.take())? {
+                let here = DropProgress { key: block.key(slot), level: block.level() };
+                return Ok(Walk::Stop(Some(within.unwrap_or(here))));
+            }
+            self.by_parent_to = None;
+        }
+        Ok(Walk::On)
+    }
+
+    fn drop_child(
+        &mut self,
+        node: &ReadGuard,
+        slot: usize,
+        by_parent: Option<Logical>,
+        resume: Option<&DropProgress>,
+    ) -> Result<Walk> {
+        let child = self.read_child(node, slot)?;
+        let references = self.references(node.block().child(slot).1, child.block())?;
+        if references.count == 1 {
+            return self.drop_block(&child, references, by_parent, resume);
+        }
+        if resume.is_some() {
+            return Err(self.damaged(child.block(), "is shared, and dropping is to go on within it"));
+        }
+        if self.is_own(child.block(), references) && !self.count_by_parent(&child)? {
+            return Ok(Walk::Stop(None));
+        }
+        if !self.takes(1) {
+            return Ok(Walk::Stop(None));
+        }
+        self.give_up(&child, by_parent, false)?;
+        Ok(Walk::On)
+    }
+
+    /// How often a block is referred to that is locked: no copy of it is made meanwhile.
+    fn references(&self, generation: Generation, block: BlockRef<'_>) -> Result<BlockReferences> {
+        if generation > self.tree.last_snapshot() {
+            return Ok(BlockReferences { count: 1, full_backref: false });
+        }
+        self.host.references(block.logical(), block.level())
+    }
+
+    /// Whether what a shared block points to is counted by this tree.
+    fn is_own(&self, block: BlockRef<'_>, references: BlockReferences) -> bool {
+        !references.full_backref && block.generation() > self.made && block.owner() == self.tree.id()
+    }
+
+    /// Has everything that a block of this tree's own points to counted by the block's address, and so on below it. False when
+    /// the room did not reach.
+    fn count_by_parent(&mut self, node: &ReadGuard) -> Result<bool> {
+        let block = node.block();
+        let children = if block.is_leaf() { 0 } else { block.count() };
+        for slot in 0..children {
+            let next = (slot + 1 < children).then(|| block.key(slot + 1));
+            let is_done = self.by_parent_to.is_some_and(|to| next.is_some_and(|next| next <= to));
+            if is_done || block.child(slot).1 <= self.made {
+                continue;
+            }
+            let child = self.read_child(node, slot)?;
+            let references = self.references(block.child(slot).1, child.block())?;
+            if self.is_own(child.block(), references) && !self.count_by_parent(&child)? {
+                return Ok(false);
+            }
+        }
+        if !self.takes(2 * references_of(block) + 1) {
+            return Ok(false);
+        }
+        let tree = self.tree.id();
+        self.host.add_references(tree, block, true)?;
+        self.host.drop_references(tree, block, false)?;
+        self.host.set_full_backref(block.logical(), block.level())?;
+        self.by_parent_to = block.first_key().max(self.by_parent_to);
+        Ok(true)
+    }
+
+    fn read_child(&self, node: &ReadGuard, slot: usize) -> Result<ReadGuard> {
+        let child = self.tree.child_buffer(node.block(), slot, Wait::Yes)?;
+        let held = self.tree.hold(child.level(), Side::OnTheWay, Wait::Yes);
+        let child = child.read_as(held, Wait::Yes)?;
+        self.tree.check_child(node.block(), slot, child.block())?;
+        Ok(child)
+    }
+
+    fn give_up(&self, block: &ReadGuard, by_parent: Option<Logical>, last_reference: bool) -> Result<()> {
+        let header = block.block();
+        let freed = FreedBlock {
+            tree: self.tree.id(),
+            logical: header.logical(),
+            level: header.level(),
+            generation: header.generation(),
+            by_parent,
+            last_reference,
+        };
+        let own = freed.generation == self.host.generation() && last_reference;
+        if own && !header.is_written() {
+            self.tree.store.forget_dirty(block.buffer());
+        }
+        self.tree.count_given_up(own);
+        self.host.free(freed)
+    }
+
+    fn damaged(&self, block: BlockRef<'_>, what: &str) -> Error {
+        let (tree, at) = (self.tree.id(), block.logical());
+        Error::new(ErrorKind::Corrupt, format!("dropping tree {tree}: block {at} {what}"))
+    }
+}
+
+/// How many references what a block points to has from it, at most.
+fn references_of(block: BlockRef<'_>) -> usize {
+    if block.is_leaf() {
+        (0..block.count()).filter(|slot| block.key(*slot).kind == KeyType::EXTENT_DATA).count()
+    } else {
+        block.count()
+    }
+}

@@ -1,0 +1,136 @@
+//! Dropping the trees of deleted subvolumes, a step for each handle.
+//!
+//! A subvolume that was deleted has an orphan item in the root tree and a root item without references, until nothing is left
+//! of its tree ([`creamery_tree::TreeDrop`]). How far it is dropped stands in the root item, in the transaction in which that is
+//! so: a crash leaves a tree to go on with, for us or for Linux, and so does a half-dropped one of Linux'.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId};
+use creamery_format::{Key, KeyType, RawRootItem};
+use creamery_tree::{DropProgress, Dropped, Tree, TreeDrop};
+
+use crate::handle::Handle;
+use crate::units::Units;
+
+/// Items that a step changes: the root item, and with the last one the orphan item.
+const ITEMS: u32 = 2;
+/// References that a step queues, where a single block does not have more.
+const REFERENCES: u32 = 256;
+/// Those for which no room is asked: one for each level (DROP-2).
+const MORE_REFERENCES: u32 = creamery_format::LEVEL_MAX as u32 + 1;
+
+/// What is left after a step.
+///
+/// ```
+/// assert_ne!(creamery_txn::Dropping::More, creamery_txn::Dropping::Done);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dropping {
+    /// Another step has something to do.
+    More,
+    /// The subvolume is gone.
+    Done,
+}
+
+/// The tree of a deleted subvolume, on its way out.
+///
+/// ```no_run
+/// # fn drop_it(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// use creamery_txn::Dropping;
+/// let mut drop = engine.begin_drop(creamery_base::TreeId::new(257))?;
+/// while engine.drop_step(&mut drop)? == Dropping::More {}
+/// # Ok(())
+/// # }
+/// ```
+pub struct SubvolumeDrop {
+    tree: TreeDrop,
+    /// References that the next block needs.
+    needs: u32,
+}
+
+/// The note in the root tree that a subvolume is to be dropped.
+pub(crate) const fn orphan(id: TreeId) -> Key {
+    Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, id.get())
+}
+
+/// Where dropping is to go on.
+fn progress(id: TreeId, item: &RawRootItem) -> Result<Option<DropProgress>> {
+    let progress = DropProgress { key: Key::from(item.drop_progress), level: item.drop_level };
+    match (progress.key.objectid.get(), progress.level) {
+        (0, _) => Ok(None),
+        (_, 0) => {
+            let message =
+                format!("root item of tree {id}: dropping is to go on in a leaf, at {}", progress.key);
+            Err(Error::new(ErrorKind::Corrupt, message))
+        }
+        _ => Ok(Some(progress)),
+    }
+}
+
+impl SubvolumeDrop {
+    /// Goes on with a subvolume that was deleted, as its root item says.
+    /// Errors: not deleted; damage.
+    pub(crate) fn new(tree: Arc<Tree>, key: &Key, item: &RawRootItem) -> Result<Self> {
+        let id = tree.id();
+        if item.refs.get() != 0 {
+            return Err(Error::invalid(format!("dropping subvolume {id}, which was not deleted")));
+        }
+        let progress = progress(id, item)?;
+        Ok(Self { tree: TreeDrop::new(tree, Generation::new(key.offset), progress), needs: REFERENCES })
+    }
+
+    /// The subvolume.
+    #[must_use]
+    pub fn id(&self) -> TreeId {
+        self.tree.tree()
+    }
+
+    /// What the next step asks for.
+    pub(crate) fn units(&self) -> Units {
+        Units::reclaiming(ITEMS).referring(self.needs + MORE_REFERENCES).of(self.id())
+    }
+
+    /// Takes a step.
+    /// Errors: device errors; damage. The transaction aborts.
+    pub(crate) fn step(&mut self, handle: &Handle<'_>) -> Result<Dropping> {
+        let (id, room) = (self.id(), self.needs);
+        self.needs = REFERENCES;
+        match self.tree.step(handle, room)? {
+            Dropped::NeedsRoom(references) => self.needs = references,
+            Dropped::Partly(progress) => handle.update_root_item(id, |item| {
+                (item.drop_progress, item.drop_level) = (progress.key.into(), progress.level);
+            })?,
+            Dropped::Wholly => {
+                handle.remove_tree(id)?;
+                return Ok(Dropping::Done);
+            }
+        }
+        Ok(Dropping::More)
+    }
+}
+
+impl Handle<'_> {
+    /// Takes the root item of a tree away of which nothing is left, and the note that it was to be dropped.
+    fn remove_tree(&self, id: TreeId) -> Result<()> {
+        let roots = self.root_tree();
+        let (key, _) = roots.item(id)?;
+        roots.tree().remove(self, &key)?;
+        roots.tree().remove(self, &orphan(id))?;
+        roots.forget(id);
+        Ok(())
+    }
+
+    /// Marks a subvolume as deleted: it is to be dropped.
+    /// Errors: not found; no space; device errors; damage.
+    pub fn orphan_subvolume(&self, id: TreeId) -> Result<()> {
+        self.update_root_item(id, |item| {
+            item.refs = 0.into();
+            let mut flags = item.flags();
+            flags.insert(creamery_format::RootFlags::DEAD);
+            item.set_flags(flags);
+            (item.drop_progress, item.drop_level) = (Key::MIN.into(), 0);
+        })?;
+        self.root_tree().tree().upsert(self, &orphan(id), &[])
+    }
+}
