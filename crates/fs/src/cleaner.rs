@@ -18,12 +18,13 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_base::{InodeId, Result, Wait};
 use creamery_txn::{Engine, Reclaimer};
 
 use crate::inode::Inodes;
 use crate::inode::dead_inodes::{DeadInodes, Turn};
 use crate::inode::eviction::{self, Deleted};
+use crate::operation::is_lasting;
 use crate::subvolume::dead::DeadSubvolumes;
 
 /// What is left for the cleaner after a step.
@@ -139,11 +140,6 @@ impl Cleaner {
         self.inodes.table().forget_dead(id);
         eviction::evict_some(&subvolume, id)
     }
-}
-
-/// Whether the next inode would meet the same.
-pub(crate) fn is_lasting(error: &creamery_base::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Aborted)
 }
 
 impl Reclaimer for Cleaner {

@@ -1,6 +1,6 @@
 //! The end of an operation: ending its handle, or aborting the transaction where it failed.
 
-use creamery_base::Result;
+use creamery_base::{Error, ErrorKind, Result};
 use creamery_txn::{Engine, Handle, Units};
 
 /// Ends `handle` after its first change was made: a failure from there on cannot be taken back, so it aborts.
@@ -13,6 +13,11 @@ pub(crate) fn finish<T>(handle: Handle<'_>, result: Result<T>) -> Result<T> {
         }
         Err(error) => Err(handle.abort(error)),
     }
+}
+
+/// Whether whoever tries the next one of many would meet the same.
+pub(crate) fn is_lasting(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Aborted)
 }
 
 /// Makes the first change of an operation, one that leaves no trace if it fails: then the handle just ends.

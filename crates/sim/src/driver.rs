@@ -318,6 +318,12 @@ impl Driver {
         match (wanted, found) {
             (Ok(Outcome::Made(number)), Ok((Outcome::Made(_), Some(id)))) => {
                 self.ids.insert(number, id);
+                if let Operation::Snapshot { .. } = operation {
+                    for (of, copy) in &self.model.copies {
+                        let ino = self.ids[of].ino;
+                        self.ids.insert(*copy, InodeId::new(id.subvolume, ino));
+                    }
+                }
                 if let Operation::Tmpfile { .. } = operation {
                     self.open.last_mut().context("a file that was just opened")?.0 = number;
                 }
@@ -378,6 +384,12 @@ impl Driver {
             }
             Operation::CreateSubvolume { dir, name } => {
                 fs.create_subvolume(self.id(*dir), name, &NewInode::directory(0o755)).map(made)
+            }
+            Operation::Snapshot { source, dir, name } => {
+                fs.create_snapshot(self.id(*source).subvolume, self.id(*dir), name, false).map(made)
+            }
+            Operation::DeleteSubvolume { dir, name } => {
+                fs.delete_subvolume(self.id(*dir), name).map(|_| done(()))
             }
             Operation::Tmpfile { dir } => {
                 let (attributes, file) = fs.tmpfile(self.id(*dir), &NewInode::file(0o600))?;

@@ -93,7 +93,8 @@ impl Host {
             | Operation::Symlink { dir: at, name, .. }
             | Operation::Unlink { dir: at, name }
             | Operation::Rmdir { dir: at, name } => dir(at) && fits_a_path(name),
-            Operation::CreateSubvolume { dir: at, name } => {
+            Operation::DeleteSubvolume { .. } => true,
+            Operation::CreateSubvolume { dir: at, name } | Operation::Snapshot { dir: at, name, .. } => {
                 // A program does it, which tells success from failure alone.
                 node(at).is_some_and(|node| is_dir(node) && node.nlink > 0)
                     && fits_a_path(name)
@@ -173,7 +174,9 @@ impl Host {
     fn tidy(&self, after: &Model, operation: &Operation, wanted: &Result<Outcome, ErrorKind>) -> Result<()> {
         let inode = match (operation, wanted) {
             (Operation::Chown { inode, .. }, Ok(_)) => *inode,
-            (Operation::CreateSubvolume { .. }, Ok(Outcome::Made(inode))) => *inode,
+            (Operation::CreateSubvolume { .. } | Operation::Snapshot { .. }, Ok(Outcome::Made(inode))) => {
+                *inode
+            }
             _ => return Ok(()),
         };
         let node = &after.nodes[&inode];
@@ -214,6 +217,16 @@ impl Host {
                 let path = self.within(model, *dir, name)?;
                 Run::new("btrfs").args(["-q", "subvolume", "create"]).arg(path).ok()?;
                 Ok(Outcome::Made(0))
+            }
+            Operation::Snapshot { source, dir, name } => {
+                let (source, path) = (self.path(model, *source)?, self.within(model, *dir, name)?);
+                Run::new("btrfs").args(["-q", "subvolume", "snapshot"]).arg(source).arg(path).ok()?;
+                Ok(Outcome::Made(0))
+            }
+            Operation::DeleteSubvolume { dir, name } => {
+                let path = self.within(model, *dir, name)?;
+                Run::new("btrfs").args(["-q", "subvolume", "delete"]).arg(path).ok()?;
+                Ok(Outcome::Done)
             }
             Operation::Tmpfile { dir } => {
                 let flags = OFlags::TMPFILE | OFlags::RDWR;

@@ -45,6 +45,7 @@ mod random_run;
 mod readers;
 mod seeds;
 mod snapshot;
+mod subvolumes;
 mod threads;
 mod turns;
 mod watch;

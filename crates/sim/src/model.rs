@@ -97,6 +97,8 @@ pub struct Model {
     /// Subvolumes of all inodes that ever were: an engine tells from the number alone.
     subvolumes: BTreeMap<u64, u64>,
     next: u64,
+    /// What the last snapshot made of what.
+    pub(crate) copies: BTreeMap<u64, u64>,
     /// Delayed data may be lost: the device fails.
     pub(crate) lossy: bool,
 }
@@ -132,7 +134,13 @@ impl Model {
     #[must_use]
     pub fn new() -> Self {
         let root = Node::new(Content::Directory(BTreeMap::new()), 0, ROOT, 0o755);
-        Self { nodes: BTreeMap::from([(ROOT, root)]), subvolumes: BTreeMap::new(), next: 1, lossy: false }
+        Self {
+            nodes: BTreeMap::from([(ROOT, root)]),
+            subvolumes: BTreeMap::new(),
+            next: 1,
+            copies: BTreeMap::new(),
+            lossy: false,
+        }
     }
 
     pub(crate) fn add(&mut self, node: Node) -> u64 {
@@ -164,7 +172,7 @@ impl Model {
     }
 
     /// To be changed: the modification time is that of the change.
-    fn names_mut(&mut self, dir: u64) -> &mut BTreeMap<Vec<u8>, u64> {
+    pub(crate) fn names_mut(&mut self, dir: u64) -> &mut BTreeMap<Vec<u8>, u64> {
         let node = self.node_mut(dir);
         node.mtime = None;
         match &mut node.content {
@@ -215,16 +223,9 @@ impl Model {
             Operation::Symlink { dir, name, target } => {
                 self.create(*dir, name, Content::Symlink(target.clone()), 0o777)
             }
-            Operation::CreateSubvolume { dir, name } => {
-                let made = self.create(*dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
-                if let Outcome::Made(id) = made {
-                    let node = self.node_mut(id);
-                    // Linux hands a group down to directories, not to subvolumes.
-                    (node.subvolume, node.mode, node.gid) = (id, 0o755, 0);
-                    self.place(id, id);
-                }
-                Ok(made)
-            }
+            Operation::CreateSubvolume { dir, name } => self.create_subvolume(*dir, name).map(Outcome::Made),
+            Operation::Snapshot { source, dir, name } => self.take_snapshot(*source, *dir, name),
+            Operation::DeleteSubvolume { dir, name } => self.delete_subvolume(*dir, name),
             Operation::Tmpfile { dir } => self.tmpfile(*dir),
             Operation::Unlink { dir, name } => self.remove(*dir, name, false),
             Operation::Rmdir { dir, name } => self.remove(*dir, name, true),
@@ -279,6 +280,16 @@ impl Model {
         let id = self.add(node);
         self.names_mut(dir).insert(name.to_vec(), id);
         Ok(Outcome::Made(id))
+    }
+
+    pub(crate) fn create_subvolume(&mut self, dir: u64, name: &[u8]) -> Result<u64, ErrorKind> {
+        let made = self.create(dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
+        let Outcome::Made(id) = made else { unreachable!("that is what it does") };
+        let node = self.node_mut(id);
+        // Linux hands a group down to directories, not to subvolumes.
+        (node.subvolume, node.mode, node.gid) = (id, 0o755, 0);
+        self.place(id, id);
+        Ok(id)
     }
 
     /// What a set-group-id directory hands down.

@@ -21,6 +21,10 @@ pub enum Operation {
     Symlink { dir: u64, name: Vec<u8>, target: Vec<u8> },
     /// An empty subvolume.
     CreateSubvolume { dir: u64, name: Vec<u8> },
+    /// A snapshot of the subvolume with this root.
+    Snapshot { source: u64, dir: u64, name: Vec<u8> },
+    /// A subvolume with all that is in it, of which nothing is open.
+    DeleteSubvolume { dir: u64, name: Vec<u8> },
     /// An open file without a name.
     Tmpfile { dir: u64 },
     /// Takes a name away.
@@ -218,11 +222,11 @@ impl Generator {
         }
     }
 
-    /// The next operation. Names of subvolumes are left to those that can remove them.
+    /// The next operation.
     pub(crate) fn next(&mut self, model: &Model) -> Operation {
         let dir = self.directory(model);
         match self.random.below(100) {
-            0..20 => self.creation(dir),
+            0..20 => self.creation(model, dir),
             20..32 => self.removal(model),
             32..42 => self.renaming(model),
             42..46 => {
@@ -280,7 +284,7 @@ impl Generator {
         }
     }
 
-    fn creation(&mut self, dir: u64) -> Operation {
+    fn creation(&mut self, model: &Model, dir: u64) -> Operation {
         let name = self.name();
         let mode = self.random.below(0o1000) as u32;
         let kind = match self.random.below(20) {
@@ -291,9 +295,14 @@ impl Generator {
                 let len = 1 + self.random.below(60) as usize;
                 return Operation::Symlink { dir, name, target: vec![b't'; len] };
             }
-            8 if self.taste.subvolumes && self.random.below(4) == 0 => {
-                return Operation::CreateSubvolume { dir, name };
-            }
+            8 if self.taste.subvolumes => match (self.random.below(4), model.sources()) {
+                (0, _) => return Operation::CreateSubvolume { dir, name },
+                (1, sources) if !sources.is_empty() => {
+                    let source = sources[self.random.below(sources.len() as u64) as usize];
+                    return Operation::Snapshot { source, dir, name };
+                }
+                _ => FileType::File,
+            },
             9 => return Operation::Tmpfile { dir },
             _ => FileType::File,
         };
@@ -303,10 +312,17 @@ impl Generator {
     fn removal(&mut self, model: &Model) -> Operation {
         let dir = self.directory(model);
         let name = self.taken(model, dir);
-        let target = model.names(dir).ok().and_then(|names| names.get(&name)).map(|id| &model.nodes[id]);
-        let is_dir = target.is_some_and(|node| matches!(node.content, Content::Directory(_)));
-        let is_subvolume = target.is_some_and(|node| is_dir && node.subvolume != model.nodes[&dir].subvolume);
-        if (is_dir != self.mistaken()) && !is_subvolume {
+        let id = model.names(dir).ok().and_then(|names| names.get(&name)).copied();
+        let is_dir = id.is_some_and(|id| matches!(model.nodes[&id].content, Content::Directory(_)));
+        let subvolume = id.filter(|id| model.nodes[id].subvolume == *id);
+        if let Some(id) = subvolume
+            && model.may_be_deleted(id)
+            && self.random.below(3) > 0
+        {
+            return Operation::DeleteSubvolume { dir, name };
+        }
+        let stays = subvolume.is_some_and(|id| model.nodes[&id].opens > 0);
+        if (is_dir != self.mistaken()) && !stays {
             Operation::Rmdir { dir, name }
         } else {
             Operation::Unlink { dir, name }

@@ -10,7 +10,7 @@ use super::table::{InodeTable, Known};
 use super::{FileType, Inode, InodeItem};
 use crate::fault::Fault;
 use crate::keys;
-use crate::subvolume::{Shared, Subvolume, Subvolumes};
+use crate::subvolume::{Shared, Subvolume, SubvolumeRef, Subvolumes};
 
 /// How often an operation looks again for what keeps changing under it.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
@@ -56,7 +56,7 @@ impl Inodes {
                 Known::Here(inode) => return Ok(inode),
                 Known::Absent(stamp) => stamp,
             };
-            let subvolume = self.subvolumes.get(id.subvolume, wait)?;
+            let subvolume = self.subvolume_of(id, wait)?;
             let item = read_item(&subvolume, id.ino, wait)?;
             let inode = Inode::new(id, subvolume, item);
             if let Some(inode) = self.table.publish_read(inode, stamp) {
@@ -64,6 +64,14 @@ impl Inodes {
             }
         }
         Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+    }
+
+    /// The subvolume of an inode that somebody names by its number: where that is gone, so is the inode.
+    fn subvolume_of(&self, id: InodeId, wait: Wait) -> Result<SubvolumeRef> {
+        self.subvolumes.get(id.subvolume, wait).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::with_source(ErrorKind::Stale, format!("inode {id}"), error),
+            _ => error,
+        })
     }
 
     /// The attributes of an inode. One that has no object gets none for that: most that are asked about are not used next, and
@@ -89,7 +97,7 @@ impl Inodes {
 
     /// The item of an inode in its tree.
     fn item(&self, id: InodeId, wait: Wait) -> Result<InodeItem> {
-        read_item(&*self.subvolumes.get(id.subvolume, wait)?, id.ino, wait)
+        read_item(&*self.subvolume_of(id, wait)?, id.ino, wait)
     }
 
     /// Whether this thread asked for the attributes of an inode lately. If not, it has now.

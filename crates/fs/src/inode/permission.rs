@@ -22,6 +22,14 @@ pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
     Ok(())
 }
 
+/// Refuses taking an entry away from something that is no directory or may not be changed.
+pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
+    if !dir.is_dir() {
+        return Err(ErrorKind::NotADirectory.into());
+    }
+    check_not_append_only(dir)
+}
+
 /// Refuses data at `offset` in an inode that is marked as unchangeable, and in one that is marked append-only wherever the
 /// file does not end.
 pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {

@@ -216,17 +216,23 @@ impl InodeTable {
         slot.object = Held::Strong(Arc::clone(inode));
     }
 
-    /// Forgets the objects of a subvolume that nobody uses, and the memory of those that were forgotten before.
-    pub(crate) fn forget_subvolume(&self, subvolume: TreeId) {
+    /// Holds the objects of a deleted subvolume weakly from now on: what of them is still to be written is nobody's any more.
+    pub(crate) fn doom_subvolume(&self, subvolume: TreeId) {
         for shard in &self.shards {
-            let mut gone = Vec::new();
+            let mut held = Vec::new();
             let mut shard = shard.lock();
-            let of_it = |id: &InodeId, slot: &mut Slot| id.subvolume == subvolume && slot.object.is_idle();
-            gone.extend(shard.map.extract_if(of_it));
-            shard.departures += gone.len() as u64;
+            for slot in shard.map.iter_mut().filter(|(id, _)| id.subvolume == subvolume).map(|(_, slot)| slot)
+            {
+                if let Some(inode) = slot.object.get() {
+                    slot.object = Held::Weak(Arc::downgrade(&inode));
+                    held.push(inode);
+                }
+            }
+            shard.departures += held.len() as u64;
             let spare = std::mem::take(&mut shard.spare);
             drop(shard);
-            drop((gone, spare));
+            // Without the lock: an object that goes has things to give back.
+            drop((held, spare));
         }
     }
 

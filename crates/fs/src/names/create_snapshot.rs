@@ -88,6 +88,7 @@ impl Names {
         slot.check_room(dir.tree(), name)?;
         // One at a time: two would take the same id.
         let changing = self.subvolumes().changing();
+        dir.subvolume().check_not_dead()?;
         let index = directory::next_index(&dir)?;
         let engine = self.engine();
         let new = NewSnapshot {

@@ -29,6 +29,7 @@ impl Names {
         check_may_add(&dir_item)?;
         // One at a time: two would take the same id.
         let changing = self.subvolumes().changing();
+        dir.subvolume().check_not_dead()?;
         let now = self.engine().now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         draft.keep_group(new);

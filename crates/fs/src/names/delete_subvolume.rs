@@ -4,10 +4,10 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{Handle, Units};
 
 use super::directory::{self, Found, Target};
-use super::unlink::check_may_remove;
 use super::{Name, Names};
 use crate::inode::Inode;
 use crate::inode::guards::Guards;
+use crate::inode::permission::check_may_remove;
 use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::SubvolumeEntry;
@@ -60,6 +60,7 @@ impl Names {
         drop(changing);
         drop(guards);
         drop(root);
+        self.table().doom_subvolume(id);
         self.cleaner.engine().wake_background();
         Ok(id)
     }

@@ -25,7 +25,7 @@ mod unlink;
 
 use std::sync::Arc;
 
-use creamery_base::{InodeId, Result};
+use creamery_base::{InodeId, ObjectId, Result};
 use creamery_format::Incompat;
 use creamery_txn::Engine;
 
@@ -76,6 +76,10 @@ impl Names {
     /// The object of a directory that is about to be changed, in a subvolume that may be.
     fn dir_to_change(&self, id: InodeId) -> Result<Arc<Inode>> {
         self.cleaner.help();
-        self.inodes.get_to_change(id)
+        let dir = self.inodes.get_to_change(id)?;
+        if id.ino == ObjectId::FIRST_FREE {
+            dir.subvolume().check_not_dead()?;
+        }
+        Ok(dir)
     }
 }

@@ -13,8 +13,8 @@ use super::directory::{self, Found, Target};
 use super::losing_name::LosingName;
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::guards::Guards;
-use crate::inode::permission::check_not_append_only;
-use crate::inode::{FileType, Inode, InodeItem};
+use crate::inode::permission::{check_may_remove, check_not_append_only};
+use crate::inode::{FileType, Inode};
 use crate::keys;
 use crate::operation::finish;
 
@@ -29,14 +29,6 @@ enum Round {
     Done,
     /// The inode that could not be locked out of order.
     Again(Option<Arc<Inode>>),
-}
-
-/// Refuses taking an entry away from something that is no directory or may not be changed.
-pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
-    if !dir.is_dir() {
-        return Err(ErrorKind::NotADirectory.into());
-    }
-    check_not_append_only(dir)
 }
 
 impl Names {

@@ -16,6 +16,7 @@ use creamery_txn::{Dropping, Engine, SubvolumeDrop};
 
 use super::Subvolume;
 use crate::inode::table::InodeTable;
+use crate::operation::is_lasting;
 
 /// One of them.
 pub(crate) struct DeadSubvolume {
@@ -43,7 +44,7 @@ impl DeadSubvolume {
             return false;
         }
         let Some(subvolume) = &self.subvolume else { return true };
-        table.forget_subvolume(self.id);
+        table.doom_subvolume(self.id);
         Arc::strong_count(subvolume) == 1
     }
 
@@ -52,7 +53,8 @@ impl DeadSubvolume {
             Some(drop) => drop,
             none => none.insert(engine.begin_drop(self.id)?),
         };
-        self.subvolume = None;
+        let users = self.subvolume.take().map_or(0, |subvolume| Arc::strong_count(&subvolume) - 1);
+        assert_eq!(users, 0, "DEADSUB-1: subvolume {} is dropped, and somebody uses it", self.id);
         engine.drop_step(drop)
     }
 }
@@ -96,7 +98,7 @@ impl DeadSubvolumes {
         let stepped = dead.step(engine);
         let again = match &stepped {
             Ok(dropping) => *dropping == Dropping::More,
-            Err(error) => crate::cleaner::is_lasting(error),
+            Err(error) => is_lasting(error),
         };
         if again {
             self.0.lock().push_front(dead);

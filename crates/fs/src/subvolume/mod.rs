@@ -133,11 +133,16 @@ impl Subvolume {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Refuses a change of a subvolume that is marked read-only.
-    pub(crate) fn check_writable(&self) -> Result<()> {
+    /// Refuses something new in a subvolume that was deleted: nobody would find it.
+    pub(crate) fn check_not_dead(&self) -> Result<()> {
         if self.is_dead() {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {} is deleted", self.tree.id())));
         }
+        Ok(())
+    }
+
+    /// Refuses a change of a subvolume that is marked read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {}", self.tree.id())));
         }

@@ -1,0 +1,77 @@
+//! Snapshots in the model: all that a subvolume has, once more, and its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use creamery_base::ErrorKind;
+
+use crate::model::{Content, Model, Node, ROOT};
+use crate::operation::Outcome;
+
+/// Inodes that a model has at most when a snapshot makes more of them.
+const NODES_MAX: usize = 400;
+
+impl Model {
+    /// The roots of the subvolumes that operations may take snapshots of: what has subvolumes in it has stubs in a snapshot, which
+    /// are no directories like others.
+    pub(crate) fn sources(&self) -> Vec<u64> {
+        if self.nodes.len() > NODES_MAX {
+            return Vec::new();
+        }
+        let roots = self.nodes.iter().filter(|(id, node)| node.subvolume == **id && node.nlink > 0);
+        roots.map(|(id, _)| *id).filter(|id| !self.has_subvolumes(*id)).collect()
+    }
+
+    /// Whether there are subvolumes in a subvolume.
+    fn has_subvolumes(&self, subvolume: u64) -> bool {
+        self.nodes.iter().any(|(id, node)| {
+            *id != ROOT && node.subvolume == *id && self.subvolume_of(node.parent) == subvolume
+        })
+    }
+
+    /// Whether operations may delete a subvolume: what somebody has open stays as long, and the model does not know how long.
+    pub(crate) fn may_be_deleted(&self, subvolume: u64) -> bool {
+        !self.has_subvolumes(subvolume)
+            && self.nodes.values().all(|node| node.subvolume != subvolume || node.opens == 0)
+    }
+
+    /// A snapshot of the subvolume `source`, called `name` in `dir`. What was written is on the device then.
+    pub(crate) fn take_snapshot(&mut self, source: u64, dir: u64, name: &[u8]) -> Result<Outcome, ErrorKind> {
+        let mtime = self.nodes.get(&dir).and_then(|dir| dir.mtime);
+        let root = self.create_subvolume(dir, name)?;
+        let named = |node: &Node| node.subvolume == source && node.nlink > 0;
+        let of = self.nodes.iter().filter(|(id, node)| named(node) && **id != root).map(|(id, _)| *id);
+        let mut copies = BTreeMap::from([(source, root)]);
+        for id in of.collect::<Vec<_>>() {
+            self.node_mut(id).versions.clear();
+            if id != source {
+                copies.insert(id, self.add(Node::new(Content::File(Arc::default()), root, root, 0)));
+            }
+        }
+        for (id, copy) in &copies {
+            let mut node = self.nodes[id].clone();
+            if let Content::Directory(names) = &mut node.content {
+                // Its own name is not in it.
+                names.retain(|_, id| copies.contains_key(id) && *id != root);
+                names.values_mut().for_each(|id| *id = copies[id]);
+            }
+            (node.subvolume, node.opens, node.linkable) = (root, 0, false);
+            node.parent = if *copy == root { dir } else { copies.get(&node.parent).copied().unwrap_or(root) };
+            *self.node_mut(*copy) = node;
+            self.place(*copy, root);
+        }
+        if let Some(copy) = copies.get(&dir) {
+            self.node_mut(*copy).mtime = mtime;
+        }
+        self.copies = copies;
+        Ok(Outcome::Made(root))
+    }
+
+    /// Deletes the subvolume called `name` in `dir`.
+    pub(crate) fn delete_subvolume(&mut self, dir: u64, name: &[u8]) -> Result<Outcome, ErrorKind> {
+        let id = self.child(dir, name).ok_or(ErrorKind::NotFound)?;
+        self.names_mut(dir).remove(name);
+        self.nodes.retain(|_, node| node.subvolume != id);
+        Ok(Outcome::Done)
+    }
+}
