@@ -166,9 +166,13 @@ impl Run {
     fn step(&mut self, operation: &Operation) -> Result<()> {
         let before = self.device.log_len();
         let error = self.driver.try_apply(operation)?;
-        if *operation == Operation::Sync {
+        if operation.commits() {
             let (superblock, _) = self.device.superblock_since(before);
             let mut model = self.driver.model().clone();
+            if error.is_some() {
+                // What was written has it all the same.
+                let _ = model.apply(operation);
+            }
             model.restart();
             let snapshot = model.snapshot();
             let durable = if error.is_none() { self.device.log_len() } else { usize::MAX };

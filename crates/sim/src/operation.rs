@@ -63,6 +63,13 @@ pub enum Operation {
     Sync,
 }
 
+impl Operation {
+    /// Whether it commits.
+    pub(crate) fn commits(&self) -> bool {
+        matches!(self, Self::Sync | Self::Snapshot { .. })
+    }
+}
+
 /// Nothing that happens in a test happens before this second (in 2001), so an earlier time is one that was set.
 pub(crate) const TIMES_SET_BEFORE: u32 = 1_000_000_000;
 

@@ -56,8 +56,10 @@ pub struct Features {
     pub orphans: usize,
     /// Commits in the middle of deleting an inode.
     pub deleting: usize,
-    /// Snapshots that shared blocks with others at the start.
+    /// Most snapshots.
     pub snapshots: usize,
+    /// Commits in the middle of dropping a subvolume.
+    pub dropping: usize,
     /// Operations that ended while blocks of an earlier transaction were still to be written.
     pub shared: usize,
     /// Steps of the background that ended, and how often one was left in its midst for an operation to go on.
@@ -77,6 +79,8 @@ pub struct History {
 
 /// Commits of a workload.
 const COMMITS: usize = 60;
+/// A subvolume of which there are snapshots.
+const HOME: &[u8] = b"home";
 /// Extents of a file whose deleting takes longer than to the next commit.
 const PIECES: u64 = 600;
 
@@ -111,9 +115,17 @@ pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History
         let count = 5 + recorder.generator.random.below(25);
         for _ in 0..count {
             let operation = recorder.generator.next(recorder.driver.model());
-            recorder.driver.apply(&operation).with_context(|| format!("seed {seed}, commit {number}"))?;
+            recorder.apply(&operation).with_context(|| format!("seed {seed}, commit {number}"))?;
         }
-        recorder.commit().with_context(|| format!("seed {seed}, commit {number}"))?;
+        // On average more than what is deleted in between.
+        for _ in 0..recorder.generator.random.below(4) {
+            recorder
+                .driver
+                .filesystem()
+                .clean_step()
+                .with_context(|| format!("seed {seed}, commit {number}"))?;
+        }
+        recorder.apply(&Operation::Sync).with_context(|| format!("seed {seed}, commit {number}"))?;
     }
     let Recorder { driver, commits, features, .. } = recorder;
     drop(driver);
@@ -144,6 +156,21 @@ impl Recorder {
         self.driver.apply(&Operation::Write { inode, offset, len, seed })
     }
 
+    fn snapshot(&mut self, name: &[u8]) -> Result<()> {
+        let source = self.find(ROOT, HOME)?;
+        self.apply(&Operation::Snapshot { source, dir: ROOT, name: name.to_vec() })
+    }
+
+    /// Deletes a subvolume, unless somebody has something of it open.
+    fn delete(&mut self, name: &[u8]) -> Result<()> {
+        match self.driver.model().child(ROOT, name) {
+            Some(id) if self.driver.model().may_be_deleted(id) => {
+                self.driver.apply(&Operation::DeleteSubvolume { dir: ROOT, name: name.to_vec() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What happens at some commits only. The names are none that the generator uses.
     fn special(&mut self, number: usize) -> Result<()> {
         match number {
@@ -151,6 +178,27 @@ impl Recorder {
                 let dir = self.make(ROOT, b"many", FileType::Directory)?;
                 (0..1000).try_for_each(|each| self.make(dir, &file(each), FileType::File).map(drop))
             }
+            6 => {
+                self.driver.apply(&Operation::CreateSubvolume { dir: ROOT, name: HOME.to_vec() })?;
+                let home = self.find(ROOT, HOME)?;
+                for each in 0..300 {
+                    let inode = self.make(home, &file(each), FileType::File)?;
+                    self.write(inode, 0, 5000)?;
+                }
+                self.snapshot(b"home, first")
+            }
+            7 => {
+                let home = self.find(ROOT, HOME)?;
+                for each in (0..300).step_by(3) {
+                    let inode = self.find(home, &file(each))?;
+                    self.write(inode, 100, 5000)?;
+                }
+                self.snapshot(b"home, second")
+            }
+            // As soon as nobody has anything of it open.
+            11..=19 => self.delete(HOME),
+            21..=25 => self.delete(b"home, first"),
+            47..=59 => self.delete(b"home, second"),
             8 => {
                 let dir = self.find(ROOT, b"many")?;
                 for each in 990..1000 {
@@ -208,9 +256,14 @@ impl Recorder {
         }
     }
 
-    fn commit(&mut self) -> Result<()> {
+    fn apply(&mut self, operation: &Operation) -> Result<()> {
         let before = self.device.log_len();
-        self.driver.apply(&Operation::Sync)?;
+        self.driver.apply(operation)?;
+        if operation.commits() { self.committed(before, *operation == Operation::Sync) } else { Ok(()) }
+    }
+
+    /// All events from `before` on are of one commit, with whatever there was if it was `asked` for.
+    fn committed(&mut self, before: usize, asked: bool) -> Result<()> {
         let (superblock, supers) = self.device.superblock_since(before);
         ensure!(supers <= 1, "one commit wrote {supers} superblocks");
         let mut model = self.driver.model().clone();
@@ -222,6 +275,7 @@ impl Recorder {
                 self.commits.push(Commit { model, snapshot, superblock, durable });
                 self.features.commits += 1;
             }
+            None if !asked => {} // it was refused
             None => {
                 let same = self.commits.last().is_some_and(|last| last.snapshot == snapshot);
                 ensure!(same, "a commit with changes wrote no superblock");
@@ -250,8 +304,18 @@ impl Recorder {
         features.bitmaps = features.bitmaps.max(count(TreeId::FREE_SPACE, KeyType::FREE_SPACE_BITMAP)?);
         features.orphans = features.orphans.max(count(TreeId::FS, KeyType::ORPHAN_ITEM)?);
         features.snapshots = features.snapshots.max(snapshots(engine)?);
+        features.dropping += usize::from(is_half_dropped(engine)?);
         Ok(())
     }
+}
+
+/// Whether some of a subvolume is dropped, and some is not.
+fn is_half_dropped(engine: &creamery_txn::Engine) -> Result<bool> {
+    let mut begun = false;
+    for id in engine.orphan_subvolumes()? {
+        begun |= engine.root_item(id)?.drop_level != 0;
+    }
+    Ok(begun)
 }
 
 /// Root items of snapshots: those have the transaction that made them in their key.

@@ -11,6 +11,7 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
         "{features:?}"
     );
     assert!(features.chunks.1 > features.chunks.0, "{features:?}");
+    assert!(features.snapshots > 1 && features.dropping > 1, "{features:?}");
     match crash(&history, seed, states, &mut |_| Ok(())) {
         Ok(report) => {
             println!("{features:?}\n{report}");

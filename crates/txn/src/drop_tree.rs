@@ -16,7 +16,7 @@ use crate::units::Units;
 /// Items that a step changes: the root item, and with the last one the orphan item.
 const ITEMS: u32 = 2;
 /// References that a step queues, where a single block does not have more.
-const REFERENCES: u32 = 256;
+const REFERENCES: u32 = 64;
 /// Those for which no room is asked: one for each level (DROP-2).
 const MORE_REFERENCES: u32 = creamery_format::LEVEL_MAX as u32 + 1;
 
