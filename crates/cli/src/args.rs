@@ -36,6 +36,9 @@ pub(crate) enum Command {
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
     Sync(crate::commands::sync::SyncArgs),
+    /// Work with subvolumes and snapshots.
+    #[command(subcommand, alias = "sub")]
+    Subvolume(crate::commands::subvolume::SubvolumeCommand),
     /// Work on a filesystem as a whole.
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),

@@ -61,11 +61,11 @@ impl Filesystem {
     /// When it is not a subvolume, is the one that is open, the top level or the default, or has subvolumes in it.
     pub fn delete_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        if self.resolve(path, Last::Keep)?.subvolume == self.root.subvolume {
-            let error = Error::new(ErrorKind::Busy, "the subvolume that is open, or none");
-            return Err(at(path)(error));
-        }
         let (dir, name) = self.resolve_parent(path)?;
+        let found = self.resolve(path, Last::Keep)?;
+        if found.ino == ObjectId::FIRST_FREE && found.subvolume == self.root.subvolume {
+            return Err(at(path)(Error::new(ErrorKind::Busy, "the subvolume that is open")));
+        }
         self.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
     }
 

@@ -10,7 +10,8 @@
 //! | is shared, by tree, and this tree's own | it and all such below it are first counted by parent; then the pointer is given up |
 //!
 //! The last row is needed because "by tree" means "by whoever finds it in that tree", and this tree will not be there to be
-//! searched. (What is counted how: `cow`.)
+//! searched. (What is counted how: `cow`.) Linux begins with the upper blocks, so where it was interrupted one that is counted by
+//! parent may have others below it that are not yet.
 //!
 //! Nothing of the tree is changed, so where a step ends is a key and a level: everything before it is given up ([`DropProgress`],
 //! which stands in the root item, as Linux has it). Counting by parent is done block by block, children first, and can stop
@@ -219,7 +220,7 @@ impl Step<'_> {
         if resume.is_some() {
             return Err(self.damaged(child.block(), "is shared, and dropping is to go on within it"));
         }
-        if self.is_own(child.block(), references) && !self.count_by_parent(&child)? {
+        if self.is_own(child.block(), references) && !self.count_by_parent(&child, references)? {
             return Ok(Walk::Stop(None));
         }
         if !self.takes(1) {
@@ -237,14 +238,15 @@ impl Step<'_> {
         self.host.references(block.logical(), block.level())
     }
 
-    /// Whether what a shared block points to is counted by this tree.
+    /// Whether something that a shared block leads to may be counted by this tree.
     fn is_own(&self, block: BlockRef<'_>, references: BlockReferences) -> bool {
-        !references.full_backref && block.generation() > self.made && block.owner() == self.tree.id()
+        let is_done = references.full_backref && block.is_leaf();
+        !is_done && block.generation() > self.made && block.owner() == self.tree.id()
     }
 
     /// Has everything that a block of this tree's own points to counted by the block's address, and so on below it. False when
     /// the room did not reach.
-    fn count_by_parent(&mut self, node: &ReadGuard) -> Result<bool> {
+    fn count_by_parent(&mut self, node: &ReadGuard, references: BlockReferences) -> Result<bool> {
         let block = node.block();
         let children = if block.is_leaf() { 0 } else { block.count() };
         for slot in 0..children {
@@ -255,9 +257,12 @@ impl Step<'_> {
             }
             let child = self.read_child(node, slot)?;
             let references = self.references(block.child(slot).1, child.block())?;
-            if self.is_own(child.block(), references) && !self.count_by_parent(&child)? {
+            if self.is_own(child.block(), references) && !self.count_by_parent(&child, references)? {
                 return Ok(false);
             }
+        }
+        if references.full_backref {
+            return Ok(true);
         }
         if !self.takes(2 * references_of(block) + 1) {
             return Ok(false);

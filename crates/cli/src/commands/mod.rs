@@ -14,4 +14,5 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod stat;
 pub(crate) mod stats;
+pub(crate) mod subvolume;
 pub(crate) mod sync;

@@ -27,6 +27,7 @@ mod options;
 mod posix;
 mod reproducible;
 mod stats;
+mod subvolumes;
 mod support;
 mod unprivileged;
 mod work;
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         commands::cases(),
         check::cases(),
         stats::cases(),
+        subvolumes::cases(),
         loss::cases(),
         durable::cases(),
         bad_input::cases(),

@@ -1,0 +1,84 @@
+//! `creamery subvolume snapshot`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use creamery::{Error, Filesystem};
+
+use crate::args::ViewArgs;
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::place::{End, Place};
+
+/// Take a snapshot of a subvolume: a second subvolume with all that it has.
+///
+/// It costs as little for a million files as for one: both share what neither has changed.
+/// Subvolumes in it are empty directories in the snapshot.
+///
+/// Examples:
+///   creamery subvolume snapshot -r disk.img:/home /backup
+///   creamery subvolume snapshot disk.img:/ disk.img:/root.old
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct SnapshotArgs {
+    /// The subvolume.
+    #[arg(value_name = "IMAGE:/PATH")]
+    source: OsString,
+
+    /// The new name in the same image, or a directory in which it gets the name of the subvolume.
+    #[arg(value_name = "[IMAGE:]/PATH")]
+    target: OsString,
+
+    /// Make it read-only.
+    #[arg(short = 'r', long)]
+    read_only: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+pub(super) fn run(args: &SnapshotArgs) -> Result<(), Failure> {
+    let mut images = Images::new("subvolume snapshot", &args.view);
+    let outcome = snapshot(args, &mut images);
+    images.finish(outcome)
+}
+
+fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure> {
+    let source = Place::parse(&args.source);
+    let failed = images.failed(&source.image);
+    let named = target(&source, &args.target).map_err(&failed)?;
+    let fs = images.open(&source.image, Purpose::Write)?;
+    let path = within(fs, &source, named).map_err(&failed)?;
+    fs.create_snapshot(&source.path, &path, args.read_only).map_err(&failed)?;
+    let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
+    println!("Create {kind} of '{source}' in '{}:{}'", source.image.display(), path.display());
+    Ok(())
+}
+
+/// The path in the image of `source` that `text` names.
+fn target(source: &Place, text: &OsString) -> Result<PathBuf, Error> {
+    match End::parse(text) {
+        End::Image(place) if place.image == source.image => Ok(place.path),
+        End::Host(path) if path.is_absolute() => Ok(path),
+        End::Image(place) => {
+            let text = format!("{place} is in another image: a snapshot shares what its subvolume has");
+            Err(Error::invalid(text))
+        }
+        End::Host(path) => Err(Error::invalid(format!("{}: want /PATH or IMAGE:/PATH", path.display()))),
+    }
+}
+
+/// `path`, or, where that is a directory, the name of `source` in it.
+fn within(fs: &Filesystem, source: &Place, path: PathBuf) -> Result<PathBuf, Error> {
+    if !fs.metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+        return Ok(path);
+    }
+    let name = source.path.file_name().ok_or_else(|| {
+        Error::invalid(format!(
+            "{} is a directory: say which name the snapshot is to have in it",
+            path.display()
+        ))
+    })?;
+    Ok(path.join(name))
+}

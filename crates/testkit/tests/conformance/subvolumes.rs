@@ -1,0 +1,319 @@
+//! Subvolumes and snapshots, made and deleted by Linux and by us in turn, on one image.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{LoopMount, Random, Run, btrfs_check};
+
+use crate::support::{JUDGED, expect_refusal, inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let rounds = [
+        ("subvolumes/in-turn-with-linux", &[][..], 1),
+        ("subvolumes/in-turn-with-linux-small-nodes", &["-n", "4096"], 2),
+        ("subvolumes/in-turn-with-linux-mixed", &["--mixed", "-n", "4096"], 3),
+    ];
+    let rounds = rounds
+        .map(|(name, options, seed)| Case::new(name, &JUDGED, move |bench| in_turn(bench, options, seed)));
+    let others = [
+        Case::new("subvolumes/half-dropped-by-linux", &JUDGED, half_dropped_by_linux),
+        Case::new("subvolumes/half-dropped-by-us", &JUDGED, half_dropped_by_us),
+        Case::new("subvolumes/refused", &JUDGED, refused),
+    ];
+    rounds.into_iter().chain(others).collect()
+}
+
+/// Rounds of [`in_turn`]; `CREAMERY_ROUNDS` says otherwise.
+const ROUNDS: u64 = 6;
+const COMPARE: Compare = Compare {
+    atime: false,
+    ctime: false,
+    btime: false,
+    mtime: true,
+    owners: true,
+    holes: true,
+    root: false,
+    xattrs_not: &[],
+};
+
+fn btrfs(words: &[&str]) -> Run {
+    Run::new("btrfs").args(words)
+}
+
+/// The subvolumes right below the top level, with all that is in each.
+fn walks(root: &Path) -> Result<BTreeMap<String, Walk>> {
+    let mut walks = BTreeMap::new();
+    for entry in std::fs::read_dir(root)? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().ok().context("a name of ours")?;
+        walks.insert(name, Walk::take(&entry.path())?);
+    }
+    Ok(walks)
+}
+
+/// What the kernel does in a round: changes, clones, snapshots and deletes.
+struct Kernel<'r> {
+    root: &'r Path,
+    random: &'r mut Random,
+    made: &'r mut u64,
+}
+
+impl Kernel<'_> {
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.root)? {
+            names.push(entry?.file_name().into_string().ok().context("a name of ours")?);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn pick(&mut self) -> Result<PathBuf> {
+        let names = self.names()?;
+        Ok(self.root.join(&names[self.random.below(names.len() as u64) as usize]))
+    }
+
+    fn new_name(&mut self) -> PathBuf {
+        *self.made += 1;
+        self.root.join(format!("kernel-{}", self.made))
+    }
+
+    fn change(&mut self) -> Result<()> {
+        let subvolume = self.pick()?;
+        if subvolume.to_string_lossy().ends_with("read-only") {
+            return Ok(());
+        }
+        for _ in 0..40 {
+            let path = subvolume.join(format!("file-{}", self.random.below(120)));
+            match self.random.below(8) {
+                0 if path.exists() => std::fs::remove_file(&path)?,
+                1 if path.exists() => {
+                    let other = subvolume.join(format!("file-{}", self.random.below(120)));
+                    Run::new("cp").args(["--reflink=auto"]).arg(&path).arg(&other).output()?;
+                }
+                _ => {
+                    let len = self.random.below(30_000) as usize;
+                    std::fs::write(&path, self.random.bytes(len))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<()> {
+        for _ in 0..3 {
+            self.change()?;
+        }
+        let (source, target) = (self.pick()?, self.new_name());
+        btrfs(&["-q", "subvolume", "snapshot"]).arg(source).arg(target).ok()?;
+        self.change()?;
+        if self.names()?.len() > 6 {
+            let gone = self.pick()?;
+            btrfs(&["-q", "subvolume", "delete"]).arg(gone).ok()?;
+        }
+        self.change()
+    }
+}
+
+/// Each changes, takes snapshots and deletes what is there, whoever made it; the other one, and `btrfs check`, look at that.
+fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), options, "600M", &image)?;
+    let creamery = |words: &[&str]| bench.creamery().run(["subvolume"]).args(words);
+    let dir = bench.scratch.file("kernel");
+    creamery(&["create"]).arg(inside(&image, "/first")).arg(inside(&image, "/second")).ok()?;
+    let mut random = Random::new(seed);
+    let mut made = 0;
+    let rounds = std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    for round in 0..rounds.unwrap_or(ROUNDS) {
+        let what = || format!("seed {seed}, round {round}");
+        let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
+        Kernel { root: mount.dir(), random: &mut random, made: &mut made }.round().with_context(what)?;
+        let before = walks(mount.dir())?;
+        mount.unmount()?;
+        let names: Vec<&String> = before.keys().collect();
+        let mut pick = || names[random.below(names.len() as u64) as usize].clone();
+        let (source, gone) = (pick(), pick());
+        let (copy, read_only) = (format!("ours-{round}"), format!("ours-{round}-read-only"));
+        let at = |name: &str| inside(&image, &format!("/{name}"));
+        creamery(&["snapshot"]).arg(at(&source)).arg(at(&copy)).ok().with_context(what)?;
+        creamery(&["snapshot", "-r"]).arg(at(&copy)).arg(at(&read_only)).ok().with_context(what)?;
+        if names.len() > 2 && gone != source {
+            creamery(&["delete"]).arg(at(&gone)).ok().with_context(what)?;
+        }
+        let changed =
+            bench.creamery().run(["cp"]).arg(at(&format!("{source}/file-1"))).arg(at(&format!("{copy}/new")));
+        let is_changed = changed.output()?.code == Some(0);
+        btrfs_check(&image).with_context(what)?;
+        let mount = LoopMount::mount(&image, &dir, "noatime")?;
+        let after = walks(mount.dir())?;
+        let same = |name: &str, of: &str| {
+            let what = format!("{}: {name} beside {of} before", what());
+            expect_same(&what, &before[of], after.get(name).context("it is gone")?, &COMPARE)
+        };
+        for name in &names {
+            if **name == gone && gone != source && names.len() > 2 {
+                ensure!(!after.contains_key(*name), "{}: {name} is still there", what());
+            } else {
+                same(name, name)?;
+            }
+        }
+        same(&read_only, &source)?;
+        ensure!(is_changed == mount.dir().join(&copy).join("new").exists(), "{}: the new file", what());
+        let refused = std::fs::write(mount.dir().join(&read_only).join("file"), "").is_err();
+        ensure!(refused, "{}: a read-only snapshot takes a file", what());
+        mount.unmount()?;
+    }
+    Ok(())
+}
+
+const MANY: usize = 12_000;
+
+fn fill(dir: &Path, count: usize) -> Result<()> {
+    for number in 0..count {
+        std::fs::write(dir.join(format!("a file with some name {number}")), vec![number as u8; 3000])?;
+    }
+    Ok(())
+}
+
+/// Subvolumes that were deleted and are not gone.
+fn orphans(image: &Path) -> Result<usize> {
+    let said = btrfs(&["inspect-internal", "dump-tree", "-t", "1"]).arg(image).ok()?.stdout_text();
+    Ok(said.lines().filter(|line| line.contains("key (ORPHAN ORPHAN_ITEM")).count())
+}
+
+/// Whether one of them is dropped in part.
+fn is_half_dropped(image: &Path) -> Result<bool> {
+    let said = btrfs(&["inspect-internal", "dump-tree", "-t", "1"]).arg(image).ok()?.stdout_text();
+    Ok(said.lines().any(|line| line.contains("drop_progress key") && !line.contains("drop_level 0")))
+}
+
+/// Linux begins to drop a subvolume, and we go on where an unmount ended that.
+fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let dir = bench.scratch.file("kernel");
+    for attempt in 0..4 {
+        mkfs_empty(bench.creamery(), &["-f", "-n", "4096"], "1G", &image)?;
+        let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
+        let (work, kept) = (mount.dir().join("work"), mount.dir().join("kept"));
+        btrfs(&["-q", "subvolume", "create"]).arg(&work).ok()?;
+        fill(&work, MANY)?;
+        btrfs(&["-q", "subvolume", "snapshot"]).arg(&work).arg(&kept).ok()?;
+        fill(&work, MANY / 2)?;
+        let want = Walk::take(&kept)?;
+        btrfs(&["-q", "subvolume", "delete"]).arg(&work).ok()?;
+        mount.unmount()?;
+        // A commit begins it.
+        for number in 0..20 {
+            if is_half_dropped(&image)? || orphans(&image)? == 0 {
+                break;
+            }
+            let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
+            std::fs::write(mount.dir().join("file"), [number])?;
+            btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok()?;
+            mount.unmount()?;
+        }
+        if !is_half_dropped(&image)? {
+            ensure!(attempt < 3, "Linux dropped all of it each time, or nothing");
+            continue;
+        }
+        bench.creamery().run(["subvolume", "sync"]).arg(&image).ok()?;
+        ensure!(orphans(&image)? == 0, "something is left");
+        btrfs_check(&image)?;
+        let mount = LoopMount::mount(&image, &dir, "noatime")?;
+        expect_same(
+            "what shares with what was dropped",
+            &want,
+            &Walk::take(&mount.dir().join("kept"))?,
+            &COMPARE,
+        )?;
+        return mount.unmount();
+    }
+    Ok(())
+}
+
+/// We are killed while we drop a subvolume, and Linux goes on, or we do.
+fn half_dropped_by_us(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", &image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    btrfs(&["-q", "subvolume", "create"]).arg(mount.dir().join("work")).ok()?;
+    fill(&mount.dir().join("work"), MANY)?;
+    for number in 0..6 {
+        let target = mount.dir().join(format!("snapshot-{number}"));
+        btrfs(&["-q", "subvolume", "snapshot"]).arg(mount.dir().join("work")).arg(&target).ok()?;
+        fill(&target, MANY / 4)?;
+    }
+    let want = Walk::take(&mount.dir().join("work"))?;
+    mount.unmount()?;
+    let mut cut = 0;
+    for number in 0..6_u32 {
+        let delete = std::process::Command::new(bench.creamery().path())
+            .args(["subvolume", "delete"])
+            .arg(inside(&image, &format!("/snapshot-{number}")))
+            .stdout(std::process::Stdio::null())
+            .spawn();
+        let mut delete = delete?;
+        std::thread::sleep(Duration::from_millis(u64::from(5 + number * 12)));
+        delete.kill()?;
+        cut += u32::from(!delete.wait()?.success());
+        btrfs_check(&image).with_context(|| format!("killed while dropping snapshot {number}"))?;
+        if number % 2 == 0 {
+            let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime,commit=1")?;
+            btrfs(&["subvolume", "sync"]).arg(mount.dir()).ok()?;
+            mount.unmount()?;
+        } else {
+            bench.creamery().run(["subvolume", "sync"]).arg(&image).ok()?;
+        }
+        ensure!(orphans(&image)? == 0, "something is left of snapshot {number}");
+        btrfs_check(&image)?;
+    }
+    ensure!(cut > 0, "nobody was killed in time");
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    expect_same(
+        "what shares with what was dropped",
+        &want,
+        &Walk::take(&mount.dir().join("work"))?,
+        &COMPARE,
+    )?;
+    mount.unmount()
+}
+
+fn refused(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "300M", &image)?;
+    let creamery = |words: &[&str], paths: &[&str]| {
+        let run = bench.creamery().run(["subvolume"]).args(words);
+        paths.iter().fold(run, |run, path| run.arg(inside(&image, path)))
+    };
+    creamery(&["create"], &["/one", "/one/inner", "/two"]).ok()?;
+    creamery(&["snapshot", "-r"], &["/one", "/kept"]).ok()?;
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/dir")).ok()?;
+    let long = format!("/{}", "n".repeat(256));
+    let rows: [(&[&str], &[&str], &[&str]); 12] = [
+        (&["create"], &["/one"], &["/one", "exists"]),
+        (&["create"], &["/no/such"], &["/no/such", "not found"]),
+        (&["create"], &[&long], &["too long"]),
+        (&["create"], &["/kept/new"], &["/kept/new", "read-only"]),
+        (&["snapshot"], &["/dir", "/new"], &["/dir", "not the root of a subvolume"]),
+        (&["snapshot"], &["/nothing", "/new"], &["/nothing", "not found"]),
+        (&["snapshot"], &["/two", "/kept/new"], &["/kept/new", "read-only"]),
+        (&["snapshot"], &["/", "/dir"], &["/dir", "say which name"]),
+        (&["delete"], &["/dir"], &["/dir", "not a subvolume"]),
+        (&["delete"], &["/one"], &["/one", "has subvolume", "delete the subvolumes in it first"]),
+        (&["delete"], &["/"], &["root"]),
+        (&["delete"], &["/nothing"], &["/nothing", "not found"]),
+    ];
+    for (words, paths, said) in rows {
+        expect_refusal(creamery(words, paths), said).with_context(|| format!("{words:?} {paths:?}"))?;
+    }
+    // As Linux does it: what lies in a directory gets the name of its source there, and rmdir takes an empty one.
+    creamery(&["snapshot"], &["/two", "/dir"]).ok()?;
+    bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/dir")).ok()?;
+    creamery(&["delete"], &["/one/inner", "/one"]).ok()?;
+    btrfs_check(&image)
+}
