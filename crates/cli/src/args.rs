@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
+use crate::view::ViewArgs;
 
 /// Btrfs filesystems in image files and on devices, without root and without the kernel.
 ///
@@ -175,18 +176,6 @@ pub(crate) struct LsArgs {
 
     #[command(flatten)]
     pub(crate) view: ViewArgs,
-}
-
-/// Which subvolume a path begins in.
-#[derive(Args, Debug, Clone, Default)]
-pub(crate) struct ViewArgs {
-    /// Paths begin in this subvolume [default: the default subvolume].
-    #[arg(long, value_name = "PATH", conflicts_with = "subvolid")]
-    pub(crate) subvol: Option<PathBuf>,
-
-    /// The same by number; 5 is the top level.
-    #[arg(long, value_name = "ID")]
-    pub(crate) subvolid: Option<u64>,
 }
 
 /// Write files to standard output.

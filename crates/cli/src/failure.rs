@@ -109,7 +109,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
 }
 
 /// What clap has to say, on one line; help and version as they are.
-pub(crate) fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString]) -> ExitCode {
     if matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion) {
         // Nobody is left to tell when this fails.
         let _ = error.print();
@@ -125,7 +125,7 @@ pub(crate) fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
     let what = paragraph.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
     let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
-    let command: Vec<&str> = words.take_while(|word| is_command(word)).collect();
+    let command: Vec<&str> = words.take_while(|word| is_command(cli, word)).collect();
     let command = command.join(" ");
     if command.is_empty() {
         complain(&format!("{what}; see `creamery --help`"));
@@ -135,9 +135,7 @@ pub(crate) fn usage(error: &clap::Error, args: &[OsString]) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn is_command(word: &str) -> bool {
-    use clap::CommandFactory;
-    let cli = crate::args::Cli::command();
+fn is_command(cli: &clap::Command, word: &str) -> bool {
     let known = |command: &clap::Command| command.get_name() == word;
     cli.get_subcommands().any(|command| known(command) || command.get_subcommands().any(known))
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use creamery::{Error, Escaped, Filesystem, Image, TreeId};
 
-use crate::args::ViewArgs;
 use crate::failure::{Failure, warn};
 use crate::place::Place;
+use crate::view::ViewArgs;
 
 /// Whether images are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,13 +10,14 @@ mod output;
 mod place;
 mod size;
 mod time;
+mod view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command, InspectCommand};
@@ -29,10 +30,10 @@ fn main() -> ExitCode {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     let outcome = match commands::helper::parse(&args) {
         Some(Ok(call)) => commands::helper::run(&call),
-        Some(Err(error)) => return usage(&error, &args),
+        Some(Err(error)) => return usage(&error, &Cli::command(), &args),
         None => match Cli::try_parse_from(&args) {
             Ok(cli) => run(cli.command),
-            Err(error) => return usage(&error, &args),
+            Err(error) => return usage(&error, &Cli::command(), &args),
         },
     };
     match outcome {

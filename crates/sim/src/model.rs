@@ -270,7 +270,7 @@ impl Model {
         }
     }
 
-    fn create(&mut self, dir: u64, name: &[u8], content: Content, mode: u32) -> Done {
+    pub(crate) fn create(&mut self, dir: u64, name: &[u8], content: Content, mode: u32) -> Done {
         check_name(name, true)?;
         self.check_not_removed(dir)?;
         if self.names(dir)?.contains_key(name) {
@@ -280,16 +280,6 @@ impl Model {
         let id = self.add(node);
         self.names_mut(dir).insert(name.to_vec(), id);
         Ok(Outcome::Made(id))
-    }
-
-    pub(crate) fn create_subvolume(&mut self, dir: u64, name: &[u8]) -> Result<u64, ErrorKind> {
-        let made = self.create(dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
-        let Outcome::Made(id) = made else { unreachable!("that is what it does") };
-        let node = self.node_mut(id);
-        // Linux hands a group down to directories, not to subvolumes.
-        (node.subvolume, node.mode, node.gid) = (id, 0o755, 0);
-        self.place(id, id);
-        Ok(id)
     }
 
     /// What a set-group-id directory hands down.

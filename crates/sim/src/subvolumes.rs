@@ -35,6 +35,16 @@ impl Model {
             && self.nodes.values().all(|node| node.subvolume != subvolume || node.opens == 0)
     }
 
+    pub(crate) fn create_subvolume(&mut self, dir: u64, name: &[u8]) -> Result<u64, ErrorKind> {
+        let made = self.create(dir, name, Content::Directory(BTreeMap::new()), 0o755)?;
+        let Outcome::Made(id) = made else { unreachable!("that is what it does") };
+        let node = self.node_mut(id);
+        // Linux hands a group down to directories, not to subvolumes.
+        (node.subvolume, node.mode, node.gid) = (id, 0o755, 0);
+        self.place(id, id);
+        Ok(id)
+    }
+
     /// A snapshot of the subvolume `source`, called `name` in `dir`. What was written is on the device then.
     pub(crate) fn take_snapshot(&mut self, source: u64, dir: u64, name: &[u8]) -> Result<Outcome, ErrorKind> {
         let mtime = self.nodes.get(&dir).and_then(|dir| dir.mtime);

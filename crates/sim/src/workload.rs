@@ -178,27 +178,6 @@ impl Recorder {
                 let dir = self.make(ROOT, b"many", FileType::Directory)?;
                 (0..1000).try_for_each(|each| self.make(dir, &file(each), FileType::File).map(drop))
             }
-            6 => {
-                self.driver.apply(&Operation::CreateSubvolume { dir: ROOT, name: HOME.to_vec() })?;
-                let home = self.find(ROOT, HOME)?;
-                for each in 0..300 {
-                    let inode = self.make(home, &file(each), FileType::File)?;
-                    self.write(inode, 0, 5000)?;
-                }
-                self.snapshot(b"home, first")
-            }
-            7 => {
-                let home = self.find(ROOT, HOME)?;
-                for each in (0..300).step_by(3) {
-                    let inode = self.find(home, &file(each))?;
-                    self.write(inode, 100, 5000)?;
-                }
-                self.snapshot(b"home, second")
-            }
-            // As soon as nobody has anything of it open.
-            11..=19 => self.delete(HOME),
-            21..=25 => self.delete(b"home, first"),
-            47..=59 => self.delete(b"home, second"),
             8 => {
                 let dir = self.find(ROOT, b"many")?;
                 for each in 990..1000 {
@@ -252,6 +231,34 @@ impl Recorder {
                     .step_by(2)
                     .try_for_each(|each| self.driver.apply(&Operation::Unlink { dir, name: file(each) }))
             }
+            _ => self.special_of_subvolumes(number),
+        }
+    }
+
+    /// Snapshots, and deleting them, which takes longer than to the next commit.
+    fn special_of_subvolumes(&mut self, number: usize) -> Result<()> {
+        match number {
+            6 => {
+                self.driver.apply(&Operation::CreateSubvolume { dir: ROOT, name: HOME.to_vec() })?;
+                let home = self.find(ROOT, HOME)?;
+                for each in 0..300 {
+                    let inode = self.make(home, &file(each), FileType::File)?;
+                    self.write(inode, 0, 5000)?;
+                }
+                self.snapshot(b"home, first")
+            }
+            7 => {
+                let home = self.find(ROOT, HOME)?;
+                for each in (0..300).step_by(3) {
+                    let inode = self.find(home, &file(each))?;
+                    self.write(inode, 100, 5000)?;
+                }
+                self.snapshot(b"home, second")
+            }
+            // As soon as nobody has anything of it open.
+            11..=19 => self.delete(HOME),
+            21..=25 => self.delete(b"home, first"),
+            47..=59 => self.delete(b"home, second"),
             _ => Ok(()),
         }
     }

@@ -4,13 +4,14 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::args::{DfArgs, ViewArgs};
+use crate::args::DfArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::size::Human;
+use crate::view::ViewArgs;
 
 #[derive(Serialize)]
 struct Row {

@@ -5,7 +5,8 @@
 //! at a crash, or when the filesystem is closed, is found again by the notes in the root tree (`creamery_txn::SubvolumeDrop`).
 //!
 //! # Invariants
-//! - DEADSUB-1: a tree is dropped only when nobody else has an object of its subvolume, and so no inode of it.
+//! - DEADSUB-1: a tree is dropped only when nobody else has an object of its subvolume, and so no inode of it. Shown by
+//!   `what_is_open_in_a_deleted_subvolume_can_be_read` of the library.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -5,10 +5,10 @@ use std::ffi::OsString;
 use clap::Args;
 use creamery::Filesystem;
 
-use crate::args::ViewArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
+use crate::view::ViewArgs;
 
 /// Create subvolumes.
 ///

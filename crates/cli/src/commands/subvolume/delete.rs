@@ -7,10 +7,10 @@ use clap::Args;
 use creamery::ErrorKind;
 
 use super::sync::drop_all;
-use crate::args::ViewArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
+use crate::view::ViewArgs;
 
 /// Delete subvolumes with all that is in them.
 ///

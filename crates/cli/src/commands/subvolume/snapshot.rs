@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use creamery::{Error, Filesystem};
 
-use crate::args::ViewArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
+use crate::view::ViewArgs;
 
 /// Take a snapshot of a subvolume: a second subvolume with all that it has.
 ///

@@ -6,10 +6,10 @@ use clap::Args;
 use creamery::Filesystem;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::args::ViewArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
+use crate::view::ViewArgs;
 
 /// Free the space of subvolumes that were deleted.
 ///
