@@ -1,9 +1,14 @@
 //! Snapshots: what they have, and that what comes after is not in them.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use creamery::check::{CheckOptions, NoProgress, check};
-use creamery::{Filesystem, Image, Result};
+use creamery::{ErrorKind, Filesystem, Image, Result, TreeId};
+use creamery_device::{Access, FileDevice};
+use creamery_fs::{FsOptions, NewInode};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
 
 const FILES: usize = 700;
 
@@ -138,5 +143,46 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     fs.sync_subvolumes(|_| ())?;
     assert!(fs.usage().free > full + (1 << 20), "all of it is dropped");
     fs.close()?;
+    assert_sound(&image)
+}
+
+/// By their numbers, as a mount does it for who has a directory open.
+#[test]
+fn names_in_a_deleted_subvolume_are_refused_to_who_has_a_directory_open() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(256 << 20).run()?;
+    let device = FileDevice::open(&image, Access::ReadWrite)?;
+    let volume = Volume::open(vec![Arc::new(device)], Mode::ReadWrite)?;
+    let fs = creamery_fs::Filesystem::open(Engine::open(volume, Options::default())?, FsOptions::default())?;
+    let top = fs.root(TreeId::FS)?;
+    let root = fs.create_subvolume(top, b"work", &NewInode::directory(0o755))?;
+    let below = fs.create(root, b"below", &NewInode::directory(0o755))?.id;
+    for name in [b"one", b"two"] {
+        fs.create(below, name, &NewInode::file(0o644))?;
+    }
+    fs.sync()?;
+    let (open, root_open) = (fs.open_file(below)?, fs.open_file(root)?);
+    let unlinked = fs.create_open(below, b"gone", &NewInode::file(0o644))?.1;
+    fs.unlink(below, b"gone")?;
+    fs.delete_subvolume(top, b"work")?;
+    drop(unlinked);
+    fs.clean_step()?;
+    // Nobody would find what is new, and what was not in memory is not found.
+    let refused = [
+        fs.unlink(below, b"one").err(),
+        fs.create(below, b"three", &NewInode::file(0o644)).err(),
+        fs.create(root, b"three", &NewInode::file(0o644)).err(),
+        fs.create_subvolume(below, b"inner", &NewInode::directory(0o755)).err(),
+    ];
+    for refused in refused {
+        let kind = refused.expect("it is refused").kind();
+        assert!(matches!(kind, ErrorKind::NotFound | ErrorKind::Stale), "{kind:?}");
+    }
+    drop((open, root_open));
+    fs.sync()?;
+    while fs.clean_step()? == creamery_fs::Cleaning::More {}
+    assert!(fs.dead_subvolumes().is_empty());
+    fs.shut_down()?;
     assert_sound(&image)
 }

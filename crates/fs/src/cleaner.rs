@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{InodeId, Result, Wait};
+use creamery_base::{InodeId, Result};
 use creamery_txn::{Engine, Reclaimer};
 
 use crate::inode::Inodes;
@@ -136,7 +136,9 @@ impl Cleaner {
     }
 
     fn delete_some(&self, id: InodeId) -> Result<Deleted> {
-        let subvolume = self.inodes.subvolumes().get(id.subvolume, Wait::Yes)?;
+        let Some(subvolume) = self.inodes.subvolumes().in_use(id.subvolume) else {
+            return Ok(Deleted::Wholly); // with all of its subvolume
+        };
         self.inodes.table().forget_dead(id);
         eviction::evict_some(&subvolume, id)
     }

@@ -76,7 +76,7 @@ impl Names {
             return Err(Error::new(ErrorKind::PermissionDenied, "a snapshot in the stub of a subvolume"));
         }
         let shared = self.subvolumes().shared();
-        self.subvolumes().get(source, Wait::Yes)?;
+        let of = self.subvolumes().get(source, Wait::Yes)?;
         shared.writeback.flush_subvolume(source)?;
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
@@ -89,6 +89,8 @@ impl Names {
         // One at a time: two would take the same id.
         let changing = self.subvolumes().changing();
         dir.subvolume().check_not_dead()?;
+        // Nobody deletes it until the transaction is closed.
+        of.check_not_dead()?;
         let index = directory::next_index(&dir)?;
         let engine = self.engine();
         let new = NewSnapshot {

@@ -8,7 +8,7 @@
 //! - DEADSUB-1: a tree is dropped only when nobody else has an object of its subvolume, and so no inode of it. Shown by
 //!   `what_is_open_in_a_deleted_subvolume_can_be_read` of the library.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
@@ -30,9 +30,17 @@ pub(crate) struct DeadSubvolume {
     drop: Option<SubvolumeDrop>,
 }
 
-/// All of them, in the order in which they were deleted.
+/// All of them.
 #[derive(Default)]
-pub(crate) struct DeadSubvolumes(RankedMutex<VecDeque<DeadSubvolume>, { rank::LEAF }>);
+pub(crate) struct DeadSubvolumes(RankedMutex<Dead, { rank::LEAF }>);
+
+#[derive(Default)]
+struct Dead {
+    /// In the order in which they were deleted.
+    waiting: VecDeque<DeadSubvolume>,
+    /// All that were deleted since the filesystem was opened: no other gets such an id.
+    deleted: BTreeSet<TreeId>,
+}
 
 impl DeadSubvolume {
     pub(crate) fn new(id: TreeId, subvolume: Option<Arc<Subvolume>>, deleted_in: Generation) -> Self {
@@ -63,31 +71,38 @@ impl DeadSubvolume {
 impl DeadSubvolumes {
     /// One more.
     pub(crate) fn push(&self, dead: DeadSubvolume) {
-        self.0.lock().push_back(dead);
+        let mut all = self.0.lock();
+        all.deleted.insert(dead.id);
+        all.waiting.push_back(dead);
+    }
+
+    /// Whether a subvolume was deleted.
+    pub(crate) fn has(&self, id: TreeId) -> bool {
+        self.0.lock().deleted.contains(&id)
     }
 
     /// The ids of all.
     pub(crate) fn ids(&self) -> Vec<TreeId> {
-        self.0.lock().iter().map(|dead| dead.id).collect()
+        self.0.lock().waiting.iter().map(|dead| dead.id).collect()
     }
 
     /// Whether there are any.
     pub(crate) fn any(&self) -> bool {
-        !self.0.lock().is_empty()
+        !self.0.lock().waiting.is_empty()
     }
 
     /// Takes the first that may be dropped out of the list.
     pub(crate) fn take_ready(&self, engine: &Engine, table: &InodeTable) -> Option<DeadSubvolume> {
         for id in self.ids() {
             let dead = {
-                let mut all = self.0.lock();
+                let all = &mut self.0.lock().waiting;
                 let at = all.iter().position(|dead| dead.id == id)?;
                 all.remove(at)?
             };
             if dead.drop.is_some() || dead.is_ready(engine, table) {
                 return Some(dead);
             }
-            self.0.lock().push_front(dead);
+            self.0.lock().waiting.push_front(dead);
         }
         None
     }
@@ -102,7 +117,7 @@ impl DeadSubvolumes {
             Err(error) => is_lasting(error),
         };
         if again {
-            self.0.lock().push_front(dead);
+            self.0.lock().waiting.push_front(dead);
         }
         stepped.map(Some)
     }

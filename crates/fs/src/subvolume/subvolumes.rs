@@ -101,6 +101,10 @@ impl Subvolumes {
         if let Some(subvolume) = self.in_use(id) {
             return Ok(subvolume);
         }
+        // Who asks on behalf of what somebody has open of it may have inodes locked, and must not wait for the one that opens.
+        if self.dead.has(id) {
+            return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
+        }
         if wait == Wait::No {
             return Err(ErrorKind::WouldBlock.into());
         }
@@ -133,7 +137,8 @@ impl Subvolumes {
         Ok(subvolume)
     }
 
-    fn in_use(&self, id: TreeId) -> Option<SubvolumeRef> {
+    /// The subvolume `id`, if it is in use: it is as long as nobody deletes it.
+    pub(crate) fn in_use(&self, id: TreeId) -> Option<SubvolumeRef> {
         let near = self.near.mine();
         if let Some(subvolume) = near.read().get(&id) {
             return Some(subvolume.clone());
