@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery::check::{CheckOptions, NoProgress, check};
-use creamery::{ErrorKind, Filesystem, Image, Result, TreeId};
+use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result, TreeId};
 use creamery_device::{Access, FileDevice};
 use creamery_fs::{FsOptions, NewInode};
 use creamery_txn::{Engine, Options};
@@ -184,5 +184,55 @@ fn names_in_a_deleted_subvolume_are_refused_to_who_has_a_directory_open() -> Res
     while fs.clean_step()? == creamery_fs::Cleaning::More {}
     assert!(fs.dead_subvolumes().is_empty());
     fs.shut_down()?;
+    assert_sound(&image)
+}
+
+/// A device that fills up with what snapshots keep: "no space" comes to who writes, and never in the midst of a commit.
+#[test]
+fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
+    const PAGE: u64 = 4096;
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(256 << 20).run()?;
+    let fs = Image::options().write(true).open(&image)?;
+    fs.create_subvolume("/work")?;
+    let mut random = 7_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let (mut snapshots, mut full) = (0, None);
+    'filling: for round in 0..10_000_u64 {
+        for _ in 0..300 {
+            let name = format!("/work/file-{}", next(8));
+            let written = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .open(&fs, &name)
+                .and_then(|file| file.write_all_at(&[round as u8; PAGE as usize], next(2000) * PAGE));
+            if let Err(error) = written {
+                full = Some(error);
+                break 'filling;
+            }
+        }
+        if let Err(error) = fs.create_snapshot("/work", format!("/snapshot-{round}"), round % 2 == 0) {
+            full = Some(error);
+            break;
+        }
+        snapshots = round + 1;
+    }
+    let error = full.expect("it has an end");
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "after {snapshots} snapshots: {error}");
+    assert!(snapshots > 5, "{snapshots} snapshots");
+    for round in 0..snapshots {
+        fs.delete_subvolume(format!("/snapshot-{round}"))?;
+        if round % 3 == 0 {
+            fs.sync_subvolumes(|_| ())?;
+        }
+    }
+    fs.sync_subvolumes(|_| ())?;
+    fs.write("/work/more", vec![1; 20 << 20])?;
+    println!("{snapshots} snapshots");
+    fs.close()?;
     assert_sound(&image)
 }
