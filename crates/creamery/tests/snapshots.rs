@@ -63,6 +63,12 @@ fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> 
         );
         assert!(fs.write(format!("{stub}/file"), "").is_err());
     }
+    assert!(fs.delete_subvolume("/all/work").is_err() && fs.remove_dir("/before/nested").is_err());
+    fs.remove_dir("/all/work")?;
+    assert!(
+        !fs.exists("/all/work") && fs.exists("/work"),
+        "what stands for a subvolume is a directory like others"
+    );
     assert!(fs.write("/before/file-1", "").is_err(), "it is read-only");
     assert!(fs.create_snapshot("/work", "/before", false).is_err(), "the name is taken");
     assert!(fs.create_snapshot("/before/nested", "/stub", false).is_err());

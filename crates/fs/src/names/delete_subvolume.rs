@@ -34,6 +34,9 @@ impl Names {
         }
         let dir = self.dir_to_change(dir)?;
         let (id, _) = find_subvolume(&dir, name)?;
+        if self.is_stub(&dir, name, id)? {
+            return Err(Error::invalid("the empty directory in place of a subvolume; rmdir removes it"));
+        }
         // Opened before anything is locked; in use it stays until it is deleted.
         let root = self.inodes.get(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes)?;
         let guards = Guards::lock(&[&dir, &root])?;
@@ -63,6 +66,34 @@ impl Names {
         self.table().doom_subvolume(id);
         self.cleaner.engine().wake_background();
         Ok(id)
+    }
+
+    /// Removes the directory called `name`, which is the root of an empty subvolume, or stands for one that is not here.
+    pub(crate) fn rmdir_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let at = self.dir_to_change(dir)?;
+        let entry = Name::new(name)?;
+        let (id, _) = find_subvolume(&at, entry)?;
+        if !self.is_stub(&at, entry, id)? {
+            return self.delete_subvolume(dir, name, Content::None).map(drop);
+        }
+        let item = at.lock_exclusive()?;
+        check_may_remove(&item)?;
+        let (found_id, found) = find_subvolume(&at, entry)?;
+        if found_id != id {
+            return Err(Error::new(ErrorKind::Busy, "removing a directory whose name changes"));
+        }
+        let index = directory::index_of(&at, entry)?;
+        let handle = self.engine().start(Units::freeing(3).of(dir.subvolume))?;
+        let (now, size) = (self.engine().now(), item.size.saturating_sub(entry.size_in_directory()));
+        let removed = directory::remove_found(&handle, &at, entry, &found, index)
+            .and_then(|()| at.update_later(&handle, |item| directory::touch(item, size, now)));
+        finish(handle, removed).map(drop)
+    }
+
+    /// Whether an entry of the subvolume `id` is not the one by which it is found: a snapshot copied it.
+    fn is_stub(&self, dir: &Inode, name: Name<'_>, id: TreeId) -> Result<bool> {
+        let found = self.subvolumes().resolve(dir.id, name.bytes(), id, Wait::Yes)?;
+        Ok(found.ino == keys::EMPTY_SUBVOLUME_DIR)
     }
 
     #[expect(clippy::too_many_arguments, reason = "what was looked up is changed")]

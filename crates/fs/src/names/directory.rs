@@ -229,6 +229,27 @@ fn index_behind_last(dir: &Inode) -> Result<u64> {
     })
 }
 
+/// The number of the entry `name` of `dir`, where nothing but the directory knows it: looks at one after the other.
+pub(crate) fn index_of(dir: &Inode, name: Name<'_>) -> Result<u64> {
+    let is_it = |item: &[u8]| dir_item::find(item, name.bytes()).map(|found| found.is_some());
+    for entry in dir.delayed_entries(0, Wait::Yes)? {
+        if is_it(&entry.item)? {
+            return Ok(entry.index);
+        }
+    }
+    let mut cursor = dir.tree().cursor(&keys::dir_index(dir.id.ino, 0), Wait::Yes)?;
+    while let Some((key, item)) = cursor.item() {
+        if key.objectid != dir.id.ino || key.kind != KeyType::DIR_INDEX {
+            break;
+        }
+        if is_it(item)? {
+            return Ok(key.offset);
+        }
+        cursor.advance()?;
+    }
+    Err(lost(dir.id, &keys::dir_item(dir.id.ino, name.bytes())))
+}
+
 /// Whether a directory has no entries.
 pub(crate) fn is_empty(tree: &Tree, dir: ObjectId) -> Result<bool> {
     let cursor = tree.cursor(&Key::new(dir, KeyType::DIR_ITEM, 0), Wait::Yes)?;

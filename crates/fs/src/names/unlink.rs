@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::Name;
 use super::Names;
-use super::delete_subvolume::Content;
 use super::directory::{self, Found, Target};
 use super::losing_name::LosingName;
 use crate::inode::LOOKUP_ROUNDS_MAX;
@@ -41,9 +40,7 @@ impl Names {
     pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         match self.remove_name(dir, Name::new(name)?, Expect::Directory) {
             // With the directory let go: it may have to be opened.
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                self.delete_subvolume(dir, name, Content::None).map(drop)
-            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => self.rmdir_subvolume(dir, name),
             removed => removed,
         }
     }

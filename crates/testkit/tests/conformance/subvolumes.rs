@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{LoopMount, Random, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check};
 
-use crate::support::{JUDGED, expect_refusal, inside, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     let rounds = [
@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("subvolumes/half-dropped-by-linux", &JUDGED, half_dropped_by_linux),
         Case::new("subvolumes/half-dropped-by-us", &JUDGED, half_dropped_by_us),
         Case::new("subvolumes/refused", &JUDGED, refused),
+        Case::new("subvolumes/rmdir-on-a-mount", &MOUNTED, rmdir),
     ];
     rounds.into_iter().chain(others).collect()
 }
@@ -315,5 +316,36 @@ fn refused(bench: &Bench) -> Result<()> {
     creamery(&["snapshot"], &["/two", "/dir"]).ok()?;
     bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/dir")).ok()?;
     creamery(&["delete"], &["/one/inner", "/one"]).ok()?;
+    btrfs_check(&image)
+}
+
+/// As Linux does it: an empty subvolume is removed like a directory, and so is what stands for one in a snapshot.
+fn rmdir(bench: &Bench) -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "300M", &image)?;
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    for name in ["work", "work/inner"] {
+        btrfs(&["-q", "subvolume", "create"]).arg(kernel.dir().join(name)).ok()?;
+    }
+    fill(&kernel.dir().join("work"), 500)?;
+    btrfs(&["-q", "subvolume", "snapshot"])
+        .arg(kernel.dir().join("work"))
+        .arg(kernel.dir().join("copy"))
+        .ok()?;
+    kernel.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let full = std::fs::remove_dir(mount.dir().join("work")).err().and_then(|error| error.raw_os_error());
+    ensure!(full == Some(rustix::io::Errno::NOTEMPTY.raw_os_error()), "rmdir of a full subvolume: {full:?}");
+    std::fs::remove_dir(mount.dir().join("work/inner"))?;
+    Run::new("rm").arg("-r").arg(mount.dir().join("copy")).ok()?;
+    ensure!(!mount.dir().join("copy").exists() && mount.dir().join("work").exists(), "the wrong one is gone");
+    Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    let begun = std::time::Instant::now();
+    while orphans(&image)? > 0 {
+        ensure!(begun.elapsed() < PATIENCE, "{} subvolumes wait for being dropped", orphans(&image)?);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    mount.unmount()?;
     btrfs_check(&image)
 }
