@@ -18,6 +18,8 @@ use crate::snapshot::walk;
 
 /// An inode number that no test reaches.
 const NEVER: ObjectId = ObjectId::new(1 << 40);
+/// A subvolume that no test reaches: what lay in one that was deleted is looked for there.
+const GONE: TreeId = TreeId::new(1 << 40);
 
 /// A filesystem on a simulated device, and the model of it.
 ///
@@ -353,7 +355,7 @@ impl Driver {
         }
         // An inode that is gone, or never was, still names its subvolume.
         let root = self.ids.get(&self.model.subvolume_of(number));
-        InodeId::new(root.map_or(TreeId::FS, |id| id.subvolume), NEVER)
+        InodeId::new(root.map_or(GONE, |id| id.subvolume), NEVER)
     }
 
     fn handle(&self, inode: u64) -> creamery_base::Result<Arc<OpenFile>> {
