@@ -148,6 +148,12 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     drop(file);
     fs.sync_subvolumes(|_| ())?;
     assert!(fs.usage().free > full + (1 << 20), "all of it is dropped");
+    // Nothing is left that has the number of the first one.
+    fs.delete_subvolume("/work")?;
+    fs.sync_subvolumes(|_| ())?;
+    fs.create_subvolume("/again")?;
+    fs.write("/again/file", "data")?;
+    assert_eq!(fs.read_to_string("/again/file")?, "data");
     fs.close()?;
     assert_sound(&image)
 }

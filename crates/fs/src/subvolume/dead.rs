@@ -81,6 +81,11 @@ impl DeadSubvolumes {
         self.0.lock().deleted.contains(&id)
     }
 
+    /// The highest id of those that were deleted; zero when none was.
+    pub(crate) fn highest(&self) -> TreeId {
+        self.0.lock().deleted.last().copied().unwrap_or(TreeId::new(0))
+    }
+
     /// The ids of all.
     pub(crate) fn ids(&self) -> Vec<TreeId> {
         self.0.lock().waiting.iter().map(|dead| dead.id).collect()

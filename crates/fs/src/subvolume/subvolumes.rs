@@ -263,9 +263,11 @@ impl Subvolumes {
         finish(handle, done)
     }
 
-    /// The id for the next subvolume. It is the next one's until that is in the root tree.
+    /// The id for the next subvolume. It is the next one's until that is in the root tree. No subvolume gets that of one that was
+    /// deleted since the filesystem was opened, as on Linux.
     pub(crate) fn next_id(&self, _changing: &Changing<'_>) -> Result<TreeId> {
-        let id = TreeId::new(highest_objectid(&self.root_tree)?.get() + 1);
+        let highest = TreeId::from(highest_objectid(&self.root_tree)?).max(self.dead.highest());
+        let id = TreeId::new(highest.get() + 1);
         if id.is_subvolume() {
             Ok(id)
         } else {
