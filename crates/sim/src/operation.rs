@@ -120,6 +120,8 @@ pub struct Taste {
     pub times: bool,
     /// Whether subvolumes are made.
     pub subvolumes: bool,
+    /// Whether the model's root is that of a subvolume, so that snapshots of it may be taken.
+    pub root_is_subvolume: bool,
     /// Directories that are made first, and stay. With more than 64 of them at work, what one thread puts off others write.
     pub directories: u64,
 }
@@ -133,6 +135,7 @@ impl Default for Taste {
             size_max: 300_000,
             times: false,
             subvolumes: true,
+            root_is_subvolume: true,
             directories: 0,
         }
     }
@@ -302,7 +305,7 @@ impl Generator {
                 let len = 1 + self.random.below(60) as usize;
                 return Operation::Symlink { dir, name, target: vec![b't'; len] };
             }
-            8 if self.taste.subvolumes => match (self.random.below(4), model.sources()) {
+            8 if self.taste.subvolumes => match (self.random.below(4), self.sources(model)) {
                 (0, _) => return Operation::CreateSubvolume { dir, name },
                 (1, sources) if !sources.is_empty() => {
                     let source = sources[self.random.below(sources.len() as u64) as usize];
@@ -314,6 +317,13 @@ impl Generator {
             _ => FileType::File,
         };
         Operation::Create { dir, name, kind, mode }
+    }
+
+    /// The roots of subvolumes that snapshots may be taken of.
+    fn sources(&self, model: &Model) -> Vec<u64> {
+        let mut sources = model.sources();
+        sources.retain(|id| self.taste.root_is_subvolume || *id != ROOT);
+        sources
     }
 
     fn removal(&mut self, model: &Model) -> Operation {

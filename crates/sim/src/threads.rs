@@ -38,7 +38,7 @@ pub fn threads_run(seed: u64, threads: u64, count: u64, made_by: &MadeBy) -> Res
             let begin = &begin;
             scope.spawn(move || {
                 begin.wait();
-                work(driver, seed.wrapping_add(number), count)
+                work(driver, seed.wrapping_add(number), count, is_subvolume(number))
                     .with_context(|| format!("seed {seed}, thread {number} of {threads}"))
             })
         };
@@ -46,6 +46,7 @@ pub fn threads_run(seed: u64, threads: u64, count: u64, made_by: &MadeBy) -> Res
         scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 fs.clean();
+                let _ = fs.clean_step();
                 std::thread::yield_now();
             }
         });
@@ -77,18 +78,23 @@ fn name(number: u64) -> Vec<u8> {
     format!("home{number}").into_bytes()
 }
 
+/// Whether a thread's directory is the root of a subvolume.
+fn is_subvolume(number: u64) -> bool {
+    number.is_multiple_of(2)
+}
+
 fn home(fs: &Filesystem, number: u64) -> Result<InodeId> {
     let root = fs.root(fs.default_subvolume())?;
     let new = NewInode::directory(0o755);
-    if number.is_multiple_of(2) {
+    if is_subvolume(number) {
         return Ok(fs.create_subvolume(root, &name(number), &new)?);
     }
     Ok(fs.create(root, &name(number), &new)?.id)
 }
 
-fn work(mut driver: Driver, seed: u64, count: u64) -> Result<Driver> {
+fn work(mut driver: Driver, seed: u64, count: u64, root_is_subvolume: bool) -> Result<Driver> {
     let directories = if seed.is_multiple_of(3) { 0 } else { 80 };
-    let taste = Taste { size_max: 150_000, times: true, directories, ..Taste::default() };
+    let taste = Taste { size_max: 150_000, times: true, directories, root_is_subvolume, ..Taste::default() };
     let mut generator = Generator::new(seed, taste);
     generator.first().try_for_each(|operation| driver.apply(&operation))?;
     for number in 0..count {

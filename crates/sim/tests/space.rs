@@ -223,6 +223,7 @@ fn random_work_on_a_full_device_agrees_with_the_model() {
             mistakes: 2,
             times: false,
             subvolumes: true,
+            root_is_subvolume: true,
             directories: 0,
         };
         match random_run_on(number as u64, 3000, &made_by, taste) {
