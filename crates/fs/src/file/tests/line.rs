@@ -27,9 +27,9 @@ fn who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due() {
     let age = Duration::from_millis(200);
     fixture.commit_every(Some(age));
     let writeback = &other.inode().shared().writeback;
-    let begun = fixture.env().monotonic();
     log.write_at(0, b"data").expect("room");
     other.write_at(0, b"data").expect("room");
+    let begun = fixture.env().monotonic(); // both are dirty for at least as long
     while fixture.env().monotonic() - begun <= age {
         log.sync(false).expect("room");
         log.write_at(0, b"data").expect("room");
