@@ -40,6 +40,9 @@ pub(crate) enum Command {
     /// Work with subvolumes and snapshots.
     #[command(subcommand, alias = "sub")]
     Subvolume(crate::commands::subvolume::SubvolumeCommand),
+    /// Get, set and list properties of files, subvolumes and filesystems.
+    #[command(subcommand)]
+    Property(crate::commands::property::PropertyCommand),
     /// Work on a filesystem as a whole.
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),

@@ -58,6 +58,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Stats(args) => commands::stats::run(&args),
         Command::Sync(args) => commands::sync::run(&args),
         Command::Subvolume(command) => commands::subvolume::run(&command),
+        Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),

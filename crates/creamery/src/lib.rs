@@ -71,13 +71,13 @@ mod walk;
 
 pub use copy::CopyOptions;
 pub use creamery_base::{
-    Env, Error, ErrorKind, Escaped, FixedEnv, Result, SystemEnv, Timespec, TreeId, Uuid,
+    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, Result, SystemEnv, Timespec, TreeId, Uuid,
 };
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, Fallocate,
-    LockStatistics, MemoryReport, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
-    WritebackStatistics,
+    ListedSubvolume, LockStatistics, MemoryReport, NamedTree, NewExtent, PendingStatistics, Statistics,
+    SubvolumeInfo, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

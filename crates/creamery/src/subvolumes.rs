@@ -1,9 +1,10 @@
 //! Subvolumes and snapshots.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, ObjectId, Result};
-use creamery_fs::NewInode;
+use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId, Uuid};
+use creamery_fs::{ListedSubvolume, NewExtent, NewInode, SubvolumeInfo};
 
 use crate::filesystem::{DIRECTORY_MODE, Filesystem};
 use crate::path::{Last, at};
@@ -18,6 +19,127 @@ impl Filesystem {
         let (dir, name) = self.resolve_parent(path.as_ref())?;
         let new = NewInode::directory(DIRECTORY_MODE);
         self.fs.create_subvolume(dir, name, &new).map(drop).map_err(at(path.as_ref()))
+    }
+
+    /// The subvolume whose root is at `path`.
+    ///
+    /// # Errors
+    /// When something else is there, or nothing.
+    pub fn subvolume_at(&self, path: impl AsRef<Path>) -> Result<TreeId> {
+        let path = path.as_ref();
+        let found = self.resolve(path, Last::Follow)?;
+        if found.ino != ObjectId::FIRST_FREE {
+            return Err(at(path)(Error::invalid("not the root of a subvolume")));
+        }
+        Ok(found.subvolume)
+    }
+
+    /// The subvolume that paths begin in.
+    #[must_use]
+    pub const fn root_subvolume(&self) -> TreeId {
+        self.root.subvolume
+    }
+
+    /// All subvolumes but the top level, by their numbers, with those that are being deleted.
+    ///
+    /// # Errors
+    /// When the filesystem is damaged.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.create_subvolume("/home")?;
+    /// fs.create_subvolume("/home/kim")?;
+    /// fs.sync()?;
+    /// let paths: Vec<_> = fs.subvolumes()?.into_iter().filter_map(|subvolume| subvolume.path).collect();
+    /// assert_eq!(paths, [&b"home"[..], b"home/kim"]);
+    /// let home = fs.subvolume_info(fs.subvolume_at("/home")?)?;
+    /// assert_eq!(fs.subvolume_info_by_uuid(home.uuid.unwrap())?, home);
+    /// # fs.close()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn subvolumes(&self) -> Result<Vec<ListedSubvolume>> {
+        self.fs.subvolumes()
+    }
+
+    /// What is known about a subvolume, as of the last commit; also about one that is being deleted.
+    ///
+    /// # Errors
+    /// When there is none, or the filesystem is damaged.
+    pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        self.fs.subvolume_info(id)
+    }
+
+    /// The same about the subvolume that has this UUID.
+    ///
+    /// # Errors
+    /// When there is none, or the filesystem is damaged.
+    pub fn subvolume_info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
+        self.fs.subvolume_info_by_uuid(uuid)
+    }
+
+    /// The subvolume that is mounted, or opened, when none is named.
+    #[must_use]
+    pub fn default_subvolume(&self) -> TreeId {
+        self.fs.default_subvolume()
+    }
+
+    /// Makes `id` the one that is mounted, or opened, when none is named.
+    ///
+    /// # Errors
+    /// When there is no such subvolume.
+    pub fn set_default_subvolume(&self, id: TreeId) -> Result<()> {
+        self.fs.set_default_subvolume(id)
+    }
+
+    /// Forbids or allows changes in a subvolume. It is durable when this returns.
+    ///
+    /// # Errors
+    /// When there is no such subvolume.
+    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        self.fs.set_subvolume_read_only(id, read_only)
+    }
+
+    /// Whether quota groups count what subvolumes take.
+    #[must_use]
+    pub fn has_quota_groups(&self) -> bool {
+        self.fs.engine().root_item(TreeId::QUOTA).is_ok()
+    }
+
+    /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
+    /// last transaction that changed the subvolume, to ask from the next time. What was written before is made durable first.
+    ///
+    /// # Errors
+    /// When there is no such subvolume, or the filesystem is damaged.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use std::ops::ControlFlow;
+    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.write("/old", "milk")?;
+    /// let id = fs.root_subvolume();
+    /// let marker = fs.find_new(id, creamery::Generation::new(0), |_| ControlFlow::Continue(()))?;
+    /// fs.write("/new", "cream")?;
+    /// let mut new = Vec::new();
+    /// fs.find_new(id, marker.next(), |extent| {
+    ///     new.push(extent.path);
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert_eq!(new, [b"new"]);
+    /// # fs.close()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn find_new(
+        &self,
+        id: TreeId,
+        since: Generation,
+        mut each: impl FnMut(NewExtent) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        self.fs.find_new(id, since, &mut each)
     }
 
     /// Takes a snapshot, called `path`, of the subvolume whose root is `source`: all that it has at the moment, at the price of
@@ -45,12 +167,9 @@ impl Filesystem {
         path: impl AsRef<Path>,
         read_only: bool,
     ) -> Result<()> {
-        let of = self.resolve(source.as_ref(), Last::Follow)?;
-        if of.ino != ObjectId::FIRST_FREE {
-            return Err(at(source.as_ref())(Error::invalid("not the root of a subvolume")));
-        }
+        let of = self.subvolume_at(source.as_ref())?;
         let (dir, name) = self.resolve_parent(path.as_ref())?;
-        let made = self.fs.create_snapshot(of.subvolume, dir, name, read_only);
+        let made = self.fs.create_snapshot(of, dir, name, read_only);
         made.map(drop).map_err(at(path.as_ref()))
     }
 

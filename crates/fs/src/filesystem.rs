@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{ErrorKind, Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
 use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
 use crate::background;
@@ -23,7 +23,7 @@ use crate::names::{DirEntry, Names, NewInode, RenameMode};
 use crate::open_file::{Access, OpenFile};
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
-use crate::subvolume::{Shared, Subvolumes};
+use crate::subvolume::{ListedSubvolume, NewExtent, Shared, SubvolumeInfo, Subvolumes};
 
 /// What can be chosen when a filesystem is opened.
 ///
@@ -226,6 +226,39 @@ impl Filesystem {
     /// Makes `subvolume` the one that is mounted when none is named.
     pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
         self.inodes.subvolumes().set_default(subvolume)
+    }
+
+    /// What is known about a subvolume, as of the last commit; also about one that is being deleted.
+    /// Errors: not found; damage.
+    pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        self.inodes.subvolumes().info(id)
+    }
+
+    /// The same about the one that has this UUID.
+    /// Errors: not found; damage.
+    pub fn subvolume_info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
+        self.inodes.subvolumes().info_by_uuid(uuid)
+    }
+
+    /// All subvolumes but the top level, by their numbers, with those that are being deleted.
+    /// Errors: damage.
+    pub fn subvolumes(&self) -> Result<Vec<ListedSubvolume>> {
+        self.inodes.subvolumes().list()
+    }
+
+    /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
+    /// last transaction that changed the subvolume, to ask from the next time.
+    /// Errors: not found; damage; what was written before cannot be made durable.
+    pub fn find_new(
+        &self,
+        id: TreeId,
+        since: Generation,
+        each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        if self.engine.read_only().is_none() {
+            self.sync()?;
+        }
+        self.inodes.subvolumes().find_new(id, since, each)
     }
 
     /// Forbids or allows changes in a subvolume.

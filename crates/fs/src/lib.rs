@@ -70,3 +70,4 @@ pub use statistics::{
     LockStatistics, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
     WritebackStatistics,
 };
+pub use subvolume::{ListedSubvolume, NewExtent, SubvolumeInfo};

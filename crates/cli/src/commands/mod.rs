@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod property;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod subvolume;

@@ -280,6 +280,23 @@ pub(crate) fn first_parent(tree: &Tree, id: InodeId, wait: Wait) -> Result<Objec
     }
 }
 
+/// An inode's first name, and the directory that has it.
+pub(crate) fn first_name(tree: &Tree, id: InodeId, wait: Wait) -> Result<(ObjectId, Vec<u8>)> {
+    let cursor = tree.cursor(&Key::new(id.ino, KeyType::INODE_REF, 0), wait)?;
+    let empty = |key: Key| Error::new(ErrorKind::Corrupt, format!("{key} is empty"));
+    match cursor.item() {
+        Some((key, item)) if key.objectid == id.ino && key.kind == KeyType::INODE_REF => {
+            let first = InodeRefs::new(item).next().ok_or_else(|| empty(key))?.map_err(damaged)?;
+            Ok((ObjectId::new(key.offset), first.name.to_vec()))
+        }
+        Some((key, item)) if key.objectid == id.ino && key.kind == KeyType::INODE_EXTREF => {
+            let first = InodeExtrefs::new(item).next().ok_or_else(|| empty(key))?.map_err(damaged)?;
+            Ok((ObjectId::new(first.parent), first.name.to_vec()))
+        }
+        _ => Err(Error::new(ErrorKind::NotFound, format!("looking for a name of inode {id}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

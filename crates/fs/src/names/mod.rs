@@ -12,7 +12,7 @@ mod create_subvolume;
 pub(crate) mod delete_subvolume;
 pub(crate) mod dir_item;
 mod directory;
-mod inode_ref;
+pub(crate) mod inode_ref;
 mod known_directories;
 mod link;
 mod lookup;

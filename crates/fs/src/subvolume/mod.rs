@@ -1,6 +1,7 @@
 //! A subvolume in use: its tree, its inode numbers, and whether it may be changed.
 //!
-//! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `ino_allocator` gives out numbers.
+//! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `info` tells of them; `ino_allocator` gives out
+//! numbers.
 //!
 //! # Locking
 //! `rename` is held while a directory moves to another one, so that the chain of its parents stands still; it is taken before
@@ -8,6 +9,8 @@
 
 mod at_close;
 pub(crate) mod dead;
+mod find_new;
+mod info;
 mod ino_allocator;
 mod root_ref;
 mod subvolumes;
@@ -21,6 +24,8 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, Near, ObjectId, Resul
 use creamery_tree::Tree;
 use creamery_txn::Engine;
 
+pub use find_new::NewExtent;
+pub use info::{ListedSubvolume, SubvolumeInfo};
 pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::Subvolumes;
 

@@ -28,6 +28,7 @@ mod posix;
 mod reproducible;
 mod stats;
 mod subvolumes;
+mod subvolumes_told;
 mod support;
 mod unprivileged;
 mod work;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         check::cases(),
         stats::cases(),
         subvolumes::cases(),
+        subvolumes_told::cases(),
         loss::cases(),
         durable::cases(),
         bad_input::cases(),

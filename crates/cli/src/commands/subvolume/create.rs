@@ -3,8 +3,9 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use creamery::Filesystem;
+use creamery::{Error, Filesystem};
 
+use super::place_of;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
@@ -26,19 +27,29 @@ pub(crate) struct CreateArgs {
     #[arg(short = 'p', long)]
     parents: bool,
 
+    /// Quota groups that they belong to: not yet.
+    #[arg(short = 'i', value_name = "QGROUPID", hide = true)]
+    quota_groups: Vec<String>,
+
     #[command(flatten)]
     view: ViewArgs,
 }
 
+const COMMAND: &str = "subvolume create";
+
 pub(super) fn run(args: &CreateArgs) -> Result<(), Failure> {
-    let mut images = Images::new("subvolume create", &args.view);
+    let mut images = Images::new(COMMAND, &args.view);
     let outcome = create_all(args, &mut images);
     images.finish(outcome)
 }
 
 fn create_all(args: &CreateArgs, images: &mut Images<'_>) -> Result<(), Failure> {
+    if let Some(group) = args.quota_groups.first() {
+        let what = Error::unsupported(format!("-i {group}: subvolumes in quota groups"));
+        return Err(Failure::new(COMMAND, what).advise("leave -i out"));
+    }
     for text in &args.places {
-        let place = Place::parse(text);
+        let place = place_of(COMMAND, text)?;
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         create(fs, &place, args.parents).map_err(&failed)?;

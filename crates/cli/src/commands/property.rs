@@ -1,0 +1,308 @@
+//! `creamery property`: what btrfs-progs calls properties of files, subvolumes and filesystems.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap::{Args, Subcommand, ValueEnum};
+use creamery::{Error, ErrorKind, Filesystem};
+use serde::Serialize;
+
+use super::subvolume::place_of;
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::json::{Array, text_of};
+use crate::output::{Output, writing};
+use crate::view::ViewArgs;
+
+/// Where compression is written down.
+const COMPRESSION: &str = "btrfs.compression";
+
+/// Get, set and list properties of files, subvolumes and filesystems.
+#[derive(Subcommand, Debug)]
+pub(crate) enum PropertyCommand {
+    Get(GetArgs),
+    List(ListArgs),
+    Set(SetArgs),
+}
+
+/// A property.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Property {
+    /// Whether a subvolume is read-only: true or false.
+    Ro,
+    /// The label of the filesystem, at its root.
+    Label,
+    /// How new data of a file is compressed, or of new files in a directory.
+    Compression,
+}
+
+/// What a path is taken for.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    #[value(alias = "i")]
+    Inode,
+    #[value(alias = "s")]
+    Subvol,
+    #[value(alias = "f")]
+    Filesystem,
+}
+
+#[derive(Args, Debug)]
+struct Object {
+    /// What the path stands for, where it can be more than one thing.
+    #[arg(short = 't', value_name = "TYPE")]
+    kind: Option<Kind>,
+
+    /// The file, directory or subvolume; IMAGE alone is its root.
+    #[arg(value_name = "IMAGE:/PATH")]
+    place: OsString,
+}
+
+/// Print one property, or all.
+///
+/// Examples:
+///   creamery property get disk.img:/backup ro
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    object: Object,
+
+    /// Only this property.
+    name: Option<Property>,
+
+    /// One JSON array.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Print which properties there are.
+///
+/// Examples:
+///   creamery property list disk.img:/home
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    object: Object,
+
+    /// One JSON array.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+/// Set a property.
+///
+/// A subvolume that was received is not made writable: what is sent later relies on it.
+/// Take a snapshot of it instead.
+///
+/// Examples:
+///   creamery property set disk.img:/backup ro true
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct SetArgs {
+    #[command(flatten)]
+    object: Object,
+
+    /// The property.
+    name: Property,
+
+    /// Its value; an empty one takes compression away.
+    value: OsString,
+
+    #[command(flatten)]
+    view: ViewArgs,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_bytes: Option<String>,
+}
+
+pub(crate) fn run(command: &PropertyCommand) -> Result<(), Failure> {
+    match command {
+        PropertyCommand::Get(args) => get(args),
+        PropertyCommand::List(args) => list(args),
+        PropertyCommand::Set(args) => set(args),
+    }
+}
+
+impl Property {
+    const ALL: [Self; 3] = [Self::Ro, Self::Label, Self::Compression];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Ro => "ro",
+            Self::Label => "label",
+            Self::Compression => "compression",
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Ro => "read-only status of a subvolume",
+            Self::Label => "label of the filesystem",
+            Self::Compression => "compression algorithm for the file or directory",
+        }
+    }
+
+    /// Whether what is at `path` has it.
+    fn is_of(self, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<bool, Error> {
+        let meta = fs.symlink_metadata(path)?;
+        let wanted = match self {
+            Self::Ro => Kind::Subvol,
+            Self::Label => Kind::Filesystem,
+            Self::Compression => Kind::Inode,
+        };
+        let is_subvolume = || fs.subvolume_at(path).ok();
+        let fits = match self {
+            Self::Ro => is_subvolume().is_some(),
+            Self::Label => is_subvolume() == Some(fs.root_subvolume()),
+            Self::Compression => meta.is_file() || meta.is_dir(),
+        };
+        Ok(fits && kind.is_none_or(|kind| kind == wanted))
+    }
+
+    /// Its value; none when nothing was chosen.
+    fn get(self, fs: &Filesystem, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+        match self {
+            Self::Ro => {
+                let info = fs.subvolume_info(fs.subvolume_at(path)?)?;
+                Ok(Some(info.is_read_only().to_string().into_bytes()))
+            }
+            Self::Label => Ok(Some(fs.label())),
+            Self::Compression => match fs.xattr(path, COMPRESSION) {
+                Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(None),
+                other => other.map(Some),
+            },
+        }
+    }
+
+    fn set(self, fs: &Filesystem, path: &Path, value: &[u8]) -> Result<(), Error> {
+        match self {
+            Self::Ro => {
+                let read_only = match value {
+                    b"true" => true,
+                    b"false" => false,
+                    _ => return Err(Error::invalid("want true or false")),
+                };
+                let id = fs.subvolume_at(path)?;
+                if !read_only && fs.subvolume_info(id)?.received_uuid.is_some() {
+                    let text = format!("{}: it was received; take a snapshot of it", path.display());
+                    return Err(Error::new(ErrorKind::PermissionDenied, text));
+                }
+                fs.set_subvolume_read_only(id, read_only)
+            }
+            Self::Label => Err(Error::unsupported("changing the label")),
+            Self::Compression if value.is_empty() => match fs.remove_xattr(path, COMPRESSION) {
+                Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
+                other => other,
+            },
+            Self::Compression => fs.set_xattr(path, COMPRESSION, value),
+        }
+    }
+}
+
+fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<(), Error> {
+    if property.is_of(fs, path, kind)? {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{}: there is no property {} of it", path.display(), property.name())))
+}
+
+fn get(args: &GetArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "property get";
+    let mut images = Images::new(COMMAND, &args.view);
+    let place = place_of(COMMAND, &args.object.place)?;
+    let failed = images.failed(&place.image);
+    let fs = images.open(&place.image, Purpose::Read)?;
+    let find = || -> Result<Vec<(Property, Vec<u8>)>, Error> {
+        let mut found = Vec::new();
+        if let Some(one) = args.name {
+            check(one, fs, &place.path, args.object.kind)?;
+        }
+        for property in Property::ALL {
+            let is_asked = args.name.is_none_or(|name| name == property);
+            if is_asked && property.is_of(fs, &place.path, args.object.kind)? {
+                found.extend(property.get(fs, &place.path)?.map(|value| (property, value)));
+            }
+        }
+        Ok(found)
+    };
+    let found = find().map_err(failed)?;
+    print(COMMAND, |out| {
+        if args.json {
+            return as_json(out, found.iter().map(|(property, value)| (*property, Some(&value[..]))));
+        }
+        for (property, value) in &found {
+            write!(out, "{}=", property.name())?;
+            out.path(Path::new(std::ffi::OsStr::from_bytes(value)))?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    })
+}
+
+fn list(args: &ListArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "property list";
+    let mut images = Images::new(COMMAND, &args.view);
+    let place = place_of(COMMAND, &args.object.place)?;
+    let failed = images.failed(&place.image);
+    let fs = images.open(&place.image, Purpose::Read)?;
+    let mut found = Vec::new();
+    for property in Property::ALL {
+        if property.is_of(fs, &place.path, args.object.kind).map_err(&failed)? {
+            found.push(property);
+        }
+    }
+    print(COMMAND, |out| {
+        if args.json {
+            return as_json(out, found.iter().map(|property| (*property, None)));
+        }
+        found.iter().try_for_each(|property| writeln!(out, "{:<20}{}", property.name(), property.what()))
+    })
+}
+
+fn set(args: &SetArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "property set";
+    let mut images = Images::new(COMMAND, &args.view);
+    let place = place_of(COMMAND, &args.object.place)?;
+    let failed = images.failed(&place.image);
+    let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
+        let path = &place.path;
+        let checked = check(args.name, fs, path, args.object.kind);
+        checked.and_then(|()| args.name.set(fs, path, args.value.as_bytes())).map_err(failed)
+    });
+    images.finish(outcome)
+}
+
+fn as_json<'a>(
+    out: &mut Output,
+    found: impl Iterator<Item = (Property, Option<&'a [u8]>)>,
+) -> io::Result<()> {
+    let mut array = Array::begin(out)?;
+    for (property, value) in found {
+        let (value, value_bytes) =
+            value.map(text_of).map_or((None, None), |(text, bytes)| (Some(text), bytes));
+        array.push(&Row { name: property.name(), value, value_bytes })?;
+    }
+    array.end()
+}
+
+fn print(command: &'static str, print: impl FnOnce(&mut Output) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let printed = print(&mut out).map_err(writing);
+    printed.and_then(|()| out.finish()).map_err(|error| Failure::new(command, error))
+}

@@ -1,0 +1,273 @@
+//! What is known about subvolumes, and the list of all of them.
+//!
+//! A subvolume's root item says nearly everything; its name and where that is are in the ROOT_BACKREF beside it. A path is put
+//! together from these, and from the references of the directories between. A deleted subvolume that is not dropped yet has a
+//! root item without users, and no name.
+
+use std::collections::BTreeMap;
+
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
+use creamery_format::{Key, KeyType, RawRootItem, RootFlags, RootRef};
+use creamery_tree::Tree;
+
+use super::Subvolumes;
+use crate::keys;
+use crate::names::inode_ref;
+
+/// Directories that a path is followed through; each has a name, so more are a circle in a damaged filesystem, or nobody's work.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// What is known about a subvolume, as `btrfs subvolume show` tells it.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
+/// let info = fs.subvolume_info(fs.default_subvolume())?;
+/// println!("{} was made in transaction {}", info.id, info.otransid);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubvolumeInfo {
+    /// Its number.
+    pub id: TreeId,
+    /// Its name in the directory that has it; empty for the top level and for what is deleted.
+    pub name: Vec<u8>,
+    /// The subvolume that it is in; none for the top level and for what is deleted.
+    pub parent: Option<TreeId>,
+    /// The directory of that which has its entry.
+    pub dir: Option<ObjectId>,
+    /// The transaction that last changed its tree.
+    pub generation: Generation,
+    /// The flags on disk.
+    pub flags: u64,
+    /// Whether it was deleted and is not dropped yet.
+    pub is_deleted: bool,
+    /// Whether it was made as a snapshot.
+    pub is_snapshot: bool,
+    /// Its UUID; what was made before Linux 3.6 has none.
+    pub uuid: Option<Uuid>,
+    /// UUID of the subvolume that it is a snapshot of.
+    pub parent_uuid: Option<Uuid>,
+    /// UUID that it had where it was sent from.
+    pub received_uuid: Option<Uuid>,
+    /// The transaction of its last change.
+    pub ctransid: Generation,
+    /// The transaction that made it.
+    pub otransid: Generation,
+    /// The sender's transaction, when it was received.
+    pub stransid: Generation,
+    /// The transaction that received it.
+    pub rtransid: Generation,
+    /// Its last change.
+    pub ctime: Timespec,
+    /// When it was made.
+    pub otime: Timespec,
+    /// When it was sent.
+    pub stime: Timespec,
+    /// When it was received.
+    pub rtime: Timespec,
+}
+
+/// One of a list of subvolumes.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
+/// for subvolume in fs.subvolumes()? {
+///     println!("{} {:?}", subvolume.info.id, subvolume.path);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedSubvolume {
+    /// What is known about it.
+    pub info: SubvolumeInfo,
+    /// Its path from the top level, without a slash at the front; none when it is deleted.
+    pub path: Option<Vec<u8>>,
+}
+
+impl SubvolumeInfo {
+    fn new(key: &Key, raw: &RawRootItem) -> Self {
+        let known = |uuid: [u8; 16]| (uuid != [0; 16]).then(|| Uuid::from_bytes(uuid));
+        Self {
+            id: key.objectid.into(),
+            name: Vec::new(),
+            parent: None,
+            dir: None,
+            generation: raw.root_generation(),
+            flags: raw.flags.get(),
+            is_deleted: raw.refs.get() == 0 || raw.flags().contains(RootFlags::DEAD),
+            // Linux gives the root item of a snapshot the transaction for an offset.
+            is_snapshot: key.offset != 0,
+            uuid: known(raw.uuid),
+            parent_uuid: known(raw.parent_uuid),
+            received_uuid: known(raw.received_uuid),
+            ctransid: Generation::new(raw.ctransid.get()),
+            otransid: Generation::new(raw.otransid.get()),
+            stransid: Generation::new(raw.stransid.get()),
+            rtransid: Generation::new(raw.rtransid.get()),
+            ctime: raw.ctime.into(),
+            otime: raw.otime.into(),
+            stime: raw.stime.into(),
+            rtime: raw.rtime.into(),
+        }
+    }
+
+    /// Whether nothing in it can be changed.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        RootFlags::from_bits_retain(self.flags).contains(RootFlags::RDONLY)
+    }
+
+    fn set_entry(&mut self, key: &Key, item: &[u8]) -> Result<()> {
+        let entry = RootRef::parse(item).map_err(|damage| {
+            Error::with_source(ErrorKind::Corrupt, format!("root tree, item {key}"), damage)
+        })?;
+        self.parent = Some(TreeId::new(key.offset));
+        self.dir = Some(ObjectId::new(entry.dirid));
+        self.name = entry.name.to_vec();
+        Ok(())
+    }
+}
+
+/// The path of an inode from the root of its subvolume, by its first name.
+/// Errors: not found; damage, also a circle of directories.
+pub(super) fn path_within(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {
+    let (mut names, mut at) = (Vec::new(), id);
+    while at.ino != ObjectId::FIRST_FREE {
+        if names.len() == DEPTH_MAX {
+            return Err(Error::new(ErrorKind::Corrupt, format!("inode {id} is in a circle of directories")));
+        }
+        let (dir, name) = inode_ref::first_name(tree, at, Wait::Yes)?;
+        names.push(name);
+        at = InodeId::new(id.subvolume, dir);
+    }
+    names.reverse();
+    Ok(names.join(&b'/'))
+}
+
+impl Subvolumes {
+    /// What the last commit says of the subvolumes whose numbers are from `first` to `last`.
+    fn infos(&self, first: TreeId, last: TreeId) -> Result<Vec<SubvolumeInfo>> {
+        let mut found: Vec<SubvolumeInfo> = Vec::new();
+        let start = Key::new(first.objectid(), KeyType::ROOT_ITEM, 0);
+        let mut cursor = self.root_tree().cursor(&start, Wait::Yes)?;
+        while let Some((key, item)) = cursor.item() {
+            if key.objectid > last.objectid() {
+                break;
+            }
+            match key.kind {
+                KeyType::ROOT_ITEM if TreeId::from(key.objectid).is_subvolume() => {
+                    let raw = RawRootItem::from_item(item).map_err(|damage| {
+                        Error::with_source(ErrorKind::Corrupt, format!("root tree, item {key}"), damage)
+                    })?;
+                    found.push(SubvolumeInfo::new(&key, &raw));
+                }
+                KeyType::ROOT_BACKREF => {
+                    if let Some(info) = found.last_mut().filter(|info| info.id.objectid() == key.objectid) {
+                        info.set_entry(&key, item)?;
+                    }
+                }
+                _ => {}
+            }
+            cursor.advance()?;
+        }
+        Ok(found)
+    }
+
+    /// What is known about a subvolume, also about one that is being deleted.
+    /// Errors: not found; damage.
+    pub(crate) fn info(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        let not_there = || Error::new(ErrorKind::NotFound, format!("subvolume {id}"));
+        if !id.is_subvolume() {
+            return Err(not_there());
+        }
+        self.infos(id, id)?.into_iter().next().ok_or_else(not_there)
+    }
+
+    /// The subvolume with this UUID: by the UUID tree, or, where that is not there or knows no better, by looking at all.
+    /// Errors: not found; damage.
+    pub(crate) fn info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
+        let is_it = |info: &SubvolumeInfo| info.uuid == Some(uuid) && !info.is_deleted;
+        for id in self.ids_of_uuid(uuid)? {
+            // What the tree says may be old: Linux keeps it up to date, and others may not.
+            match self.info(id) {
+                Ok(info) if is_it(&info) => return Ok(info),
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let all = self.infos(TreeId::FS, TreeId::from(ObjectId::LAST_FREE))?;
+        let found = all.into_iter().find(is_it);
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("a subvolume with UUID {uuid}")))
+    }
+
+    fn ids_of_uuid(&self, uuid: Uuid) -> Result<Vec<TreeId>> {
+        let tree = match self.shared().engine.tree(TreeId::UUID) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let item = tree.get(&keys::uuid_subvolume(uuid), Wait::Yes, <[u8]>::to_vec)?.unwrap_or_default();
+        let id = |bytes: &[u8]| TreeId::new(u64::from_le_bytes(bytes.try_into().expect("chunks of eight")));
+        Ok(item.chunks_exact(size_of::<u64>()).map(id).collect())
+    }
+
+    /// All subvolumes but the top level, by their numbers.
+    /// Errors: damage.
+    pub(crate) fn list(&self) -> Result<Vec<ListedSubvolume>> {
+        let infos = self.infos(TreeId::from(ObjectId::FIRST_FREE), TreeId::from(ObjectId::LAST_FREE))?;
+        let mut entries = BTreeMap::new();
+        for info in &infos {
+            if let (Some(parent), Some(dir), false) = (info.parent, info.dir, info.is_deleted) {
+                let tree = self.get(parent, Wait::Yes)?;
+                let mut path = path_within(tree.tree(), InodeId::new(parent, dir))
+                    .map_err(|error| error.context(format!("subvolume {}", info.id)))?;
+                append(&mut path, &info.name);
+                entries.insert(info.id, (parent, path));
+            }
+        }
+        let listed = |info: SubvolumeInfo| {
+            let path = if info.is_deleted { None } else { Some(whole_path(&entries, info.id)?) };
+            Ok(ListedSubvolume { info, path })
+        };
+        infos.into_iter().map(listed).collect()
+    }
+}
+
+fn append(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+}
+
+/// The path of a subvolume from the top level; `entries` has for each the subvolume that it is in, and its path from there.
+fn whole_path(entries: &BTreeMap<TreeId, (TreeId, Vec<u8>)>, id: TreeId) -> Result<Vec<u8>> {
+    let (mut pieces, mut at) = (Vec::new(), id);
+    while at != TreeId::FS {
+        let entry = entries.get(&at).filter(|_| pieces.len() < entries.len());
+        let (parent, path) = entry.ok_or_else(|| {
+            Error::new(ErrorKind::Corrupt, format!("root tree, subvolume {id} is not in the top level"))
+        })?;
+        pieces.push(path.as_slice());
+        at = *parent;
+    }
+    pieces.reverse();
+    Ok(pieces.join(&b'/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_through_all_that_a_subvolume_is_in() {
+        let id = |number| TreeId::new(number);
+        let entries = [(256, 5, "a"), (257, 258, "b"), (258, 256, "dir/c"), (300, 301, "x"), (301, 300, "y")]
+            .map(|(child, parent, path)| (id(child), (id(parent), path.as_bytes().to_vec())));
+        let entries = BTreeMap::from(entries);
+        assert_eq!(whole_path(&entries, id(257)).expect("it is there"), b"a/dir/c/b");
+        assert_eq!(whole_path(&entries, id(300)).expect_err("a circle").kind(), ErrorKind::Corrupt);
+        assert_eq!(whole_path(&entries, id(999)).expect_err("nowhere").kind(), ErrorKind::Corrupt);
+    }
+}
