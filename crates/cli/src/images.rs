@@ -1,5 +1,6 @@
 //! The images that a command works on, each opened once.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,18 @@ pub(crate) struct Images<'a> {
 impl<'a> Images<'a> {
     pub(crate) const fn new(command: &'static str, view: &'a ViewArgs) -> Self {
         Self { command, view, open: Vec::new() }
+    }
+
+    /// The place that `text` names in an image.
+    pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
+        let place = Place::parse(text);
+        if place.image.is_dir() {
+            let what = Error::unsupported(format!("{} is a directory of the host", place.image.display()));
+            let advice =
+                "name an image that is not mounted, as IMAGE:/PATH, or use `btrfs` on a mount of the kernel";
+            return Err(Failure::new(self.command, what).advise(advice));
+        }
+        Ok(place)
     }
 
     /// Opens `path`, unless it is open already; it has to be opened for writing first, if at all.

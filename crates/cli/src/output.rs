@@ -35,7 +35,12 @@ impl Output {
 
     /// A path, in the same way.
     pub(crate) fn path(&mut self, path: &Path) -> io::Result<()> {
-        self.name(path.as_os_str().as_bytes(), FileType::File)
+        self.path_bytes(path.as_os_str().as_bytes())
+    }
+
+    /// A path of the filesystem, in the same way.
+    pub(crate) fn path_bytes(&mut self, path: &[u8]) -> io::Result<()> {
+        self.name(path, FileType::File)
     }
 
     /// Writes everything out.

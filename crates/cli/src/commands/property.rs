@@ -9,7 +9,6 @@ use clap::{Args, Subcommand, ValueEnum};
 use creamery::{Error, ErrorKind, Filesystem};
 use serde::Serialize;
 
-use super::subvolume::place_of;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
@@ -225,7 +224,7 @@ fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -
 fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
-    let place = place_of(COMMAND, &args.object.place)?;
+    let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let find = || -> Result<Vec<(Property, Vec<u8>)>, Error> {
@@ -258,7 +257,7 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
 fn list(args: &ListArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property list";
     let mut images = Images::new(COMMAND, &args.view);
-    let place = place_of(COMMAND, &args.object.place)?;
+    let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let mut found = Vec::new();
@@ -278,7 +277,7 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
 fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
     let mut images = Images::new(COMMAND, &args.view);
-    let place = place_of(COMMAND, &args.object.place)?;
+    let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let path = &place.path;

@@ -82,7 +82,7 @@ pub struct SubvolumeInfo {
 pub struct ListedSubvolume {
     /// What is known about it.
     pub info: SubvolumeInfo,
-    /// Its path from the top level, without a slash at the front; none when it is deleted.
+    /// Its path from the top level, without a slash at the front; none when it is deleted, or what it is in.
     pub path: Option<Vec<u8>>,
 }
 
@@ -219,7 +219,11 @@ impl Subvolumes {
         let mut entries = BTreeMap::new();
         for info in &infos {
             if let (Some(parent), Some(dir), false) = (info.parent, info.dir, info.is_deleted) {
-                let tree = self.get(parent, Wait::Yes)?;
+                let tree = match self.get(parent, Wait::Yes) {
+                    // Deleted since the items were read, and this one before it.
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    other => other?,
+                };
                 let mut path = path_within(tree.tree(), InodeId::new(parent, dir))
                     .map_err(|error| error.context(format!("subvolume {}", info.id)))?;
                 append(&mut path, &info.name);
@@ -227,7 +231,7 @@ impl Subvolumes {
             }
         }
         let listed = |info: SubvolumeInfo| {
-            let path = if info.is_deleted { None } else { Some(whole_path(&entries, info.id)?) };
+            let path = if info.is_deleted { None } else { whole_path(&entries, info.id)? };
             Ok(ListedSubvolume { info, path })
         };
         infos.into_iter().map(listed).collect()
@@ -242,18 +246,21 @@ fn append(path: &mut Vec<u8>, name: &[u8]) {
 }
 
 /// The path of a subvolume from the top level; `entries` has for each the subvolume that it is in, and its path from there.
-fn whole_path(entries: &BTreeMap<TreeId, (TreeId, Vec<u8>)>, id: TreeId) -> Result<Vec<u8>> {
+/// None when one on the way is not there.
+/// Errors: subvolumes that are in each other.
+fn whole_path(entries: &BTreeMap<TreeId, (TreeId, Vec<u8>)>, id: TreeId) -> Result<Option<Vec<u8>>> {
     let (mut pieces, mut at) = (Vec::new(), id);
     while at != TreeId::FS {
-        let entry = entries.get(&at).filter(|_| pieces.len() < entries.len());
-        let (parent, path) = entry.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("root tree, subvolume {id} is not in the top level"))
-        })?;
+        if pieces.len() == entries.len() {
+            let text = format!("root tree, subvolume {id} is in a circle of subvolumes");
+            return Err(Error::new(ErrorKind::Corrupt, text));
+        }
+        let Some((parent, path)) = entries.get(&at) else { return Ok(None) };
         pieces.push(path.as_slice());
         at = *parent;
     }
     pieces.reverse();
-    Ok(pieces.join(&b'/'))
+    Ok(Some(pieces.join(&b'/')))
 }
 
 #[cfg(test)]
@@ -266,8 +273,8 @@ mod tests {
         let entries = [(256, 5, "a"), (257, 258, "b"), (258, 256, "dir/c"), (300, 301, "x"), (301, 300, "y")]
             .map(|(child, parent, path)| (id(child), (id(parent), path.as_bytes().to_vec())));
         let entries = BTreeMap::from(entries);
-        assert_eq!(whole_path(&entries, id(257)).expect("it is there"), b"a/dir/c/b");
+        assert_eq!(whole_path(&entries, id(257)).expect("no circle").as_deref(), Some(&b"a/dir/c/b"[..]));
         assert_eq!(whole_path(&entries, id(300)).expect_err("a circle").kind(), ErrorKind::Corrupt);
-        assert_eq!(whole_path(&entries, id(999)).expect_err("nowhere").kind(), ErrorKind::Corrupt);
+        assert_eq!(whole_path(&entries, id(999)).expect("no circle"), None);
     }
 }

@@ -191,6 +191,9 @@ fn made_by_us(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
+/// Words before a path, the path, words after it, and what is said then.
+type Refused<'a> = (&'a [&'a str], &'a str, &'a [&'a str], &'a [&'a str]);
+
 fn refused(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "300M", &image)?;
@@ -202,7 +205,7 @@ fn refused(bench: &Bench) -> Result<()> {
     std::fs::write(&file, "")?;
     creamery(&["cp"]).arg(&file).arg(at("/file")).ok()?;
     let nobody = "11111111-1111-1111-1111-111111111111";
-    let rows: [(&[&str], &str, &[&str], &[&str]); 13] = [
+    let rows: [Refused; 13] = [
         (&["subvolume", "show"], "/dir", &[], &["/dir", "not the root of a subvolume"]),
         (&["subvolume", "show"], "/file", &[], &["/file", "not the root of a subvolume"]),
         (&["subvolume", "show"], "/nothing", &[], &["/nothing", "not found"]),

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use clap::Args;
 use creamery::{Error, Filesystem};
 
-use super::place_of;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
@@ -49,7 +48,7 @@ fn create_all(args: &CreateArgs, images: &mut Images<'_>) -> Result<(), Failure>
         return Err(Failure::new(COMMAND, what).advise("leave -i out"));
     }
     for text in &args.places {
-        let place = place_of(COMMAND, text)?;
+        let place = images.place(text)?;
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         create(fs, &place, args.parents).map_err(&failed)?;

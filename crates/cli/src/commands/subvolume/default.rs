@@ -7,7 +7,7 @@ use clap::Args;
 use creamery::{Filesystem, ListedSubvolume, TreeId};
 
 use super::json::SubvolumeJson;
-use super::{as_path, listed, place_of};
+use super::listed::listed;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
@@ -51,7 +51,7 @@ pub(crate) struct SetDefaultArgs {
 pub(super) fn get(args: &GetDefaultArgs) -> Result<(), Failure> {
     let view = ViewArgs::default();
     let mut images = Images::new("subvolume get-default", &view);
-    let place = place_of("subvolume get-default", &args.image)?;
+    let place = images.place(&args.image)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let found = default(fs).map_err(failed)?;
@@ -77,7 +77,7 @@ fn as_text(out: &mut Output, ListedSubvolume { info, path }: &ListedSubvolume) -
     }
     let parent = info.parent.map_or(0, |parent| parent.get());
     write!(out, "ID {} gen {} top level {parent} path ", info.id, info.generation.get())?;
-    out.path(as_path(path.as_deref().unwrap_or(b"DELETED")))?;
+    out.path_bytes(path.as_deref().unwrap_or(b"DELETED"))?;
     out.write_all(b"\n")
 }
 
@@ -93,7 +93,7 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
         words => (None, &words[0]),
     };
     let mut images = Images::new(COMMAND, &args.view);
-    let place = place_of(COMMAND, text)?;
+    let place = images.place(text)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let id = id.map_or_else(|| fs.subvolume_at(&place.path), Ok);

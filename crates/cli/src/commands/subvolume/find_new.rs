@@ -8,7 +8,6 @@ use clap::Args;
 use creamery::{Generation, NewExtent};
 use serde::Serialize;
 
-use super::{as_path, place_of};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
@@ -60,7 +59,7 @@ struct ExtentJson {
 pub(super) fn run(args: &FindNewArgs) -> Result<(), Failure> {
     const COMMAND: &str = "subvolume find-new";
     let mut images = Images::new(COMMAND, &args.view);
-    let place = place_of(COMMAND, &args.place)?;
+    let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let mut out = Output::new();
@@ -97,7 +96,7 @@ fn as_line(out: &mut Output, extent: &NewExtent) -> io::Result<()> {
     let flags: Vec<&str> = flags.into_iter().filter(|(is, _)| *is).map(|(_, flag)| flag).collect();
     let flags = if flags.is_empty() { "NONE".to_owned() } else { flags.join("|") };
     write!(out, "gen {} flags {flags} ", generation.get())?;
-    out.path(as_path(&extent.path))?;
+    out.path_bytes(&extent.path)?;
     out.write_all(b"\n")
 }
 

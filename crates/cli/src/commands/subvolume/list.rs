@@ -8,7 +8,6 @@ use clap::Args;
 use creamery::{Error, Filesystem, ListedSubvolume, SubvolumeInfo, Uuid};
 
 use super::json::SubvolumeJson;
-use super::{as_path, place_of};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::Array;
@@ -186,7 +185,7 @@ struct Row {
 
 pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume list", &args.view);
-    let place = place_of("subvolume list", &args.place)?;
+    let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let rows = rows(args, fs, &place.path).map_err(failed)?;
@@ -220,7 +219,7 @@ fn rows(args: &ListArgs, fs: &Filesystem, path: &std::path::Path) -> Result<Vec<
             (Some(path), _) if args.all && of.info.parent != Some(here) => {
                 [b"<FS_TREE>/", &path[..]].concat()
             }
-            (Some(path), Some(prefix)) if !args.all => {
+            (Some(path), Some(prefix)) if !args.all && !args.only_below => {
                 path.strip_prefix(&prefix[..]).unwrap_or(path).to_vec()
             }
             (Some(path), _) => path.clone(),
@@ -272,7 +271,7 @@ fn as_lines(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
             write!(out, "{head} {} ", text(&row.of.info))?;
         }
         out.write_all(b"path ")?;
-        out.path(as_path(&row.path))?;
+        out.path_bytes(&row.path)?;
         out.write_all(b"\n")?;
     }
     Ok(())

@@ -6,19 +6,14 @@ mod delete;
 mod find_new;
 mod json;
 mod list;
+mod listed;
 mod show;
 mod snapshot;
 mod sync;
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
 use clap::Subcommand;
-use creamery::{Error, ListedSubvolume, SubvolumeInfo, TreeId};
 
 use crate::failure::Failure;
-use crate::place::Place;
 
 /// Work with subvolumes and snapshots of an image that is not mounted.
 #[derive(Subcommand, Debug)]
@@ -46,30 +41,4 @@ pub(crate) fn run(command: &SubvolumeCommand) -> Result<(), Failure> {
         SubvolumeCommand::Snapshot(args) => snapshot::run(args),
         SubvolumeCommand::Sync(args) => sync::run(args),
     }
-}
-
-/// The place that `text` names, in an image.
-pub(crate) fn place_of(command: &'static str, text: &OsStr) -> Result<Place, Failure> {
-    let place = Place::parse(text);
-    if place.image.is_dir() {
-        let what = Error::unsupported(format!("{} is a directory of the host", place.image.display()));
-        let advice =
-            "name an image that is not mounted, as IMAGE:/PATH, or use `btrfs` on a mount of the kernel";
-        return Err(Failure::new(command, what).advise(advice));
-    }
-    Ok(place)
-}
-
-/// A subvolume with its path, which `all` knows; that of the top level is empty.
-fn listed(all: &[ListedSubvolume], info: SubvolumeInfo) -> ListedSubvolume {
-    let path = if info.id == TreeId::FS {
-        Some(Vec::new())
-    } else {
-        all.iter().find(|other| other.info.id == info.id).and_then(|other| other.path.clone())
-    };
-    ListedSubvolume { info, path }
-}
-
-fn as_path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }

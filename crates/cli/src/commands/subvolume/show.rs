@@ -8,7 +8,7 @@ use creamery::{Error, Filesystem, ListedSubvolume, SubvolumeInfo, Timespec, Tree
 use serde::Serialize;
 
 use super::json::SubvolumeJson;
-use super::{as_path, listed, place_of};
+use super::listed::listed;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::text_of;
@@ -67,7 +67,7 @@ struct FactsJson {
 
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume show", &args.view);
-    let place = place_of("subvolume show", &args.place)?;
+    let place = images.place(&args.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let facts = facts(args, fs, &place).map_err(failed)?;
@@ -105,9 +105,9 @@ fn as_text(out: &mut Output, facts: &Facts) -> io::Result<()> {
         Some(_) if is_top => b"/",
         Some(path) => path,
     };
-    out.path(as_path(path))?;
+    out.path_bytes(path)?;
     out.write_all(b"\n\tName: \t\t\t")?;
-    out.path(as_path(if is_top { b"<FS_TREE>" } else { &info.name }))?;
+    out.path_bytes(if is_top { b"<FS_TREE>" } else { &info.name })?;
     out.write_all(b"\n")?;
     for (what, text) in lines(info) {
         writeln!(out, "\t{what}{text}")?;
@@ -115,7 +115,7 @@ fn as_text(out: &mut Output, facts: &Facts) -> io::Result<()> {
     writeln!(out, "\tSnapshot(s):")?;
     for snapshot in snapshots {
         out.write_all(b"\t\t\t\t")?;
-        out.path(as_path(snapshot))?;
+        out.path_bytes(snapshot)?;
         out.write_all(b"\n")?;
     }
     if *has_quota_groups {
