@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use creamery::Reflink;
 
+use crate::commands::dedupe::DedupeArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
 use crate::view::ViewArgs;
@@ -31,6 +33,7 @@ pub(crate) enum Command {
     Cat(CatArgs),
     Stat(StatArgs),
     Cp(CpArgs),
+    Dedupe(DedupeArgs),
     Mkdir(MkdirArgs),
     Rm(RmArgs),
     Fallocate(FallocateArgs),
@@ -237,12 +240,38 @@ pub(crate) struct CpArgs {
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
 
+    /// Whether copies within an image share the data of their sources.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t, default_missing_value = "always")]
+    #[arg(num_args = 0..=1, require_equals = true)]
+    pub(crate) reflink: ReflinkWhen,
+
     /// Print each name that is copied.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
 
     #[command(flatten)]
     pub(crate) view: ViewArgs,
+}
+
+/// When copies share data.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum ReflinkWhen {
+    /// Where it is possible.
+    #[default]
+    Auto,
+    /// Or fail.
+    Always,
+    Never,
+}
+
+impl From<ReflinkWhen> for Reflink {
+    fn from(when: ReflinkWhen) -> Self {
+        match when {
+            ReflinkWhen::Auto => Self::Auto,
+            ReflinkWhen::Always => Self::Always,
+            ReflinkWhen::Never => Self::Never,
+        }
+    }
 }
 
 /// Create directories.

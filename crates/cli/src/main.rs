@@ -6,6 +6,7 @@ mod failure;
 mod images;
 mod json;
 mod log;
+mod names;
 mod output;
 mod place;
 mod size;
@@ -51,6 +52,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cat(args) => commands::cat::run(&args),
         Command::Stat(args) => commands::stat::run(&args),
         Command::Cp(args) => commands::cp::run(&args),
+        Command::Dedupe(args) => commands::dedupe::run(&args),
         Command::Mkdir(args) => commands::change::mkdir(&args),
         Command::Rm(args) => commands::change::rm(&args),
         Command::Fallocate(args) => commands::fallocate::run(&args),

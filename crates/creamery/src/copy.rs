@@ -17,7 +17,7 @@ use crate::{File, Filesystem};
 ///
 /// ```
 /// use creamery::CopyOptions;
-/// let everything = CopyOptions { recursive: true, archive: true };
+/// let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
 /// # assert_ne!(everything, CopyOptions::default());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -26,6 +26,24 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// Modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept.
     pub archive: bool,
+    /// Whether copies within a filesystem share the data of their sources.
+    pub reflink: Reflink,
+}
+
+/// Whether copies within a filesystem share the data of their sources until either is written to, as with cp(1).
+///
+/// ```
+/// assert_eq!(creamery::CopyOptions::default().reflink, creamery::Reflink::Auto);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Reflink {
+    /// They do where that is possible.
+    #[default]
+    Auto,
+    /// They do, and what cannot be shared is not copied either.
+    Always,
+    /// Their data is their own.
+    Never,
 }
 
 /// Whether the content of a directory is meant, not the directory: `dir/.`.
@@ -100,7 +118,7 @@ impl Filesystem {
     /// # std::fs::write(dir.path().join("conf/app"), "on")?;
     /// use creamery::{CopyOptions, Image, NoProgress};
     /// let fs = Image::options().write(true).open(&image)?;
-    /// let options = CopyOptions { recursive: true, archive: true };
+    /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
     /// fs.copy_in(dir.path().join("conf"), "/", options, &NoProgress)?;
     /// assert_eq!(fs.read_to_string("/conf/app")?, "on");
     /// # Ok::<(), creamery::Error>(())
@@ -193,7 +211,7 @@ impl Filesystem {
     /// # let new = creamery::Image::options().write(true).open(&new)?;
     /// use creamery::{CopyOptions, NoProgress};
     /// old.create_dir_all("/home/ada")?;
-    /// let options = CopyOptions { recursive: true, archive: true };
+    /// let options = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
     /// old.copy_between("/home", &new, "/", options, &NoProgress)?;
     /// assert!(new.metadata("/home/ada")?.is_dir());
     /// # Ok::<(), creamery::Error>(())
@@ -224,7 +242,14 @@ impl Filesystem {
                 self.refuse_onto_itself(id, to.as_ref(), dir, name.as_deref()).map_err(at(from))?;
             }
         }
-        let mut sink = ImageSink { to: &other.fs, archive: options.archive, links: HashMap::new() };
+        let shares = std::sync::Arc::ptr_eq(&self.fs, &other.fs);
+        if options.reflink == Reflink::Always && !shares {
+            let what = "data is shared within a filesystem only";
+            return Err(at(from)(Error::new(ErrorKind::CrossDevice, what)));
+        }
+        let reflink = if shares { options.reflink } else { Reflink::Never };
+        let (to, archive) = (&*other.fs, options.archive);
+        let mut sink = ImageSink { to, archive, reflink, links: HashMap::new() };
         self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
     }
 
@@ -286,6 +311,7 @@ pub(crate) fn copy_data(source: &File, target: &File) -> Result<()> {
 struct ImageSink<'a> {
     to: &'a fs::Filesystem,
     archive: bool,
+    reflink: Reflink,
     links: HashMap<InodeId, (InodeId, u32)>,
 }
 
@@ -374,6 +400,16 @@ impl Sink for ImageSink<'_> {
             return Ok(());
         }
         let file = self.to.open_file(id)?;
+        if self.reflink != Reflink::Never {
+            match data.clone_to(&file) {
+                // Only one of the files has checksums.
+                Err(error) if error.kind() == ErrorKind::InvalidInput && self.reflink == Reflink::Auto => {}
+                cloned => {
+                    cloned?;
+                    return self.to.set_attributes(id, &self.restore(source)).map(drop);
+                }
+            }
+        }
         let mut end = 0;
         for_each_piece(data, size, |at, bytes| {
             let mut done = 0;

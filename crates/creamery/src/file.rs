@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
-use crate::fs::{self, Access, Fallocate, NewInode, OpenFile, SetAttributes};
+use crate::fs::{self, Access, Deduped, Fallocate, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at, means_directory};
 use crate::{Filesystem, Metadata};
 
@@ -249,6 +249,72 @@ impl File {
             return Err(Error::new(ErrorKind::PermissionDenied, "the file was not opened for writing"));
         }
         self.open.fallocate(mode, offset, len)
+    }
+
+    /// Shares the `len` bytes that `source` has from `from` on: this file has them from `to` on then, without a copy, until
+    /// either is written to. With a `len` of 0 all that `source` has from there on. As ioctl_ficlonerange(2).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::OpenOptions;
+    /// fs.write("/base", vec![7; 1 << 20])?;
+    /// let base = OpenOptions::new().read(true).open(&fs, "/base")?;
+    /// let clone = OpenOptions::new().write(true).create(true).open(&fs, "/clone")?;
+    /// clone.clone_range(&base, 0, 0, 0)?;
+    /// assert_eq!(clone.metadata()?.len(), 1 << 20);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it was not opened for writing or `source` not for reading; when the ranges do not begin and end with sectors (the end
+    /// of `source` will do where this file does not go on), overlap, or go beyond the end; when only one of the files has
+    /// checksums; when they are of different filesystems; when there is no space.
+    pub fn clone_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<()> {
+        self.check_shares(source)?;
+        self.open.clone_range(&source.open, from, len, to)
+    }
+
+    /// The same if this file has the same bytes from `to` on already, which are compared; a `len` that does not end with a sector
+    /// or with both files is shortened to one that does. The file's times stay. As ioctl_fideduperange(2).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::{Deduped, OpenOptions};
+    /// let open = OpenOptions::new().read(true).write(true).create(true);
+    /// let (one, other) = (open.open(&fs, "/one")?, open.open(&fs, "/other")?);
+    /// one.write_all_at(&[7; 1 << 20], 0)?;
+    /// other.write_all_at(&[7; 1 << 20], 0)?;
+    /// assert_eq!(other.dedupe_range(&one, 0, 1 << 20, 0)?, Deduped::Shared(1 << 20));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`File::clone_range`]; when either range goes beyond the end of its file, or cannot be read.
+    pub fn dedupe_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<Deduped> {
+        self.check_shares(source)?;
+        self.open.dedupe_range(&source.open, from, len, to)
+    }
+
+    /// Has the empty file `target` share all that it has.
+    pub(crate) fn clone_to(&self, target: &OpenFile) -> Result<()> {
+        target.clone_range(&self.open, 0, 0, 0)
+    }
+
+    fn check_shares(&self, source: &Self) -> Result<()> {
+        let denied = |what: &str| Err(Error::new(ErrorKind::PermissionDenied, what.to_owned()));
+        if !self.write {
+            return denied("the file was not opened for writing");
+        }
+        if !source.read {
+            return denied("the file whose data is shared was not opened for reading");
+        }
+        Ok(())
     }
 
     /// Makes everything written so far durable.

@@ -58,6 +58,7 @@
 pub mod check;
 mod copy;
 mod copy_out;
+mod dedupe;
 mod file;
 mod filesystem;
 mod image;
@@ -69,21 +70,22 @@ mod sink;
 mod subvolumes;
 mod walk;
 
-pub use copy::CopyOptions;
+pub use copy::{CopyOptions, Reflink};
 pub use creamery_base::{
     Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, Result, SystemEnv, Timespec, TreeId, Uuid,
 };
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
-    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution, Fallocate,
-    ListedSubvolume, LockStatistics, MemoryReport, NamedTree, NewExtent, PendingStatistics, Statistics,
-    SubvolumeInfo, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Deduped, Distribution,
+    Fallocate, ListedSubvolume, LockStatistics, MemoryReport, NamedTree, NewExtent, PendingStatistics,
+    Statistics, SubvolumeInfo, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
     RootdirSubvolume, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
+pub use dedupe::DedupeReport;
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};
 pub use image::{Image, ImageOptions, Make};

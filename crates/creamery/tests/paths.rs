@@ -5,11 +5,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
 use creamery::{
-    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OpenOptions, Permissions, Timespec, TreeId,
+    CopyOptions, Error, ErrorKind, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink,
+    Timespec, TreeId,
 };
 
-const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true };
-const PLAIN: CopyOptions = CopyOptions { recursive: true, archive: false };
+const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true, reflink: Reflink::Auto };
+const PLAIN: CopyOptions = CopyOptions { recursive: true, archive: false, reflink: Reflink::Auto };
 
 struct Fixture {
     dir: tempfile::TempDir,
@@ -521,7 +522,7 @@ fn a_file_is_not_copied_onto_itself() {
     fs.hard_link("/file", "/dir/hard").unwrap();
     fs.symlink("../file", "/dir/soft").unwrap();
     fs.hard_link("/file", "/dir/file").unwrap();
-    let options = CopyOptions { recursive: false, archive: false };
+    let options = CopyOptions::default();
     for to in ["/file", "/dir/../file", "/dir/hard", "/dir/soft", "/dir"] {
         let error = fs.copy_between("/file", &fs, to, options, &creamery::NoProgress).expect_err(to);
         assert!(error.to_string().contains("the same file"), "{error}");

@@ -46,6 +46,7 @@ mod memory;
 mod names;
 mod open_file;
 mod operation;
+mod remap;
 mod statfs;
 mod statistics;
 mod subvolume;
@@ -64,6 +65,7 @@ pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use memory::MemoryReport;
 pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
 pub use open_file::{Access, OpenFile};
+pub use remap::Deduped;
 pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,

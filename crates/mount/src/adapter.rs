@@ -1,5 +1,6 @@
 //! The operations of the protocol, one by one, in the filesystem's words.
 
+mod answers;
 mod listing;
 
 use std::sync::atomic::AtomicU64;
@@ -9,29 +10,29 @@ use std::time::Duration;
 use creamery_base::panics::Panic;
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{
-    Access, Attributes, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode,
-    SetAttributes, Writer, XattrMode,
+    Access, Filesystem, Inherit, InodeFlags, NewInode, NewKind, OpenFile, RenameMode, SetAttributes, Writer,
+    XattrMode,
 };
 use creamery_fuse::protocol::{
     ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags, RenameFlags,
     StatxMask, WriteFlags,
 };
 use creamery_fuse::{
-    AttrReply, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation, NewInode as NewNode, NodeId,
-    Notifier, OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest, RequestContext, RequestCounts,
-    Result, SeekTo, SetAttr, SetXattrRequest, Statfs, StatxReply, WriteRequest,
+    AttrReply, CopySide, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation,
+    NewInode as NewNode, NodeId, Notifier, OpenRequest, Opened, Operations, ReadRequest, ReleaseRequest,
+    RequestContext, RequestCounts, Result, SeekTo, SetAttr, SetXattrRequest, Statfs, StatxReply,
+    WriteRequest,
 };
 
 use crate::access_times::Watched;
 use crate::asker::Asker;
-use crate::attributes::{from_device, from_set_attr, to_attr};
+use crate::attributes::{from_device, from_set_attr};
 use crate::control::{Control, SYNC};
 use crate::flags::{self, WritePath};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::{Options, Owner, Writing};
 use crate::ranges;
-use crate::telling::is_all_hole;
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
 const VALID: Duration = Duration::from_secs(60);
@@ -114,38 +115,6 @@ impl Adapter {
         assert!(self.session.set((notifier, requests)).is_ok(), "one mount has one session");
     }
 
-    fn attr_reply(&self, attributes: &Attributes) -> Result<AttrReply> {
-        let number = self.nodes.number(attributes.id)?;
-        let mut attr = to_attr(number, attributes, self.owner, self.fs.engine().sector_size());
-        if is_all_hole(attributes) && self.handles.may_be_mapped(attributes.id) {
-            // Some programs take a file without blocks for zeros and do not even read it.
-            attr.blocks = 1;
-        }
-        Ok(AttrReply { attr, valid: VALID })
-    }
-
-    /// An entry for an answer, which gives the kernel a reference.
-    fn entry(&self, attributes: &Attributes) -> Result<Entry> {
-        let node = self.nodes.node(attributes.id)?;
-        let attr = self.attr_reply(attributes)?.attr;
-        self.nodes.refer(node);
-        Ok(Entry {
-            node,
-            generation: attributes.generation.get(),
-            attr,
-            attr_valid: VALID,
-            entry_valid: VALID,
-        })
-    }
-
-    /// Attributes of a node, by its open file when there is one: it may have no name any more.
-    fn attributes(&self, node: NodeId, handle: Option<FileHandle>) -> Result<Attributes> {
-        if let Some(file) = handle.and_then(|handle| self.handles.get(handle).ok()) {
-            return Ok(file.stat(Wait::Yes)?);
-        }
-        Ok(self.fs.stat(self.nodes.inode(node), Wait::Yes)?)
-    }
-
     fn new_inode<'a>(&self, ctx: &RequestContext<'_>, new: &NewNode, kind: NewKind<'a>) -> NewInode<'a> {
         NewInode {
             kind,
@@ -168,21 +137,6 @@ impl Adapter {
     fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
         // The kernel's pages stay true: every change of the file goes through it.
         Opened { handle: self.handles.add(file, open, WritePath::Cached), flags: OpenReplyFlags::KEEP_CACHE }
-    }
-
-    /// What is told of a file that is all hole depends on who has it open: the kernel is to ask again.
-    fn users_moved(&self, node: NodeId, open: &OpenFile) {
-        if open.stat(Wait::Yes).is_ok_and(|attributes| is_all_hole(&attributes)) {
-            self.attributes_moved(node);
-        }
-    }
-
-    /// Tells the kernel to forget the attributes of an inode that a request changed of which it does not expect that. No
-    /// lock of an operation is taken for it. An inode that it has forgotten meanwhile needs no telling.
-    fn attributes_moved(&self, node: NodeId) {
-        if let Some((notifier, _)) = self.session.get() {
-            let _ = notifier.inval_attributes(node);
-        }
     }
 
     /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
@@ -582,6 +536,23 @@ impl Operations for Adapter {
             self.attributes_moved(node);
         }
         Ok(file.fallocate(mode, offset, len)?)
+    }
+
+    fn copy_file_range(
+        &self,
+        context: &RequestContext<'_>,
+        from: &CopySide,
+        to: &CopySide,
+        len: u64,
+        flags: u64,
+    ) -> Result<u64> {
+        let source = self.handles.get(from.handle)?;
+        let (target, is_durable) = self.handles.get_to_copy(to.handle)?;
+        // Here the kernel says only who calls.
+        if target.kill_privileges(|group| Asker::of(context.pid).as_writer(group))? {
+            self.attributes_moved(to.node);
+        }
+        ranges::copy((&source, from.offset), (&target, to.offset), len, flags, is_durable)
     }
 
     fn lseek(

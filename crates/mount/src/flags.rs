@@ -72,6 +72,11 @@ pub(crate) const fn maps(flags: u32) -> bool {
     flags & O_ACCMODE == O_RDWR
 }
 
+/// Whether what is written to a file opened with these flags is to be durable when that returns.
+pub(crate) const fn syncs(flags: u32) -> bool {
+    flags & O_DSYNC != 0
+}
+
 /// Whether a write appends. The kernel leaves out the flags of a file whose pages it writes back, which were changed by a mapping
 /// and lie anywhere.
 pub(crate) const fn appends(write: &WriteRequest) -> bool {

@@ -19,6 +19,8 @@ use crate::flags::{self, WritePath};
 struct Open {
     file: Arc<OpenFile>,
     may_be_mapped: bool,
+    /// What is written through it is to be durable then (O_SYNC, O_DSYNC).
+    is_durable: bool,
     path: WritePath,
 }
 
@@ -37,7 +39,8 @@ pub(crate) struct Handles {
 impl Handles {
     /// A number for a file that was opened as `open` says.
     pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest, path: WritePath) -> FileHandle {
-        let file = Open { file, may_be_mapped: flags::maps(open.flags), path };
+        let (may_be_mapped, is_durable) = (flags::maps(open.flags), flags::syncs(open.flags));
+        let file = Open { file, may_be_mapped, is_durable, path };
         let mut slots = self.slots.write();
         let at = match slots.free.pop() {
             Some(at) => {
@@ -53,15 +56,23 @@ impl Handles {
     }
 
     pub(crate) fn get(&self, handle: FileHandle) -> Result<Arc<OpenFile>, Errno> {
-        self.get_to_write(handle).map(|(file, _)| file)
+        self.find(handle, |open| Arc::clone(&open.file))
     }
 
     /// The file, and the way that its writes come.
     pub(crate) fn get_to_write(&self, handle: FileHandle) -> Result<(Arc<OpenFile>, WritePath), Errno> {
+        self.find(handle, |open| (Arc::clone(&open.file), open.path))
+    }
+
+    /// The file, and whether what is copied to it is to be durable then.
+    pub(crate) fn get_to_copy(&self, handle: FileHandle) -> Result<(Arc<OpenFile>, bool), Errno> {
+        self.find(handle, |open| (Arc::clone(&open.file), open.is_durable))
+    }
+
+    fn find<T>(&self, handle: FileHandle, tell: impl FnOnce(&Open) -> T) -> Result<T, Errno> {
         let slots = self.slots.read();
         let at = usize::try_from(handle.get()).map_err(|_| Errno::EBADF)?;
-        let open = slots.files.get(at).and_then(Option::as_ref);
-        open.map(|open| (Arc::clone(&open.file), open.path)).ok_or(Errno::EBADF)
+        slots.files.get(at).and_then(Option::as_ref).map(tell).ok_or(Errno::EBADF)
     }
 
     /// Whether a program may have changed the file in ways that only the kernel knows. All handles are looked at: this is

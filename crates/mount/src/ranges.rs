@@ -1,7 +1,7 @@
-//! Ranges of a file's data: what lseek(2) and fallocate(2) ask.
+//! Ranges of a file's data: what lseek(2), fallocate(2) and copy_file_range(2) ask.
 
 use creamery_base::{Error, ErrorKind, Wait};
-use creamery_fs::{Fallocate, OpenFile};
+use creamery_fs::{Fallocate, InodeFlags, OpenFile};
 use creamery_fuse::{Errno, Result, SeekTo};
 
 const KEEP_SIZE: u32 = 0x1;
@@ -17,6 +17,25 @@ pub(crate) const fn fallocate(mode: u32) -> Result<Fallocate> {
         ZERO_RANGE => Ok(Fallocate::ZeroRange { keep_size }),
         _ => Err(Errno::EOPNOTSUPP),
     }
+}
+
+/// Shares what can be shared of the range that is to be copied; returns how much. Of what is said to be not supported the kernel
+/// makes a copy.
+pub(crate) fn copy(
+    (source, from): (&OpenFile, u64),
+    (target, to): (&OpenFile, u64),
+    len: u64,
+    flags: u64,
+    is_durable: bool,
+) -> Result<u64> {
+    if flags != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let shared = target.share_range(source, from, len, to)?;
+    if is_durable || target.inode().item(Wait::Yes)?.flags.contains(InodeFlags::SYNC) {
+        target.sync(true)?;
+    }
+    Ok(shared)
 }
 
 /// The next data, or hole, of a file.

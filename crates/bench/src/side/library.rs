@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use creamery::{CopyOptions, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Statistics};
+use creamery::{
+    CopyOptions, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink, Statistics,
+};
 
 use super::{Content, How, Side};
 
-const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true };
+const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true, reflink: Reflink::Never };
 
 /// How the library is opened; what is usual where nothing is said.
 #[derive(Clone, Copy, Default)]

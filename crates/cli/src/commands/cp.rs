@@ -1,48 +1,12 @@
 //! `creamery cp`.
 
-use std::io::Write;
-use std::sync::OnceLock;
-
-use creamery::{CopyOptions, Error, Escaped, Progress};
+use creamery::{CopyOptions, Error};
 
 use crate::args::CpArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::output::writing;
+use crate::names::Names;
 use crate::place::End;
-
-/// Prints names as they are copied: for people, so escaped in a pipe, too.
-#[derive(Default)]
-struct Names {
-    wanted: bool,
-    /// Why names are printed no more. What is copied does not depend on it.
-    failed: OnceLock<std::io::Error>,
-}
-
-impl Names {
-    /// Whether everybody could read them. A reader that went away (`| head`) has seen what it wanted.
-    fn finish(self) -> Result<(), Failure> {
-        match self.failed.into_inner() {
-            Some(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                Err(Failure::new("cp", writing(error)))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Progress for Names {
-    fn entry(&self, path: &[u8], _bytes: u64) {
-        if !self.wanted || self.failed.get().is_some() {
-            return;
-        }
-        let path = Escaped(if path.is_empty() { b"." } else { path });
-        if let Err(error) = writeln!(anstream::stdout(), "{path}") {
-            // Only the first one counts.
-            let _ = self.failed.set(error);
-        }
-    }
-}
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
@@ -54,10 +18,10 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
     let mut images = Images::new("cp", &args.view);
-    let names = Names { wanted: args.verbose, ..Names::default() };
+    let names = Names::new(args.verbose);
     let outcome = copy_all(&mut images, &from, &to, args, &names);
     images.finish(outcome)?;
-    names.finish()
+    names.finish("cp")
 }
 
 fn copy_all(
@@ -97,7 +61,8 @@ fn copy(
     args: &CpArgs,
     progress: &Names,
 ) -> Result<(), Failure> {
-    let options = CopyOptions { recursive: args.recursive, archive: args.archive };
+    let options =
+        CopyOptions { recursive: args.recursive, archive: args.archive, reflink: args.reflink.into() };
     match (from, to) {
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);

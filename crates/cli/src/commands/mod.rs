@@ -4,6 +4,7 @@ pub(crate) mod cat;
 pub(crate) mod change;
 pub(crate) mod check;
 pub(crate) mod cp;
+pub(crate) mod dedupe;
 pub(crate) mod df;
 pub(crate) mod fallocate;
 pub(crate) mod filesystem;

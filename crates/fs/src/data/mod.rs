@@ -7,7 +7,7 @@
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
 //! `prealloc` sets space aside for data to come, `in_place` writes data into it, `punch_hole` gives space back, `zero_range` does
-//! a bit of both; `edges` are the sectors of which their ranges have only a part.
+//! a bit of both; `clone_range` gives a file the extents of another; `edges` are the sectors of which their ranges have only a part.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
@@ -36,6 +36,7 @@
 //! Nothing here takes a lock before it starts a handle but that, and nothing reads data, allocates or waits while it has one.
 
 mod behalf;
+mod clone_range;
 mod completion;
 mod compressed;
 mod content;
@@ -69,6 +70,7 @@ use crate::inode::lock::{ExtentsSeen, LockedItem};
 use crate::inode::{Inode, InodeItem};
 
 use behalf::Behalf;
+pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
 pub(crate) use content::Content;
 pub use content::{FileContent, Stretch};
 pub(crate) use extent_map::{has_prealloc, holes_of};

@@ -2,6 +2,7 @@
 
 mod line;
 mod on_the_way;
+mod sharing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +69,7 @@ fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
         1 => random.below(scale) / SECTOR * SECTOR,
         _ => random.below(scale),
     };
-    match random.below(16) {
+    match random.below(17) {
         0 => {
             let to = random.below(scale * 3 / 2);
             file.inode().set_attributes(&SetAttributes::truncate(to)).expect("room");
@@ -96,6 +97,14 @@ fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
         }
         2 => file.inode().flush().expect("room"),
         3 | 4 => drop(file.inode().shared().writeback.step()),
+        5 if size > 0 => {
+            let from = random.below(size) / SECTOR * SECTOR;
+            let len = size - from;
+            let to = size.next_multiple_of(SECTOR) + random.below(2) * SECTOR;
+            file.clone_range(file, from, len, to).expect("room");
+            let shown = model.range_of(from, size);
+            model.clone_range(&shown, to);
+        }
         _ => {
             let at = place(random);
             let count = match random.below(3) {

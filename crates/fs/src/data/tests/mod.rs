@@ -1,6 +1,7 @@
 //! Tests of the data room over an engine.
 
 mod beside;
+mod clones;
 mod content;
 mod drop_extents;
 mod hostile;

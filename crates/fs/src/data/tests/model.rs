@@ -57,6 +57,19 @@ impl Model {
         }
     }
 
+    /// Takes over what `source` has, as [`Model::range_of`] told it.
+    pub(crate) fn clone_range(&mut self, (bytes, data): &(Vec<u8>, Vec<bool>), to: u64) {
+        self.truncate(self.size().max(to + bytes.len() as u64));
+        self.bytes[len(to)..][..bytes.len()].copy_from_slice(bytes);
+        self.data[len(to / SECTOR)..][..data.len()].copy_from_slice(data);
+    }
+
+    /// The bytes of a range, and which sectors have data.
+    pub(crate) fn range_of(&self, from: u64, end: u64) -> (Vec<u8>, Vec<bool>) {
+        let sectors = len(from / SECTOR)..len(end.div_ceil(SECTOR));
+        (self.bytes[len(from)..len(end)].to_vec(), self.data[sectors].to_vec())
+    }
+
     pub(crate) fn seek(&self, at: u64, want: Want) -> Option<u64> {
         if at >= self.size() {
             return None;
@@ -70,7 +83,7 @@ impl Model {
     }
 
     /// Compares what our own reading says.
-    fn compare(&self, inode: &Inode, item: &InodeItem, random: &mut Random) {
+    pub(crate) fn compare(&self, inode: &Inode, item: &InodeItem, random: &mut Random) {
         assert_eq!(item.size, self.size());
         for whole in [true, false] {
             let (at, count) = if whole {
@@ -157,7 +170,14 @@ fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, 
     }
 }
 
-fn change(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, random: &mut Random) {
+/// A write, a new size, or one of fallocate's changes.
+pub(crate) fn change(
+    inode: &Inode,
+    item: &mut InodeItem,
+    model: &mut Model,
+    scale: u64,
+    random: &mut Random,
+) {
     let size = item.size;
     let dice = random.below(14);
     if dice >= 10 {

@@ -1,0 +1,112 @@
+//! `creamery dedupe`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use creamery::DedupeReport;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::names::Names;
+use crate::output::{Output, writing};
+use crate::size::Human;
+use crate::view::ViewArgs;
+
+/// Have files with equal content share their data.
+///
+/// What is named and all that is below it is looked at. Whole files are compared, byte by byte;
+/// nobody sees anything change but the space that is free.
+///
+/// Examples:
+///   creamery dedupe disk.img:/home disk.img:/srv
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DedupeArgs {
+    /// Files and directories.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    pub(crate) places: Vec<OsString>,
+
+    /// Print each name that is read.
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+
+    /// Bytes instead of rounded sizes.
+    #[arg(long)]
+    pub(crate) raw: bool,
+
+    /// Print JSON.
+    #[arg(long, conflicts_with = "verbose")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// What was found and done in one image.
+#[derive(Serialize)]
+struct ReportJson {
+    image: String,
+    files: u64,
+    equal_files: u64,
+    shared_bytes: u64,
+    already_shared_bytes: u64,
+    unchangeable_files: u64,
+}
+
+pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "dedupe";
+    let mut images = Images::new(COMMAND, &args.view);
+    let mut places: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
+    for text in &args.places {
+        let place = images.place(text)?;
+        places.entry(place.image).or_default().push(place.path);
+    }
+    let names = Names::new(args.verbose);
+    let mut reports = Vec::new();
+    let mut dedupe = || {
+        for (image, paths) in &places {
+            let failed = images.failed(image);
+            let fs = images.open(image, Purpose::Write)?;
+            reports.push((image, fs.dedupe(paths, &names).map_err(failed)?));
+        }
+        Ok(())
+    };
+    let outcome = dedupe();
+    images.finish(outcome)?;
+    names.finish(COMMAND)?;
+    let mut out = Output::new();
+    let mut print = || {
+        for (image, report) in &reports {
+            match args.json {
+                true => as_json(&mut out, image.display().to_string(), report)?,
+                false => as_text(&mut out, report, args.raw)?,
+            }
+        }
+        Ok(())
+    };
+    print().map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
+}
+
+fn as_json(out: &mut Output, image: String, report: &DedupeReport) -> io::Result<()> {
+    let DedupeReport { files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files } = *report;
+    let json =
+        ReportJson { image, files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files };
+    serde_json::to_writer_pretty(&mut *out, &json)?;
+    writeln!(out)
+}
+
+fn as_text(out: &mut Output, report: &DedupeReport, raw: bool) -> io::Result<()> {
+    let size = |bytes: u64| if raw { bytes.to_string() } else { Human(bytes).to_string() };
+    writeln!(out, "{} files looked at, {} of them like another", report.files, report.equal_files)?;
+    let (new, old) = (size(report.shared_bytes), size(report.already_shared_bytes));
+    writeln!(out, "{new} shared now, {old} were before")?;
+    if report.unchangeable_files > 0 {
+        let count = report.unchangeable_files;
+        writeln!(out, "{count} files stay as they are: read-only, or marked immutable")?;
+    }
+    Ok(())
+}

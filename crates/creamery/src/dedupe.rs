@@ -1,0 +1,153 @@
+//! Deduplication: files that have the same content share their extents.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{ErrorKind, InodeId, Result};
+
+use crate::file::{File, OpenOptions};
+use crate::fs::Deduped;
+use crate::path::at;
+use crate::sink::for_each_piece;
+use crate::{Filesystem, Progress};
+
+/// Bytes that are compared and shared at once: both files are locked so long.
+const PIECE: u64 = 16 << 20;
+/// Files that are shorter have no extents to share.
+const LEN_MIN: u64 = 4096;
+
+/// What deduplicating has found and done.
+///
+/// ```
+/// assert_eq!(creamery::DedupeReport::default().shared_bytes, 0);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct DedupeReport {
+    /// Files that were looked at; those that are too small to have extents are not.
+    pub files: u64,
+    /// Files with the content of one that was looked at before.
+    pub equal_files: u64,
+    /// Bytes of these that share their extents now.
+    pub shared_bytes: u64,
+    /// Bytes of these that did before.
+    pub already_shared_bytes: u64,
+    /// Files with the content of another one that cannot be changed: in read-only subvolumes, or marked immutable.
+    pub unchangeable_files: u64,
+}
+
+impl Filesystem {
+    /// Looks at the files that `paths` are, or that are below them, and has those with equal content share their extents: bytes
+    /// are compared, and nobody sees anything change but the space that is free.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.write("/one", vec![7; 1 << 20])?;
+    /// fs.write("/other", vec![7; 1 << 20])?;
+    /// let report = fs.dedupe(["/"], &creamery::NoProgress)?;
+    /// assert_eq!((report.equal_files, report.shared_bytes), (1, 1 << 20));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A file that cannot be read; a path that is not there; no space. What was shared before stays shared.
+    pub fn dedupe<P: AsRef<Path>>(
+        &self,
+        paths: impl IntoIterator<Item = P>,
+        progress: &dyn Progress,
+    ) -> Result<DedupeReport> {
+        let mut report = DedupeReport::default();
+        let mut by_size: BTreeMap<u64, BTreeMap<InodeId, PathBuf>> = BTreeMap::new();
+        for path in paths {
+            for entry in self.walk(path.as_ref())? {
+                let entry = entry?;
+                if !entry.file_type().is_file() {
+                    continue;
+                }
+                let size = entry.metadata()?.len();
+                if size >= LEN_MIN {
+                    let known = by_size.entry(size).or_default().insert(entry.id, entry.path().to_owned());
+                    report.files += u64::from(known.is_none());
+                }
+            }
+        }
+        for (size, files) in by_size {
+            if files.len() > 1 {
+                self.dedupe_equal(size, files.into_values(), &mut report, progress)?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Has those of `files`, all `size` bytes long, share their extents that have equal content.
+    fn dedupe_equal(
+        &self,
+        size: u64,
+        files: impl Iterator<Item = PathBuf>,
+        report: &mut DedupeReport,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut firsts: HashMap<u64, PathBuf> = HashMap::new();
+        for path in files {
+            let file = OpenOptions::new().read(true).open(self, &path)?;
+            progress.entry(path.as_os_str().as_encoded_bytes(), size);
+            let digest = digest(&file, size).map_err(at(&path))?;
+            let Some(first) = firsts.get(&digest) else {
+                firsts.insert(digest, path);
+                continue;
+            };
+            let first = OpenOptions::new().read(true).open(self, first)?;
+            match OpenOptions::new().write(true).open(self, &path) {
+                Ok(target) => share(&first, &target, size, report).map_err(at(&path))?,
+                Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::PermissionDenied) => {
+                    report.unchangeable_files += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that files with equal content have in common, and others rarely do.
+fn digest(file: &File, size: u64) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    for_each_piece(file, size, |at, bytes| {
+        // A hole is as good as zeros.
+        if bytes.iter().any(|byte| *byte != 0) {
+            hasher.write_u64(at);
+            hasher.write(bytes);
+        }
+        Ok(())
+    })?;
+    Ok(hasher.finish())
+}
+
+/// Has `target` share what it has in common with `first`, from the front on.
+fn share(first: &File, target: &File, size: u64, report: &mut DedupeReport) -> Result<()> {
+    let mut done = 0;
+    let mut counts = (0, 0);
+    while done < size {
+        match target.dedupe_range(first, done, PIECE.min(size - done), done) {
+            // One with checksums and one without cannot share; one was cut meanwhile.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),
+            Err(error) => return Err(error),
+            Ok(Deduped::Differ | Deduped::Shared(0) | Deduped::Already(0)) => return Ok(()),
+            Ok(Deduped::Shared(bytes)) => {
+                counts.0 += bytes;
+                done += bytes;
+            }
+            Ok(Deduped::Already(bytes)) => {
+                counts.1 += bytes;
+                done += bytes;
+            }
+        }
+    }
+    report.equal_files += 1;
+    report.shared_bytes += counts.0;
+    report.already_shared_bytes += counts.1;
+    Ok(())
+}

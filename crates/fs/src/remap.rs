@@ -1,0 +1,230 @@
+//! Sharing: a range of one file gets the extents of a range of another, or of another place in the same file.
+//!
+//! What may be shared is decided here, by the rules of ioctl_ficlonerange(2) and ioctl_fideduperange(2): ranges begin with
+//! sectors, and end with one or with the file. Then both inodes are locked alone, in the order of their ids, and what is delayed
+//! of either is written back, so that `data::clone_range` finds everything in the trees.
+//!
+//! # Invariants
+//! - REMAP-1: of a file that a range is deduplicated in no byte changes: both ranges are locked from the comparison on.
+//!   Shown by `what_differs_is_not_shared_and_what_is_equal_reads_as_before`.
+
+use creamery_base::{Error, ErrorKind, Result, Wait};
+
+use crate::data::{self, CloneRange};
+use crate::inode::lock::ExclusiveInode;
+use crate::inode::permission::check_not_append_only;
+use crate::inode::{FILE_SIZE_MAX, Inode, InodeFlags, InodeItem};
+use crate::open_file::{OpenFile, check_regular};
+
+/// Bytes that are compared at once.
+const COMPARED: u64 = 1 << 20;
+
+/// What deduplicating came to.
+///
+/// ```
+/// use creamery_fs::Deduped;
+/// assert_ne!(Deduped::Shared(4096), Deduped::Differ);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deduped {
+    /// The ranges have different bytes, and stay as they are.
+    Differ,
+    /// So many bytes were shared before.
+    Already(u64),
+    /// So many bytes are shared now.
+    Shared(u64),
+}
+
+/// What somebody wants to share, by which rules.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// All of the range, or nothing.
+    Clone,
+    /// As much of it as can be shared.
+    Copy,
+    /// As much of it as can be shared, if it is equal.
+    Dedupe,
+}
+
+/// The inodes of both ends, locked alone.
+struct Both<'a> {
+    /// None when it is the target.
+    source: Option<ExclusiveInode<'a>>,
+    target: ExclusiveInode<'a>,
+}
+
+impl<'a> Both<'a> {
+    fn lock(source: &'a Inode, target: &'a Inode) -> Result<Self> {
+        if source.id == target.id {
+            return Ok(Self { source: None, target: target.lock_exclusive()? });
+        }
+        if source.id < target.id {
+            let source = source.lock_exclusive()?;
+            return Ok(Self { source: Some(source), target: target.lock_exclusive()? });
+        }
+        let target = target.lock_exclusive()?;
+        Ok(Self { source: Some(source.lock_exclusive()?), target })
+    }
+
+    fn source(&self) -> &InodeItem {
+        self.source.as_ref().unwrap_or(&self.target)
+    }
+}
+
+impl OpenFile {
+    /// Shares the `len` bytes that `source` has from `from` on: this file has them from `to` on then, in place of what is there,
+    /// and grows over them. With a `len` of 0 all that `source` has from there on.
+    /// Errors: invalid for ranges that do not begin and end with sectors (the end of `source` will do, unless this file goes on
+    /// behind it), that overlap, that go beyond the end of `source`, and for files of which one has checksums and one has not;
+    /// too large; no space; of another filesystem; what writing can fail with. After an error on the way a first part is shared.
+    pub fn clone_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<()> {
+        self.remap(source, CloneRange { from, to, len, keep_times: false }, Purpose::Clone, |_, _, _| {
+            Ok(true)
+        })
+        .map(drop)
+    }
+
+    /// Shares what can be shared of a range that is to be copied, from its front on; returns how many bytes. For the rest, or
+    /// where [`ErrorKind::Unsupported`] says that it is all, the caller copies.
+    /// Errors: as [`OpenFile::clone_range`].
+    pub fn share_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<u64> {
+        if len == 0 {
+            return Ok(0);
+        }
+        self.remap(source, CloneRange { from, to, len, keep_times: false }, Purpose::Copy, |_, _, _| Ok(true))
+            .map(|shared| shared.map_or(0, |range| range.len))
+    }
+
+    /// Shares the `len` bytes that `source` has from `from` on, if this file has the same from `to` on, or as many of them as end
+    /// with a sector. The file has the same bytes after it, and the same times.
+    /// Errors: as [`OpenFile::clone_range`]; either range goes beyond the end of its file; what reading can fail with.
+    pub fn dedupe_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<Deduped> {
+        if len == 0 {
+            return Ok(Deduped::Already(0));
+        }
+        let mut already = None;
+        let range = CloneRange { from, to, len, keep_times: true };
+        let shared = self.remap(source, range, Purpose::Dedupe, |from, to, range| {
+            if data::is_shared(from.0, to.0, range)? {
+                already = Some(range.len);
+                return Ok(false);
+            }
+            is_equal(from, to, range)
+        })?;
+        Ok(match (shared, already) {
+            (Some(range), _) => Deduped::Shared(range.len),
+            (None, Some(len)) => Deduped::Already(len),
+            (None, None) => Deduped::Differ,
+        })
+    }
+
+    /// Shares `range`, or the part of it that `purpose` lets, if `wanted` says so once everything is locked. Returns what was.
+    fn remap(
+        &self,
+        source: &Self,
+        range: CloneRange,
+        purpose: Purpose,
+        wanted: impl FnOnce((&Inode, &InodeItem), (&Inode, &InodeItem), &CloneRange) -> Result<bool>,
+    ) -> Result<Option<CloneRange>> {
+        let (from, to) = (&**source.inode(), &**self.inode());
+        if !std::ptr::eq(from.engine(), to.engine()) {
+            return Err(Error::new(ErrorKind::CrossDevice, "sharing data with another filesystem"));
+        }
+        to.engine().check_open()?;
+        to.check_writable()?;
+        check_regular(from)?;
+        check_regular(to)?;
+        let mut both = Both::lock(from, to)?;
+        check_not_append_only(&both.target)?;
+        let Some(range) = check(&both, range, purpose, from.id == to.id, to.engine().sector_size().into())?
+        else {
+            return Ok(None);
+        };
+        if let Some(source) = &mut both.source {
+            from.settle(source)?;
+        }
+        // Growing over a gap changes what lies between the old end and the range.
+        let locked = to.lock_range(range.to.min(both.target.size), range.to + range.len)?;
+        to.settle(&mut both.target)?;
+        let source_item = both.source().clone();
+        if !wanted((from, &source_item), (to, &both.target), &range)? {
+            return Ok(None);
+        }
+        let done = data::clone_range(from, &source_item, to, both.target.item_mut(), range);
+        drop(locked);
+        done.map(|()| Some(range))
+    }
+}
+
+/// What of `range` may be shared; none when that is nothing, and nothing was asked for.
+fn check(
+    both: &Both<'_>,
+    range: CloneRange,
+    purpose: Purpose,
+    is_one: bool,
+    sector: u64,
+) -> Result<Option<CloneRange>> {
+    let CloneRange { from, to, mut len, .. } = range;
+    let (source, target) = (both.source(), &both.target);
+    let refuse = |why: &str| match purpose {
+        Purpose::Copy => Err(Error::unsupported(format!("sharing data: {why}"))),
+        Purpose::Clone | Purpose::Dedupe => Err(Error::invalid(why.to_owned())),
+    };
+    if source.flags.contains(InodeFlags::NODATASUM) != target.flags.contains(InodeFlags::NODATASUM) {
+        return refuse("only one of the files has checksums");
+    }
+    if len == 0 || purpose == Purpose::Copy {
+        if len == 0 && from > source.size {
+            return refuse("the range begins behind the end of its file");
+        }
+        let left = source.size.saturating_sub(from);
+        len = if len == 0 { left } else { len.min(left) };
+        if len == 0 {
+            return Ok(None);
+        }
+    }
+    if !from.is_multiple_of(sector) || !to.is_multiple_of(sector) {
+        return refuse("a range does not begin with a sector");
+    }
+    let end = |at: u64| at.checked_add(len).ok_or_else(|| Error::invalid("a range that has no end"));
+    let (from_end, to_end) = (end(from)?, end(to)?);
+    if from_end > source.size || (purpose == Purpose::Dedupe && to_end > target.size) {
+        return refuse("a range goes beyond the end of its file");
+    }
+    if to_end > FILE_SIZE_MAX {
+        return Err(ErrorKind::FileTooLarge.into());
+    }
+    let ends_with_both = from_end == source.size && to_end >= target.size;
+    if !len.is_multiple_of(sector) && !ends_with_both {
+        if purpose == Purpose::Clone {
+            return refuse("the range ends neither with a sector nor with both files");
+        }
+        len -= len % sector;
+        if len == 0 {
+            return refuse("the range has no whole sector");
+        }
+    }
+    if is_one && from < to + len && to < from + len {
+        return refuse("the ranges overlap");
+    }
+    Ok(Some(CloneRange { len, ..range }))
+}
+
+/// Whether both have the same bytes.
+fn is_equal(from: (&Inode, &InodeItem), to: (&Inode, &InodeItem), range: &CloneRange) -> Result<bool> {
+    let most = usize::try_from(range.len.min(COMPARED)).expect("a piece fits in memory");
+    let mut bytes = [vec![0; most], vec![0; most]];
+    let mut done = 0;
+    while done < range.len {
+        let len = usize::try_from((range.len - done).min(COMPARED)).expect("a piece fits in memory");
+        let [one, other] = &mut bytes;
+        let (one, other) = (&mut one[..len], &mut other[..len]);
+        data::read(from.0, from.1, range.from + done, one, Wait::Yes)?;
+        data::read(to.0, to.1, range.to + done, other, Wait::Yes)?;
+        if one != other {
+            return Ok(false);
+        }
+        done += len as u64;
+    }
+    Ok(true)
+}
