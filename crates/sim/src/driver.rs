@@ -287,9 +287,11 @@ impl Driver {
         Ok(())
     }
 
-    /// Punching a hole, zeroing and preallocating may stop on the way: every byte is as before or as it should be.
+    /// Punching a hole, zeroing, preallocating and cloning may stop on the way: every byte is as before or as it should be.
     fn accept_part(&mut self, operation: &Operation) -> Result<()> {
-        let Operation::Fallocate { inode, .. } = operation else { return Ok(()) };
+        let (Operation::Fallocate { inode, .. } | Operation::Clone { inode, .. }) = operation else {
+            return Ok(());
+        };
         let mut whole = self.model.clone();
         let done = whole.apply(operation);
         let (Ok(before), Ok(after), true) = (self.model.file(*inode), whole.file(*inode), done.is_ok())
@@ -438,6 +440,10 @@ impl Driver {
             Operation::Truncate { inode, size } => set(*inode, SetAttributes::truncate(*size)),
             Operation::Fallocate { inode, mode, offset, len } => {
                 self.handle(*inode)?.fallocate(*mode, *offset, *len)
+            }
+            Operation::Clone { inode, source, from, len, to } => {
+                let source = self.handle(*source)?;
+                self.handle(*inode)?.clone_range(&source, *from, *len, *to)
             }
             Operation::Chmod { inode, mode } => {
                 set(*inode, SetAttributes { mode: Some(*mode), ..Default::default() })

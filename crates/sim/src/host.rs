@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::ErrorKind;
 use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
-use creamery_testkit::Run;
+use creamery_testkit::{Run, ficlonerange};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
 };
@@ -126,6 +126,10 @@ impl Host {
             | Operation::Truncate { inode, .. }
             | Operation::Fallocate { inode, .. }
             | Operation::Fsync { inode } => data(inode),
+            // Both have to be open, and a directory cannot be for writing.
+            Operation::Clone { inode, source, .. } => {
+                [inode, source].iter().all(|number| node(number).is_some_and(is_file))
+            }
             Operation::Chmod { inode, .. } => {
                 node(inode).is_some_and(|node| named(node) && node.kind() != FileType::Symlink)
             }
@@ -259,6 +263,7 @@ impl Host {
             | Operation::Read { .. }
             | Operation::Truncate { .. }
             | Operation::Fallocate { .. }
+            | Operation::Clone { .. }
             | Operation::Fsync { .. } => self.run_on_data(model, operation)?,
             Operation::Unlink { .. }
             | Operation::Rmdir { .. }
@@ -320,6 +325,17 @@ impl Host {
                 let changed =
                     opened.and_then(|file| rustix::fs::fallocate(file, flags_of(*mode), *offset, *len));
                 changed.map(|()| Outcome::Done)
+            }
+            Operation::Clone { inode, source, from, len, to } => {
+                let open = |number: &u64, flags| {
+                    Ok::<_, anyhow::Error>(rustix::fs::open(self.path(model, *number)?, flags, Mode::empty()))
+                };
+                match (open(source, OFlags::RDONLY)?, open(inode, OFlags::WRONLY)?) {
+                    (Ok(source), Ok(target)) => {
+                        ficlonerange(&target.into(), *to, &source.into(), *from, *len).map(|()| Outcome::Done)
+                    }
+                    (Err(error), _) | (_, Err(error)) => Err(error),
+                }
             }
             Operation::Fsync { inode } => {
                 let opened = rustix::fs::open(self.path(model, *inode)?, OFlags::RDONLY, Mode::empty());

@@ -32,6 +32,7 @@ mod device;
 mod driver;
 mod due;
 mod faulty_run;
+mod file_data;
 mod fresh;
 mod host;
 mod image;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use creamery_base::ErrorKind;
-use creamery_fs::{Fallocate, FileType, RenameMode, XattrMode};
+use creamery_fs::{FileType, RenameMode, XattrMode};
 
 use crate::operation::{Operation, Outcome};
 use crate::snapshot::{Entry, Snapshot, hash_of, join};
@@ -103,7 +103,7 @@ pub struct Model {
     pub(crate) lossy: bool,
 }
 
-type Done = Result<Outcome, ErrorKind>;
+pub(crate) type Done = Result<Outcome, ErrorKind>;
 
 impl Default for Model {
     fn default() -> Self {
@@ -247,6 +247,9 @@ impl Model {
             Operation::Read { inode, offset, len } => self.read(*inode, *offset, *len),
             Operation::Truncate { inode, size } => self.truncate(*inode, *size),
             Operation::Fallocate { inode, mode, offset, len } => self.fallocate(*inode, *mode, *offset, *len),
+            Operation::Clone { inode, source, from, len, to } => {
+                self.clone_range(*inode, (*source, *from), *len, *to)
+            }
             Operation::SetXattr { inode, name, value, mode } => self.set_xattr(*inode, name, value, *mode),
             Operation::RemoveXattr { inode, name } => self.remove_xattr(*inode, name),
             Operation::Chmod { inode, mode } => {
@@ -466,55 +469,6 @@ impl Model {
             Content::File(data) => Arc::make_mut(data),
             _ => unreachable!("the caller looked"),
         }
-    }
-
-    fn write(&mut self, id: u64, offset: u64, len: usize, seed: u64) -> Done {
-        self.file(id)?;
-        if len == 0 {
-            return Ok(Outcome::Count(0));
-        }
-        self.keep_version(id);
-        let data = crate::operation::content(len, seed);
-        let at = usize::try_from(offset).expect("tests write small files");
-        let file = self.file_mut(id);
-        file.resize(file.len().max(at + len), 0);
-        file[at..at + len].copy_from_slice(&data);
-        Ok(Outcome::Count(len))
-    }
-
-    fn read(&self, id: u64, offset: u64, len: usize) -> Done {
-        let data = self.file(id)?;
-        let start = usize::try_from(offset).expect("tests read small files").min(data.len());
-        let end = (start + len).min(data.len());
-        Ok(Outcome::Data(data[start..end].to_vec()))
-    }
-
-    fn truncate(&mut self, id: u64, size: u64) -> Done {
-        self.file(id)?;
-        let size = usize::try_from(size).expect("small");
-        self.file_mut(id).resize(size, 0);
-        // What is left of a file is written back first. What fails then is lost without a word to who cuts it.
-        let lossy = self.lossy;
-        let versions = &mut self.node_mut(id).versions;
-        versions.retain(|_| lossy);
-        versions.iter_mut().for_each(|version| Arc::make_mut(&mut version.content).resize(size, 0));
-        Ok(Outcome::Done)
-    }
-
-    fn fallocate(&mut self, id: u64, mode: Fallocate, offset: u64, len: u64) -> Done {
-        self.file(id)?;
-        self.node_mut(id).versions.clear();
-        let [start, end] =
-            [offset, offset + len].map(|at| usize::try_from(at).expect("tests change small files"));
-        let file = self.file_mut(id);
-        if !matches!(mode, Fallocate::Allocate { .. }) {
-            let size = file.len();
-            file[start.min(size)..end.min(size)].fill(0);
-        }
-        if let Fallocate::Allocate { keep_size: false } | Fallocate::ZeroRange { keep_size: false } = mode {
-            file.resize(file.len().max(end), 0);
-        }
-        Ok(Outcome::Done)
     }
 
     fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Done {

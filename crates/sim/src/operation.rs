@@ -47,6 +47,8 @@ pub enum Operation {
     Truncate { inode: u64, size: u64 },
     /// Sets space aside, makes a hole, or zeros.
     Fallocate { inode: u64, mode: Fallocate, offset: u64, len: u64 },
+    /// Has `inode` share what `source` has; a `len` of 0 is all there is.
+    Clone { inode: u64, source: u64, from: u64, len: u64, to: u64 },
     /// Sets an attribute.
     SetXattr { inode: u64, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
     /// Removes one.
@@ -261,8 +263,10 @@ impl Generator {
             71..79 => {
                 let inode = self.file(model);
                 let offset = self.offset(model, inode);
-                if self.random.below(2) == 0 {
-                    return Operation::Truncate { inode, size: offset };
+                match self.random.below(3) {
+                    0 => return Operation::Truncate { inode, size: offset },
+                    1 => return self.cloning(model, inode),
+                    _ => {}
                 }
                 let len = 1 + self.random.below(self.taste.write_max);
                 Operation::Fallocate { inode, mode: self.fallocation(), offset, len }
@@ -282,6 +286,22 @@ impl Generator {
             }
             _ => self.opening(model),
         }
+    }
+
+    fn cloning(&mut self, model: &Model, inode: u64) -> Operation {
+        let source = self.file(model);
+        let (from, to) = (self.offset(model, source), self.offset(model, inode));
+        let len = self.random.below(self.taste.write_max);
+        if self.random.below(100) < self.taste.mistakes {
+            return Operation::Clone { inode, source, from, len, to };
+        }
+        let whole = |at: u64| at - at % 4096;
+        let (size, target) = (model.size(source).unwrap_or(0), model.size(inode).unwrap_or(0));
+        let (from, to) = (whole(from.min(size)), whole(to));
+        // What is left of the source may end within a sector if the target does not go on.
+        let is_end = to + (size - from) >= target;
+        let len = if is_end && self.random.below(2) == 0 { 0 } else { whole(len.min(size - from)) };
+        Operation::Clone { inode, source, from, len, to }
     }
 
     fn fallocation(&mut self) -> Fallocate {
