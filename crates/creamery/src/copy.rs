@@ -65,6 +65,14 @@ fn refuse_file_as_directory(to: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::NotADirectory, what))
 }
 
+/// Refuses to share data with another filesystem.
+fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
+    if options.reflink != Reflink::Always {
+        return Ok(());
+    }
+    Err(at(from)(Error::new(ErrorKind::CrossDevice, "data is shared within a filesystem only")))
+}
+
 /// Where a regular file goes on the host when the user says `to` and that is no directory. As with cp(1), a link stands for what
 /// it leads to.
 fn file_on_host(to: &Path) -> Result<PathBuf> {
@@ -134,6 +142,7 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let (source, to) = (source.as_ref(), to.as_ref());
+        refuse_sharing(options, source)?;
         let host = |error: std::io::Error| Error::from(error).context(source.display());
         let recursive = options.recursive || options.archive;
         // Without recursion a link stands for what it points to.
@@ -177,6 +186,7 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
+        refuse_sharing(options, from)?;
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
         let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
@@ -243,9 +253,8 @@ impl Filesystem {
             }
         }
         let shares = std::sync::Arc::ptr_eq(&self.fs, &other.fs);
-        if options.reflink == Reflink::Always && !shares {
-            let what = "data is shared within a filesystem only";
-            return Err(at(from)(Error::new(ErrorKind::CrossDevice, what)));
+        if !shares {
+            refuse_sharing(options, from)?;
         }
         let reflink = if shares { options.reflink } else { Reflink::Never };
         let (to, archive) = (&*other.fs, options.archive);

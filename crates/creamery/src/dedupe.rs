@@ -91,6 +91,10 @@ impl Filesystem {
         progress: &dyn Progress,
     ) -> Result<()> {
         let mut firsts: HashMap<u64, PathBuf> = HashMap::new();
+        let mut files: Vec<PathBuf> = files.collect();
+        // Others can share with what cannot be changed, and not the other way round.
+        let is_changeable = |path: &PathBuf| OpenOptions::new().write(true).open(self, path).is_ok();
+        files.sort_by_cached_key(is_changeable);
         for path in files {
             let file = OpenOptions::new().read(true).open(self, &path)?;
             progress.entry(path.as_os_str().as_encoded_bytes(), size);

@@ -34,10 +34,9 @@ use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
-/// Pieces put into the target in one handle at most.
-const PIECES_MAX: usize = 32;
-/// The same where a full filesystem has no room for that.
-const PIECES_WHEN_FULL: usize = 1;
+/// Pieces put into the target in one handle at most. A full filesystem is not asked for fewer: what a clone takes does not come
+/// back, and each step would wait for a commit.
+const PIECES_MAX: usize = 16;
 
 /// What is cloned to where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,9 +91,9 @@ pub(crate) fn clone_range(
         settle_tail(target, item)?;
     }
     let end = (from + len).next_multiple_of(sector);
-    let (mut at, mut most) = (from, PIECES_MAX);
+    let mut at = from;
     while at < end {
-        let pieces = pieces(source, (at, end), most)?;
+        let pieces = pieces(source, (at, end), PIECES_MAX)?;
         let first = pieces.first().expect("the range is not empty");
         if first.what == Shared::Inline {
             let stop = first.end.min(from + len);
@@ -107,11 +106,7 @@ pub(crate) fn clone_range(
             }
             continue;
         }
-        let edits_max = if most == PIECES_MAX { reserve::DROP_EDITS_MAX } else { 1 };
-        match clone_step(target, item, &range, &pieces, edits_max) {
-            Err(error) if error.kind() == ErrorKind::NoSpace && most == PIECES_MAX => most = PIECES_WHEN_FULL,
-            stop => at = stop?,
-        }
+        at = clone_step(target, item, &range, &pieces)?;
     }
     Ok(())
 }
@@ -181,15 +176,8 @@ pub(crate) fn is_shared(source: &Inode, target: &Inode, range: &CloneRange) -> R
     Ok(true)
 }
 
-/// Puts `pieces`, or the first ones of them, into the target in one handle, in place of `edits_max` items at most. Returns up to
-/// where of the source.
-fn clone_step(
-    target: &Inode,
-    item: &mut InodeItem,
-    range: &CloneRange,
-    pieces: &Pieces,
-    edits_max: usize,
-) -> Result<u64> {
+/// Puts `pieces`, or the first ones of them, into the target in one handle. Returns up to where of the source.
+fn clone_step(target: &Inode, item: &mut InodeItem, range: &CloneRange, pieces: &Pieces) -> Result<u64> {
     let engine = target.engine();
     let sector = u64::from(engine.sector_size());
     let place = |at: u64| at - range.from + range.to;
@@ -197,7 +185,7 @@ fn clone_step(
     let last = pieces.last().expect("there is at least one");
     let seen = target.extents_seen();
     let room = (place(first.start), place(last.end));
-    let plan = DropPlan::from_front(target.tree(), target.id.ino, room, edits_max, sector)?;
+    let plan = DropPlan::from_front(target.tree(), target.id.ino, room, reserve::DROP_EDITS_MAX, sector)?;
     let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
     let new: SmallVec<[Piece; PIECES_MAX]> = pieces
         .iter()

@@ -8,6 +8,7 @@ mod access_times;
 mod allocation;
 mod bad_input;
 mod check;
+mod clones;
 mod commands;
 mod delayed;
 mod devices;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         unprivileged::cases(),
         commands::cases(),
         check::cases(),
+        clones::cases(),
         stats::cases(),
         subvolumes::cases(),
         subvolumes_told::cases(),

@@ -72,7 +72,7 @@ impl Engine {
             if self.allocate_chunk(SpaceKind::Data, chunks)? {
                 continue;
             }
-            if !self.make_room(&mut tried, policy)? {
+            if !self.make_room(&mut tried, policy, SpaceKind::Data)? {
                 return Err(Error::new(ErrorKind::NoSpace, format!("allocating {len} bytes of data")));
             }
         }

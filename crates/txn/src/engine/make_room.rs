@@ -8,6 +8,8 @@
 //!
 //! # Invariants
 //! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
+//! - RECLAIM-3: who finds no room asks a bounded number of times: a group that was made for him and is idle still is none that
+//!   he has removed. Shown by `clones_until_the_filesystem_is_full`.
 
 use std::sync::{Arc, Weak};
 
@@ -18,6 +20,7 @@ use super::Engine;
 use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::reclaim::Reclaimer;
+use crate::space_info::SpaceKind;
 
 /// What somebody who finds no room has tried already.
 #[derive(Clone, Copy, Default)]
@@ -37,8 +40,9 @@ impl Engine {
     }
 
     /// Has others free something, and commits, so that it can be handed out. False when neither can help: there is nothing to
-    /// free and no block group to give back, and whoever asks has committed already; or `policy` goes not so far.
-    pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy) -> Result<bool> {
+    /// free and no block group of another kind to give back, and whoever asks, for space of this `kind`, has committed already; or
+    /// `policy` goes not so far.
+    pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy, kind: SpaceKind) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
         if !policy.commits() {
             return Ok(false);
@@ -50,7 +54,7 @@ impl Engine {
         let freed = policy.reclaims() && self.reclaimers.reclaim();
         // What a commit has emptied goes with the next one. It is no use to ask for that again when nothing went.
         let removed = self.chunks.removed();
-        let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed();
+        let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed(kind);
         if tried.committed && !freed && !empty {
             return Ok(false);
         }

@@ -175,7 +175,7 @@ impl Engine {
             if let Some(ticket) = self.promise_in_turn(units) {
                 return Ok(ticket);
             }
-            if !self.make_room(&mut tried, units.policy)? {
+            if !self.make_room(&mut tried, units.policy, SpaceKind::Metadata)? {
                 return Err(self.no_room_for(units));
             }
         }

@@ -119,10 +119,11 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Whether the next commit would remove groups; has it do that, even if it has nothing else to do.
-    pub(super) fn want_idle_groups_removed(&self) -> bool {
+    /// Whether the next commit would remove groups, so that there is a place for one of `kind`; has it do that, even if it has
+    /// nothing else to do. Groups of that kind do not count: in their place there would be what there is.
+    pub(super) fn want_idle_groups_removed(&self, kind: SpaceKind) -> bool {
         let _running = self.join();
-        let mut infos = self.space.removable().into_iter();
+        let mut infos = self.space.removable_for(kind);
         let any = infos.any(|info| !self.removable_groups(info, 1).is_empty());
         if any {
             self.chunks.want_removal();

@@ -52,6 +52,13 @@ impl Space {
         [&self.data, &self.mixed, &self.metadata]
     }
 
+    /// The same without those that hold `kind`.
+    pub(crate) fn removable_for(&self, kind: SpaceKind) -> impl Iterator<Item = &SpaceInfo> {
+        let is_of_it =
+            move |info: &SpaceInfo| self.infos(kind).any(|of_it| std::ptr::eq(&raw const **of_it, info));
+        self.removable().into_iter().filter(move |info| !is_of_it(info))
+    }
+
     fn info_of(&self, flags: BlockGroupFlags) -> &Arc<SpaceInfo> {
         let (data, metadata) = (BlockGroupFlags::DATA, BlockGroupFlags::METADATA);
         match (flags.contains(data), flags.contains(metadata)) {
