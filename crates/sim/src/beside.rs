@@ -147,6 +147,7 @@ fn run(
         failed = error.is_some() || engine.read_only().is_some();
         watcher.close(engine.generation().get() - generation, after)?;
         watcher.look().with_context(place)?;
+        driver.take_losses().into_iter().for_each(|loss| watcher.running.lose(loss));
         if let (None, Operation::Fsync { .. }) = (&error, &operation) {
             // Who opens a file later is not told what was lost of it before.
             if driver.has_lost() {

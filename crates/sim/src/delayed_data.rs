@@ -46,6 +46,13 @@ pub(crate) fn explains(versions: &[Version], found: &[u8], mtime: Option<u32>) -
     size && (0..found.len()).step_by(SECTOR).all(at) && versions.iter().any(|version| version.mtime == mtime)
 }
 
+/// What a file was found to be after delayed data of it was lost.
+pub(crate) struct Loss {
+    pub(crate) file: u64,
+    pub(crate) content: Vec<u8>,
+    pub(crate) mtime: Option<u32>,
+}
+
 impl Node {
     /// All that the file may be, if it has data that was not synced.
     pub(crate) fn unsynced(&self) -> Option<(Vec<Version>, &Arc<Vec<u8>>)> {
@@ -59,6 +66,15 @@ impl Model {
     /// What a file holds after a change that failed on the way.
     pub(crate) fn set_content(&mut self, id: u64, content: Vec<u8>) {
         *self.file_mut(id) = content;
+    }
+
+    /// Delayed data of a file was lost: it is this now, and on the device it may be what it was.
+    pub(crate) fn lose(&mut self, loss: &Loss) {
+        if self.file(loss.file).is_ok() {
+            self.keep_version(loss.file);
+            self.set_content(loss.file, loss.content.clone());
+            self.node_mut(loss.file).mtime = loss.mtime;
+        }
     }
 
     /// A file is about to be written, in memory: on the device it may stay as it is.

@@ -10,7 +10,7 @@ use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, 
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-use crate::delayed_data::explains;
+use crate::delayed_data::{Loss, explains};
 use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content, time_set};
@@ -40,6 +40,8 @@ pub struct Driver {
     open: Vec<(u64, Arc<OpenFile>)>,
     /// Runs of delayed data that were lost so far.
     lost: u64,
+    /// What these have left, until somebody asks.
+    losses: Vec<Loss>,
 }
 
 /// Opens the filesystem on `device` for writing, with a clock that stands still.
@@ -99,7 +101,7 @@ impl Driver {
         let ids = model.paths().into_iter().map(|(id, path)| (id, walked.ids[&path])).collect();
         let mut model = model;
         model.is_synced();
-        Ok(Self { fs, model, ids, open: Vec::new(), lost: 0 })
+        Ok(Self { fs, model, ids, open: Vec::new(), lost: 0, losses: Vec::new() })
     }
 
     /// A filesystem somebody else has made: the model is what a walk finds.
@@ -154,7 +156,14 @@ impl Driver {
     /// A directory without anything in it, as the root of a model of its own.
     #[must_use]
     pub fn within(fs: Arc<Filesystem>, dir: InodeId) -> Self {
-        Self { fs, model: Model::new(), ids: HashMap::from([(ROOT, dir)]), open: Vec::new(), lost: 0 }
+        Self {
+            fs,
+            model: Model::new(),
+            ids: HashMap::from([(ROOT, dir)]),
+            open: Vec::new(),
+            lost: 0,
+            losses: Vec::new(),
+        }
     }
 
     /// The model now.
@@ -237,6 +246,11 @@ impl Driver {
         self.model.lossy = true;
     }
 
+    /// What was lost since this was asked last, for who follows what commits have.
+    pub(crate) fn take_losses(&mut self) -> Vec<Loss> {
+        std::mem::take(&mut self.losses)
+    }
+
     /// Whether delayed data was lost.
     pub(crate) fn has_lost(&self) -> bool {
         self.lost > 0
@@ -262,6 +276,7 @@ impl Driver {
             let (versions, now) = node.unsynced().context("it has some")?;
             if found != **now || mtime != node.mtime {
                 ensure!(explains(&versions, &found, mtime), "file {id} has something else after a loss");
+                self.losses.push(Loss { file: id, content: found.clone(), mtime });
                 self.model.set_content(id, found);
                 self.model.nodes.get_mut(&id).context("a file")?.mtime = mtime;
             }
@@ -482,7 +497,7 @@ impl Driver {
     /// # Errors
     /// When that fails, or what is found then is not what was there.
     pub fn restart(self, device: &Arc<SimDevice>) -> Result<Self> {
-        let Self { fs, mut model, open: files, ids, lost: _ } = self;
+        let Self { fs, mut model, open: files, ids, lost: _, losses: _ } = self;
         drop(files);
         fs.sync()?;
         let engine = fs.engine();

@@ -11,6 +11,7 @@ use creamery_fs::{FileType, RenameMode};
 use creamery_testkit::Random;
 use creamery_txn::Options;
 
+use crate::delayed_data::Loss;
 use crate::device::SimDevice;
 use crate::driver::Driver;
 use crate::image::Image;
@@ -41,25 +42,41 @@ pub(crate) const fn delayed_bytes(seed: u64) -> u64 {
 /// What was done since the last transaction was closed.
 pub(crate) struct Transaction {
     begun: Model,
-    operations: Vec<Operation>,
+    steps: Vec<Step>,
+}
+
+/// One after the other.
+enum Step {
+    Done(Operation),
+    Lost(Loss),
 }
 
 impl Transaction {
     /// It begins with what `model` says.
     pub(crate) fn begin(model: &Model) -> Self {
-        Self { begun: model.clone(), operations: Vec::new() }
+        Self { begun: model.clone(), steps: Vec::new() }
     }
 
     /// An operation that succeeded is part of it.
     pub(crate) fn push(&mut self, operation: Operation) {
-        self.operations.push(operation);
+        self.steps.push(Step::Done(operation));
+    }
+
+    /// Delayed data was lost: later writes are on top of what was left.
+    pub(crate) fn lose(&mut self, loss: Loss) {
+        self.steps.push(Step::Lost(loss));
     }
 
     /// What it has when the operation that is not in it yet closes it. The next one begins.
     pub(crate) fn close(&mut self) -> Result<Model> {
-        for operation in self.operations.drain(..) {
-            let done = self.begun.apply(&operation);
-            ensure!(done.is_ok(), "{operation:?} succeeded before");
+        for step in self.steps.drain(..) {
+            match step {
+                Step::Done(operation) => {
+                    let done = self.begun.apply(&operation);
+                    ensure!(done.is_ok(), "{operation:?} succeeded before");
+                }
+                Step::Lost(loss) => self.begun.lose(&loss),
+            }
         }
         Ok(self.begun.clone())
     }
