@@ -1,11 +1,12 @@
 //! What is done with an image that may be damaged: all readers, and a writer.
 
 use std::io::{Error, ErrorKind, Result, Write};
+use std::ops::ControlFlow;
 use std::path::Component;
 use std::sync::Arc;
 
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
-use creamery::{Filesystem, FixedEnv, Image, OpenOptions, Timespec, WalkEntry};
+use creamery::{CopyOptions, Filesystem, FixedEnv, Generation, Image, OpenOptions, Timespec, WalkEntry};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
 use creamery_sim::SimDevice;
@@ -72,6 +73,7 @@ fn look(fs: &Filesystem) {
         let _ = fs.read_dir(path).map(|entries| entries.take(ENTRIES_MAX).count());
         let _ = fs.metadata(path);
     }
+    look_at_subvolumes(fs);
     let Ok(walk) = fs.walk("/") else { return };
     let mut errors = 0;
     for entry in walk.take(ENTRIES_MAX) {
@@ -81,6 +83,19 @@ fn look(fs: &Filesystem) {
             Err(_) => break,
         }
     }
+}
+
+/// What is told of subvolumes, and of what is new in them.
+fn look_at_subvolumes(fs: &Filesystem) {
+    for listed in fs.subvolumes().unwrap_or_default().into_iter().take(ENTRIES_MAX) {
+        let _ = listed.info.uuid.map(|uuid| fs.subvolume_info_by_uuid(uuid));
+        let mut left = ENTRIES_MAX;
+        let _ = fs.find_new(listed.info.id, Generation::new(0), |_| {
+            left -= 1;
+            if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+    }
+    let _ = fs.find_new(fs.root_subvolume(), Generation::new(0), |_| ControlFlow::Break(()));
 }
 
 /// Whoever joins names to a path, as a copy to the host does, stays below where it began.
@@ -131,9 +146,13 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.rename("/many/file-002", "/many/file-003");
     let _ = fs.rename("/level0", "/new/level");
     let _ = fs.remove_file("/many/file-004");
-    let _ = fs.remove_file("/sparse");
     let _ = fs.set_xattr("/many", "user.new", &content[..100]);
     let _ = fs.remove_xattr("/large", "user.name1");
+    for (name, clone) in [("/zlib", "/new/packed"), ("/large", "/new/clone"), ("/sparse", "/new/holes")] {
+        let _ = fs.copy_between(name, &fs, clone, CopyOptions::default(), &creamery::NoProgress);
+    }
+    let _ = fs.dedupe(["/large", "/new/clone", "/new/holes"], &creamery::NoProgress);
+    let _ = fs.remove_file("/sparse");
     let _ = set_len(&fs, "/zlib", 1000);
     let _ = set_len(&fs, "/many/file-050", 1 << 20);
     let _ = fs.create_subvolume("/new/subvolume");

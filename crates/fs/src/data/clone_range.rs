@@ -47,7 +47,7 @@ pub(crate) struct CloneRange {
     pub(crate) to: u64,
     /// Bytes; whole sectors, unless it ends with the source.
     pub(crate) len: u64,
-    /// Whether the target counts as modified: the data may be what it had before.
+    /// Whether the target's times stay: the data is what it had before.
     pub(crate) keep_times: bool,
 }
 
@@ -73,7 +73,7 @@ struct Piece {
 
 type Pieces = SmallVec<[Piece; PIECES_MAX]>;
 
-/// Clones `range` of `source`, of which `source_size` bytes are there, to `target`, whose item is `item`.
+/// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`.
 /// Errors: no space; damage; what writing can fail with, where data is stored inline; aborted.
 pub(crate) fn clone_range(
     source: &Inode,
