@@ -9,6 +9,7 @@ mod data;
 mod gate;
 mod names;
 mod side;
+mod subvolumes;
 mod times;
 mod tree;
 
@@ -24,6 +25,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
   write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
+  snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
   with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
 
@@ -62,6 +64,7 @@ enum Workload {
     Names(names::Workload),
     Data(data::Workload),
     Tree(tree::Workload),
+    Subvolumes(subvolumes::Workload),
     Gate,
 }
 
@@ -70,8 +73,9 @@ impl Workload {
         let names = || names::Workload::parse(word).map(Self::Names);
         let data = || data::Workload::parse(word).map(Self::Data);
         let tree = || tree::Workload::parse(word).map(Self::Tree);
+        let subvolumes = || subvolumes::Workload::parse(word).map(Self::Subvolumes);
         let gate = || (word == "gate").then_some(Self::Gate);
-        names().or_else(data).or_else(tree).or_else(gate)
+        names().or_else(data).or_else(tree).or_else(subvolumes).or_else(gate)
     }
 
     /// What is to be said of it.
@@ -81,6 +85,11 @@ impl Workload {
             Self::Names(workload) => workload.run(side, names::Scale { threads, files, rounds }),
             Self::Data(workload) => workload.run(side, &data::Shape { threads, ..options.shape.clone() }),
             Self::Tree(workload) => workload.run(side, &tree::Tree { host: options.host.clone(), files }),
+            Self::Subvolumes(workload) => {
+                let data::Shape { bytes, piece, .. } = options.shape;
+                let Options { count, measured, .. } = *options;
+                return workload.run(side, subvolumes::Scale { files, count, measured, bytes, piece });
+            }
             Self::Gate => {
                 let (times, stranger) = gate::run(side, &options.shape)?;
                 let mut said = times.to_json();
@@ -106,6 +115,8 @@ struct Options {
     threads: usize,
     files: usize,
     rounds: usize,
+    count: usize,
+    measured: usize,
     shape: data::Shape,
     host: Option<PathBuf>,
 }
@@ -120,6 +131,8 @@ impl Options {
             threads: 1,
             files: 100_000,
             rounds: 1,
+            count: 1,
+            measured: 1,
             shape: data::Shape::USUAL,
             host: None,
         };
@@ -141,6 +154,8 @@ impl Options {
             "--threads" => self.threads = number()?.max(1),
             "--files" => self.files = number()?,
             "--rounds" => self.rounds = number()?.max(1),
+            "--count" => self.count = number()?.max(1),
+            "--measured" => self.measured = number()?,
             "--host" => self.host = Some(value.into()),
             "--bytes" => shape.bytes = value.parse()?,
             "--piece" => shape.piece = number()?,

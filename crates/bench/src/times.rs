@@ -39,6 +39,11 @@ impl Times {
         Ok(Self { operations, work, sync, cpu })
     }
 
+    /// What was measured otherwise.
+    pub(crate) const fn of(operations: usize, work: Duration, sync: Duration, cpu: Option<Duration>) -> Self {
+        Self { operations, work, sync, cpu }
+    }
+
     /// The work, and making it durable.
     pub(crate) fn took(&self) -> Duration {
         self.work + self.sync

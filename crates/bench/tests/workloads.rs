@@ -11,7 +11,7 @@ use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, tree};
 const FILES: u64 = 50;
 /// Workloads in an order in which each finds what it needs, and how many operations they say they did. HOST and OUT are directories of
 /// the host.
-const STEPS: [(&str, u64); 19] = [
+const STEPS: [(&str, u64); 21] = [
     ("create --threads 2 --files 20 --rounds 2", 80),
     ("lookup --threads 2 --files 20 --rounds 2", 80),
     ("lookup-warm --threads 2 --files 20", 40),
@@ -30,7 +30,16 @@ const STEPS: [(&str, u64); 19] = [
     ("walk --files 50", FILES),
     ("copy-out --files 50 --host OUT", FILES),
     ("remove --files 50", FILES),
+    ("fill --files 50 --bytes 65536", 50),
+    ("copy-within --files 50 --bytes 65536", 50),
     ("write --below directory --bytes 1048576 --piece 1048576", 1),
+];
+
+/// The same of subvolumes and clones, which a mount of FUSE makes otherwise, and what they say.
+const SUBVOLUME_STEPS: [(&str, &str, u64); 3] = [
+    ("snapshots --files 600 --count 5 --measured 2", "/deleted/operations", 2),
+    ("clones --count 3 --bytes 1048576 --piece 131072", "/operations", 3),
+    ("drop --files 4000", "/alone/operations", 1000),
 ];
 
 fn main() -> ExitCode {
@@ -52,13 +61,28 @@ fn main() -> ExitCode {
             btrfs_check(&image)
         }),
         Case::new("workloads/kernel", &kernel, |bench| {
-            let image = bench.scratch.file("kernel.img");
-            std::fs::File::create_new(&image)?.set_len(256 << 20)?;
-            Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
-            let mount = LoopMount::mount(&image, &bench.scratch.file("mount"), "")?;
+            let mount = kernels(bench)?;
             std::fs::create_dir(mount.dir().join("directory"))?;
             all_steps(bench, &["--dir", text(mount.dir())?])?;
             mount.unmount()
+        }),
+        Case::new("workloads/subvolumes-library", &library, |bench| {
+            for step in SUBVOLUME_STEPS {
+                let image = ours(bench)?;
+                subvolume_step(step, &["--image", text(&image)?])?;
+                btrfs_check(&image)?;
+                std::fs::remove_file(image)?;
+            }
+            Ok(())
+        }),
+        Case::new("workloads/subvolumes-kernel", &kernel, |bench| {
+            for step in SUBVOLUME_STEPS {
+                let mount = kernels(bench)?;
+                subvolume_step(step, &["--dir", text(mount.dir())?])?;
+                mount.unmount()?;
+                std::fs::remove_file(bench.scratch.file("kernel.img"))?;
+            }
+            Ok(())
         }),
         Case::new("workloads/what-fails-is-told", &library, what_fails_is_told),
     ])
@@ -70,6 +94,22 @@ fn ours(bench: &Bench) -> Result<PathBuf> {
     bench.creamery().run(["mkfs", "-q", "-b", "256M"]).arg(&image).ok()?;
     bench.creamery().run(["mkdir"]).arg(format!("{}:/directory", text(&image)?)).ok()?;
     Ok(image)
+}
+
+/// A filesystem of the kernel's.
+fn kernels(bench: &Bench) -> Result<LoopMount> {
+    let image = bench.scratch.file("kernel.img");
+    std::fs::File::create_new(&image)?.set_len(256 << 20)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
+    LoopMount::mount(&image, &bench.scratch.file("mount"), "")
+}
+
+fn subvolume_step((step, name, operations): (&str, &str, u64), side: &[&str]) -> Result<()> {
+    let output = run(step, side)?;
+    ensure!(output.status.success(), "{step}: {}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(said.pointer(name).is_some_and(|said| *said == operations), "{step}: {said}");
+    Ok(())
 }
 
 fn text(path: &Path) -> Result<&str> {

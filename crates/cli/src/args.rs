@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use creamery::Reflink;
 
 use crate::commands::dedupe::DedupeArgs;
+use crate::commands::du::DuArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
 use crate::view::ViewArgs;
@@ -369,6 +370,7 @@ pub(crate) struct DfArgs {
 /// Work on a filesystem as a whole.
 #[derive(Subcommand, Debug)]
 pub(crate) enum FilesystemCommand {
+    Du(DuArgs),
     Trim(TrimArgs),
 }
 
@@ -401,6 +403,9 @@ pub(crate) struct TrimArgs {
 pub(crate) enum InspectCommand {
     DumpSuper(DumpSuperArgs),
     DumpTree(DumpTreeArgs),
+    InodeResolve(InodeResolveArgs),
+    LogicalResolve(LogicalResolveArgs),
+    SubvolidResolve(SubvolidResolveArgs),
 }
 
 /// Print superblocks.
@@ -433,6 +438,62 @@ pub(crate) struct DumpTreeArgs {
     /// Only this block, by its logical address.
     #[arg(short = 'b', long, value_name = "BLOCK")]
     pub(crate) block: Vec<u64>,
+}
+
+/// Print the paths of an inode, from the top level on.
+#[derive(Args, Debug)]
+pub(crate) struct InodeResolveArgs {
+    /// The inode.
+    pub(crate) inode: u64,
+
+    /// Anything in its subvolume; IMAGE alone is the default subvolume.
+    #[arg(value_name = "IMAGE:/PATH")]
+    pub(crate) place: OsString,
+
+    /// One JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+}
+
+/// Print the files that refer to the data at a logical address, as the last commit left them.
+#[derive(Args, Debug)]
+pub(crate) struct LogicalResolveArgs {
+    /// The address, bytes.
+    pub(crate) logical: u64,
+
+    /// The image.
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+
+    /// Inodes, offsets and subvolumes instead of paths.
+    #[arg(short = 'P')]
+    pub(crate) inodes: bool,
+
+    /// Files that refer to any part of the extent, not to that byte alone.
+    #[arg(short = 'o')]
+    pub(crate) ignore_offset: bool,
+
+    /// One JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print the path of a subvolume from the top level on.
+#[derive(Args, Debug)]
+pub(crate) struct SubvolidResolveArgs {
+    /// The subvolume.
+    pub(crate) id: u64,
+
+    /// The image.
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+
+    /// One JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {

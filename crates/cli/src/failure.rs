@@ -31,6 +31,11 @@ impl Failure {
         Self { command, error: Error::invalid(what), advice, status: 2 }
     }
 
+    /// What sort of failure it is.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.error.kind()
+    }
+
     /// With this advice instead.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());

@@ -28,6 +28,11 @@ impl<'a> Images<'a> {
         Self { command, view, open: Vec::new() }
     }
 
+    /// Whose they are.
+    pub(crate) const fn command(&self) -> &'static str {
+        self.command
+    }
+
     /// The place that `text` names in an image.
     pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         let place = Place::parse(text);

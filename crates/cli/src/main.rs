@@ -11,6 +11,7 @@ mod output;
 mod place;
 mod size;
 mod time;
+mod units;
 mod view;
 
 use std::ffi::OsString;
@@ -65,5 +66,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
+        Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),
+        Command::Inspect(InspectCommand::LogicalResolve(args)) => commands::resolve::logical(&args),
+        Command::Inspect(InspectCommand::SubvolidResolve(args)) => commands::resolve::subvolid(&args),
     }
 }

@@ -59,6 +59,7 @@ pub mod check;
 mod copy;
 mod copy_out;
 mod dedupe;
+mod disk_usage;
 mod file;
 mod filesystem;
 mod image;
@@ -66,6 +67,7 @@ pub mod inspect;
 mod metadata;
 mod path;
 mod read_dir;
+mod resolve;
 mod sink;
 mod subvolumes;
 mod walk;
@@ -77,8 +79,9 @@ pub use creamery_base::{
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Deduped, Distribution,
-    Fallocate, ListedSubvolume, LockStatistics, MemoryReport, NamedTree, NewExtent, PendingStatistics,
-    Statistics, SubvolumeInfo, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    ExtentPart, Fallocate, FileUsage, ListedSubvolume, LockStatistics, MemoryReport, NamedTree, NewExtent,
+    NocowStatistics, PendingStatistics, Statistics, SubvolumeInfo, SubvolumeTable, TreeStatistics,
+    VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
@@ -86,11 +89,13 @@ pub use creamery_mkfs::{
 };
 pub use creamery_txn::DiscardPolicy;
 pub use dedupe::DedupeReport;
+pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};
 pub use image::{Image, ImageOptions, Make};
 pub use metadata::{FileType, Metadata, Permissions};
 pub use read_dir::{DirEntry, ReadDir};
+pub use resolve::DataUser;
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId, Uuid};
-use creamery_fs::{ListedSubvolume, NewExtent, NewInode, SubvolumeInfo};
+use creamery_fs::{ListedSubvolume, NewExtent, NewInode, SubvolumeInfo, SubvolumeTable};
 
 use crate::filesystem::{DIRECTORY_MODE, Filesystem};
 use crate::path::{Last, at};
@@ -102,10 +102,12 @@ impl Filesystem {
         self.fs.set_subvolume_read_only(id, read_only)
     }
 
-    /// Whether quota groups count what subvolumes take.
-    #[must_use]
-    pub fn has_quota_groups(&self) -> bool {
-        self.fs.engine().root_item(TreeId::QUOTA).is_ok()
+    /// All that is known about all subvolumes at this moment, with the top level.
+    ///
+    /// # Errors
+    /// When the filesystem is damaged.
+    pub fn subvolume_table(&self) -> Result<SubvolumeTable> {
+        self.fs.subvolume_table()
     }
 
     /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
@@ -186,6 +188,44 @@ impl Filesystem {
             return Err(at(path)(Error::new(ErrorKind::Busy, "the subvolume that is open")));
         }
         self.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
+    }
+
+    /// As [`Filesystem::delete_subvolume`], by its number, wherever it is.
+    ///
+    /// # Errors
+    /// The same; when there is no such subvolume.
+    pub fn delete_subvolume_by_id(&self, id: TreeId) -> Result<()> {
+        let failed = |error: Error| error.context(format_args!("subvolume {id}"));
+        if id == self.root.subvolume {
+            return Err(failed(Error::new(ErrorKind::Busy, "the subvolume that is open")));
+        }
+        let (dir, name) = self.fs.subvolume_entry(id).map_err(failed)?;
+        self.fs.delete_subvolume(dir, &name).map(drop).map_err(failed)
+    }
+
+    /// The subvolumes that are in `id`, and those in these, each before the one that it is in: the order in which they can be deleted.
+    ///
+    /// # Errors
+    /// When the filesystem is damaged.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// for path in ["/home", "/home/kim", "/home/kim/work"] {
+    ///     fs.create_subvolume(path)?;
+    /// }
+    /// let home = fs.subvolume_at("/home")?;
+    /// for id in fs.nested_subvolumes(home)?.into_iter().chain([home]) {
+    ///     fs.delete_subvolume_by_id(id)?;
+    /// }
+    /// assert!(fs.symlink_metadata("/home").is_err());
+    /// # fs.close()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn nested_subvolumes(&self, id: TreeId) -> Result<Vec<TreeId>> {
+        self.fs.nested_subvolumes(id)
     }
 
     /// Waits until nothing is left of the subvolumes that were deleted, and helps. `progress` is called after each step with how

@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{InodeId, Result};
+use creamery_base::{ErrorKind, InodeId, Result};
 use creamery_txn::{Engine, Reclaimer};
 
 use crate::inode::Inodes;
@@ -115,7 +115,10 @@ impl Cleaner {
                 if !is_lasting(&error) {
                     dead.leave_first(turn, id, None);
                 }
-                return Err(error);
+                // What shares its leaves with a snapshot is deleted when that is.
+                let dropped =
+                    if error.kind() == ErrorKind::NoSpace { self.drop_some()? } else { Cleaning::Idle };
+                return if dropped == Cleaning::More { Ok(dropped) } else { Err(error) };
             }
         }
         Ok(if self.has_dead() { Cleaning::More } else { Cleaning::Idle })

@@ -1,9 +1,11 @@
-//! The open filesystem: what its parts do, under one roof.
+//! The open filesystem: what its parts do, under one roof. `subvolumes` has what is done with those.
+
+mod subvolumes;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
+use creamery_base::{ErrorKind, InodeId, Result, TreeId, Wait};
 use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
 use crate::background;
@@ -21,42 +23,10 @@ use crate::keys;
 use crate::memory::MemoryReport;
 use crate::names::{DirEntry, Names, NewInode, RenameMode};
 use crate::open_file::{Access, OpenFile};
+use crate::options::FsOptions;
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
-use crate::subvolume::{ListedSubvolume, NewExtent, Shared, SubvolumeInfo, Subvolumes};
-
-/// What can be chosen when a filesystem is opened.
-///
-/// ```
-/// let options = creamery_fs::FsOptions { inodes_cached: 1000, ..Default::default() };
-/// # assert_eq!(options.inodes_cached, 1000);
-/// ```
-#[derive(Clone, Debug)]
-pub struct FsOptions {
-    /// About how many inodes stay in memory after their last use; each takes half a kilobyte.
-    pub inodes_cached: usize,
-    /// How many steps of the cleaner an operation takes on behalf of others at most ([`Filesystem::clean_step`]). Who has a
-    /// thread for that may do without.
-    pub cleaning_steps: usize,
-    /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
-    pub delayed_bytes: u64,
-    /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
-    pub flush_on_commit: bool,
-    /// Which accesses, of those that are told ([`Filesystem::accessed`]), move access times.
-    pub atime: AtimeOptions,
-}
-
-impl Default for FsOptions {
-    fn default() -> Self {
-        Self {
-            inodes_cached: 16 * 1024,
-            cleaning_steps: 1,
-            delayed_bytes: 256 << 20,
-            flush_on_commit: false,
-            atime: AtimeOptions::default(),
-        }
-    }
-}
+use crate::subvolume::{Shared, SubvolumeRef, Subvolumes};
 
 /// An open filesystem. See the crate's head for its rules.
 ///
@@ -85,7 +55,7 @@ impl Filesystem {
     /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
     /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used.
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
-        let shared = Shared::new(Arc::clone(&engine), options.delayed_bytes);
+        let shared = Shared::new(Arc::clone(&engine), &options);
         let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
         engine.register(Arc::clone(&shared.delayed_root) as Arc<dyn CommitParticipant>);
@@ -132,6 +102,22 @@ impl Filesystem {
     fn commit(&self) -> Result<()> {
         let committed = self.engine.commit();
         self.shared().write_errors.tell(&self.told).and(committed)
+    }
+
+    /// Brings what was done into the trees of the last commit, for who walks references there: what is queued is in no tree
+    /// yet, and data that is delayed has no extent. Lost data is not his business: who syncs is told.
+    /// Errors: those of the commit.
+    pub(crate) fn commit_before_walk(&self) -> Result<()> {
+        if self.engine.read_only().is_some() {
+            return Ok(());
+        }
+        self.write_back();
+        self.engine.commit()
+    }
+
+    /// A subvolume, which nobody drops as long as this is kept. Errors: not found; device errors; damage.
+    pub(crate) fn subvolume(&self, id: TreeId) -> Result<SubvolumeRef> {
+        self.inodes.subvolumes().get(id, Wait::Yes)
     }
 
     fn shared(&self) -> &Shared {
@@ -212,104 +198,6 @@ impl Filesystem {
     #[cfg(any(feature = "shuttle", feature = "faults"))]
     pub fn plant(&self, fault: Fault) {
         self.inodes.shared().planted.plant(fault);
-    }
-}
-
-/// Subvolumes.
-impl Filesystem {
-    /// The subvolume that is mounted when none is named.
-    #[must_use]
-    pub fn default_subvolume(&self) -> TreeId {
-        self.inodes.subvolumes().default()
-    }
-
-    /// Makes `subvolume` the one that is mounted when none is named.
-    pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
-        self.inodes.subvolumes().set_default(subvolume)
-    }
-
-    /// What is known about a subvolume, as of the last commit; also about one that is being deleted.
-    /// Errors: not found; damage.
-    pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
-        self.inodes.subvolumes().info(id)
-    }
-
-    /// The same about the one that has this UUID.
-    /// Errors: not found; damage.
-    pub fn subvolume_info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
-        self.inodes.subvolumes().info_by_uuid(uuid)
-    }
-
-    /// All subvolumes but the top level, by their numbers, with those that are being deleted.
-    /// Errors: damage.
-    pub fn subvolumes(&self) -> Result<Vec<ListedSubvolume>> {
-        self.inodes.subvolumes().list()
-    }
-
-    /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
-    /// last transaction that changed the subvolume, to ask from the next time.
-    /// Errors: not found; damage; what was written before cannot be made durable.
-    pub fn find_new(
-        &self,
-        id: TreeId,
-        since: Generation,
-        each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
-    ) -> Result<Generation> {
-        if self.engine.read_only().is_none() {
-            self.sync()?;
-        }
-        self.inodes.subvolumes().find_new(id, since, each)
-    }
-
-    /// Forbids or allows changes in a subvolume.
-    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
-        self.inodes.subvolumes().set_read_only(id, read_only)
-    }
-
-    /// The root directory of a subvolume.
-    pub fn root(&self, subvolume: TreeId) -> Result<InodeId> {
-        self.inodes.subvolumes().get(subvolume, Wait::Yes)?;
-        Ok(InodeId::new(subvolume, ObjectId::FIRST_FREE))
-    }
-
-    /// The subvolume whose root is at `path`, from the top level; an empty path is the top level itself.
-    pub fn resolve_subvolume(&self, path: &[u8]) -> Result<TreeId> {
-        self.names.resolve_subvolume(path)
-    }
-
-    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
-    pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
-        self.names.create_subvolume(dir, name, new)
-    }
-
-    /// Deletes the subvolume called `name` in `dir`, with all that is in it. Nobody finds it any more, but who has a file of it
-    /// open may read that. Its space comes back in steps of the [cleaner](Self::clean_step).
-    /// Errors: not found; invalid, when it is no subvolume; permission denied for the default; directory not empty when there are
-    /// subvolumes in it; no space.
-    pub fn delete_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
-        self.names.delete_subvolume(dir, name, crate::names::delete_subvolume::Content::Any)
-    }
-
-    /// The subvolumes that were deleted and are not gone yet.
-    #[must_use]
-    pub fn dead_subvolumes(&self) -> Vec<TreeId> {
-        self.inodes.subvolumes().dead().ids()
-    }
-
-    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, which may be in the source itself; returns its root
-    /// directory. It has what was changed and written before this was called, and it is durable when this returns. It takes as
-    /// long for a million files as for one: both share all blocks until one of them changes some.
-    ///
-    /// Subvolumes in the source are empty directories in the snapshot.
-    /// Errors: those of making a name; not found; what was written before could not be written back; no space.
-    pub fn create_snapshot(
-        &self,
-        source: TreeId,
-        dir: InodeId,
-        name: &[u8],
-        read_only: bool,
-    ) -> Result<InodeId> {
-        self.names.create_snapshot(source, dir, name, read_only)
     }
 }
 

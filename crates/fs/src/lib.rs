@@ -36,6 +36,7 @@ mod background;
 mod cleaner;
 mod data;
 mod delalloc;
+mod disk_usage;
 mod fallocate;
 mod fault;
 mod file;
@@ -46,17 +47,21 @@ mod memory;
 mod names;
 mod open_file;
 mod operation;
+mod options;
 mod remap;
+mod resolve;
 mod statfs;
 mod statistics;
 mod subvolume;
+mod tree_search;
 
 pub use cleaner::Cleaning;
 pub use data::{FileContent, Stretch};
+pub use disk_usage::{FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 pub use fault::Fault;
-pub use filesystem::{Filesystem, FsOptions};
+pub use filesystem::Filesystem;
 pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};
 pub use inode::lock::{ExclusiveInode, SharedInode};
@@ -65,11 +70,14 @@ pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use memory::MemoryReport;
 pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
 pub use open_file::{Access, OpenFile};
+pub use options::FsOptions;
 pub use remap::Deduped;
+pub use resolve::ExtentPart;
 pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
-    LockStatistics, NamedTree, PendingStatistics, Statistics, TreeStatistics, VolumeStatistics,
-    WritebackStatistics,
+    LockStatistics, NamedTree, NocowStatistics, PendingStatistics, Statistics, TreeStatistics,
+    VolumeStatistics, WritebackStatistics,
 };
-pub use subvolume::{ListedSubvolume, NewExtent, SubvolumeInfo};
+pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
+pub use tree_search::{FoundItem, SearchKey};

@@ -14,6 +14,7 @@ use creamery_txn::{Abort, BackgroundReport, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
+use crate::data::nocow_counters::NocowCounters;
 use crate::delalloc::WritebackCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
@@ -192,6 +193,27 @@ counts! {
         throttled,
         /// Writes for which there was no room to be delayed, so that they went to the devices at once.
         at_once,
+    }
+}
+
+counts! {
+    /// What became of data that might have been written over what a file had, in place: in NODATACOW files, and in space that was
+    /// set aside.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::NocowStatistics::default().written, 0);
+    /// ```
+    NocowStatistics of NocowCounters {
+        /// Extents, or parts of one, that were chosen to be written in place.
+        written,
+        /// Those that somebody else has, too: their data went to new space, as that of all that follow.
+        shared,
+        /// Those with checksums, which would have been wrong.
+        with_csums,
+        /// Those in no block group, or in one that takes nothing.
+        no_group,
+        /// Ranges for which nobody looked, because a snapshot was being taken.
+        barred,
     }
 }
 
@@ -404,6 +426,8 @@ pub struct Statistics {
     pub volume: VolumeStatistics,
     /// Data that was written and is in memory first.
     pub writeback: WritebackStatistics,
+    /// Data written in place.
+    pub nocow: NocowStatistics,
     /// Background work, one sort after the other.
     pub background: Vec<BackgroundStatistics>,
 }
@@ -411,7 +435,7 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, writeback, .. } = inodes.shared();
+        let Shared { engine, delayed_root, writeback, nocow, .. } = inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
@@ -456,6 +480,7 @@ impl Statistics {
                 .collect(),
             volume: (&engine.volume().counters()).into(),
             writeback: (&writeback.counters()).into(),
+            nocow: (&nocow.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }
     }

@@ -99,7 +99,7 @@ pub use counts::{RequestCount, RequestCounts};
 pub use errno::{Errno, Result};
 pub use mount::{MountOptions, Unmount, remount};
 pub use negotiate::{Agreement, Negotiation};
-pub use notify::{Notice, Notifier, NotifyQueue, NotifyThread};
+pub use notify::{Notice, Notifier, NotifyMark, NotifyQueue, NotifyThread};
 pub use operations::Operations;
 pub use responder::Responder;
 pub use session::{Session, Unmounter};

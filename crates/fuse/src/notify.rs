@@ -17,8 +17,9 @@
 
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::io::Errno as Raw;
 use zerocopy::{Immutable, IntoBytes};
@@ -194,13 +195,54 @@ pub struct NotifyThread {
 /// ```
 #[derive(Clone, Debug)]
 pub struct NotifyQueue {
-    sender: Sender<Option<Notice>>,
+    sender: Sender<Order>,
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+enum Order {
+    Tell(Notice),
+    /// Say that everything before was told.
+    Mark(SyncSender<()>),
+    End,
+}
+
+/// What was left before it is told to the kernel, or not yet.
+///
+/// ```no_run
+/// # fn example(queue: creamery_fuse::NotifyQueue) {
+/// use std::time::Duration;
+/// let mark = queue.mark();
+/// if !mark.is_reached_within(Duration::from_secs(1)) {
+///     println!("somebody keeps a directory locked");
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct NotifyMark(Receiver<()>);
+
+impl NotifyMark {
+    /// Waits until everything before it is told, or the mount is gone; false when that takes longer than `limit`.
+    ///
+    /// The thread may have to wait for a request that is being answered. So of the threads that answer never all may wait here.
+    #[must_use]
+    pub fn is_reached_within(&self, limit: Duration) -> bool {
+        self.0.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
+    }
 }
 
 impl NotifyQueue {
     /// Leaves a notice. One that comes after the thread's end is dropped: the mount is going.
     pub fn send(&self, notice: Notice) {
-        let _ = self.sender.send(Some(notice));
+        let _ = self.sender.send(Order::Tell(notice));
+    }
+
+    /// Leaves a mark behind the notices that were left so far.
+    #[must_use]
+    pub fn mark(&self) -> NotifyMark {
+        let (reached, receiver) = sync_channel(1);
+        let _ = self.sender.send(Order::Mark(reached));
+        NotifyMark(receiver)
     }
 }
 
@@ -223,8 +265,16 @@ impl NotifyThread {
     }
 }
 
-fn carry_out(notifier: &Notifier, receiver: &Receiver<Option<Notice>>) {
-    while let Ok(Some(notice)) = receiver.recv() {
+fn carry_out(notifier: &Notifier, receiver: &Receiver<Order>) {
+    while let Ok(order) = receiver.recv() {
+        let notice = match order {
+            Order::Tell(notice) => notice,
+            Order::Mark(reached) => {
+                let _ = reached.try_send(()); // who has left does not want to know
+                continue;
+            }
+            Order::End => return,
+        };
         // An error means that the mount is gone, or that the name is too long to be remembered: nothing can
         // be stale then; or that a directory is in use (ENOTEMPTY, EBUSY) and stays as it is.
         let _ = match notice {
@@ -239,7 +289,7 @@ impl Drop for NotifyThread {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
             // Other queues may live on; this is the word to stop.
-            let _ = queue.sender.send(None);
+            let _ = queue.sender.send(Order::End);
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

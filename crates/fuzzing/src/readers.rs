@@ -6,7 +6,9 @@ use std::path::Component;
 use std::sync::Arc;
 
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
-use creamery::{CopyOptions, Filesystem, FixedEnv, Generation, Image, OpenOptions, Timespec, WalkEntry};
+use creamery::{
+    CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Timespec, WalkEntry,
+};
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
 use creamery_sim::SimDevice;
@@ -16,6 +18,10 @@ use creamery_volume::{Mode, Volume};
 const ENTRIES_MAX: usize = 500;
 /// Bytes of a file that are read at each place.
 const READ_MAX: usize = 160 << 10;
+/// Where data begins that mkfs has made room for.
+const FIRST_DATA: u64 = 13_631_488;
+/// Addresses that are looked for.
+const ADDRESSES_MAX: usize = 32;
 /// Bytes of a dump that are made.
 const DUMP_MAX: usize = 4 << 20;
 
@@ -74,6 +80,7 @@ fn look(fs: &Filesystem) {
         let _ = fs.metadata(path);
     }
     look_at_subvolumes(fs);
+    walk_references(fs);
     let Ok(walk) = fs.walk("/") else { return };
     let mut errors = 0;
     for entry in walk.take(ENTRIES_MAX) {
@@ -96,6 +103,16 @@ fn look_at_subvolumes(fs: &Filesystem) {
         });
     }
     let _ = fs.find_new(fs.root_subvolume(), Generation::new(0), |_| ControlFlow::Break(()));
+}
+
+/// Asks who shares data, of all files, and who refers to some of it, and what those are called.
+fn walk_references(fs: &Filesystem) {
+    let _ = fs.disk_usage("/", |_, usage| assert!(usage.exclusive <= usage.total, "{usage:?}"));
+    for at in (FIRST_DATA..).step_by(64 << 10).take(ADDRESSES_MAX) {
+        for user in fs.resolve_logical(at, ExtentPart::Whole).unwrap_or_default() {
+            let _ = (fs.inode_paths(user.subvolume, user.ino), fs.subvolume_path(user.subvolume));
+        }
+    }
 }
 
 /// Whoever joins names to a path, as a copy to the host does, stays below where it began.

@@ -53,6 +53,12 @@ impl Watched {
         assert!(self.point.set(point).is_ok(), "one mount has one place");
     }
 
+    /// Whether the mount is read-only now: of that the kernel tells nobody, and it does not look at it before it sends a control.
+    pub(crate) fn is_read_only(&self) -> bool {
+        let flags = self.point.get().and_then(|point| flags_at(point));
+        flags.is_some_and(|flags| flags.iter().any(|word| word == "ro"))
+    }
+
     /// Follows a change of the row.
     pub(crate) fn look(&self, fs: &Filesystem) {
         let Some(now) = self.point.get().and_then(|point| flags_at(point)) else { return };

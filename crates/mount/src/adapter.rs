@@ -1,6 +1,7 @@
 //! The operations of the protocol, one by one, in the filesystem's words.
 
 mod answers;
+mod controls;
 mod listing;
 
 use std::sync::atomic::AtomicU64;
@@ -14,8 +15,7 @@ use creamery_fs::{
     XattrMode,
 };
 use creamery_fuse::protocol::{
-    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, IoctlFlags, OpenReplyFlags, RenameFlags,
-    StatxMask, WriteFlags,
+    ByteSink, DirectoryPlusSink, DirectorySink, InitFlags, OpenReplyFlags, RenameFlags, StatxMask, WriteFlags,
 };
 use creamery_fuse::{
     AttrReply, CopySide, Entry, Errno, FileHandle, IoctlReply, IoctlRequest, Negotiation,
@@ -27,12 +27,13 @@ use creamery_fuse::{
 use crate::access_times::Watched;
 use crate::asker::Asker;
 use crate::attributes::{from_device, from_set_attr};
-use crate::control::{Control, SYNC};
+use crate::control::Control;
 use crate::flags::{self, WritePath};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::{Options, Owner, Writing};
 use crate::ranges;
+use crate::subvolumes::Subvolumes;
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
 const VALID: Duration = Duration::from_secs(60);
@@ -56,6 +57,7 @@ pub struct Adapter {
     owner: Owner,
     control: Control,
     row: Watched,
+    subvolumes: Arc<Subvolumes>,
     /// Set once the mount is there.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
     /// Numbers for open directories.
@@ -68,8 +70,9 @@ impl Adapter {
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
         let (nodes, handles, control) =
             (Nodes::new(root), Handles::default(), Control::new(None, Writing::default()));
-        let (row, session) = (Watched::default(), OnceLock::new());
-        Self { fs, nodes, handles, owner, control, row, session, directories_opened: AtomicU64::new(0) }
+        let (row, subvolumes, session) = (Watched::default(), Arc::default(), OnceLock::new());
+        let directories_opened = AtomicU64::new(0);
+        Self { fs, nodes, handles, owner, control, row, subvolumes, session, directories_opened }
     }
 
     /// Tells those who ask how the server writes, and that what happens is written to a log.
@@ -174,8 +177,9 @@ impl Operations for Adapter {
         self.fs.engine().abort_after_panic(panic);
     }
 
-    fn lookup(&self, _: &RequestContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        let parent = self.nodes.inode(parent);
+    fn lookup(&self, _: &RequestContext<'_>, node: NodeId, name: &[u8]) -> Result<Entry> {
+        let parent = self.nodes.inode(node);
+        self.subvolumes.looked_up(parent.subvolume, node, name);
         // The kernel asks so for an inode of which it has only a handle (open_by_handle_at(2), NFS), files too.
         let found = if name == b"." { Ok(parent) } else { self.fs.lookup(parent, name, Wait::Yes) };
         match found.and_then(|id| self.fs.stat(id, Wait::Yes)) {
@@ -506,19 +510,7 @@ impl Operations for Adapter {
         input: &[u8],
         output: &mut [u8],
     ) -> Result<IoctlReply> {
-        if ioctl.command == SYNC && ioctl.flags.contains(IoctlFlags::DIR) {
-            self.row.look(&self.fs);
-        }
-        let requests = self.session.get().map(|(_, requests)| &**requests);
-        if let Some(answer) = self.control.answer(context, ioctl, input, output, (&self.fs, requests)) {
-            return answer;
-        }
-        let id = self.nodes.inode(node);
-        let (reply, changed) = flags::answer(&self.fs, id, ioctl.command, input, output)?;
-        if changed {
-            self.attributes_moved(node); // the change time
-        }
-        Ok(reply)
+        self.answer_control(context, node, ioctl, input, output)
     }
 
     fn fallocate(

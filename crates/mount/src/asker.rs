@@ -35,7 +35,24 @@ impl Asker {
         self.words("Uid:").nth(1)?.parse().ok()
     }
 
-    fn is_in_group(&self, group: u32) -> bool {
+    /// The user and the group that files are made and judged by.
+    pub(crate) fn fs_ids(&self) -> Option<(u32, u32)> {
+        let last = |name| self.words(name).nth(3).and_then(|word| word.parse().ok());
+        Some((last("Uid:")?, last("Gid:")?))
+    }
+
+    /// The bits that it takes from the modes of new files.
+    pub(crate) fn umask(&self) -> u32 {
+        let word = self.words("Umask:").next();
+        word.and_then(|word| u32::from_str_radix(word, 8).ok()).unwrap_or(0o077)
+    }
+
+    /// Whether it is root or the mounter, who may do here what elsewhere root may.
+    pub(crate) fn administrates(&self) -> bool {
+        self.user().is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
+    }
+
+    pub(crate) fn is_in_group(&self, group: u32) -> bool {
         let own = self.words("Gid:").nth(1).into_iter();
         own.chain(self.words("Groups:")).any(|word| word.parse() == Ok(group))
     }
@@ -50,8 +67,13 @@ impl Asker {
     }
 
     fn leaves_privileges(&self) -> bool {
+        self.has(CAP_FSETID)
+    }
+
+    /// Whether it has a capability (capabilities(7)) that counts here.
+    pub(crate) fn has(&self, capability: u32) -> bool {
         let capabilities = self.words("CapEff:").next().and_then(|word| u64::from_str_radix(word, 16).ok());
-        self.is_at_home && capabilities.is_some_and(|bits| bits & 1 << CAP_FSETID != 0)
+        self.is_at_home && capabilities.is_some_and(|bits| bits & 1 << capability != 0)
     }
 }
 

@@ -8,6 +8,7 @@
 //! | 2 | make everything durable, and follow the flags of the mount (see `access_times`) | the JSON of `Synced` |
 //! | 3 | tell the end (see `closing`) | nothing |
 //! | 4 | discard what is free | nothing; how that went is told to who asked in person (see `fitrim`) |
+//! | 5 to 14 | of subvolumes (see `subvolumes`) | the JSON of an `Outcome` |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
@@ -15,14 +16,15 @@
 //! |---|---|---|
 //! | 0 to 7 | offset into the text, little endian | length of the whole text |
 //! | 8 to 15 | a number that nobody else chooses, the same for all pages | the text from that offset on; |
-//! | 16 to 8191 | 0 | what is left of the page is 0 |
+//! | 16 to 8191 | 0, or the JSON of an order | what is left of the page is 0 |
 //!
 //! # Invariants
 //! - CONTROL-1: all pages are of one text: offset 0 asks, later offsets read on in its answer, and that is kept until its last
 //!   page was read or offset 0 is asked for again. An offset for which nothing was asked gives no text. Nobody is told when
 //!   who asked leaves, so of the texts that are being read the oldest goes when there are too many.
 //! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
-//!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone.
+//!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are judged by
+//!   what they are about, and 13 and 14, which tell names, are for these two again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -51,17 +53,21 @@ use crate::table::{MountedImage, mount_of, mounted_at};
 use crate::why::Why;
 
 /// Bytes of a page.
-const PAGE: usize = 8192;
+pub(crate) const PAGE: usize = 8192;
 /// Where a page's text begins.
-const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
+/// Bytes of the number of who asks.
+pub(crate) const KEY: usize = 8;
+/// The group of our controls' numbers.
+pub(crate) const GROUP: u8 = 0xe6;
 /// More texts than these are not being read.
 const TEXTS_MAX: usize = 256;
 /// The numbers of the controls.
-pub(crate) const STATISTICS: u32 = control_number::<PAGE>(0xe6, 1);
-const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
-pub(crate) const SYNC: u32 = control_number::<PAGE>(0xe6, 2);
-pub(crate) const WATCH: u32 = control_number::<PAGE>(0xe6, 3);
-const TRIM: u32 = control_number::<PAGE>(0xe6, 4);
+pub(crate) const STATISTICS: u32 = control_number::<PAGE>(GROUP, 1);
+pub(crate) const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
+pub(crate) const SYNC: u32 = control_number::<PAGE>(GROUP, 2);
+pub(crate) const WATCH: u32 = control_number::<PAGE>(GROUP, 3);
+const TRIM: u32 = control_number::<PAGE>(GROUP, 4);
 /// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
@@ -194,7 +200,7 @@ impl Control {
     }
 
     /// Answers one page of the text that `take` makes.
-    fn page(
+    pub(crate) fn page(
         &self,
         input: &[u8],
         output: &mut [u8],
@@ -302,7 +308,12 @@ impl Channel {
         // Whatever else may have taken the place, no driver's node is opened: that alone can do things.
         let dir = File::options().read(true).custom_flags(O_DIRECTORY).open(&point);
         let dir = dir.map_err(|error| told(error, &point))?;
-        Ok(Self { dir, point })
+        Ok(Self::of(dir, point))
+    }
+
+    /// By a directory that is open, called `point`.
+    pub(crate) const fn of(dir: File, point: PathBuf) -> Self {
+        Self { dir, point }
     }
 
     pub(crate) fn statistics(&self) -> Result<MountStatistics> {
@@ -324,7 +335,28 @@ impl Channel {
     }
 
     fn ask<const NUMBER: u32, Answer: DeserializeOwned>(&self) -> Result<Answer> {
-        let text = read_text::<NUMBER>(&self.dir).map_err(|error| told(error, &self.point))?;
+        self.ask_text::<NUMBER, Answer>(new_key(), &[])
+    }
+
+    /// Asks with the number `key` for what `order` says.
+    pub(crate) fn ask_with<const NUMBER: u32, Answer: DeserializeOwned>(
+        &self,
+        key: [u8; KEY],
+        order: &impl Serialize,
+    ) -> Result<Answer> {
+        let order = serde_json::to_vec(order).expect("an order is no problem for JSON");
+        self.ask_text::<NUMBER, Answer>(key, &order)
+    }
+
+    fn ask_text<const NUMBER: u32, Answer: DeserializeOwned>(
+        &self,
+        key: [u8; KEY],
+        order: &[u8],
+    ) -> Result<Answer> {
+        if order.len() > PAGE - HEAD - KEY {
+            return Err(Error::new(ErrorKind::NameTooLong, self.point.display().to_string()));
+        }
+        let text = read_text::<NUMBER>(&self.dir, key, order).map_err(|error| told(error, &self.point))?;
         serde_json::from_slice(&text).map_err(|error| {
             let what = format!("{}: reading what the mount tells", self.point.display());
             Error::with_source(ErrorKind::Io, what, error)
@@ -364,13 +396,18 @@ fn told(error: std::io::Error, point: &Path) -> Error {
     Error::from(error).context(format_args!("{}: {what}", point.display()))
 }
 
-fn read_text<const NUMBER: u32>(dir: &File) -> std::io::Result<Vec<u8>> {
-    let asker = RandomState::new().build_hasher().finish().to_le_bytes();
+/// A number that nobody else chooses.
+pub(crate) fn new_key() -> [u8; KEY] {
+    RandomState::new().build_hasher().finish().to_le_bytes()
+}
+
+fn read_text<const NUMBER: u32>(dir: &File, key: [u8; KEY], order: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     loop {
         let mut page = [0; PAGE];
         page[..HEAD].copy_from_slice(&(text.len() as u64).to_le_bytes());
-        page[HEAD..][..asker.len()].copy_from_slice(&asker);
+        page[HEAD..][..KEY].copy_from_slice(&key);
+        page[HEAD + KEY..][..order.len()].copy_from_slice(order);
         control::<NUMBER, PAGE>(dir, &mut page)?;
         let (head, body) = page.split_first_chunk::<HEAD>().expect("a page is longer than its head");
         let whole = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);

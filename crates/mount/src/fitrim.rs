@@ -98,7 +98,7 @@ pub(crate) fn answer(
 
 /// Whether a thread that waits for an answer is root's or the mounter's.
 fn may_trim(thread: u32) -> bool {
-    Asker::of(thread).user().is_some_and(|uid| uid == 0 || uid == rustix::process::geteuid().as_raw())
+    Asker::of(thread).administrates()
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use creamery_base::InodeId;
 use creamery_base::lock::{RankedRwLock, rank};
+use creamery_base::{InodeId, TreeId};
 use creamery_fs::OpenFile;
 use creamery_fuse::{Errno, FileHandle, OpenRequest};
 
@@ -80,6 +80,18 @@ impl Handles {
     pub(crate) fn may_be_mapped(&self, id: InodeId) -> bool {
         let slots = self.slots.read();
         slots.files.iter().flatten().any(|open| open.may_be_mapped && open.file.id() == id)
+    }
+
+    /// The files of a subvolume that are open.
+    pub(crate) fn open_in(&self, subvolume: TreeId) -> Vec<InodeId> {
+        let slots = self.slots.read();
+        slots
+            .files
+            .iter()
+            .flatten()
+            .map(|open| open.file.id())
+            .filter(|id| id.subvolume == subvolume)
+            .collect()
     }
 
     /// The file, which is to be dropped by the caller: the last close of one without a name wakes the cleaner.

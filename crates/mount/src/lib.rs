@@ -32,8 +32,8 @@ mod options;
 mod ranges;
 mod remount;
 mod serve;
+mod subvolumes;
 mod table;
-
 mod telling;
 mod unmount;
 mod why;
@@ -44,4 +44,5 @@ pub use open::open;
 pub use options::{Options, Owner, Writing};
 pub use remount::remount;
 pub use serve::{Mounted, Unmounter, mount};
+pub use subvolumes::{DeletedSubvolume, Live};
 pub use unmount::{How, unmount};

@@ -147,6 +147,23 @@ impl Nodes {
         drop(not_wanted); // outside the lock: letting go may wake the cleaner
     }
 
+    /// The inodes of a subvolume that the kernel knows.
+    pub(crate) fn known_in(&self, subvolume: TreeId) -> Vec<InodeId> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let known: Vec<NodeId> = shard.lock().references.keys().copied().collect();
+            found.extend(
+                known.into_iter().map(|node| self.inode(node)).filter(|id| id.subvolume == subvolume),
+            );
+        }
+        found
+    }
+
+    /// The mounted directory.
+    pub(crate) const fn root(&self) -> InodeId {
+        self.root
+    }
+
     /// Where a listing of the directory ends that has begun.
     pub(crate) fn listing_end(&self, node: NodeId) -> Option<u64> {
         self.shard(node).lock().directories.get(&node).and_then(|dir| dir.end)

@@ -46,6 +46,7 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     let usual = FsOptions::default();
     let fs_options = FsOptions {
         flush_on_commit: options.flush_on_commit,
+        nodatacow: options.nodatacow,
         delayed_bytes: if options.delalloc { usual.delayed_bytes } else { 0 },
         ..usual
     };

@@ -29,8 +29,17 @@ const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Options about how the server writes.
-const OF_WRITING: [&str; 7] =
-    ["commit", "discard", "nodiscard", "flushoncommit", "noflushoncommit", "delalloc", "nodelalloc"];
+const OF_WRITING: [&str; 9] = [
+    "commit",
+    "discard",
+    "nodiscard",
+    "flushoncommit",
+    "noflushoncommit",
+    "delalloc",
+    "nodelalloc",
+    "datacow",
+    "nodatacow",
+];
 
 /// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
 const OF_THE_KERNEL: [&str; 5] = ["user_id=", "group_id=", "rootmode=", "fd=", "max_read="];
@@ -71,6 +80,8 @@ pub struct Options {
     pub discard: DiscardPolicy,
     /// Whether a commit has the data with it that was written before.
     pub flush_on_commit: bool,
+    /// New files are overwritten in place.
+    pub nodatacow: bool,
     /// Whether what is written stays in memory for a while.
     pub delalloc: bool,
     /// Shown owner.
@@ -100,6 +111,8 @@ pub struct Writing {
     pub flush_on_commit: bool,
     /// `delalloc`.
     pub delalloc: bool,
+    /// `nodatacow`.
+    pub nodatacow: bool,
 }
 
 /// What to do about an option that does not exist.
@@ -145,6 +158,7 @@ impl Options {
             commit: COMMIT_DEFAULT,
             discard: DiscardPolicy::Off,
             flush_on_commit: false,
+            nodatacow: false,
             delalloc: true,
             owner: Owner::default(),
             log: None,
@@ -166,6 +180,7 @@ impl Options {
             discard: discard.to_owned(),
             flush_on_commit: self.flush_on_commit,
             delalloc: self.delalloc,
+            nodatacow: self.nodatacow,
         }
     }
 
@@ -181,6 +196,7 @@ impl Options {
                     "commit" => wanted.commit_seconds != kept.commit_seconds,
                     "discard" | "nodiscard" => wanted.discard != kept.discard,
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
+                    "datacow" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
                     _ => wanted.delalloc != kept.delalloc,
                 }
         };
@@ -209,12 +225,13 @@ impl Options {
                 self.flush_on_commit = name == "flushoncommit";
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
+            "datacow" | "nodatacow" if value.is_empty() => self.nodatacow = name == "nodatacow",
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

@@ -19,6 +19,7 @@ use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
 use crate::options::Options;
+use crate::subvolumes::Subvolumes;
 use crate::telling;
 use crate::why::Why;
 
@@ -45,6 +46,7 @@ pub struct Mounted {
     log: Option<String>,
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
+    subvolumes: Arc<Subvolumes>,
     tell: Option<Tell>,
     ends_well: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -70,7 +72,20 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     adapter.serves(session.notifier(), session.requests());
     let files = Arc::downgrade(&adapter);
     let losses = telling::of_losses(&fs, &session, move |id| files.upgrade()?.node(id));
-    Ok(Mounted { fs, session, losses, commit, log, watchers, lost_writes, tell: None, ends_well: None })
+    adapter.subvolumes().told.begin(losses.queue());
+    let subvolumes = Arc::clone(adapter.subvolumes());
+    Ok(Mounted {
+        fs,
+        session,
+        losses,
+        commit,
+        log,
+        watchers,
+        lost_writes,
+        subvolumes,
+        tell: None,
+        ends_well: None,
+    })
 }
 
 fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
@@ -99,6 +114,7 @@ impl Mounted {
         let tell: Tell = Arc::new(tell);
         self.tell = Some(Arc::clone(&tell));
         self.lost_writes.tell_to(Arc::clone(&tell));
+        self.subvolumes.tell_to(Arc::clone(&tell));
         self.fs.engine().tell_abort(move |abort| tell(&abort.to_string()));
     }
 
@@ -111,7 +127,7 @@ impl Mounted {
     /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
     /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, losses, commit, log, watchers, lost_writes, tell, ends_well } = self;
+        let Self { fs, session, losses, commit, log, watchers, lost_writes, tell, ends_well, .. } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };

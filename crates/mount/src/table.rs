@@ -68,6 +68,15 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     Err(Error::invalid(format!("{}: a {kind} is mounted there, not an image of ours", dir.display())))
 }
 
+/// Whether the filesystem with this device number is an image of ours that is mounted: true, or false where its type in the table does
+/// not say; none if it is no mount of FUSE's.
+pub(crate) fn is_ours(device: u64) -> Result<Option<bool>> {
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let table = table()?;
+    let row = rows(&table).find(|row| row.device == device && row.kind.starts_with(FUSE));
+    Ok(row.map(|row| row.kind == KIND))
+}
+
 /// The flags of the FUSE mount at `point`; none if it is not to be seen.
 pub(crate) fn flags_at(point: &Path) -> Option<Vec<String>> {
     let table = table().ok()?;

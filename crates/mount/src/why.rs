@@ -12,6 +12,14 @@ pub(crate) enum Why {
     NoSpace,
     /// Nothing can be written any more.
     Aborted,
+    NotFound,
+    AlreadyExists,
+    NotADirectory,
+    DirectoryNotEmpty,
+    InvalidInput,
+    NameTooLong,
+    PermissionDenied,
+    Busy,
     #[default]
     Other,
 }
@@ -23,6 +31,14 @@ impl Why {
             ErrorKind::ReadOnly => Self::ReadOnly,
             ErrorKind::NoSpace => Self::NoSpace,
             ErrorKind::Aborted => Self::Aborted,
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::AlreadyExists => Self::AlreadyExists,
+            ErrorKind::NotADirectory => Self::NotADirectory,
+            ErrorKind::DirectoryNotEmpty => Self::DirectoryNotEmpty,
+            ErrorKind::InvalidInput => Self::InvalidInput,
+            ErrorKind::NameTooLong => Self::NameTooLong,
+            ErrorKind::PermissionDenied => Self::PermissionDenied,
+            ErrorKind::Busy => Self::Busy,
             _ => Self::Other,
         }
     }
@@ -33,6 +49,14 @@ impl Why {
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::NoSpace => ErrorKind::NoSpace,
             Self::Aborted => ErrorKind::Aborted,
+            Self::NotFound => ErrorKind::NotFound,
+            Self::AlreadyExists => ErrorKind::AlreadyExists,
+            Self::NotADirectory => ErrorKind::NotADirectory,
+            Self::DirectoryNotEmpty => ErrorKind::DirectoryNotEmpty,
+            Self::InvalidInput => ErrorKind::InvalidInput,
+            Self::NameTooLong => ErrorKind::NameTooLong,
+            Self::PermissionDenied => ErrorKind::PermissionDenied,
+            Self::Busy => ErrorKind::Busy,
             Self::Other => ErrorKind::Io,
         }
     }

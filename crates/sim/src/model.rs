@@ -379,7 +379,12 @@ impl Model {
     fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> Done {
         check_name(name, false)?;
         check_name(new_name, false)?;
-        self.check_same_subvolume(from, to)?;
+        let moved = self.names(from).ok().and_then(|names| names.get(name).copied());
+        let is_plain = matches!(mode, RenameMode::Replace | RenameMode::NoReplace);
+        if !is_plain || !moved.is_some_and(|moved| self.is_subvolume(moved)) {
+            self.check_same_subvolume(from, to)?;
+        }
+        let is_apart = self.subvolume_of(from) != self.subvolume_of(to);
         let (old_names, new_names) = (self.names(from)?, self.names(to)?);
         let id = *old_names.get(name).ok_or(ErrorKind::NotFound)?;
         self.check_not_removed(to)?;
@@ -390,11 +395,18 @@ impl Model {
             (Some(other), _) if other == id => return Ok(Outcome::Done),
             _ => {}
         }
+        let is_dir = |id: u64| matches!(self.nodes[&id].content, Content::Directory(_));
+        if is_apart {
+            self.check_not_inside(to, id, true)?;
+        }
         if other.is_some_and(|other| self.is_subvolume(other)) {
-            return Err(ErrorKind::Unsupported);
+            return Err(match (mode, is_dir(id)) {
+                (RenameMode::Exchange, _) => ErrorKind::Unsupported,
+                (_, true) => ErrorKind::DirectoryNotEmpty,
+                (_, false) => ErrorKind::IsADirectory,
+            });
         }
         self.check_not_inside(to, id, from != to)?;
-        let is_dir = |id: u64| matches!(self.nodes[&id].content, Content::Directory(_));
         if mode == RenameMode::Exchange {
             let other = other.expect("looked at above");
             self.check_not_inside(from, other, from != to)?;
@@ -406,6 +418,9 @@ impl Model {
             return Ok(Outcome::Done);
         }
         if let Some(other) = other {
+            if is_apart {
+                return Err(self.refusal_to_replace(other));
+            }
             if self.check_not_inside(from, other, from != to).is_err() {
                 return Err(ErrorKind::DirectoryNotEmpty);
             }
@@ -429,6 +444,15 @@ impl Model {
             return Ok(Outcome::Made(whiteout));
         }
         Ok(Outcome::Done)
+    }
+
+    /// Why a subvolume does not take the place of something in another one.
+    fn refusal_to_replace(&self, other: u64) -> ErrorKind {
+        match &self.nodes[&other].content {
+            Content::Directory(names) if names.is_empty() => ErrorKind::CrossDevice,
+            Content::Directory(_) => ErrorKind::DirectoryNotEmpty,
+            _ => ErrorKind::NotADirectory,
+        }
     }
 
     fn put(&mut self, dir: u64, name: &[u8], id: u64) {

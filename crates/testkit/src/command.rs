@@ -41,6 +41,7 @@ pub struct Run {
     shown: Vec<OsString>,
     input: Option<Vec<u8>>,
     limit: Duration,
+    again_while_busy: bool,
 }
 
 impl Run {
@@ -50,7 +51,7 @@ impl Run {
         let mut command = Command::new(program.as_ref());
         command.env("PATH", search_path()).env("LC_ALL", "C");
         let shown = vec![program.as_ref().to_owned()];
-        Self { command, shown, input: None, limit: LIMIT_DEFAULT }
+        Self { command, shown, input: None, limit: LIMIT_DEFAULT, again_while_busy: false }
     }
 
     /// One argument more.
@@ -95,11 +96,36 @@ impl Run {
         self
     }
 
+    /// Runs it again for a moment while it finds somebody busy there. For every unmount: a test on another thread that is just
+    /// starting a program has, between fork and exec, copies of all files that this process has open.
+    ///
+    /// ```no_run
+    /// # fn end(dir: &std::path::Path) -> anyhow::Result<()> {
+    /// creamery_testkit::Run::new("umount").arg(dir).again_while_busy().ok().map(drop)
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn again_while_busy(mut self) -> Self {
+        self.again_while_busy = true;
+        self
+    }
+
     /// Runs it; a failure of the program is not an error here, see [`Finished::code`].
     ///
     /// # Errors
     /// When it cannot be started, or is killed at the time limit.
     pub fn output(mut self) -> Result<Finished> {
+        let deadline = Instant::now() + BUSY_LIMIT;
+        loop {
+            let finished = self.once()?;
+            if !self.again_while_busy || !finished.is_busy() || Instant::now() > deadline {
+                return Ok(finished);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn once(&mut self) -> Result<Finished> {
         let line = self.line();
         let mut stdout = memory_file("stdout")?;
         let mut stderr = memory_file("stderr")?;
@@ -172,6 +198,12 @@ impl Finished {
     pub fn stderr_text(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
+
+    /// Whether an unmount failed because somebody uses what is mounted.
+    fn is_busy(&self) -> bool {
+        let said = self.stderr_text();
+        self.code != Some(0) && ["busy", "in use", "files are open"].iter().any(|words| said.contains(words))
+    }
 }
 
 impl fmt::Display for Finished {
@@ -198,30 +230,6 @@ fn shortened(bytes: &[u8]) -> String {
     let half = SHOWN_BYTES_MAX / 2;
     let (head, tail) = (&bytes[..half], &bytes[bytes.len() - half..]);
     format!("{}\n  ... {} bytes left out ...\n{}", text(head), bytes.len() - 2 * half, text(tail))
-}
-
-/// Runs an unmount, and again for a moment while somebody is busy there: a test on another thread that is just starting a
-/// program has, between fork and exec, copies of all files that this process has open.
-///
-/// ```no_run
-/// # fn end(dir: &std::path::Path) -> anyhow::Result<()> {
-/// creamery_testkit::retry_while_busy(|| creamery_testkit::Run::new("umount").arg(dir))
-/// # }
-/// ```
-pub fn retry_while_busy(unmount: impl Fn() -> Run) -> Result<()> {
-    let deadline = Instant::now() + BUSY_LIMIT;
-    loop {
-        let finished = unmount().output()?;
-        let said = finished.stderr_text();
-        let busy = said.contains("busy") || said.contains("in use") || said.contains("files are open");
-        if finished.code == Some(0) {
-            return Ok(());
-        }
-        if !busy || Instant::now() > deadline {
-            bail!("{finished}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn search_path() -> OsString {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::retry_while_busy;
 use crate::{Program, Run};
 
 /// `creamery mount IMAGE DIR` that is unmounted when it goes.
@@ -61,8 +60,7 @@ impl FuseMount {
     /// # Errors
     /// When the program fails, or the mount is still there.
     pub fn unmount(mut self) -> Result<()> {
-        let unmount = || self.program.run([OsStr::new("umount"), self.dir.as_os_str()]);
-        retry_while_busy(unmount)?;
+        self.program.run([OsStr::new("umount"), self.dir.as_os_str()]).again_while_busy().ok()?;
         if is_mounted(&self.dir)? {
             bail!("creamery umount returned, and {} is still mounted", self.dir.display());
         }

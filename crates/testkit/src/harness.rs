@@ -20,7 +20,13 @@ use anyhow::{Result, anyhow};
 
 use crate::{Judge, Judges, Program, Scratch};
 
+/// How long a case may take; `CREAMERY_CASE_SECONDS` says otherwise, for cases that were asked for more than usual.
 const CASE_LIMIT: Duration = Duration::from_secs(420);
+
+fn case_limit() -> Duration {
+    let asked = std::env::var("CREAMERY_CASE_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    asked.map_or(CASE_LIMIT, Duration::from_secs)
+}
 
 type Body = dyn Fn(&Bench) -> Result<()> + Send + Sync;
 
@@ -144,6 +150,8 @@ fn run_all(cases: Vec<Case>, threads: usize, failed: &mut Vec<(String, String)>)
                         }
                         Outcome::Failed(reason) => {
                             println!("test {} ... FAILED ({seconds:.1} s)", case.name);
+                            // At the end, too: but other cases may go on for an hour.
+                            eprintln!("{}: {reason}", case.name);
                             lock(&failures).push((case.name, reason));
                         }
                     }
@@ -169,11 +177,11 @@ fn run_watched(case: &Case) -> Outcome {
                 catch_unwind(AssertUnwindSafe(|| body(bench))).unwrap_or_else(|panic| Err(told(&*panic)));
             let _ = done.send(result);
         });
-        let mut late = false;
+        let (mut late, limit) = (false, case_limit());
         loop {
-            match watch.recv_timeout(CASE_LIMIT) {
+            match watch.recv_timeout(limit) {
                 Ok(Ok(())) if !late => return Outcome::Passed,
-                Ok(Ok(())) => return Outcome::Failed(format!("took more than {} s", CASE_LIMIT.as_secs())),
+                Ok(Ok(())) => return Outcome::Failed(format!("took more than {} s", limit.as_secs())),
                 Ok(Err(error)) if late => return Outcome::Failed(format!("hung, mounts cut off: {error:#}")),
                 Ok(Err(error)) => return Outcome::Failed(format!("{error:#}")),
                 Err(RecvTimeoutError::Timeout) => {

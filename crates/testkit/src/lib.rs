@@ -25,11 +25,13 @@ mod program;
 mod random;
 mod remap;
 mod scratch;
+mod subvolumes;
 pub mod tree;
+mod tree_search;
 pub mod walk;
 
 pub use clone::{clone_range, sync_filesystem};
-pub use command::{Finished, Run, retry_while_busy, signal};
+pub use command::{Finished, Run, signal};
 pub use cpu::CpuMeter;
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
@@ -39,3 +41,7 @@ pub use program::Program;
 pub use random::Random;
 pub use remap::{ficlonerange, fideduperange};
 pub use scratch::{Scratch, scratch_root, unmount_below};
+pub use subvolumes::{
+    commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, has_subvolume, subvolume_id,
+};
+pub use tree_search::{TreeItem, tree_items};

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::retry_while_busy;
 use crate::{KernelLog, Run};
 
 const DETACH_LIMIT: Duration = Duration::from_secs(10);
@@ -140,7 +139,7 @@ impl LoopMount {
     /// When something keeps the mount busy.
     pub fn unmount_and_tell(&mut self) -> Result<Vec<String>> {
         if std::mem::take(&mut self.mounted) {
-            retry_while_busy(|| Run::new("umount").arg(&self.dir))?;
+            Run::new("umount").arg(&self.dir).again_while_busy().ok()?;
         }
         let Some(mut device) = self.device.take() else { return Ok(Vec::new()) };
         let complaints = self.log.complaints(&device.name())?;

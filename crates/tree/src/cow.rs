@@ -80,7 +80,10 @@ impl Tree {
             return Ok(old);
         }
         let is_root = !path.holds(level + 1);
-        let (copy, last_reference) = self.copy_block(host, old.block(), is_root)?;
+        // Until the old block is given up: what is known of its references stays true (`sharing`).
+        let may_be_shared = self.may_be_shared(old.block(), is_root);
+        let _turn = may_be_shared.then(|| self.store.turn(old.block().logical()));
+        let (copy, last_reference) = self.copy_block(host, old.block(), may_be_shared)?;
         let guard = copy.write_as(self.hold_new(old.block().level()));
         if is_root {
             self.set_root(Arc::clone(guard.buffer()));
@@ -118,9 +121,9 @@ impl Tree {
         &self,
         host: &dyn CowHost,
         old: BlockRef<'_>,
-        is_root: bool,
+        may_be_shared: bool,
     ) -> Result<(Arc<ExtentBuffer>, bool)> {
-        let references = if self.may_be_shared(old, is_root) {
+        let references = if may_be_shared {
             host.references(old.logical(), old.level())?
         } else {
             BlockReferences { count: 1, full_backref: false }

@@ -1,6 +1,6 @@
 //! Walking over items in key order.
 
-use creamery_base::{Error, ErrorKind, Result, Wait};
+use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
 use creamery_format::Key;
 
 use crate::read::FoundLeaf;
@@ -61,6 +61,12 @@ impl Cursor<'_> {
             return None;
         }
         Some((block.key(leaf.slot), block.data(leaf.slot)))
+    }
+
+    /// The transaction that wrote the leaf here; zero past the end.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.leaf.as_ref().map_or(Generation::default(), |leaf| leaf.guard.block().generation())
     }
 
     /// Moves to the next item.

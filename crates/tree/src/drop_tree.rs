@@ -6,6 +6,7 @@
 //! | what it points to | is done |
 //! |---|---|
 //! | belongs to this tree alone | everything that it points to in turn is given up, then the block |
+//! | is shared, and older than this tree | the pointer is given up, and the block is not read |
 //! | is shared, and counted by parent, or another tree's | the pointer is given up |
 //! | is shared, by tree, and this tree's own | it and all such below it are first counted by parent; then the pointer is given up |
 //!
@@ -19,7 +20,7 @@
 //!
 //! How often a block is referred to is asked with the block locked, and what follows from it is queued before it is let go.
 //! Whoever copies a block has it locked alone for the same reason: two that give up the last two references would else both
-//! take themselves for the last but one.
+//! take themselves for the last but one. Of a block that is not read there is nothing to lock: its turn is waited for (`sharing`).
 //!
 //! # Invariants
 //! - DROP-1: nobody else uses or changes the tree.
@@ -88,6 +89,14 @@ pub struct TreeDrop {
 enum Walk {
     On,
     Stop(Option<DropProgress>),
+}
+
+/// A block that is older than the tree that points to it.
+enum Older {
+    /// Others refer to it, too: the pointer was given up, if there was room.
+    Shared(Walk),
+    /// This tree alone has it, and nobody else can come by it.
+    Alone(BlockReferences),
 }
 
 /// One step.
@@ -189,9 +198,11 @@ impl Step<'_> {
         let (first, mut below) = match resume {
             None => (0, None),
             Some(progress) if block.level() > progress.level => (block.child_slot(&progress.key), resume),
-            Some(progress) if block.level() == progress.level => {
-                (block.search(&progress.key, 0).unwrap_or_else(|slot| slot), None)
-            }
+            // Nothing of the tree has changed since. To go on elsewhere would leave what is between to nobody.
+            Some(progress) if block.level() == progress.level => match block.search(&progress.key, 0) {
+                Ok(slot) => (slot, None),
+                Err(_) => return Err(self.damaged(block, "has not the key at which dropping is to go on")),
+            },
             Some(_) => return Err(self.damaged(block, "is below the level at which dropping is to go on")),
         };
         for slot in first..block.count() {
@@ -212,8 +223,20 @@ impl Step<'_> {
         by_parent: Option<Logical>,
         resume: Option<&DropProgress>,
     ) -> Result<Walk> {
+        let older = match resume {
+            None if node.block().child(slot).1 <= self.made => {
+                match self.give_up_older(node, slot, by_parent)? {
+                    Older::Shared(walk) => return Ok(walk),
+                    Older::Alone(references) => Some(references),
+                }
+            }
+            _ => None,
+        };
         let child = self.read_child(node, slot)?;
-        let references = self.references(node.block().child(slot).1, child.block())?;
+        let references = match older {
+            Some(references) => references,
+            None => self.references(node.block().child(slot).1, child.block())?,
+        };
         if references.count == 1 {
             return self.drop_block(&child, references, by_parent, resume);
         }
@@ -230,9 +253,31 @@ impl Step<'_> {
         Ok(Walk::On)
     }
 
+    /// Gives up the pointer to a block that is older than this tree, unless nobody else has one: nothing that it leads to is
+    /// counted by this tree, so it need not be read.
+    fn give_up_older(&mut self, node: &ReadGuard, slot: usize, by_parent: Option<Logical>) -> Result<Older> {
+        let (at, generation) = node.block().child(slot);
+        let level = node.block().level() - 1;
+        let _turn = self.tree.store.turn(at);
+        let references = self.host.references(at, level)?;
+        if references.count == 1 {
+            return Ok(Older::Alone(references));
+        }
+        if !self.takes(1) {
+            return Ok(Older::Shared(Walk::Stop(None)));
+        }
+        let tree = self.tree.id();
+        let last_reference = false;
+        self.tree.count_given_up(false);
+        self.host.free(FreedBlock { tree, logical: at, level, generation, by_parent, last_reference })?;
+        Ok(Older::Shared(Walk::On))
+    }
+
     /// How often a block is referred to that is locked: no copy of it is made meanwhile.
     fn references(&self, generation: Generation, block: BlockRef<'_>) -> Result<BlockReferences> {
-        if generation > self.tree.last_snapshot() {
+        // What Linux has moved to another place is newer than the snapshots that share it.
+        let is_moved = block.flags() & creamery_format::HEADER_FLAG_RELOC != 0;
+        if generation > self.tree.last_snapshot() && !is_moved {
             return Ok(BlockReferences { count: 1, full_backref: false });
         }
         self.host.references(block.logical(), block.level())

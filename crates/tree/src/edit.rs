@@ -74,18 +74,27 @@ impl Tree {
         let old = path.block(0).item_size(path.slots[0]);
         if data.len() > old {
             drop(path);
-            let more = data.len() - old;
-            let (longer, still) = self.find(host, key, Intent::Extend(more))?;
-            assert!(still, "item {key} went away under its owner's lock");
-            path = longer;
+            return self.replace(host, key, old, data);
+        }
+        set_data(&mut path, data);
+        Ok(())
+    }
+
+    /// Replaces the data of an item that has `old` bytes and that nobody else changes, with one search.
+    /// Errors: range (larger than a leaf); no space, device errors; damage: it is not found any more, for leaves overlap.
+    pub fn replace(&self, host: &dyn CowHost, key: &Key, old: usize, data: &[u8]) -> Result<()> {
+        self.check_size(key, data.len())?;
+        let more = data.len().saturating_sub(old);
+        let intent = if more > 0 { Intent::Extend(more) } else { Intent::Overwrite };
+        let (mut path, found) = self.find(host, key, intent)?;
+        if !found || path.block(0).item_size(path.slots[0]) != old {
+            return Err(Error::new(ErrorKind::Corrupt, format!("tree {}: item {key} is lost", self.id())));
+        }
+        if more > 0 {
             let slot = path.slots[0];
             path.block_mut(0).grow_item(slot, more);
-        } else if data.len() < old {
-            let slot = path.slots[0];
-            path.block_mut(0).shrink_item(slot, data.len(), Keep::Front);
         }
-        let slot = path.slots[0];
-        path.block_mut(0).data_mut(slot).copy_from_slice(data);
+        set_data(&mut path, data);
         Ok(())
     }
 
@@ -155,6 +164,17 @@ impl Tree {
             self.fix_low_keys(path, 1, &items[0].0);
         }
     }
+}
+
+/// Gives the item at the path's slot this data, of at most as many bytes as it has.
+fn set_data(path: &mut Path, data: &[u8]) {
+    let slot = path.slots[0];
+    let is_shorter = data.len() < path.block(0).item_size(slot);
+    let mut leaf = path.block_mut(0);
+    if is_shorter {
+        leaf.shrink_item(slot, data.len(), Keep::Front);
+    }
+    leaf.data_mut(slot).copy_from_slice(data);
 }
 
 /// Appends to the item at the path's slot of a leaf that has the room.

@@ -42,6 +42,7 @@ mod redistribute;
 mod remove;
 mod search;
 mod seen;
+mod sharing;
 mod snapshot;
 mod split;
 mod store;

@@ -3,7 +3,7 @@
 //!
 //! Two trees meet in one thread when a block that may be shared is copied: its references are looked up in the extent tree, with
 //! blocks of the file tree locked. So the extent tree has a rank of its own, behind what is said of extents that are not in
-//! it yet (`REF_HEAD`), and nothing is looked up in another tree from there.
+//! it yet (`REF_HEAD`), and nothing is looked up in another tree from there. So has the checksum tree.
 //!
 //! Siblings lie to either side, and both orders occur. They cannot meet: who locks a sibling has their parent locked for
 //! writing, and everybody else comes by that parent, or by a finger, which locks one leaf and waits for no second one.
@@ -27,7 +27,11 @@ pub(crate) enum Side {
 }
 
 fn place(tree: TreeId, level: u8, side: Side) -> Place {
-    let rank = if tree == TreeId::EXTENT { rank::EXTENT_NODE } else { rank::NODE };
+    let rank = match tree {
+        TreeId::EXTENT => rank::EXTENT_NODE,
+        TreeId::CSUM => rank::CSUM_NODE,
+        _ => rank::NODE,
+    };
     let depth = u128::from(LEVEL_MAX.saturating_sub(level));
     Place::within(rank, depth << 8 | u128::from(side == Side::Beside))
 }

@@ -18,6 +18,7 @@ use hashbrown::HashMap;
 
 use crate::LEVELS;
 use crate::buffer::ExtentBuffer;
+use crate::sharing::{Sharing, Turn};
 use crate::watch::{LockTimes, Watch};
 
 const SHARDS: usize = 64;
@@ -98,6 +99,7 @@ pub struct BufferStore {
     dirty_bytes: CachePadded<AtomicU64>,
     writing_bytes: AtomicU64,
     watch: Arc<Watch>,
+    sharing: Sharing,
     hits: Striped<AtomicU64>,
     misses: AtomicU64,
     evictions: AtomicU64,
@@ -118,6 +120,7 @@ impl BufferStore {
             dirty_bytes: CachePadded::default(),
             writing_bytes: AtomicU64::new(0),
             watch: Arc::new(Watch::default()),
+            sharing: Sharing::new(),
             hits: Striped::default(),
             misses: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -226,6 +229,17 @@ impl BufferStore {
         shard.clean.push_back(want.logical);
         self.trim(&mut shard);
         Ok(buffer)
+    }
+
+    /// Waits for the turn to change the references of a block that trees share.
+    pub(crate) fn turn(&self, at: Logical) -> Turn<'_> {
+        self.sharing.turn(at)
+    }
+
+    /// Plants a fault: those who change the references of shared blocks do not wait for each other.
+    #[cfg(feature = "shuttle")]
+    pub fn forget_turns(&self) {
+        self.sharing.forget_turns();
     }
 
     fn cached(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {

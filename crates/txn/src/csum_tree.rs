@@ -39,11 +39,6 @@ impl Csums {
         self.present[index].then(|| &self.bytes[index * self.size..(index + 1) * self.size])
     }
 
-    /// Whether any sector of the range has one.
-    pub(crate) fn any(&self) -> bool {
-        self.present.contains(&true)
-    }
-
     /// The first sector of the range that has none.
     pub(crate) fn first_missing(&self) -> Option<usize> {
         self.present.iter().position(|present| !present)
@@ -58,7 +53,13 @@ pub(crate) struct CsumTree {
     sector: u64,
     #[cfg(feature = "faults")]
     in_two_steps: std::sync::atomic::AtomicBool,
+    #[cfg(feature = "faults")]
+    before_look: std::sync::OnceLock<BeforeLook>,
 }
+
+/// What a test does before somebody looks whether there are checksums.
+#[cfg(feature = "faults")]
+pub(crate) type BeforeLook = Box<dyn Fn() + Send + Sync>;
 
 /// What lies where in an item, in bytes of data that it stands for.
 #[derive(Clone, Copy)]
@@ -85,6 +86,8 @@ impl CsumTree {
             sector: sector.into(),
             #[cfg(feature = "faults")]
             in_two_steps: std::sync::atomic::AtomicBool::new(false),
+            #[cfg(feature = "faults")]
+            before_look: std::sync::OnceLock::new(),
         }
     }
 
@@ -97,6 +100,12 @@ impl CsumTree {
     #[cfg(feature = "faults")]
     pub(crate) fn remove_in_two_steps(&self) {
         self.in_two_steps.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Has something done, once and for all, before somebody looks whether there are checksums.
+    #[cfg(feature = "faults")]
+    pub(crate) fn before_look(&self, before: BeforeLook) {
+        assert!(self.before_look.set(before).is_ok(), "one at a time");
     }
 
     /// Bytes of checksums in the largest item.
@@ -146,7 +155,7 @@ impl CsumTree {
     pub(crate) fn remove(&self, host: &dyn CowHost, start: Logical, len: u64) -> Result<()> {
         let (start, end) = (start.get(), start.get() + len);
         let mut misses = 0;
-        while let Some(item) = self.last_before(end)?.filter(|item| item.end > start) {
+        while let Some(item) = self.last_before(end, Wait::Yes)?.filter(|item| item.end > start) {
             let seen = &item.seen;
             let bytes_before = |at: u64| {
                 let sectors = usize::try_from((at - seen.key.offset) / self.sector).expect("inside an item");
@@ -167,11 +176,19 @@ impl CsumTree {
         Ok(())
     }
 
+    /// Whether a range has checksums, in part at least: one look, however many there are.
+    pub(crate) fn any(&self, start: Logical, len: u64, wait: Wait) -> Result<bool> {
+        #[cfg(feature = "faults")]
+        self.before_look.get().into_iter().for_each(|before| before());
+        let last = self.last_before(start.get().saturating_add(len), wait)?;
+        Ok(last.is_some_and(|item| item.end > start.get()))
+    }
+
     /// The last item that begins before `end`.
     /// Errors: damage: it reaches beyond the beginning of the next one.
-    fn last_before(&self, end: u64) -> Result<Option<Item>> {
+    fn last_before(&self, end: u64, wait: Wait) -> Result<Option<Item>> {
         let last = key(Logical::new(end - 1));
-        let mut cursor = self.tree.cursor_at_or_before(&last, Wait::Yes)?;
+        let mut cursor = self.tree.cursor_at_or_before(&last, wait)?;
         let Some(item) = self.item(&cursor, &last) else { return Ok(None) };
         if item.end > end {
             cursor.advance()?;

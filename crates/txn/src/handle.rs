@@ -304,6 +304,7 @@ impl CowHost for Handle<'_> {
     }
 
     fn add_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {
+        self.on.root_tree.copy_shared();
         self.change_references(tree, block, by_parent, 1)
     }
 

@@ -20,6 +20,7 @@
 //! | `engine/data`, `data_extent`, `csum_tree` | data extents and their checksums |
 //! | `transaction` | the generation and the gate |
 //! | `commit` | closing a transaction, the way to durability, and what old roots still need |
+//! | `backref_walk` | from an extent to its users |
 //! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items` | the root tree; trees by their ids |
@@ -32,6 +33,7 @@
 
 mod abort;
 mod background;
+mod backref_walk;
 mod block_group_items;
 mod chunk_allocator;
 mod commit;
@@ -46,6 +48,7 @@ mod flush_policy;
 mod free_space_tree;
 mod handle;
 mod held;
+mod nocow_writer;
 mod reclaim;
 mod root_items;
 mod roots;
@@ -57,13 +60,15 @@ mod units;
 
 pub use abort::Abort;
 pub use background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
+pub use backref_walk::{ExtentUser, ExtentUsers};
 pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};
 pub use drop_tree::{Dropping, SubvolumeDrop};
-pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, SpaceReport};
+pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, Sharing, SpaceReport};
 pub use flush_policy::FlushPolicy;
 pub use handle::Handle;
+pub use nocow_writer::NocowWriter;
 pub use reclaim::Reclaimer;
 pub use snapshot::NewSnapshot;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};

@@ -1,6 +1,7 @@
 //! The root tree: where every other tree's root is, and what the subvolumes are.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::lock::{RankedRwLock, rank};
 use creamery_base::{Error, ErrorKind, Generation, Result, Timespec, TreeId, Wait, memory};
@@ -54,6 +55,10 @@ pub(crate) struct RootTree {
     tree: Arc<Tree>,
     open: RankedRwLock<HashMap<TreeId, Arc<Tree>>, { rank::TABLE }>,
     switches: Switches,
+    /// Whether one that was opened may share blocks with another tree.
+    shares_blocks: AtomicBool,
+    /// Whether such a block was copied since a subvolume was last dropped.
+    has_copied_shared: AtomicBool,
 }
 
 /// How trees that are opened run.
@@ -68,7 +73,8 @@ impl RootTree {
         switches.apply_to(&tree);
         let tree = Arc::new(tree);
         let open = RankedRwLock::new(HashMap::from([(tree.id(), Arc::clone(&tree))]));
-        Self { tree, open, switches }
+        let (shares_blocks, has_copied_shared) = Default::default();
+        Self { tree, open, switches, shares_blocks, has_copied_shared }
     }
 
     /// The root tree itself.
@@ -80,6 +86,7 @@ impl RootTree {
     pub(crate) fn keep(&self, tree: Tree) -> Arc<Tree> {
         self.switches.apply_to(&tree);
         let tree = Arc::new(tree);
+        self.look_for_shared_blocks(&tree);
         let before = self.open.write().insert(tree.id(), Arc::clone(&tree));
         assert!(before.is_none(), "a tree is open once");
         tree
@@ -102,13 +109,38 @@ impl RootTree {
         let tree = opened?;
         self.switches.apply_to(&tree);
         let tree = Arc::new(tree);
+        self.look_for_shared_blocks(&tree);
         open.insert(id, Arc::clone(&tree));
         Ok(tree)
+    }
+
+    fn look_for_shared_blocks(&self, tree: &Tree) {
+        if tree.last_snapshot() > Generation::default() {
+            self.shares_blocks.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A shared block is copied: what it names has one user more.
+    pub(crate) fn copy_shared(&self) {
+        if !self.has_copied_shared() {
+            self.has_copied_shared.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a shared block was copied since a subvolume was last dropped: what is shared no more may be all since then.
+    pub(crate) fn has_copied_shared(&self) -> bool {
+        self.has_copied_shared.load(Ordering::Relaxed)
+    }
+
+    /// Whether a tree that was opened so far may share blocks with another one.
+    pub(crate) fn shares_blocks(&self) -> bool {
+        self.shares_blocks.load(Ordering::Relaxed)
     }
 
     /// A tree is gone: nobody finds it here, or what is written of it.
     pub(crate) fn forget(&self, id: TreeId) {
         self.open.write().remove(&id);
+        self.has_copied_shared.store(false, Ordering::Relaxed);
     }
 
     /// All that are open, in order of their ids.

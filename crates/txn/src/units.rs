@@ -41,6 +41,12 @@ impl Units {
         Self::with(items, FlushPolicy::FlushEvict)
     }
 
+    /// The same for deleting a subvolume, which is what frees space where snapshots share all of it.
+    #[must_use]
+    pub const fn dropping(items: u32) -> Self {
+        Self::with(items, FlushPolicy::FlushAllSteal)
+    }
+
     /// The same for a step of a [`Reclaimer`](crate::Reclaimer): no room does not make it ask for reclaiming.
     #[must_use]
     pub const fn reclaiming(items: u32) -> Self {

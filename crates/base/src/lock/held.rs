@@ -84,6 +84,11 @@ mod noted {
             Self { place: Some(place), thread: PhantomData }
         }
 
+        /// Our own bug, which `what` says, when this thread holds a lock of a rank.
+        pub fn none_of(rank: u8, what: &str) {
+            HELD.with(|held| assert!(held.borrow().iter().all(|place| place.rank != rank), "{what}"));
+        }
+
         /// For what outlives a run of a test's scheduler, which has no threads before and after.
         pub(in super::super) const fn nothing() -> Self {
             Self { place: None, thread: PhantomData }
@@ -113,6 +118,9 @@ impl Held {
     pub const fn tried(_: Place) -> Self {
         Self { thread: PhantomData }
     }
+
+    /// Looks at nothing.
+    pub const fn none_of(_: u8, _: &str) {}
 
     pub(super) const fn nothing() -> Self {
         Self { thread: PhantomData }

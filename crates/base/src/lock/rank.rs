@@ -2,6 +2,8 @@
 
 /// The next job of several threads that import a folder; held while waiting for it.
 pub const JOBS: u8 = 4;
+/// Keeping those out of a subvolume who write in place, and waiting for them.
+pub const IN_PLACE: u8 = 10;
 /// Opening a subvolume that nobody has open.
 pub const SUBVOLUME_LOAD: u8 = 12;
 /// Moving a directory within a subvolume.
@@ -32,10 +34,14 @@ pub const INODE_ITEM: u8 = 36;
 pub const DELAYED_ITEMS: u8 = 37;
 /// Allocating a chunk.
 pub const CHUNK_ALLOCATION: u8 = 38;
-/// Tree blocks of all trees but the extent tree; within: level from the root down, then side.
+/// Tree blocks of all trees but the two below; within: level from the root down, then side.
 pub const NODE: u8 = 40;
+/// Changing the references of a block that trees share.
+pub const SHARED_BLOCK: u8 = 41;
 /// An extent whose queued references are being put into the extent tree.
 pub const REF_HEAD: u8 = 42;
+/// Blocks of the checksum tree, in which may be looked with a block of a file tree held; within: as for other trees.
+pub const CSUM_NODE: u8 = 43;
 /// Blocks of the extent tree; within: as for other trees.
 pub const EXTENT_NODE: u8 = 44;
 /// Rewriting a bad copy: held across that I/O, and under node locks.

@@ -4,12 +4,20 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery::Statistics;
-use creamery_testkit::sync_filesystem;
+use creamery_testkit::{
+    commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, ficlonerange, has_subvolume,
+    subvolume_id, sync_filesystem,
+};
 
 use super::{Content, How, Side};
+
+/// Until it is asked again whether something is dropped.
+const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 /// The root of a mount, and who serves it.
 pub(crate) struct Directory {
@@ -18,11 +26,13 @@ pub(crate) struct Directory {
     servers: Vec<u32>,
     /// The program whose `sync DIR` makes everything durable where syncfs(2) does not reach.
     sync_by: Option<PathBuf>,
+    /// Subvolumes that were deleted and may not be dropped yet.
+    deleted: Mutex<Vec<u64>>,
 }
 
 impl Directory {
     pub(crate) const fn new(root: PathBuf, servers: Vec<u32>, sync_by: Option<PathBuf>) -> Self {
-        Self { root, servers, sync_by }
+        Self { root, servers, sync_by, deleted: Mutex::new(Vec::new()) }
     }
 }
 
@@ -96,6 +106,55 @@ impl Side for Directory {
 
     fn remove_tree(&self, path: &str) -> Result<()> {
         Ok(std::fs::remove_dir_all(self.root.join(path))?)
+    }
+
+    fn clone_file(&self, from: &str, to: &str) -> Result<()> {
+        let source = File::open(self.root.join(from))?;
+        Ok(ficlonerange(&File::create_new(self.root.join(to))?, 0, &source, 0, 0)?)
+    }
+
+    fn copy_within(&self, from: &str, to: &str) -> Result<()> {
+        let [from, to] = [from, to].map(|path| self.root.join(path));
+        run(Command::new("cp").args(["-a", "--reflink=auto", "--"]).args([from, to]))
+    }
+
+    fn make_subvolume(&self, path: &str) -> Result<()> {
+        Ok(create_subvolume(&File::open(&self.root)?, path)?)
+    }
+
+    fn snapshot(&self, source: &str, path: &str) -> Result<()> {
+        Ok(create_snapshot(&File::open(&self.root)?, path, &File::open(self.root.join(source))?)?)
+    }
+
+    fn delete_subvolume(&self, path: &str) -> Result<()> {
+        let id = subvolume_id(&File::open(self.root.join(path))?)?;
+        delete_subvolume(&File::open(&self.root)?, path)?;
+        self.deleted.lock().expect("nobody panicked").push(id);
+        Ok(())
+    }
+
+    fn begin_dropping(&self) -> Result<()> {
+        Ok(commit_and_clean(&File::open(&self.root)?)?)
+    }
+
+    fn sync_subvolumes(&self) -> Result<()> {
+        self.begin_dropping()?;
+        while self.is_dropping()? {
+            std::thread::sleep(ASK_AGAIN);
+        }
+        Ok(())
+    }
+
+    fn is_dropping(&self) -> Result<bool> {
+        let root = File::open(&self.root)?;
+        let mut deleted = self.deleted.lock().expect("nobody panicked");
+        while let Some(id) = deleted.last() {
+            if has_subvolume(&root, *id)? {
+                return Ok(true);
+            }
+            deleted.pop();
+        }
+        Ok(false)
     }
 
     fn sync(&self) -> Result<()> {

@@ -114,6 +114,41 @@ impl Side for Library {
         Ok(self.fs.remove_dir_all(path)?)
     }
 
+    fn clone_file(&self, from: &str, to: &str) -> Result<()> {
+        let source = OpenOptions::new().read(true).open(&self.fs, from)?;
+        let target = OpenOptions::new().write(true).create_new(true).open(&self.fs, to)?;
+        Ok(target.clone_range(&source, 0, source.metadata()?.len(), 0)?)
+    }
+
+    fn copy_within(&self, from: &str, to: &str) -> Result<()> {
+        let options = CopyOptions { reflink: Reflink::Auto, ..EVERYTHING };
+        Ok(self.fs.copy_between(from, &self.fs, to, options, &NoProgress)?)
+    }
+
+    fn make_subvolume(&self, path: &str) -> Result<()> {
+        Ok(self.fs.create_subvolume(path)?)
+    }
+
+    fn snapshot(&self, source: &str, path: &str) -> Result<()> {
+        Ok(self.fs.create_snapshot(source, path, false)?)
+    }
+
+    fn delete_subvolume(&self, path: &str) -> Result<()> {
+        Ok(self.fs.delete_subvolume(path)?)
+    }
+
+    fn begin_dropping(&self) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync_subvolumes(&self) -> Result<()> {
+        Ok(self.fs.sync_subvolumes(|_| ())?)
+    }
+
+    fn is_dropping(&self) -> Result<bool> {
+        Ok(self.fs.subvolumes()?.iter().any(|listed| listed.info.is_deleted))
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.fs.sync()?)
     }

@@ -37,6 +37,22 @@ pub(crate) trait Side: Sync {
     fn walk(&self, path: &str) -> Result<usize>;
     /// The end of a directory with all that is in it.
     fn remove_tree(&self, path: &str) -> Result<()>;
+    /// A new file that shares all data with another one.
+    fn clone_file(&self, from: &str, to: &str) -> Result<()>;
+    /// A copy of a directory in the filesystem that shares what can be shared.
+    fn copy_within(&self, from: &str, to: &str) -> Result<()>;
+    /// A subvolume.
+    fn make_subvolume(&self, path: &str) -> Result<()>;
+    /// A snapshot of a subvolume, at the top; durable.
+    fn snapshot(&self, source: &str, path: &str) -> Result<()>;
+    /// The end of a subvolume at the top.
+    fn delete_subvolume(&self, path: &str) -> Result<()>;
+    /// Everything durable, and those that were deleted begin to be dropped.
+    fn begin_dropping(&self) -> Result<()>;
+    /// Nothing is left of those that were deleted.
+    fn sync_subvolumes(&self) -> Result<()>;
+    /// Whether something is left of one.
+    fn is_dropping(&self) -> Result<bool>;
     /// Everything durable.
     fn sync(&self) -> Result<()>;
     /// Processes beside this one that do the work.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch, retry_while_busy};
+use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch};
 
 /// What making one needs.
 pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
@@ -135,7 +135,7 @@ pub(crate) fn make_on_devices(scratch: &Scratch, profile: &str, count: usize) ->
     let others: Vec<String> = names.iter().map(|name| format!("device={}", name.display())).collect();
     Run::new("mount").args(["-t", "btrfs", "-o", &others.join(",")]).arg(names[0]).arg(&dir).ok()?;
     let filled = Run::new("bash").args(["-c", FILL]).within(&dir).ok();
-    retry_while_busy(|| Run::new("umount").arg(&dir))?;
+    Run::new("umount").arg(&dir).again_while_busy().ok()?;
     filled?;
     // It looks at every device of the host for the others, and tells of those that vanish meanwhile.
     let judged = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(names[0]).ok()?;

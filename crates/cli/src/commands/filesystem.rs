@@ -5,6 +5,7 @@ use std::io::Write;
 use creamery::{ErrorKind, Image};
 use serde::Serialize;
 
+use super::du;
 use crate::args::{FilesystemCommand, TrimArgs};
 use crate::failure::Failure;
 use crate::output::{Output, writing};
@@ -17,7 +18,13 @@ struct Row {
 }
 
 pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
-    let FilesystemCommand::Trim(args) = command;
+    match command {
+        FilesystemCommand::Du(args) => du::run(args),
+        FilesystemCommand::Trim(args) => run_trim(args),
+    }
+}
+
+fn run_trim(args: &TrimArgs) -> Result<(), Failure> {
     let failed = |error: creamery::Error| {
         let unsupported = error.kind() == ErrorKind::Unsupported;
         let failure = Failure::new("filesystem trim", error);

@@ -9,10 +9,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use creamery::{Error, ErrorKind, Filesystem};
 use serde::Serialize;
 
+use super::subvolume::target::{failed_at, live};
+use super::subvolume::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
+use crate::place::End;
 use crate::view::ViewArgs;
 
 /// Where compression is written down.
@@ -59,10 +62,11 @@ struct Object {
     place: OsString,
 }
 
-/// Print one property, or all.
+/// Print one property, or all. On a live mount there is `ro` alone.
 ///
 /// Examples:
 ///   creamery property get disk.img:/backup ro
+///   creamery property get /mnt/backup ro
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct GetArgs {
@@ -101,10 +105,11 @@ pub(crate) struct ListArgs {
 /// Set a property.
 ///
 /// A subvolume that was received is not made writable: what is sent later relies on it.
-/// Take a snapshot of it instead.
+/// Take a snapshot of it instead. On a live mount there is `ro` alone.
 ///
 /// Examples:
 ///   creamery property set disk.img:/backup ro true
+///   creamery property set /mnt/backup ro true
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SetArgs {
@@ -192,11 +197,7 @@ impl Property {
     fn set(self, fs: &Filesystem, path: &Path, value: &[u8]) -> Result<(), Error> {
         match self {
             Self::Ro => {
-                let read_only = match value {
-                    b"true" => true,
-                    b"false" => false,
-                    _ => return Err(Error::invalid("want true or false")),
-                };
+                let read_only = read_only_of(value)?;
                 let id = fs.subvolume_at(path)?;
                 if !read_only && fs.subvolume_info(id)?.received_uuid.is_some() {
                     let text = format!("{}: it was received; take a snapshot of it", path.display());
@@ -214,6 +215,14 @@ impl Property {
     }
 }
 
+fn read_only_of(value: &[u8]) -> Result<bool, Error> {
+    match value {
+        b"true" => Ok(true),
+        b"false" => Ok(false),
+        _ => Err(Error::invalid("want true or false")),
+    }
+}
+
 fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<(), Error> {
     if property.is_of(fs, path, kind)? {
         return Ok(());
@@ -224,6 +233,36 @@ fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -
 fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
+    let found = match (args.name, End::parse(&args.object.place)) {
+        (Some(Property::Ro), End::Host(path)) if path.is_dir() => vec![get_live(&mut images, args)?],
+        _ => get_in_image(&mut images, args)?,
+    };
+    print(COMMAND, |out| {
+        if args.json {
+            return as_json(out, found.iter().map(|(property, value)| (*property, Some(&value[..]))));
+        }
+        for (property, value) in &found {
+            write!(out, "{}=", property.name())?;
+            out.path(Path::new(std::ffi::OsStr::from_bytes(value)))?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    })
+}
+
+/// Whether a subvolume of a live mount is read-only.
+fn get_live(images: &mut Images<'_>, args: &GetArgs) -> Result<(Property, Vec<u8>), Failure> {
+    let Told { table, here, is_root } = Told::of(images, &args.object.place)?;
+    match table.get(here).filter(|_| is_root) {
+        Some(found) => Ok((Property::Ro, found.info.is_read_only().to_string().into_bytes())),
+        None => {
+            let text = format!("{}: not the root of a subvolume", args.object.place.display());
+            Err(Failure::new(images.command(), Error::invalid(text)))
+        }
+    }
+}
+
+fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
@@ -240,18 +279,7 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
         }
         Ok(found)
     };
-    let found = find().map_err(failed)?;
-    print(COMMAND, |out| {
-        if args.json {
-            return as_json(out, found.iter().map(|(property, value)| (*property, Some(&value[..]))));
-        }
-        for (property, value) in &found {
-            write!(out, "{}=", property.name())?;
-            out.path(Path::new(std::ffi::OsStr::from_bytes(value)))?;
-            out.write_all(b"\n")?;
-        }
-        Ok(())
-    })
+    find().map_err(failed)
 }
 
 fn list(args: &ListArgs) -> Result<(), Failure> {
@@ -276,6 +304,13 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
+    if let (Property::Ro, End::Host(path)) = (args.name, End::parse(&args.object.place))
+        && path.is_dir()
+    {
+        let dir = live(COMMAND, &path, &path)?;
+        let set = read_only_of(args.value.as_bytes()).and_then(|value| dir.set_subvolume_read_only(value));
+        return set.map_err(failed_at(COMMAND, &path));
+    }
     let mut images = Images::new(COMMAND, &args.view);
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);

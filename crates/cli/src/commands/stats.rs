@@ -122,6 +122,8 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     filesystem.memory.parts().try_for_each(|(name, bytes)| line(out, name, bytes))?;
     writeln!(out, "\nWriteback")?;
     filesystem.writeback.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nIn place")?;
+    filesystem.nocow.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nBackground")?;
     filesystem.background.iter().try_for_each(|work| background(out, work))?;
     writeln!(out, "\nDevices")?;

@@ -210,6 +210,20 @@ pub(crate) fn holes_of(inode: &Inode, range: (u64, u64)) -> Result<Vec<(u64, u64
     Ok(holes)
 }
 
+/// The items of a file that refer to extents, preallocated ones too: where each begins in the file, and what it shows.
+pub(crate) fn extents_of(inode: &Inode) -> Result<Vec<(u64, Extent)>> {
+    let sector = u64::from(inode.engine().sector_size());
+    let _still = inode.hold_extents(Wait::Yes)?;
+    let mut items = Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes)?;
+    let mut extents = Vec::new();
+    while let Some(item) = items.next()? {
+        if let FileExtent::Regular(extent) | FileExtent::Prealloc(extent) = item.extent {
+            extents.push((item.start, extent));
+        }
+    }
+    Ok(extents)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

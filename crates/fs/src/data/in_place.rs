@@ -32,85 +32,34 @@ use smallvec::SmallVec;
 
 use super::drop_extents::expect_found;
 use super::extent_map::{Item, Items};
-use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
+use super::file_extent::{Extent, FileExtent};
 use super::holes::HolePlan;
+use super::nocow::{self, Candidate, NocowExtent};
 use super::payload::TakesData;
 use super::{Behalf, reserve, update_for};
-use crate::inode::lock::HeldExtents;
+use crate::inode::lock::{ExtentsSeen, HeldExtents};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
 
-/// A prealloc item that may be written in place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Prealloc {
-    /// Where in the file it begins.
-    pub(crate) start: u64,
-    /// Where in the file it ends.
-    pub(crate) end: u64,
-    extent: Extent,
+/// The prealloc item that has the part `[start, end)` of `was` now. That part is locked, and nobody else writes there. A snapshot
+/// that was taken while the data was on its way has the item as it was, which reads as zeros whatever lies there.
+fn prealloc_now(
+    still: &HeldExtents<'_>,
+    inode: &Inode,
+    was: &Candidate,
+    (start, end): (u64, u64),
+) -> Result<Candidate> {
+    let found = nocow::prealloc_in(still, inode, (start, end))?;
+    let same = found.filter(|now| now.start <= start && end <= now.end && now.disk(start) == was.disk(start));
+    same.ok_or_else(|| {
+        let key = extent_data(inode.id.ino, was.start);
+        let message = format!("file extent {key}: prealloc from {start} to {end} vanished");
+        Error::new(ErrorKind::Corrupt, message)
+    })
 }
 
-/// The first prealloc item of `[at, end)` that may be written in place. Errors: damage; device errors.
-pub(crate) fn find(inode: &Inode, item: &InodeItem, mut at: u64, end: u64) -> Result<Option<Prealloc>> {
-    if !item.flags.contains(InodeFlags::PREALLOC) {
-        return Ok(None);
-    }
-    while at < end {
-        let still = inode.hold_extents(Wait::Yes)?;
-        let found = next(&still, inode, (at, end))?;
-        drop(still);
-        let Some(found) = found else { break };
-        if found.is_exclusive(inode)? {
-            return Ok(Some(found));
-        }
-        at = found.end;
-    }
-    Ok(None)
-}
-
-/// The first prealloc item of a range that was made after the last snapshot.
-fn next(_: &HeldExtents<'_>, inode: &Inode, range: (u64, u64)) -> Result<Option<Prealloc>> {
-    let sector = u64::from(inode.engine().sector_size());
-    let mut items = Items::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
-    while let Some(Item { start, end, extent }) = items.next()? {
-        if let FileExtent::Prealloc(extent) = extent
-            && extent.generation > inode.tree().last_snapshot()
-        {
-            return Ok(Some(Prealloc { start, end, extent }));
-        }
-    }
-    Ok(None)
-}
-
-impl Prealloc {
-    /// INPLACE-1.
-    fn is_exclusive(&self, inode: &Inode) -> Result<bool> {
-        let Extent { disk_bytenr, disk_num_bytes, offset, .. } = self.extent;
-        let offset = self.start.wrapping_sub(offset);
-        let since = inode.tree().last_snapshot();
-        inode.engine().is_data_exclusive(disk_bytenr, disk_num_bytes, inode.id, offset, since)
-    }
-
-    /// The item that has the part `[start, end)` of it now. That part is locked, and nobody else writes there.
-    fn now(&self, still: &HeldExtents<'_>, inode: &Inode, (start, end): (u64, u64)) -> Result<Self> {
-        let found = next(still, inode, (start, end))?;
-        let same =
-            found.filter(|now| now.start <= start && end <= now.end && now.disk(start) == self.disk(start));
-        same.ok_or_else(|| {
-            let key = extent_data(inode.id.ino, self.start);
-            Error::new(
-                ErrorKind::Corrupt,
-                format!("file extent {key}: prealloc from {start} to {end} vanished"),
-            )
-        })
-    }
-
-    /// Where on disk the byte `at` of the file lies.
-    fn disk(&self, at: u64) -> Logical {
-        self.extent.disk_bytenr + self.extent.offset + (at - self.start)
-    }
-
+impl Candidate {
     /// The item for `[start, end)` of the file.
     fn part(&self, handle: &Handle<'_>, start: u64, end: u64) -> Extent {
         let offset = (self.extent.offset + start).wrapping_sub(self.start);
@@ -128,11 +77,9 @@ impl Prealloc {
     }
 }
 
-/// Data on its way into a prealloc item.
+/// Data on its way into an extent that is there.
 pub(crate) struct InPlace {
-    prealloc: Prealloc,
-    start: u64,
-    end: u64,
+    extent: NocowExtent,
     written: u64,
     /// What the commit flushes before anybody sees it.
     proof: Written,
@@ -142,28 +89,18 @@ pub(crate) struct InPlace {
 }
 
 impl InPlace {
-    /// For the front of `[start, end)` that lies in `prealloc`, which `start` is in; none where it may not be written in
-    /// place after all (INPLACE-3).
-    pub(crate) fn new(
-        inode: &Inode,
-        flags: InodeFlags,
-        prealloc: Prealloc,
-        (start, end): (u64, u64),
-    ) -> Result<Option<Self>> {
-        let engine = inode.engine();
-        assert!(prealloc.start <= start && start < prealloc.end);
-        let end = end.min(prealloc.end).min(start + EXTENT_LEN_MAX);
-        if engine.has_csums(prealloc.disk(start), end - start)? {
-            return Ok(None);
-        }
+    /// For a file with `flags`.
+    pub(crate) fn new(engine: &Engine, flags: InodeFlags, extent: NocowExtent) -> Self {
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
+        assert!(extent.item.is_prealloc || csums.is_none(), "NOCOW-2: what has checksums is not overwritten");
         let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
-        Ok(Some(Self { prealloc, start, end, written: start, proof, csums, checksum }))
+        let written = extent.range.0;
+        Self { extent, written, proof, csums, checksum }
     }
 
     /// The part of the file.
     pub(crate) const fn range(&self) -> (u64, u64) {
-        (self.start, self.end)
+        self.extent.range
     }
 
     /// For who has the data.
@@ -173,9 +110,9 @@ impl InPlace {
 
     /// The next `len` bytes are written: where they go to.
     fn advance(&mut self, len: usize) -> Logical {
-        let at = self.prealloc.disk(self.written);
+        let at = self.extent.item.disk(self.written);
         self.written += len as u64;
-        assert!(self.written <= self.end, "INPLACE-2: nothing is written that is not converted");
+        assert!(self.written <= self.extent.range.1, "INPLACE-2: nothing is written that is not converted");
         at
     }
 
@@ -191,22 +128,21 @@ impl InPlace {
         size: u64,
         reached: &mut u64,
     ) -> Result<()> {
-        assert_eq!(self.written, self.end, "INPLACE-2: a file shows only what was written");
-        let engine = inode.engine();
-        let (csums, end, at) =
-            (self.csums.as_ref().map_or(0, Vec::len), self.end, self.prealloc.disk(self.start));
-        let units = reserve::complete_units(engine, csums) + CONVERSION_UNITS + holes.len();
-        let (mut proof, range) = (Some(self.proof), (self.start, self.end));
+        let (engine, range) = (inode.engine(), self.extent.range);
+        assert_eq!(self.written, range.1, "INPLACE-2: a file shows only what was written");
+        let at = self.extent.item.disk(range.0);
+        let csums = self.csums.as_ref().map_or(0, Vec::len);
+        let units = if self.extent.item.is_prealloc {
+            reserve::complete_units(engine, csums) + CONVERSION_UNITS
+        } else {
+            OVERWRITE_UNITS
+        };
+        let mut proof = Some(self.proof);
         loop {
-            let still = inode.hold_extents(Wait::Yes)?;
-            let seen = inode.extents_seen();
-            // Somebody who shares the inode may have converted another part of it meanwhile.
-            let prealloc = self.prealloc.now(&still, inode, range)?;
-            let conversion = Conversion::plan(&still, inode, &prealloc, range)?;
-            drop(still);
-            let handle = behalf.start(inode, Units::items(units))?;
+            let (conversion, seen) = self.extent.conversion(inode)?;
+            let handle = behalf.start(inode, Units::items(units + holes.len()))?;
             let mut locked = inode.lock_item();
-            if !locked.extents_are_as(seen) {
+            if conversion.is_some() && !locked.extents_are_as(seen) {
                 drop(locked);
                 handle.end();
                 continue;
@@ -214,19 +150,35 @@ impl InPlace {
             let proof = proof.take().expect("it is completed once");
             let done = (|| {
                 holes.insert(&handle, inode.tree(), inode.id.ino)?;
-                conversion.apply(&handle, inode, &prealloc)?;
+                if let Some(conversion) = conversion {
+                    conversion.apply(&handle, inode)?;
+                }
                 handle.complete_in_place(at, proof, self.csums.as_deref())?;
                 update_for(behalf, &handle, &mut locked, item, |item| {
-                    item.size = item.size.max(size.min(end));
+                    item.size = item.size.max(size.min(range.1));
                 })?;
-                behalf.completed(inode, end);
+                behalf.completed(inode, range.1);
                 Ok(())
             })();
             drop(locked);
             finish(handle, done)?;
-            *reached = end;
+            *reached = range.1;
             return Ok(());
         }
+    }
+}
+
+impl NocowExtent {
+    /// How its item changes, of a prealloc one, and what was seen then. What is overwritten keeps its item.
+    fn conversion(&self, inode: &Inode) -> Result<(Option<Conversion>, ExtentsSeen)> {
+        let still = inode.hold_extents(Wait::Yes)?;
+        let seen = inode.extents_seen();
+        if !self.item.is_prealloc {
+            return Ok((None, seen));
+        }
+        // Somebody who shares the inode may have converted another part of it meanwhile.
+        let prealloc = prealloc_now(&still, inode, &self.item, self.range)?;
+        Ok((Some(Conversion::plan(&still, inode, prealloc, self.range)?), seen))
     }
 }
 
@@ -259,9 +211,12 @@ impl TakesData for InPlaceWriter<'_> {
 
 /// Beside what every completion takes: three items instead of one, and two references instead of one.
 const CONVERSION_UNITS: u32 = 3;
+/// The inode.
+const OVERWRITE_UNITS: u32 = 1;
 
 /// How a prealloc item becomes the items of its parts.
 struct Conversion {
+    prealloc: Candidate,
     /// What becomes regular, with the neighbours that are joined to it.
     regular: (u64, u64),
     /// What stays prealloc, in front of it and behind it.
@@ -275,12 +230,13 @@ impl Conversion {
     fn plan(
         _: &HeldExtents<'_>,
         inode: &Inode,
-        prealloc: &Prealloc,
+        prealloc: Candidate,
         (start, end): (u64, u64),
     ) -> Result<Self> {
         let around = (prealloc.start.saturating_sub(1), prealloc.end.saturating_add(1));
         let sector = u64::from(inode.engine().sector_size());
         let mut plan = Self {
+            prealloc,
             regular: (start, end),
             left: [(prealloc.start, start), (end, prealloc.end)].into_iter().filter(|(a, b)| a < b).collect(),
             before: SmallVec::from_slice(&[prealloc.start]),
@@ -302,7 +258,8 @@ impl Conversion {
     }
 
     /// Carries it out. Any error is one after the first change: the caller aborts.
-    fn apply(&self, handle: &Handle<'_>, inode: &Inode, prealloc: &Prealloc) -> Result<()> {
+    fn apply(&self, handle: &Handle<'_>, inode: &Inode) -> Result<()> {
+        let prealloc = &self.prealloc;
         let (tree, ino) = (inode.tree(), inode.id.ino);
         let (start, end) = self.regular;
         for at in
@@ -331,9 +288,17 @@ impl Conversion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::nocow::{NocowWalk, Piece};
     use crate::data::tests::support::{Kind, SECTOR, assert_noticed, fixture, items, new_file};
     use crate::data::{prealloc, write};
     use crate::operation::in_handle;
+
+    fn found(inode: &Inode, item: &InodeItem, range: (u64, u64)) -> NocowExtent {
+        match NocowWalk::new(inode, item, range).piece(range.0, Wait::Yes).expect("a readable tree") {
+            Piece::InPlace(extent) => extent,
+            Piece::New(_) => panic!("it is ours alone"),
+        }
+    }
 
     fn complete_after(sectors: usize, written: impl FnOnce(&mut InPlace, &Engine)) {
         assert_noticed("INPLACE-2", |engine| {
@@ -341,9 +306,7 @@ mod tests {
             let mut locked = file.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
             prealloc(&file, item, (0, 4 * SECTOR), 0).expect("room");
-            let space = find(&file, item, 0, SECTOR).expect("a readable tree").expect("it is ours alone");
-            let mut data =
-                InPlace::new(&file, item.flags, space, (0, 2 * SECTOR)).expect("readable").expect("new");
+            let mut data = InPlace::new(&engine, item.flags, found(&file, item, (0, 2 * SECTOR)));
             data.writer(&engine).write(&vec![7; sectors * SECTOR as usize]).expect("written");
             written(&mut data, &engine);
             let _ = data.complete(&mut Behalf::Operation, &file, item, &HolePlan::nothing(), 0, &mut 0);
@@ -367,10 +330,10 @@ mod tests {
         let mut locked = file.lock_exclusive().expect("it lives");
         let item = locked.item_mut();
         prealloc(&file, item, (0, 4 * SECTOR), 4 * SECTOR).expect("room");
-        let space = find(&file, item, 0, SECTOR).expect("a readable tree").expect("it is ours alone");
+        let disk = found(&file, item, (0, SECTOR)).item.disk(2 * SECTOR);
         in_handle(&fixture, Units::items(1), |handle| {
             let nothing = fixture.volume().nothing_written();
-            handle.complete_in_place(space.disk(2 * SECTOR), nothing, Some(&[1; 4]))
+            handle.complete_in_place(disk, nothing, Some(&[1; 4]))
         })
         .expect("room");
         for at in [0, 2] {

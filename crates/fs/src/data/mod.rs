@@ -6,7 +6,7 @@
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
-//! `prealloc` sets space aside for data to come, `in_place` writes data into it, `punch_hole` gives space back, `zero_range` does
+//! `prealloc` sets space aside for data to come; `nocow` says what is written over what is there, and `in_place` does; `punch_hole` gives space back, `zero_range` does
 //! a bit of both; `clone_range` gives a file the extents of another; `edges` are the sectors of which their ranges have only a part.
 //!
 //! # Invariants
@@ -48,6 +48,8 @@ mod grow;
 mod holes;
 mod in_place;
 mod inline;
+mod nocow;
+pub(crate) mod nocow_counters;
 mod payload;
 mod prealloc;
 mod punch_hole;
@@ -73,7 +75,7 @@ use behalf::Behalf;
 pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
 pub(crate) use content::Content;
 pub use content::{FileContent, Stretch};
-pub(crate) use extent_map::{has_prealloc, holes_of};
+pub(crate) use extent_map::{extents_of, has_prealloc, holes_of};
 pub(crate) use inline::may_be_inline;
 pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;

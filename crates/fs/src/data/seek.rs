@@ -1,13 +1,15 @@
 //! SEEK_DATA and SEEK_HOLE.
 //!
 //! The answer is found on the map alone: inline and regular extents are data, preallocated space and holes of both
-//! kinds are holes, and the end of the file is one more. There is no delayed allocation yet, so what is in the
-//! tree is all there is.
+//! kinds are holes, and the end of the file is one more. What is delayed is looked at before (`file::seek`).
+//!
+//! What the inode says is no shortcut: that a file has as many bytes on disk as in it does not say that none of them are set aside. The
+//! flag PREALLOC is fallocate's; where Linux clones such space the target does not get it.
 
 use creamery_base::{Result, Wait};
 
 use super::extent_map::{ExtentKind, ExtentMaps};
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::{Inode, InodeItem};
 
 /// What is looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,11 +23,6 @@ pub(crate) enum Want {
 pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> Result<Option<u64>> {
     if offset >= item.size {
         return Ok(None);
-    }
-    // As many bytes on disk as in the file, and none of them set aside: there is no room for a hole.
-    let full = item.nbytes == item.size && !item.flags.contains(InodeFlags::PREALLOC);
-    if full {
-        return Ok(Some(if want == Want::Data { offset } else { item.size }));
     }
     let sector = u64::from(inode.engine().sector_size());
     let range = (offset - offset % sector, item.size.next_multiple_of(sector));

@@ -74,7 +74,8 @@ pub(crate) fn is_tail_unsettled(inode: &Inode, item: &InodeItem) -> Result<bool>
 }
 
 /// Writes the sector that has the last byte of a file of `size` anew, with zeros behind it, and makes `size`, which
-/// is not more than it was, the file's.
+/// is not more than it was, the file's. To new space even where data is written in place: a crash leaves the file as it was
+/// or cut.
 pub(crate) fn rewrite_last_sector(
     behalf: &mut Behalf<'_>,
     inode: &Inode,

@@ -1,13 +1,13 @@
-//! Writing file data: to new space, and into space that was preallocated for it (`in_place`).
+//! Writing file data: to new space, and where that is allowed over what is there (`nocow`, `in_place`).
 //!
 //! A write is widened to whole sectors: where it begins or ends inside one, the old bytes around it are read and
 //! written again with it. Data goes to the device first; a handle then exchanges the items (see `completion`). One
 //! allocation is one extent is one handle, so a write in an empty range costs one device write and three or four
-//! leaf changes. NODATACOW files are written to new space too; they keep their property of having no checksums.
+//! leaf changes.
 //!
 //! # Invariants
-//! - WRITE-1: a short count, or an error, leaves the file as if only the first part had been written.
-//!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
+//! - WRITE-1: a short count, or an error, leaves the file as if only the first part had been written. Of what is overwritten in
+//!   place (`nocow`) some may show that was not reached. Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
 //! - WRITE-2: the sector that held the old end of the file is zero behind it before the file grows past it.
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
 
@@ -16,7 +16,8 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use super::completion::{NewSize, OrderedExtent};
 use super::grow::grow_for;
 use super::holes::HolePlan;
-use super::in_place::{self, InPlace};
+use super::in_place::InPlace;
+use super::nocow::{NocowWalk, Piece};
 use super::payload::{Payload, TakesData};
 use super::tail::settle_tail;
 use super::{Behalf, inline, read};
@@ -80,8 +81,9 @@ pub(crate) fn write_payload(
         grow_for(behalf, inode, item, start)?;
         holes = gap(inode, item, start)?;
     }
+    let mut walk = NocowWalk::new(inode, item, (*reached, end));
     while *reached < end {
-        let written = write_step(behalf, inode, item, payload, &holes, reached);
+        let written = write_step(behalf, &mut walk, inode, item, payload, &holes, reached);
         assert!((start..=end).contains(reached), "WRITE-1: what was reached is a first part");
         written?;
         holes = HolePlan::nothing();
@@ -89,9 +91,10 @@ pub(crate) fn write_payload(
     Ok(())
 }
 
-/// Writes the front of what is left: what lies in one prealloc item, in place, or what there is new space for in one piece.
+/// Writes the front of what is left: what may be written in place, or what there is new space for in one piece.
 fn write_step(
     behalf: &mut Behalf<'_>,
+    walk: &mut NocowWalk<'_>,
     inode: &Inode,
     item: &mut InodeItem,
     payload: &dyn Payload,
@@ -99,20 +102,20 @@ fn write_step(
     reached: &mut u64,
 ) -> Result<()> {
     let engine = inode.engine();
-    let (start, end) = (*reached, payload.range().1);
-    let prealloc = in_place::find(inode, item, start, end)?;
-    let mut stop = prealloc.map_or(end, |prealloc| prealloc.start.max(start));
-    if let Some(prealloc) = prealloc.filter(|prealloc| prealloc.start <= start) {
-        if let Some(mut space) = InPlace::new(inode, item.flags, prealloc, (start, end))? {
+    let start = *reached;
+    match walk.piece(start, Wait::Yes)? {
+        Piece::InPlace(extent) => {
+            let mut space = InPlace::new(engine, item.flags, extent);
             payload.write(space.range(), &mut space.writer(engine))?;
-            return space.complete(behalf, inode, item, holes, payload.data_end(), reached);
+            space.complete(behalf, inode, item, holes, payload.data_end(), reached)
         }
-        stop = prealloc.end.min(end);
+        Piece::New(stop) => {
+            let mut ordered = OrderedExtent::allocate(behalf, inode, item, start, stop - start)?;
+            payload.write((ordered.start(), ordered.end()), &mut ordered.writer(engine))?;
+            let size = NewSize::AtLeast(payload.data_end());
+            ordered.complete_for(behalf, inode, item, holes, size, reached)
+        }
     }
-    let mut ordered = OrderedExtent::allocate(behalf, inode, item, start, stop - start)?;
-    payload.write((ordered.start(), ordered.end()), &mut ordered.writer(engine))?;
-    let size = NewSize::AtLeast(payload.data_end());
-    ordered.complete_for(behalf, inode, item, holes, size, reached)
 }
 
 /// The holes between the end of the file and `start`.

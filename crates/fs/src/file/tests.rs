@@ -15,11 +15,12 @@ use crate::data::Want;
 use crate::data::tests::model::Model;
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
-use crate::filesystem::{Filesystem, FsOptions};
+use crate::filesystem::Filesystem;
 use crate::inode::attributes::SetAttributes;
 use crate::inode::{Inode, InodeFlags};
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
+use crate::options::FsOptions;
 
 const MIB: u64 = 1 << 20;
 

@@ -90,10 +90,23 @@ pub(crate) struct DelayedEntry {
     pub(crate) item: ItemBytes,
 }
 
+/// Kept by who is to write into the tree of a subvolume later: until then it is not dropped.
+#[derive(Clone, Default)]
+pub(crate) struct Later(Arc<()>);
+
+impl Later {
+    /// Whether only one has it: the subvolume itself.
+    pub(crate) fn is_alone(&self) -> bool {
+        Arc::strong_count(&self.0) == 1
+    }
+}
+
 /// The delayed items of one directory.
 pub(crate) struct DelayedNode {
     id: InodeId,
     tree: Arc<Tree>,
+    /// It may be written when its directory's object is gone.
+    _later: Later,
     items: RankedMutex<Items, { rank::DELAYED_ITEMS }>,
     /// Whether there are any; changes under the mutex.
     any: AtomicBool,
@@ -115,8 +128,8 @@ fn bytes_in_leaf(entry: &DelayedEntry) -> usize {
 }
 
 impl DelayedNode {
-    pub(super) fn new(id: InodeId, tree: Arc<Tree>) -> Self {
-        Self { id, tree, items: RankedMutex::default(), any: AtomicBool::new(false) }
+    pub(super) fn new(id: InodeId, tree: Arc<Tree>, later: Later) -> Self {
+        Self { id, tree, _later: later, items: RankedMutex::default(), any: AtomicBool::new(false) }
     }
 
     fn entries_memory(&self) -> u64 {

@@ -56,7 +56,7 @@ pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::delalloc::{Delalloc, Delayed};
 use crate::fault::Fault;
-use crate::subvolume::{Shared, SubvolumeRef};
+use crate::subvolume::{InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
 use write_errors::WriteErrors;
@@ -188,6 +188,11 @@ impl Inode {
     }
 
     /// What all subvolumes share.
+    /// Those who write in place in its subvolume.
+    pub(crate) fn in_place_writers(&self) -> &InPlaceWriters {
+        self.subvolume.in_place()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         self.subvolume.shared()
     }
@@ -297,7 +302,9 @@ impl Inode {
     }
 
     fn delayed(&self) -> &Arc<DelayedNode> {
-        self.delayed.get_or_init(|| Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()))))
+        self.delayed.get_or_init(|| {
+            Arc::new(DelayedNode::new(self.id, Arc::clone(self.tree()), self.subvolume.later()))
+        })
     }
 
     /// Where the file's next data would best be: behind that which got its space last, so that the file stays together.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   what is delayed of the source's data is written back     what was written before is in the snapshot
+//!   nobody writes in place in it any more                    so what is in the snapshot stays (`subvolume/in_place`)
 //!   the directory is locked, room is promised                so it cannot fail for want of a name or of space
 //!   the transaction closes: the tree, then the entry         nobody works beside that (`subvolume/at_close`)
 //! ```
@@ -78,6 +79,7 @@ impl Names {
         let shared = self.subvolumes().shared();
         let of = self.subvolumes().get(source, Wait::Yes)?;
         shared.writeback.flush_subvolume(source)?;
+        let _barred = of.in_place().bar();
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;

@@ -55,7 +55,7 @@ impl Names {
             index: self.subvolumes().index_of(dir.id, name.bytes(), id)?,
             name: name.bytes(),
         };
-        let handle = self.engine().start(Units::freeing(ITEMS).of(dir.id.subvolume))?;
+        let handle = self.engine().start(Units::dropping(ITEMS).of(dir.id.subvolume))?;
         let done = self.remove_subvolume(&handle, &dir, &guards, &found, name, &entry, id);
         let deleted_in = handle.generation();
         finish(handle, done)?;
@@ -91,7 +91,7 @@ impl Names {
     }
 
     /// Whether an entry of the subvolume `id` is not the one by which it is found: a snapshot copied it.
-    fn is_stub(&self, dir: &Inode, name: Name<'_>, id: TreeId) -> Result<bool> {
+    pub(super) fn is_stub(&self, dir: &Inode, name: Name<'_>, id: TreeId) -> Result<bool> {
         let found = self.subvolumes().resolve(dir.id, name.bytes(), id, Wait::Yes)?;
         Ok(found.ino == keys::EMPTY_SUBVOLUME_DIR)
     }

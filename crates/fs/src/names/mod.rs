@@ -17,6 +17,7 @@ mod known_directories;
 mod link;
 mod lookup;
 mod losing_name;
+mod move_subvolume;
 mod name;
 mod new_inode;
 mod read_dir;

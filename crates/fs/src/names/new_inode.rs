@@ -158,7 +158,7 @@ impl<'a> Draft<'a> {
                 uid: new.uid,
                 gid: new.gid,
                 mode: kind.mode_bits() | new.mode & MODE_BITS,
-                flags: inherited_flags(dir_item.flags, kind),
+                flags: flags_of_new(dir_item.flags, kind, dir.shared().nodatacow),
                 atime: times.access,
                 mtime: times.modification,
                 ctime: times.change,
@@ -375,8 +375,8 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The flags that a new inode takes over from its directory.
-fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
+/// The flags that a new inode takes over from its directory, and those that the mount option gives to files.
+fn flags_of_new(dir: InodeFlags, kind: FileType, nodatacow: bool) -> InodeFlags {
     let mut flags = InodeFlags::empty();
     if !matches!(kind, FileType::File | FileType::Directory) {
         return flags;
@@ -388,9 +388,11 @@ fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
     }
     if dir.contains(InodeFlags::NODATACOW) {
         flags |= InodeFlags::NODATACOW;
-        if kind == FileType::File {
-            flags |= InodeFlags::NODATASUM;
-        }
+    }
+    if kind == FileType::File && (nodatacow || flags.contains(InodeFlags::NODATACOW)) {
+        flags |= InodeFlags::NODATACOW | InodeFlags::NODATASUM;
+        // What is overwritten in place is not compressed.
+        flags -= InodeFlags::COMPRESS;
     }
     flags
 }
@@ -412,7 +414,7 @@ mod tests {
             (InodeFlags::NODATACOW, Fifo, InodeFlags::empty()),
         ];
         for (dir, kind, expected) in rows {
-            assert_eq!(inherited_flags(dir, kind), expected, "{dir:?} {kind:?}");
+            assert_eq!(flags_of_new(dir, kind, false), expected, "{dir:?} {kind:?}");
         }
     }
 }

@@ -113,7 +113,7 @@ impl Names {
     ) -> Result<()> {
         let (name, new_name) = (Name::new(name)?, Name::new(new_name)?);
         if from.subvolume != to.subvolume {
-            return Err(ErrorKind::CrossDevice.into());
+            return self.move_subvolume((from, name), (to, new_name), mode);
         }
         if from.ino == keys::EMPTY_SUBVOLUME_DIR || to.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::PermissionDenied.into());
@@ -168,12 +168,10 @@ impl Names {
             (Some(_), _) => check_may_remove(guards.item(ends.to.id))?,
             (None, _) => slot.check_room(tree, ends.new_name)?,
         }
+        self.check_subvolume_may_move(ends, found.target)?;
         source = self.renamed_inode(ends.from.id, found.target)?;
         target = match slot.found {
-            Some(other) => Some(
-                self.renamed_inode(ends.to.id, other.target)?
-                    .ok_or_else(|| Error::unsupported("replacing or exchanging a subvolume"))?,
-            ),
+            Some(other) => Some(self.replaced_inode(ends.to.id, other.target, mode, source.as_ref())?),
             None => None,
         };
         let mut all = true;
@@ -233,6 +231,33 @@ impl Names {
             Target::Inode(ino) => self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
             Target::Subvolume(_) => Ok(None),
         }
+    }
+
+    /// What a subvolume needs to go to another directory.
+    fn check_subvolume_may_move(&self, ends: &Ends<'_>, target: Target) -> Result<()> {
+        match target {
+            Target::Subvolume(id) if !ends.same_dir() && !self.is_stub(ends.from, ends.name, id)? => {
+                self.check_may_move(id)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The object of what has the new name. A subvolume does not give it up.
+    fn replaced_inode(
+        &self,
+        dir: InodeId,
+        target: Target,
+        mode: RenameMode,
+        source: Option<&Arc<Inode>>,
+    ) -> Result<Arc<Inode>> {
+        let is_dir = source.is_none_or(|source| source.is_dir());
+        self.renamed_inode(dir, target)?.ok_or_else(|| match (mode, is_dir) {
+            (RenameMode::Exchange, _) => Error::unsupported("exchanging a subvolume"),
+            // As on Linux: nobody can tell that it is empty.
+            (_, true) => ErrorKind::DirectoryNotEmpty.into(),
+            (_, false) => ErrorKind::IsADirectory.into(),
+        })
     }
 
     fn check_rename(

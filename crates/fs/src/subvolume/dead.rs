@@ -7,6 +7,8 @@
 //! # Invariants
 //! - DEADSUB-1: a tree is dropped only when nobody else has an object of its subvolume, and so no inode of it. Shown by
 //!   `what_is_open_in_a_deleted_subvolume_can_be_read` of the library.
+//! - DEADSUB-2: nor while somebody is still to write what was put off for an inode of it. Shown by
+//!   `what_was_put_off_in_a_deleted_subvolume_is_not_written_into_what_was_dropped`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,6 +40,8 @@ pub(crate) struct DeadSubvolumes(RankedMutex<Dead, { rank::LEAF }>);
 struct Dead {
     /// In the order in which they were deleted.
     waiting: VecDeque<DeadSubvolume>,
+    /// The one of which a step is taken.
+    taken: Option<TreeId>,
     /// All that were deleted since the filesystem was opened: no other gets such an id.
     deleted: BTreeSet<TreeId>,
 }
@@ -54,7 +58,7 @@ impl DeadSubvolume {
         }
         let Some(subvolume) = &self.subvolume else { return true };
         table.doom_subvolume(self.id);
-        Arc::strong_count(subvolume) == 1
+        Arc::strong_count(subvolume) == 1 && !subvolume.is_written_later()
     }
 
     fn step(&mut self, engine: &Engine) -> Result<Dropping> {
@@ -88,7 +92,8 @@ impl DeadSubvolumes {
 
     /// The ids of all.
     pub(crate) fn ids(&self) -> Vec<TreeId> {
-        self.0.lock().waiting.iter().map(|dead| dead.id).collect()
+        let all = self.0.lock();
+        all.taken.into_iter().chain(all.waiting.iter().map(|dead| dead.id)).collect()
     }
 
     /// Whether there are any.
@@ -100,16 +105,26 @@ impl DeadSubvolumes {
     pub(crate) fn take_ready(&self, engine: &Engine, table: &InodeTable) -> Option<DeadSubvolume> {
         for id in self.ids() {
             let dead = {
-                let all = &mut self.0.lock().waiting;
-                let at = all.iter().position(|dead| dead.id == id)?;
-                all.remove(at)?
+                let mut all = self.0.lock();
+                let at = all.waiting.iter().position(|dead| dead.id == id)?;
+                all.taken = Some(id);
+                all.waiting.remove(at)?
             };
             if dead.drop.is_some() || dead.is_ready(engine, table) {
                 return Some(dead);
             }
-            self.0.lock().waiting.push_front(dead);
+            self.put_back(Some(dead));
         }
         None
+    }
+
+    /// Ends what [`DeadSubvolumes::take_ready`] began; what is given waits again.
+    fn put_back(&self, dead: Option<DeadSubvolume>) {
+        let mut all = self.0.lock();
+        all.taken = None;
+        if let Some(dead) = dead {
+            all.waiting.push_front(dead);
+        }
     }
 
     /// Takes a step of the first that may be dropped, if there is one. Whoever calls has the cleaner's turn.
@@ -121,9 +136,7 @@ impl DeadSubvolumes {
             Ok(dropping) => *dropping == Dropping::More,
             Err(error) => is_lasting(error),
         };
-        if again {
-            self.0.lock().waiting.push_front(dead);
-        }
+        self.put_back(again.then_some(dead));
         stepped.map(Some)
     }
 }

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{FileExtent, Key, KeyType};
 use creamery_tree::Tree;
+use serde::{Deserialize, Serialize};
 
 use super::Subvolumes;
 use super::info::path_within;
-use crate::keys;
 
 /// Extents that are taken out of the tree at once: no lock is held while names are looked up and the caller has his turn.
 const BATCH: usize = 1024;
@@ -25,7 +25,7 @@ const BATCH: usize = 1024;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NewExtent {
     /// The inode's number in its subvolume.
     pub ino: ObjectId,
@@ -79,15 +79,92 @@ impl NewExtent {
     }
 }
 
-/// The new extents among the next items from `start` on, and where to go on; none at the end of the tree.
-fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<(Vec<NewExtent>, Option<Key>)> {
+/// Some of the extents that are new.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
+/// let since = creamery_base::Generation::new(100);
+/// let mut found = fs.new_extents(fs.default_subvolume(), since, None)?;
+/// while let Some(next) = found.next {
+///     println!("{} more", found.extents.len());
+///     found = fs.new_extents(fs.default_subvolume(), since, Some(next))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NewExtents {
+    /// In the order of the tree.
+    pub extents: Vec<NewExtent>,
+    /// The inode and the offset in it where to go on; none at the end.
+    pub next: Option<(ObjectId, u64)>,
+    /// The last transaction that changed the subvolume.
+    pub generation: Generation,
+}
+
+impl Subvolumes {
+    /// Some of the extents of a subvolume's files that transaction `since` or a later one made: from offset and inode `from` on,
+    /// or from the beginning.
+    /// Errors: not found; damage.
+    pub(crate) fn new_extents(
+        &self,
+        id: TreeId,
+        since: Generation,
+        from: Option<(ObjectId, u64)>,
+    ) -> Result<NewExtents> {
+        let generation = self.info(id)?.generation;
+        let subvolume = self.get(id, Wait::Yes)?;
+        let (ino, offset) = from.unwrap_or((ObjectId::FIRST_FREE, 0));
+        let start = Key::new(ino, KeyType::EXTENT_DATA, offset);
+        let (mut extents, next) = batch(subvolume.tree(), &start, since)
+            .map_err(|error| error.context(format!("subvolume {id}")))?;
+        let mut known = (ObjectId::default(), Vec::new());
+        for extent in &mut extents {
+            if known.0 != extent.ino {
+                known = (extent.ino, path_or_none(subvolume.tree(), InodeId::new(id, extent.ino))?);
+            }
+            extent.path.clone_from(&known.1);
+        }
+        Ok(NewExtents { extents, next, generation })
+    }
+
+    /// Reports these extents until `each` breaks. Returns the last transaction that changed the subvolume before, to ask from
+    /// the next time.
+    /// Errors: not found; damage.
+    pub(crate) fn find_new(
+        &self,
+        id: TreeId,
+        since: Generation,
+        each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        let mut found = self.new_extents(id, since, None)?;
+        let marker = found.generation;
+        loop {
+            for extent in found.extents {
+                if each(extent).is_break() {
+                    return Ok(marker);
+                }
+            }
+            match found.next {
+                None => return Ok(marker),
+                next => found = self.new_extents(id, since, next)?,
+            }
+        }
+    }
+}
+
+/// Extents, and the inode and the offset in it where to go on.
+type Batch = (Vec<NewExtent>, Option<(ObjectId, u64)>);
+
+/// The new extents among the next items from `start` on, without paths, and where to go on; none at the end of the tree.
+fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
     let mut found = Vec::new();
     let mut cursor = tree.cursor(start, Wait::Yes)?;
     while let Some((key, item)) = cursor.item() {
-        if found.len() == BATCH {
-            return Ok((found, Some(key)));
-        }
         if key.kind == KeyType::EXTENT_DATA {
+            if found.len() == BATCH {
+                return Ok((found, Some((key.objectid, key.offset))));
+            }
             let extent = NewExtent::parse(&key, item)?;
             if extent.generation >= since {
                 found.push(extent);
@@ -96,38 +173,6 @@ fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<(Vec<NewExtent>,
         cursor.advance()?;
     }
     Ok((found, None))
-}
-
-impl Subvolumes {
-    /// Reports the extents of a subvolume's files that transaction `since` or a later one made, in the order of the tree, until
-    /// `each` breaks. Returns the last transaction that changed the subvolume, to ask from the next time.
-    /// Errors: not found; damage.
-    pub(crate) fn find_new(
-        &self,
-        id: TreeId,
-        since: Generation,
-        each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
-    ) -> Result<Generation> {
-        let marker = self.info(id)?.generation;
-        let subvolume = self.get(id, Wait::Yes)?;
-        let (mut start, mut known) =
-            (Some(keys::first_of(ObjectId::FIRST_FREE)), (ObjectId::default(), Vec::new()));
-        while let Some(from) = start {
-            let (found, next) = batch(subvolume.tree(), &from, since)
-                .map_err(|error| error.context(format!("subvolume {id}")))?;
-            for mut extent in found {
-                if known.0 != extent.ino {
-                    known = (extent.ino, path_or_none(subvolume.tree(), InodeId::new(id, extent.ino))?);
-                }
-                extent.path.clone_from(&known.1);
-                if each(extent).is_break() {
-                    return Ok(marker);
-                }
-            }
-            start = next;
-        }
-        Ok(marker)
-    }
 }
 
 fn path_or_none(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {

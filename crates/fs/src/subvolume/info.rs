@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, Timespec, TreeId, Uuid, Wait};
 use creamery_format::{Key, KeyType, RawRootItem, RootFlags, RootRef};
 use creamery_tree::Tree;
+use serde::{Deserialize, Serialize};
 
 use super::Subvolumes;
 use crate::keys;
@@ -26,7 +27,7 @@ const DEPTH_MAX: usize = 1 << 16;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubvolumeInfo {
     /// Its number.
     pub id: TreeId,
@@ -78,7 +79,7 @@ pub struct SubvolumeInfo {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ListedSubvolume {
     /// What is known about it.
     pub info: SubvolumeInfo,
@@ -132,7 +133,7 @@ impl SubvolumeInfo {
 
 /// The path of an inode from the root of its subvolume, by its first name.
 /// Errors: not found; damage, also a circle of directories.
-pub(super) fn path_within(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {
+pub(crate) fn path_within(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {
     let (mut names, mut at) = (Vec::new(), id);
     while at.ino != ObjectId::FIRST_FREE {
         if names.len() == DEPTH_MAX {
@@ -202,6 +203,47 @@ impl Subvolumes {
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("a subvolume with UUID {uuid}")))
     }
 
+    /// The path of an inode from the root of its subvolume, by its first name.
+    /// Errors: not found; damage.
+    pub(crate) fn path_in(&self, id: InodeId) -> Result<Vec<u8>> {
+        path_within(self.get(id.subvolume, Wait::Yes)?.tree(), id)
+    }
+
+    /// The directory that has the entry of a subvolume, and its name there.
+    /// Errors: not found, also when it is being deleted; it is the top level, which has none.
+    pub(crate) fn entry_of(&self, id: TreeId) -> Result<(InodeId, Vec<u8>)> {
+        if id == TreeId::FS {
+            return Err(Error::new(ErrorKind::PermissionDenied, "the top level has no name"));
+        }
+        let info = self.info(id)?;
+        match (info.parent, info.dir) {
+            (Some(parent), Some(dir)) if !info.is_deleted => Ok((InodeId::new(parent, dir), info.name)),
+            _ => Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted"))),
+        }
+    }
+
+    /// The subvolumes that are in `id`, and those in these, each before the one that it is in.
+    /// Errors: damage.
+    pub(crate) fn nested(&self, id: TreeId) -> Result<Vec<TreeId>> {
+        let mut inside: BTreeMap<TreeId, Vec<TreeId>> = BTreeMap::new();
+        for info in self.infos(TreeId::from(ObjectId::FIRST_FREE), TreeId::from(ObjectId::LAST_FREE))? {
+            if let Some(parent) = info.parent.filter(|_| !info.is_deleted) {
+                inside.entry(parent).or_default().push(info.id);
+            }
+        }
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let mut of = id;
+        loop {
+            // Taken out: in a damaged filesystem, where one is in itself, this ends, too.
+            found.extend(inside.remove(&of).unwrap_or_default());
+            let Some(next) = found.get(looked_at) else { break };
+            of = *next;
+            looked_at += 1;
+        }
+        found.reverse();
+        Ok(found)
+    }
+
     fn ids_of_uuid(&self, uuid: Uuid) -> Result<Vec<TreeId>> {
         let tree = match self.shared().engine.tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -251,11 +293,11 @@ fn append(path: &mut Vec<u8>, name: &[u8]) {
 fn whole_path(entries: &BTreeMap<TreeId, (TreeId, Vec<u8>)>, id: TreeId) -> Result<Option<Vec<u8>>> {
     let (mut pieces, mut at) = (Vec::new(), id);
     while at != TreeId::FS {
+        let Some((parent, path)) = entries.get(&at) else { return Ok(None) };
         if pieces.len() == entries.len() {
             let text = format!("root tree, subvolume {id} is in a circle of subvolumes");
             return Err(Error::new(ErrorKind::Corrupt, text));
         }
-        let Some((parent, path)) = entries.get(&at) else { return Ok(None) };
         pieces.push(path.as_slice());
         at = *parent;
     }
@@ -276,5 +318,8 @@ mod tests {
         assert_eq!(whole_path(&entries, id(257)).expect("no circle").as_deref(), Some(&b"a/dir/c/b"[..]));
         assert_eq!(whole_path(&entries, id(300)).expect_err("a circle").kind(), ErrorKind::Corrupt);
         assert_eq!(whole_path(&entries, id(999)).expect("no circle"), None);
+        assert_eq!(whole_path(&BTreeMap::new(), id(300)).expect("no circle"), None);
+        let chain = [(256, 257), (257, 999)].map(|(child, parent)| (id(child), (id(parent), b"x".to_vec())));
+        assert_eq!(whole_path(&BTreeMap::from(chain), id(256)).expect("no circle"), None, "its end is gone");
     }
 }

@@ -10,10 +10,12 @@
 mod at_close;
 pub(crate) mod dead;
 mod find_new;
+mod in_place;
 mod info;
 mod ino_allocator;
 mod root_ref;
 mod subvolumes;
+mod table;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,17 +26,21 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, Near, ObjectId, Resul
 use creamery_tree::Tree;
 use creamery_txn::Engine;
 
-pub use find_new::NewExtent;
+pub use find_new::{NewExtent, NewExtents};
+pub(crate) use in_place::{InPlaceWriter, InPlaceWriters};
 pub use info::{ListedSubvolume, SubvolumeInfo};
 pub(crate) use root_ref::SubvolumeEntry;
-pub(crate) use subvolumes::Subvolumes;
+pub(crate) use subvolumes::{Changing, Subvolumes};
+pub use table::SubvolumeTable;
 
+use crate::data::nocow_counters::Nocow;
 use crate::delalloc::Writeback;
 use crate::fault::Planted;
 use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
-use crate::inode::delayed::DelayedRoot;
+use crate::inode::delayed::{DelayedRoot, Later};
 use crate::inode::write_errors::WriteErrors;
+use crate::options::FsOptions;
 use at_close::AtClose;
 use ino_allocator::InoAllocator;
 
@@ -54,21 +60,26 @@ pub(crate) struct Shared {
     pub(crate) tell_loss: OnceLock<TellLoss>,
     pub(crate) access_times: Arc<AccessTimes>,
     pub(crate) at_close: Arc<AtClose>,
+    /// Files are overwritten in place from the beginning on.
+    pub(crate) nodatacow: bool,
+    /// What was written in place, and why other things were not.
+    pub(crate) nocow: Nocow,
     pub(crate) planted: Planted,
 }
 
 impl Shared {
-    /// `delayed_bytes` bytes of data may be in memory only.
-    pub(crate) fn new(engine: Arc<Engine>, delayed_bytes: u64) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<Engine>, options: &FsOptions) -> Arc<Self> {
         Arc::new(Self {
             engine,
             delayed_root: Arc::default(),
             dead_inodes: DeadInodes::default(),
-            writeback: Arc::new(Writeback::new(delayed_bytes)),
+            writeback: Arc::new(Writeback::new(options.delayed_bytes)),
             write_errors: WriteErrors::default(),
             tell_loss: OnceLock::new(),
             access_times: Arc::default(),
             at_close: Arc::default(),
+            nodatacow: options.nodatacow,
+            nocow: Nocow::new(options.nocow_keeps_leaf),
             planted: Planted::default(),
         })
     }
@@ -95,7 +106,10 @@ pub(crate) struct Subvolume {
     numbers: InoAllocator,
     read_only: AtomicBool,
     dead: AtomicBool,
+    /// Copied by whoever is to write into the tree later and has no inode of it then.
+    later: Later,
     rename: RankedMutex<(), { rank::DIRECTORY_RENAME }>,
+    in_place: InPlaceWriters,
 }
 
 /// A reference to a subvolume. Every inode has one.
@@ -117,8 +131,20 @@ impl Subvolume {
             numbers: InoAllocator::behind(last_ino),
             read_only: AtomicBool::new(read_only),
             dead: AtomicBool::new(false),
+            later: Later::default(),
             rename: RankedMutex::new(()),
+            in_place: InPlaceWriters::default(),
         }
+    }
+
+    /// The right to write into the tree later.
+    pub(crate) fn later(&self) -> Later {
+        self.later.clone()
+    }
+
+    /// Whether somebody has that right. Who has no inode of the subvolume gets none.
+    fn is_written_later(&self) -> bool {
+        !self.later.is_alone()
     }
 
     pub(crate) const fn tree(&self) -> &Arc<Tree> {
@@ -159,6 +185,11 @@ impl Subvolume {
         self.rename.lock_for(Reason::InodeLock)
     }
 
+    /// Those who write in place.
+    pub(crate) const fn in_place(&self) -> &InPlaceWriters {
+        &self.in_place
+    }
+
     /// A number for a new inode.
     pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
         self.numbers.allocate().ok_or_else(|| {
@@ -179,7 +210,12 @@ mod tests {
     fn numbers_that_begin_before_the_first_are_a_bug() {
         assert_noticed("SUBVOL-2", |engine| {
             let tree = engine.tree(TreeId::FS).expect("the top level");
-            Subvolume::new(tree, Shared::new(Arc::clone(&engine), 0), ObjectId::new(7), false);
+            Subvolume::new(
+                tree,
+                Shared::new(Arc::clone(&engine), &FsOptions::default()),
+                ObjectId::new(7),
+                false,
+            );
         });
     }
 }

@@ -96,7 +96,7 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// Writes the references of a subvolume anew: its entry moved within `entry.dir.subvolume`.
+    /// Writes the references of a subvolume anew: its entry has moved within `entry.dir.subvolume`.
     pub(crate) fn update_refs(
         &self,
         handle: &Handle<'_>,

@@ -214,6 +214,8 @@ impl Subvolumes {
     pub(crate) fn set_default(&self, subvolume: TreeId) -> Result<()> {
         self.get(subvolume, Wait::Yes)?;
         let _changing = self.changing();
+        // Whoever deleted it meanwhile had looked at what the default was.
+        self.get(subvolume, Wait::Yes)?;
         let handle = self.shared.engine.start(Units::items(1))?;
         let head = dir_item::Head {
             location: keys::subvolume_location(subvolume),

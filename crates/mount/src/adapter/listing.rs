@@ -121,7 +121,11 @@ impl Adapter {
                 return ControlFlow::Break(());
             }
             let dots = found.name == b"." || found.name == b"..";
-            let attributes = if dots { None } else { self.fs.stat(found.id, Wait::Yes).ok() };
+            let attributes = if dots || self.subvolumes.is_gone(found.id.subvolume) {
+                None
+            } else {
+                self.fs.stat(found.id, Wait::Yes).ok()
+            };
             // Without attributes (damage, or gone meanwhile) the name alone: a lookup will say what is wrong.
             // It has room, so a reference that is counted goes there.
             let pushed = match attributes.and_then(|attributes| self.entry(&attributes).ok()) {

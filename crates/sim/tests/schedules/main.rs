@@ -6,6 +6,7 @@
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work.
 
+mod shared;
 #[path = "../support/untyped.rs"]
 mod untyped;
 
@@ -318,16 +319,21 @@ fn schedules(usual: usize) -> usize {
     std::env::var("CREAMERY_SCHEDULES").map_or(usual, |set| set.parse().expect("a number"))
 }
 
-fn run(name: &str, seed: u64, scheduler: impl Scheduler + 'static, execute: Execution) {
+fn run(
+    name: &str,
+    seed: u64,
+    scheduler: impl Scheduler + 'static,
+    execute: impl Fn() + Send + Sync + 'static,
+) {
     let runner = Runner::new(scheduler, config(FailurePersistence::Print));
-    if let Err(failure) = catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(None)))) {
+    if let Err(failure) = catch_unwind(AssertUnwindSafe(|| runner.run(execute))) {
         println!("{name} failed: CREAMERY_SCHEDULES_SEED={seed}");
         resume_unwind(failure);
     }
 }
 
 /// Runs it in random orders, and in such with few changes of threads.
-fn explore(name: &str, execute: Execution) {
+fn explore(name: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
     let fresh = || RandomState::new().hash_one(0);
     let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
         .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
@@ -338,54 +344,58 @@ fn explore(name: &str, execute: Execution) {
 }
 
 /// Canaries: the same executions find a fault that was planted, so that they would find it if somebody made it again.
-fn is_caught(fault: Fault, execute: Execution) {
+fn is_caught(fault: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
     const SCHEDULES: usize = 5000;
     let finds = |scheduler: Box<dyn Scheduler + Send>| {
         let runner = Runner::new(scheduler, config(FailurePersistence::None));
-        catch_unwind(AssertUnwindSafe(|| runner.run(move || execute(Some(fault))))).is_err()
+        catch_unwind(AssertUnwindSafe(|| runner.run(execute))).is_err()
     };
     let found = finds(Box::new(PctScheduler::new_from_seed(SEED, 3, SCHEDULES)))
         || finds(Box::new(RandomScheduler::new_from_seed(SEED, SCHEDULES)));
-    assert!(found, "{SCHEDULES} schedules of either sort went well with {fault:?}");
+    assert!(found, "{SCHEDULES} schedules of either sort went well with {fault}");
+}
+
+/// Both, of an execution into which a fault of the filesystem can be planted.
+fn explore_with_canary(name: &str, execute: Execution, fault: Fault) {
+    explore(name, move || execute(None));
+    is_caught(&format!("{fault:?}"), move || execute(Some(fault)));
 }
 
 #[test]
 fn what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off() {
-    explore("attributes of a directory", attributes_of_a_directory);
-    is_caught(Fault::DelayedForgottenLate, attributes_of_a_directory);
+    explore_with_canary("attributes of a directory", attributes_of_a_directory, Fault::DelayedForgottenLate);
 }
 
 #[test]
 fn what_a_directory_tells_of_itself_is_never_older_than_what_was_done() {
-    explore("attributes while entries come", attributes_while_entries_come);
-    is_caught(Fault::ObjectPassedOver, attributes_while_entries_come);
+    explore_with_canary(
+        "attributes while entries come",
+        attributes_while_entries_come,
+        Fault::ObjectPassedOver,
+    );
 }
 
 #[test]
 fn a_directory_is_removed_with_what_it_put_off() {
-    explore("removed directory", removed_directory);
-    is_caught(Fault::DelayedForgottenLate, removed_directory);
+    explore_with_canary("removed directory", removed_directory, Fault::DelayedForgottenLate);
 }
 
 #[test]
 fn a_file_that_is_removed_while_it_is_looked_at_stays_removed() {
-    explore("removed file", removed_file);
-    is_caught(Fault::LossUnnoticed, removed_file);
+    explore_with_canary("removed file", removed_file, Fault::LossUnnoticed);
 }
 
 #[test]
 fn an_entry_without_a_type_is_looked_up_with_its_directory_let_go() {
-    explore("entry without a type", entry_without_type);
-    is_caught(Fault::DirectoryKeptLocked, entry_without_type);
+    explore_with_canary("entry without a type", entry_without_type, Fault::DirectoryKeptLocked);
 }
 
 #[test]
 fn the_background_works_beside_operations_and_itself() {
-    explore("background beside", background_beside);
+    explore("background beside", || background_beside(None));
 }
 
 #[test]
 fn what_two_threads_append_is_all_there() {
-    explore("appended", appended);
-    is_caught(Fault::EndLookedUpBefore, appended);
+    explore_with_canary("appended", appended, Fault::EndLookedUpBefore);
 }

@@ -32,6 +32,7 @@ const HEADER_LEN: usize = 101;
 const ITEM_LEN: usize = 25;
 /// In an item's head: the last part of its key.
 const KEY_OFFSET: usize = 9;
+const KEY_LEN: usize = 17;
 const DIR_ITEM: u8 = 84;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -94,7 +95,7 @@ impl Victim {
         Ok(self.file.write_all_at(bytes, at)?)
     }
 
-    fn restore(&mut self) -> Result<()> {
+    pub(crate) fn restore(&mut self) -> Result<()> {
         for (at, old) in std::mem::take(&mut self.before).into_iter().rev() {
             self.file.write_all_at(&old, at)?;
         }
@@ -134,6 +135,32 @@ impl Victim {
                         bytes[head + KEY_OFFSET..head + KEY_OFFSET + 8].copy_from_slice(&hash.to_le_bytes());
                     }
                     changed += 1;
+                }
+            }
+            if changed > before {
+                seal(&mut bytes);
+                copies.into_iter().try_for_each(|at| self.write(at, &bytes))?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Lets `change` at the key and the data of all items of this type; it tells whether it changed something. How many it did.
+    pub(crate) fn edit(
+        &mut self,
+        wanted: u8,
+        change: &mut dyn FnMut(&mut [u8], &mut [u8]) -> bool,
+    ) -> Result<usize> {
+        let mut changed = 0;
+        for copies in self.blocks.clone().into_values() {
+            let mut bytes = vec![0; NODE];
+            self.file.read_exact_at(&mut bytes, copies[0])?;
+            let before = changed;
+            for Item { kind, head, data } in items(&bytes) {
+                if kind == wanted {
+                    let (heads, rest) = bytes.split_at_mut(head + ITEM_LEN);
+                    let data = data.start - heads.len()..data.end - heads.len();
+                    changed += usize::from(change(&mut heads[head..head + KEY_LEN], &mut rest[data]));
                 }
             }
             if changed > before {
@@ -225,7 +252,7 @@ fn overwrite(bytes: &mut [u8], at: usize, random: &mut Random) {
 }
 
 /// Neither a panic nor a signal. That it ended in time is the runner's business.
-fn expect_an_end(version: u64, finished: &Finished) -> Result<()> {
+pub(crate) fn expect_an_end(version: u64, finished: &Finished) -> Result<()> {
     let said = finished.stderr_text();
     let bad = matches!(finished.code, None | Some(101 | 134..)) || said.contains("panicked");
     ensure!(!bad, "version {version}: {finished}");

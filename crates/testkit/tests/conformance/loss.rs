@@ -75,7 +75,7 @@ impl<'a> FullHost<'a> {
     }
 
     fn umount(&self) -> Result<Finished> {
-        let said = self.bench.creamery().run(["umount"]).arg(self.mount.dir()).output()?;
+        let said = self.bench.creamery().run(["umount"]).arg(self.mount.dir()).again_while_busy().output()?;
         let mounts = std::fs::read_to_string("/proc/self/mounts")?;
         ensure!(!mounts.contains(&*self.mount.dir().to_string_lossy()), "it is still mounted: {said}");
         Ok(said)
@@ -87,7 +87,7 @@ impl<'a> FullHost<'a> {
         btrfs_check(&self.image)?;
         let listed = self.bench.creamery().run(["ls"]).arg(inside(&self.image, "/")).ok()?;
         ensure!(listed.stdout.is_empty(), "there is something: {listed}");
-        Run::new("umount").arg(&self.host).ok().map(drop)
+        Run::new("umount").arg(&self.host).again_while_busy().ok().map(drop)
     }
 }
 
@@ -168,7 +168,7 @@ fn of_mappings(bench: &Bench) -> Result<()> {
     expect_loss(&said, &["unmounted", "written data was lost", "No space left", "the log is "])?;
     std::fs::remove_file(host.host.join("fill"))?;
     btrfs_check(&host.image)?;
-    Run::new("umount").arg(&host.host).ok().map(drop)
+    Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 
 /// What was delayed and could not be written is gone from everywhere, the kernel's pages, too, and is told to each who had the file
@@ -212,7 +212,7 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
     btrfs_check(&host.image)?;
     let read = bench.creamery().run(["cat"]).arg(inside(&host.image, "/file")).ok()?.stdout;
     ensure!(old(&read), "the image has something else");
-    Run::new("umount").arg(&host.host).ok().map(drop)
+    Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 
 /// A server that may not make the image's file as long as it wants goes on, and says what is lost.
@@ -228,7 +228,10 @@ fn limit_of_length(bench: &Bench) -> Result<()> {
     ensure!(file.sync_all().is_err(), "written behind the limit");
     drop(file);
     bench.creamery().run(["stats"]).arg(&dir).ok()?;
-    expect_loss(&bench.creamery().run(["umount"]).arg(&dir).output()?, &["unmounted", "lost"])?;
+    expect_loss(
+        &bench.creamery().run(["umount"]).arg(&dir).again_while_busy().output()?,
+        &["unmounted", "lost"],
+    )?;
     btrfs_check(&image)
 }
 
@@ -245,7 +248,7 @@ fn server_killed(bench: &Bench) -> Result<()> {
     signal("KILL", daemon(&image)?)?;
     // The kernel sees it when the last of the server's threads is gone.
     while std::fs::metadata(mount.dir()).is_ok() {}
-    let said = bench.creamery().run(["umount"]).arg(mount.dir()).output()?;
+    let said = bench.creamery().run(["umount"]).arg(mount.dir()).again_while_busy().output()?;
     expect_loss(&said, &["unmounted", "had died", "lost"])?;
     btrfs_check(&image)
 }
@@ -372,7 +375,13 @@ fn stranger_with_the_lock(bench: &Bench) -> Result<()> {
         locked
     });
     wait_for_lock(&image)?;
-    let said = bench.creamery().run(["umount"]).arg(mount.dir()).limit(Duration::from_secs(30)).output();
+    let said = bench
+        .creamery()
+        .run(["umount"])
+        .arg(mount.dir())
+        .limit(Duration::from_secs(30))
+        .again_while_busy()
+        .output();
     drop(end);
     stranger.join().expect("it does not panic").context("locking")?;
     let said = said.context("the unmount waits for a stranger")?;

@@ -10,6 +10,7 @@ mod bad_input;
 mod check;
 mod clones;
 mod commands;
+mod damaged_subvolumes;
 mod delayed;
 mod devices;
 mod direct;
@@ -22,13 +23,21 @@ mod hostile;
 mod hostile_names;
 mod listings;
 mod loss;
+mod many_snapshots;
 mod mappings;
 mod matrix;
+mod nocow;
 mod options;
+mod populated;
 mod posix;
+mod random_work;
+mod references;
 mod reproducible;
 mod stats;
 mod subvolumes;
+mod subvolumes_killed;
+mod subvolumes_live;
+mod subvolumes_moved;
 mod subvolumes_told;
 mod support;
 mod unprivileged;
@@ -46,6 +55,7 @@ fn main() -> ExitCode {
         posix::cases(),
         listings::cases(),
         mappings::cases(),
+        nocow::cases(),
         access_times::cases(),
         allocation::cases(),
         devices::cases(),
@@ -60,12 +70,19 @@ fn main() -> ExitCode {
         clones::cases(),
         stats::cases(),
         subvolumes::cases(),
+        populated::cases(),
+        subvolumes_killed::cases(),
+        many_snapshots::cases(),
+        subvolumes_live::cases(),
+        subvolumes_moved::cases(),
         subvolumes_told::cases(),
+        references::cases(),
         loss::cases(),
         durable::cases(),
         bad_input::cases(),
         hostile::cases(),
         hostile_names::cases(),
+        damaged_subvolumes::cases(),
     ];
     creamery_testkit::harness::main(groups.into_iter().flatten().collect())
 }

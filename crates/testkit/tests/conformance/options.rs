@@ -286,7 +286,7 @@ fn helper(bench: &Bench) -> Result<()> {
     std::fs::write(dir.join("other"), b"")?;
     let umount_helper = bench.scratch.file("umount.fuse.creamery");
     symlink(bench.creamery().path(), &umount_helper)?;
-    Run::new(&umount_helper).arg(&dir).arg("-n").ok()?;
+    Run::new(&umount_helper).arg(&dir).arg("-n").again_while_busy().ok()?;
     btrfs_check(&image)?;
 
     // An image that the server has open only for reading cannot become writable under the mount.
@@ -294,7 +294,7 @@ fn helper(bench: &Bench) -> Result<()> {
     remount("ro").ok()?;
     let said = remount("rw").output()?;
     ensure!(said.code == Some(1) && said.stderr_text().contains("mounted read-only"), "remount rw: {said}");
-    Run::new(&umount_helper).arg(&dir).ok().map(drop)
+    Run::new(&umount_helper).arg(&dir).again_while_busy().ok().map(drop)
 }
 
 /// A filesystem that shows at two places: taking one away neither waits for the other nor harms it.
@@ -304,9 +304,9 @@ fn bind(bench: &Bench) -> Result<()> {
     let (first, second) = (bench.scratch.dir("fuse")?, bench.scratch.dir("second")?);
     bench.creamery().run(["mount"]).arg(&image).arg(&first).ok()?;
     Run::new("mount").arg("--bind").arg(&first).arg(&second).ok()?;
-    bench.creamery().run(["umount"]).arg(&first).ok()?;
+    bench.creamery().run(["umount"]).arg(&first).again_while_busy().ok()?;
     std::fs::write(second.join("file"), b"content")?;
-    bench.creamery().run(["umount"]).arg(&second).ok()?;
+    bench.creamery().run(["umount"]).arg(&second).again_while_busy().ok()?;
     btrfs_check(&image)?;
     let said = bench.creamery().run(["cat"]).arg(crate::support::inside(&image, "/file")).ok()?;
     ensure!(said.stdout == b"content", "the image has {said}");

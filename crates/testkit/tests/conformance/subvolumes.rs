@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let others = [
         Case::new("subvolumes/half-dropped-by-linux", &JUDGED, half_dropped_by_linux),
         Case::new("subvolumes/half-dropped-by-us", &JUDGED, half_dropped_by_us),
+        Case::new("subvolumes/moved-by-linux", &JUDGED, moved),
         Case::new("subvolumes/refused", &JUDGED, refused),
         Case::new("subvolumes/rmdir-on-a-mount", &MOUNTED, rmdir),
     ];
@@ -174,7 +175,7 @@ fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
 
 const MANY: usize = 12_000;
 
-fn fill(dir: &Path, count: usize) -> Result<()> {
+pub(crate) fn fill(dir: &Path, count: usize) -> Result<()> {
     for number in 0..count {
         std::fs::write(dir.join(format!("a file with some name {number}")), vec![number as u8; 3000])?;
     }
@@ -182,22 +183,25 @@ fn fill(dir: &Path, count: usize) -> Result<()> {
 }
 
 /// Subvolumes that were deleted and are not gone.
-fn orphans(image: &Path) -> Result<usize> {
+pub(crate) fn orphans(image: &Path) -> Result<usize> {
     let said = btrfs(&["inspect-internal", "dump-tree", "-t", "1"]).arg(image).ok()?.stdout_text();
     Ok(said.lines().filter(|line| line.contains("key (ORPHAN ORPHAN_ITEM")).count())
 }
 
 /// Whether one of them is dropped in part.
-fn is_half_dropped(image: &Path) -> Result<bool> {
+pub(crate) fn is_half_dropped(image: &Path) -> Result<bool> {
     let said = btrfs(&["inspect-internal", "dump-tree", "-t", "1"]).arg(image).ok()?.stdout_text();
     Ok(said.lines().any(|line| line.contains("drop_progress key") && !line.contains("drop_level 0")))
 }
+
+/// How often Linux may drop all of a subvolume at once.
+const ATTEMPTS: u32 = 12;
 
 /// Linux begins to drop a subvolume, and we go on where an unmount ended that.
 fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let dir = bench.scratch.file("kernel");
-    for attempt in 0..4 {
+    for attempt in 0..ATTEMPTS {
         mkfs_empty(bench.creamery(), &["-f", "-n", "4096"], "1G", &image)?;
         let mount = LoopMount::mount(&image, &dir, "noatime,commit=1")?;
         let (work, kept) = (mount.dir().join("work"), mount.dir().join("kept"));
@@ -219,7 +223,7 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
             mount.unmount()?;
         }
         if !is_half_dropped(&image)? {
-            ensure!(attempt < 3, "Linux dropped all of it each time, or nothing");
+            ensure!(attempt + 1 < ATTEMPTS, "Linux dropped all of it each time, or nothing");
             continue;
         }
         bench.creamery().run(["subvolume", "sync"]).arg(&image).ok()?;
@@ -238,6 +242,37 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
 }
 
 /// We are killed while we drop a subvolume, and Linux goes on, or we do.
+/// A balance moves blocks that are shared: they are newer than the snapshots that share them. All of these are deleted by us, one
+/// before and one after it is changed.
+fn moved(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", &image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    let work = mount.dir().join("work");
+    btrfs(&["-q", "subvolume", "create"]).arg(&work).ok()?;
+    fill(&work, 3000)?;
+    for name in ["one", "other"] {
+        let snapshot = mount.dir().join(name);
+        btrfs(&["-q", "subvolume", "snapshot"]).arg(&work).arg(&snapshot).ok()?;
+        std::fs::write(snapshot.join("new"), name)?;
+    }
+    btrfs(&["-q", "balance", "start", "-m"]).arg(mount.dir()).ok()?;
+    let want = Walk::take(&work)?;
+    mount.unmount()?;
+    let creamery = |words: &[&str]| bench.creamery().run(words);
+    creamery(&["subvolume", "delete"]).arg(inside(&image, "/one")).ok()?;
+    btrfs_check(&image)?;
+    creamery(&["subvolume", "snapshot"]).arg(inside(&image, "/other")).arg("/third").ok()?;
+    creamery(&["rm", "-r"]).arg(inside(&image, "/other/new")).ok()?;
+    for name in ["/other", "/third"] {
+        creamery(&["subvolume", "delete"]).arg(inside(&image, name)).ok()?;
+        btrfs_check(&image)?;
+    }
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    expect_same("what was moved", &want, &Walk::take(&mount.dir().join("work"))?, &COMPARE)?;
+    mount.unmount()
+}
+
 fn half_dropped_by_us(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", &image)?;
@@ -295,7 +330,7 @@ fn refused(bench: &Bench) -> Result<()> {
     creamery(&["snapshot", "-r"], &["/one", "/kept"]).ok()?;
     bench.creamery().run(["mkdir"]).arg(inside(&image, "/dir")).ok()?;
     let long = format!("/{}", "n".repeat(256));
-    let rows: [(&[&str], &[&str], &[&str]); 12] = [
+    let rows: [(&[&str], &[&str], &[&str]); 19] = [
         (&["create"], &["/one"], &["/one", "exists"]),
         (&["create"], &["/no/such"], &["/no/such", "not found"]),
         (&["create"], &[&long], &["too long"]),
@@ -308,10 +343,30 @@ fn refused(bench: &Bench) -> Result<()> {
         (&["delete"], &["/one"], &["/one", "has subvolume", "delete the subvolumes in it first"]),
         (&["delete"], &["/"], &["root"]),
         (&["delete"], &["/nothing"], &["/nothing", "not found"]),
+        (&["create"], &["/"], &["root"]),
+        (&["create"], &["/one/."], &["/one/.", "dots"]),
+        (&["create"], &["/one/.."], &["/one/..", "dots"]),
+        (&["delete"], &["/one/."], &["/one/.", "dots"]),
+        (&["delete"], &["/one/inner/.."], &["/one/inner/..", "dots"]),
+        (&["snapshot"], &["/kept", "/kept/itself"], &["/kept/itself", "read-only"]),
+        (&["snapshot"], &["/two", &long], &["too long"]),
     ];
     for (words, paths, said) in rows {
         expect_refusal(creamery(words, paths), said).with_context(|| format!("{words:?} {paths:?}"))?;
     }
+    // Numbers that nobody can have, the top level, and what Linux keeps for itself.
+    for id in ["0", "5", "6", "255", "18446744073709551360", "18446744073709551615"] {
+        for words in [&["delete", "-i", id][..], &["show", "-r", id], &["set-default", id]] {
+            if id != "5" || words[0] == "delete" {
+                let run = bench.creamery().run(["subvolume"]).args(words).arg(&image);
+                expect_refusal(run, &[id]).with_context(|| format!("{words:?}"))?;
+            }
+        }
+    }
+    // A snapshot of a snapshot into itself.
+    creamery(&["snapshot"], &["/two", "/two/itself"]).ok()?;
+    creamery(&["snapshot"], &["/two/itself", "/two/itself/again"]).ok()?;
+    creamery(&["delete"], &["/two/itself/again", "/two/itself"]).ok()?;
     // As Linux does it: what lies in a directory gets the name of its source there, and rmdir takes an empty one.
     creamery(&["snapshot"], &["/two", "/dir"]).ok()?;
     bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/dir")).ok()?;

@@ -7,15 +7,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{LoopMount, Run, btrfs_check};
+use creamery_testkit::{FuseMount, LoopMount, Run, btrfs_check};
 
-use crate::support::{JUDGED, expect_refusal, inside, mkfs_empty};
+use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        Case::new("subvolumes/told-as-linux-of-its-own", &JUDGED, made_by_linux),
-        Case::new("subvolumes/told-as-linux-of-ours", &JUDGED, made_by_us),
-        Case::new("subvolumes/told-refused", &JUDGED, refused),
+        Case::new("subvolumes/told-as-linux-of-its-own", &MOUNTED, made_by_linux),
+        Case::new("subvolumes/told-as-linux-of-ours", &MOUNTED, made_by_us),
+        Case::new("subvolumes/told-refused", &MOUNTED, refused),
     ]
 }
 
@@ -86,15 +86,27 @@ fn expect_told_alike(bench: &Bench, image: &Path, paths: &[&[u8]]) -> Result<()>
     let words = vec!["subvolume", "get-default"];
     let default = btrfs(&words).arg(mount.dir()).ok()?.stdout;
     mount.unmount()?;
-    for (words, path, last, linux) in said {
-        let run = bench.creamery().run(words.clone()).arg(inside_bytes(image, path));
-        let run = if let Some(last) = last { run.arg(last) } else { run };
+    for (words, path, last, linux) in &said {
+        let run = bench.creamery().run(words).arg(inside_bytes(image, path)).args(last.as_slice());
         let what = format!("{words:?} of {:?} {last:?}", OsStr::from_bytes(path));
         let ours = run.args(["--subvolid", "5"]).ok().with_context(|| what.clone())?;
-        expect_same_text(&what, &linux, &ours.stdout)?;
+        expect_same_text(&what, linux, &ours.stdout)?;
     }
-    let ours = bench.creamery().run(words).arg(image).ok()?;
-    expect_same_text("get-default", &default, &ours.stdout)
+    let ours = bench.creamery().run(&words).arg(image).ok()?;
+    expect_same_text("get-default", &default, &ours.stdout)?;
+    let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("told-live"), "ro,subvolid=5")?;
+    for (words, path, last, linux) in &said {
+        let run = bench.creamery().run(words).arg(mount.dir().join(OsStr::from_bytes(path)));
+        let what = format!("{words:?} of {:?} {last:?} of a live mount", OsStr::from_bytes(path));
+        expect_same_text(
+            &what,
+            linux,
+            &run.args(last.as_slice()).ok().with_context(|| what.clone())?.stdout,
+        )?;
+    }
+    let ours = bench.creamery().run(words).arg(mount.dir()).ok()?;
+    expect_same_text("get-default of a live mount", &default, &ours.stdout)?;
+    mount.unmount()
 }
 
 fn long_name() -> Vec<u8> {
@@ -225,7 +237,7 @@ fn refused(bench: &Bench) -> Result<()> {
         expect_refusal(run, said).with_context(|| format!("{words:?} {path} {last:?}"))?;
     }
     let dir = bench.scratch.dir("mount")?;
-    expect_refusal(creamery(&["subvolume", "list"]).arg(&dir), &["directory of the host", "not mounted"])?;
+    expect_refusal(creamery(&["subvolume", "list"]).arg(&dir), &["on no mount of an image", "not mounted"])?;
     let json = creamery(&["subvolume", "list", "--json"]).arg(&image).ok()?.stdout_text();
     ensure!(json.contains("\"path\":\"one\""), "{json}");
     btrfs_check(&image)

@@ -387,3 +387,41 @@ fn a_full_root_at_the_highest_level() {
     assert!(error.to_string().contains("level 7"), "{error}");
     assert_eq!(tree.get(&between, Wait::Yes, |_| ()).expect("the way is whole"), None);
 }
+
+/// A leaf whose last key lies behind all of the next leaf. Each block alone is in order, and so is each first key.
+#[test]
+fn a_leaf_that_reaches_into_the_next_one_makes_nobody_panic() {
+    let mut world = World::new(16 << 20);
+    for number in 0..ITEMS {
+        world.tree.insert(&world.host, &item(number), &DATA).expect("room");
+    }
+    let (first, _) = child(&world, 1);
+    for number in 5..13 {
+        let key = Key { offset: first.offset + number * 10, ..first };
+        assert!(world.tree.remove(&world.host, &key).expect("removes"));
+    }
+    world.commit();
+    let (left, buffer) = child(&world, 1);
+    let (right, _) = child(&world, 2);
+    let at = buffer.logical();
+    drop(buffer);
+    let mut bad = world.block_on_device(at);
+    let mut block = BlockMut::new(&mut bad);
+    let last = block.as_ref().count() - 1;
+    block.set_item_key(last, &item(10 * ITEMS));
+    world.write_block(at, &bad);
+    world.reopen();
+    // As running a head does: items are read, one beside them is inserted, and they are replaced.
+    let is_there = |key: &Key| world.tree.get(key, Wait::Yes, |_| ()).expect("reads").is_some();
+    assert!(is_there(&left), "only a neighbour that is in memory takes items");
+    let keys = (0..30).map(|number| Key { offset: right.offset + number * 10, ..right });
+    let known: Vec<Key> = keys.filter(is_there).collect();
+    let beside = Key { offset: right.offset + 15, ..right };
+    world.tree.insert(&world.host, &beside, &DATA).expect("room");
+    let lost: Vec<&Key> = known.iter().filter(|key| !is_there(key)).collect();
+    assert!(!lost.is_empty(), "the insertion pushed none behind the large key");
+    for key in lost {
+        let error = world.tree.replace(&world.host, key, DATA.len(), &DATA).expect_err("it is lost");
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
+}

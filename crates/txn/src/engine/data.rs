@@ -12,6 +12,7 @@ use crate::data_extent::DataExtent;
 use crate::extent_tree::Backref;
 use crate::flush_policy::FlushPolicy;
 use crate::held;
+use crate::nocow_writer::NocowWriter;
 use crate::space_info::{BlockGroup, DelallocReservation, SpaceKind};
 
 /// Whether the data of a file has checksums, which the file's flags say.
@@ -121,7 +122,7 @@ impl Engine {
     /// Whether only file extent items of `owner` with this `offset` (as of [`Handle::complete_data`](crate::Handle::complete_data))
     /// refer to the extent of `len` bytes at `start`, which was made after `since`, the generation up to which blocks of
     /// the owner's tree may be shared. "No" may be wrong. True until the owner or who knows it makes another reference.
-    /// Errors: device errors; damage.
+    /// Errors: would block; device errors; damage.
     pub fn is_data_exclusive(
         &self,
         start: Logical,
@@ -129,15 +130,22 @@ impl Engine {
         owner: InodeId,
         offset: u64,
         since: Generation,
+        wait: Wait,
     ) -> Result<bool> {
-        self.extent_tree.is_sole_user(start, len, Backref::of_file(owner, offset), since)
+        self.extent_tree.is_sole_user(start, len, Backref::of_file(owner, offset), since, wait)
     }
 
     /// Whether any sector of a range has a checksum.
-    /// Errors: device errors; damage.
-    pub fn has_csums(&self, start: Logical, len: u64) -> Result<bool> {
-        let sectors = usize::try_from(len / u64::from(self.sector_size())).expect("a part of an extent");
-        self.csum_tree.read(start, sectors, Wait::Yes).map(|csums| csums.any())
+    /// Errors: would block; device errors; damage.
+    pub fn has_csums(&self, start: Logical, len: u64, wait: Wait) -> Result<bool> {
+        self.csum_tree.any(start, len, wait)
+    }
+
+    /// The right to write in place at a range of an extent; none when its block group takes nothing new, or when a part of it is in
+    /// no group.
+    pub fn nocow_writer(&self, at: Logical, len: u64) -> Option<NocowWriter> {
+        let group = self.space.group_at(at).filter(|group| group.holds(at, len))?;
+        NocowWriter::new(group)
     }
 
     /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.

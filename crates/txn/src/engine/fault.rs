@@ -52,6 +52,19 @@ impl Engine {
         self.csum_tree.remove_in_two_steps();
     }
 
+    /// Has something done before somebody looks whether data has checksums: that takes as long as it likes.
+    pub fn before_csum_look_ups(&self, before: impl Fn() + Send + Sync + 'static) {
+        self.csum_tree.before_look(Box::new(before));
+    }
+
+    /// Runs `beside` while what is queued for an extent is on its way into the extent tree. False when nothing is.
+    pub fn while_ref_head_runs(&self, at: creamery_base::Logical, beside: impl FnOnce()) -> bool {
+        let Some(head) = self.extent_tree.refs().lock(at) else { return false };
+        beside();
+        drop(head); // nothing of it has run: it is queued again
+        true
+    }
+
     /// Who asks how often a block is referred to does not see that what was queued is on its way into the tree.
     pub fn run_refs_unlocked(&self) {
         self.extent_tree.refs().run_unlocked();

@@ -14,6 +14,7 @@
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
 //! | `abort` | end all writing |
+//! | `users` | tell who refers to data |
 //! | `statistics`, `memory` | tell what they did, and what memory they take |
 //!
 //! Nobody but these files names [`Engine`]. Who looks for a rule finds it with the owner.
@@ -35,10 +36,12 @@ mod reserve;
 mod settle;
 mod space;
 mod statistics;
+mod users;
 
 pub use data::DataCsums;
 pub use memory::EngineMemory;
 pub use statistics::{EngineCounters, SpaceReport};
+pub use users::Sharing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

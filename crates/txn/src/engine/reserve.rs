@@ -16,6 +16,9 @@
 //! the transaction in which it was given and no other (RESERVE-5): who finds that another one runs when he has joined it, asks
 //! again, and so does who was promised room in advance.
 //!
+//! Where trees share blocks, copying one queues references that no handle asked room for. What they take at the next commit is within
+//! what is reckoned for any; what they take for good - they split leaves of the extent tree - is left besides.
+//!
 //! # Invariants
 //! - RESERVE-1: no handle begins unless promised + commit's need + its own need fit into what can be handed out,
 //!   the commit's need reckoned as it will be when the handle has used all that it was promised. A handle that does
@@ -57,7 +60,9 @@ const HEADS_PER_BLOCK: u64 = 2;
 /// Room in mixed block groups that data leaves for the metadata of operations to come.
 const SPARE_UNITS: u64 = 64;
 /// Room that only handles which free space may take, so that a full filesystem can be emptied.
-const FREEING_UNITS: u64 = 16;
+const FREEING_UNITS: u64 = 28;
+/// The part of it that only deleting subvolumes may take.
+const DROPPING_UNITS: u64 = 12;
 /// Advances are made only while there is so many times the room that is needed.
 const PLENTY: u64 = 2;
 
@@ -224,14 +229,32 @@ impl Engine {
 
     /// Bytes that have to be there when `sum` is promised: for handles, for who frees space, for the commit.
     pub(super) fn wanted(&self, sum: u64, policy: FlushPolicy) -> u64 {
-        let left = if policy.takes_reserve() { 0 } else { FREEING_UNITS * self.item_bytes() };
-        let handles = sum + left;
-        handles + self.commit_need(handles / u64::from(self.node_size()))
+        let (units, copies) = match policy {
+            _ if policy.takes_all_of_the_reserve() => (0, 0),
+            _ if policy.takes_reserve() => (DROPPING_UNITS, u64::from(self.root_tree.has_copied_shared())),
+            _ => (FREEING_UNITS, 2),
+        };
+        self.needed(sum + units * self.item_bytes(), copies, Self::commit_need)
     }
 
     /// The same for what is promised to nobody before a transaction that has copied nothing yet.
     pub(super) fn wanted_later(&self, sum: u64) -> u64 {
-        let handles = sum + FREEING_UNITS * self.item_bytes();
-        handles + self.whole_commit_need(handles / u64::from(self.node_size()))
+        self.needed(sum + FREEING_UNITS * self.item_bytes(), 2, Self::whole_commit_need)
+    }
+
+    /// Bytes for `handles`, for their commit, and for what so many `copies` of shared blocks take for good.
+    fn needed(&self, handles: u64, copies: u64, commit_need: fn(&Self, u64) -> u64) -> u64 {
+        let growth = copies * self.growth_by_a_shared_copy();
+        handles + growth + commit_need(self, handles / u64::from(self.node_size()))
+    }
+
+    /// Bytes that copying one leaf that a snapshot shares may take for good: it makes a reference of each extent that the leaf
+    /// names, and each of these may split another leaf of the extent tree.
+    fn growth_by_a_shared_copy(&self) -> u64 {
+        if !self.root_tree.shares_blocks() {
+            return 0;
+        }
+        let leaves = u64::from(self.references_of_a_block()).min(self.commit_tree_blocks().all);
+        leaves * u64::from(self.node_size())
     }
 }

@@ -33,11 +33,17 @@ impl ExtentTree {
         (leaf >> 4) - creamery_format::ITEM_LEN
     }
 
-    /// Reads an extent's item and the key under which it stands.
-    fn find_extent(&self, at: Logical, kind: ExtentKind, len: u64) -> Result<Option<(Key, ExtentItem)>> {
+    /// Reads an extent's item, the key under which it stands and how many bytes it has.
+    fn find_extent(
+        &self,
+        at: Logical,
+        kind: ExtentKind,
+        len: u64,
+    ) -> Result<Option<(Key, ExtentItem, usize)>> {
         for key in item_keys(at, kind, len) {
-            if let Some(item) = self.tree.get(&key, Wait::Yes, |data| ExtentItem::parse(&key, data))? {
-                return Ok(Some((key, item?)));
+            let parse = |data: &[u8]| ExtentItem::parse(&key, data).map(|item| (key, item, data.len()));
+            if let Some(found) = self.tree.get(&key, Wait::Yes, parse)? {
+                return found.map(Some);
             }
         }
         Ok(None)
@@ -55,24 +61,25 @@ impl ExtentTree {
             };
             let item = ExtentItem::new(host.generation(), flags);
             let key = item_key(at, head.kind, head.len);
-            self.change_extent(host, &key, item, head, true)?;
+            self.change_extent(host, &key, item, head, None)?;
             return Ok(Outcome::Inserted);
         }
-        let Some((key, item)) = self.find_extent(at, head.kind, head.len)? else {
+        let Some((key, item, len)) = self.find_extent(at, head.kind, head.len)? else {
             let message =
                 format!("extent {at} of {} bytes has queued references and no extent item", head.len);
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
-        self.change_extent(host, &key, item, head, false)
+        self.change_extent(host, &key, item, head, Some(len))
     }
 
+    /// Changes the references of an extent whose item has so many bytes, if there is one.
     fn change_extent(
         &self,
         host: &dyn CowHost,
         key: &Key,
         mut item: ExtentItem,
         head: &RefHead,
-        new: bool,
+        len: Option<usize>,
     ) -> Result<Outcome> {
         if head.full_backref {
             item.flags |= ExtentFlags::FULL_BACKREF;
@@ -89,10 +96,9 @@ impl ExtentTree {
             return Ok(Outcome::Freed);
         }
         let bytes = item.to_bytes();
-        if new {
-            self.tree.insert(host, key, &bytes)?;
-        } else {
-            self.tree.upsert(host, key, &bytes)?;
+        match len {
+            None => self.tree.insert(host, key, &bytes)?,
+            Some(len) => self.tree.replace(host, key, len, &bytes)?,
         }
         Ok(Outcome::Changed)
     }
@@ -123,7 +129,13 @@ impl ExtentTree {
             }
             return Ok(());
         }
-        if has_keyed {
+        // One of a block is there once and says no more than its key does: whether it is there shows when it is taken out.
+        let is_in_key = matches!(backref, Backref::TreeBlock { .. } | Backref::SharedBlock { .. });
+        if is_in_key && has_keyed && change == -1 {
+            let is_gone = self.tree.remove(host, &backref.key(key.objectid))?;
+            return if is_gone { Ok(()) } else { Err(missing()) };
+        }
+        if has_keyed && !is_in_key {
             let keyed = self.keyed_items(key.objectid, backref, change)?;
             if !keyed.is_empty() {
                 return self.change_keyed(host, backref, &keyed, change)?.ok_or_else(missing);
@@ -131,8 +143,7 @@ impl ExtentTree {
         }
         let count = u32::try_from(change).map_err(|_| missing())?;
         if count > 0 && !item.insert_inline(backref, count, self.extent_item_max()) {
-            let keyed = self.free_keyed(key.objectid, backref)?;
-            self.tree.insert(host, &keyed, &backref.keyed_data(count))?;
+            self.insert_keyed(host, key.objectid, backref, count)?;
         }
         Ok(())
     }
@@ -192,14 +203,14 @@ impl ExtentTree {
         Ok((change == 0).then_some(()))
     }
 
-    /// A free key for a reference that gets an item of its own.
-    fn free_keyed(&self, extent: ObjectId, backref: Backref) -> Result<Key> {
-        let first = backref.key(extent);
+    /// Gives a reference an item of its own, at the first free key.
+    fn insert_keyed(&self, host: &dyn CowHost, extent: ObjectId, backref: Backref, count: u32) -> Result<()> {
+        let (first, data) = (backref.key(extent), backref.keyed_data(count));
         let tries = if matches!(backref, Backref::ExtentData { .. }) { HASH_REACH } else { 1 };
         for offset in (first.offset..=u64::MAX).take(usize::try_from(tries).expect("a small number")) {
-            let key = Key { offset, ..first };
-            if self.tree.get(&key, Wait::Yes, |_| ())?.is_none() {
-                return Ok(key);
+            match self.tree.insert(host, &Key { offset, ..first }, &data) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                other => return other,
             }
         }
         Err(Error::new(ErrorKind::Corrupt, format!("no free key from {first} on for one more reference")))

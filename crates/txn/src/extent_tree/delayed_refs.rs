@@ -61,13 +61,13 @@ pub(crate) struct DelayedRefs {
     unlocked: std::sync::atomic::AtomicBool,
 }
 
-/// What is known of an extent's head.
+/// What is known of an extent's head, or of what of it somebody asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Queued {
+pub(crate) enum Queued<Of = RefHead> {
     /// There is none: the tree says all.
     Nothing,
     /// So much is to change.
-    Changes(RefHead),
+    Changes(Of),
     /// It is being run: what is in the tree is unknown.
     Locked,
 }
@@ -209,12 +209,17 @@ impl DelayedRefs {
 
     /// What is queued for an extent now. Read the extent's item before, and hold its leaf still (see the head of this file).
     pub(crate) fn queued(&self, at: Logical) -> Queued {
+        self.queued_of(at, RefHead::clone)
+    }
+
+    /// The same, of which only a part is wanted.
+    pub(crate) fn queued_of<Of>(&self, at: Logical, part: impl FnOnce(&RefHead) -> Of) -> Queued<Of> {
         match self.shard(at).entries.lock().get(&at) {
             None => Queued::Nothing,
             #[cfg(feature = "faults")]
-            Some(entry) if self.unlocked.load(Ordering::Relaxed) => Queued::Changes(entry.head.clone()),
+            Some(entry) if self.unlocked.load(Ordering::Relaxed) => Queued::Changes(part(&entry.head)),
             Some(entry) if entry.locked => Queued::Locked,
-            Some(entry) => Queued::Changes(entry.head.clone()),
+            Some(entry) => Queued::Changes(part(&entry.head)),
         }
     }
 

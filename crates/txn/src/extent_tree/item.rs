@@ -12,6 +12,10 @@ use zerocopy::IntoBytes;
 
 use super::backref::Backref;
 
+/// Bytes of the shortest and of the longest inline reference: a type and a number, or with a count what names an item of a file.
+const INLINE_MIN: usize = 9;
+const INLINE_MAX: usize = 29;
+
 /// An extent item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentItem {
@@ -37,6 +41,7 @@ impl ExtentItem {
         let mut item = Self::new(Generation::new(view.head.generation.get()), view.head.flags());
         item.refs = view.head.refs.get();
         item.block_info = view.tree_block.map_or_else(Vec::new, |info| info.as_bytes().to_vec());
+        item.inline.reserve(data.len() / INLINE_MIN);
         for found in view.refs() {
             match found.map_err(damaged)? {
                 ExtentRef::Owner { root } => item.owner = Some(root),
@@ -53,7 +58,9 @@ impl ExtentItem {
             generation: self.generation.get().into(),
             flags: self.flags.bits().into(),
         };
-        let mut out = [head.as_bytes(), &self.block_info].concat();
+        let mut out = Vec::with_capacity(self.len_at_most());
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(&self.block_info);
         if let Some(root) = self.owner {
             ExtentRef::Owner { root }.write_inline(&mut out);
         }
@@ -61,6 +68,11 @@ impl ExtentItem {
             backref.counted(count).write_inline(&mut out);
         }
         out
+    }
+
+    /// No fewer bytes than it has.
+    fn len_at_most(&self) -> usize {
+        size_of::<RawExtentItem>() + self.block_info.len() + (self.inline.len() + 1) * INLINE_MAX
     }
 
     /// References that stand in the item.

@@ -21,6 +21,7 @@ mod sole_user;
 mod tree;
 
 pub(crate) use backref::{Backref, ExtentKind, file_extent_address};
+pub(crate) use item::ExtentItem;
 pub(crate) use outcome::Outcome;
 pub(crate) use run::Ran;
 pub(crate) use tree::ExtentTree;

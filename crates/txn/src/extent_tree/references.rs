@@ -1,23 +1,48 @@
 //! How often a tree block is referred to, and how.
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Wait};
-use creamery_format::ExtentFlags;
+use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
+use creamery_format::{ExtentFlags, ExtentItem as ItemView, Key};
 use creamery_tree::BlockReferences;
 
 use super::apply::item_keys;
 use super::backref::ExtentKind;
 use super::delayed_refs::Queued;
-use super::item::ExtentItem;
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
 /// How often in a row an extent may be on its way into the tree and be found in neither place.
 pub(super) const MISSES_MAX: u32 = 64;
 
-/// What an extent's item says, and what was queued when its leaf was held.
-struct Seen {
-    item: ExtentItem,
-    queued: Queued,
+/// What there is of references, in an item or queued for it.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    /// How many, or how many more.
+    count: i64,
+    full_backref: bool,
+    /// Whether the item does not exist yet.
+    must_insert: bool,
+}
+
+impl Counted {
+    fn of_item(key: &Key, data: &[u8]) -> Result<Self> {
+        let damaged = |kind| Error::with_source(ErrorKind::Corrupt, format!("extent item {key}"), kind);
+        let head = ItemView::parse(key.kind, data).map_err(damaged)?.head;
+        // More than these are damage, and more than the changes of a transaction can bring back.
+        let count = i64::try_from(head.refs.get()).unwrap_or(i64::MAX);
+        let full_backref = head.flags().contains(ExtentFlags::FULL_BACKREF);
+        Ok(Self { count, full_backref, must_insert: false })
+    }
+
+    fn of_head(head: &RefHead) -> Self {
+        Self { count: head.sum(), full_backref: head.full_backref, must_insert: head.must_insert }
+    }
+
+    /// What both come to.
+    fn with(self, at: Logical, queued: Self) -> Result<BlockReferences> {
+        let count = self.count.checked_add(queued.count).and_then(|count| u64::try_from(count).ok());
+        let count = count.filter(|&count| count > 0).ok_or_else(|| unreferenced(at))?;
+        Ok(BlockReferences { count, full_backref: self.full_backref || queued.full_backref })
+    }
 }
 
 impl ExtentTree {
@@ -29,19 +54,17 @@ impl ExtentTree {
     pub(crate) fn block_references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
         let mut misses = 0;
         loop {
-            let seen = self.see_block(at, level)?;
             // Without an item there is no leaf to hold. That is the truth while the head says so (REF-2).
-            let (item, queued) = match seen {
-                Some(Seen { item, queued }) => (Some(item), queued),
-                None => (None, self.refs.queued(at)),
+            let (item, queued) = match self.see_block(at, level)? {
+                Some((item, queued)) => (Some(item), queued),
+                None => (None, self.refs.queued_of(at, Counted::of_head)),
             };
             match (item, queued) {
                 (_, Queued::Locked) => self.refs.wait(at),
-                (Some(item), Queued::Nothing) => return references(at, &item, None),
-                (Some(item), Queued::Changes(head)) => return references(at, &item, Some(&head)),
-                (None, Queued::Changes(head)) if head.must_insert => {
-                    let nothing = ExtentItem::new(Generation::default(), ExtentFlags::empty());
-                    return references(at, &nothing, Some(&head));
+                (Some(item), Queued::Nothing) => return item.with(at, Counted::default()),
+                (Some(item), Queued::Changes(queued)) => return item.with(at, queued),
+                (None, Queued::Changes(queued)) if queued.must_insert => {
+                    return Counted::default().with(at, queued);
                 }
                 // It was put into the tree between the two looks.
                 (None, _) if misses < MISSES_MAX => misses += 1,
@@ -52,25 +75,16 @@ impl ExtentTree {
 
     /// Looks at a tree block's item, and with its leaf held at what is queued. Tree blocks of old filesystems have
     /// EXTENT_ITEMs.
-    fn see_block(&self, at: Logical, level: u8) -> Result<Option<Seen>> {
+    fn see_block(&self, at: Logical, level: u8) -> Result<Option<(Counted, Queued<Counted>)>> {
         let kind = ExtentKind::TreeBlock { level };
         for key in item_keys(at, kind, u64::from(self.node_size)) {
-            let see = |data: &[u8]| (ExtentItem::parse(&key, data), self.refs.queued(at));
+            let see = |data: &[u8]| (Counted::of_item(&key, data), self.refs.queued_of(at, Counted::of_head));
             if let Some((item, queued)) = self.tree.get(&key, Wait::Yes, see)? {
-                return Ok(Some(Seen { item: item?, queued }));
+                return Ok(Some((item?, queued)));
             }
         }
         Ok(None)
     }
-}
-
-/// What an item and what is queued come to.
-fn references(at: Logical, item: &ExtentItem, head: Option<&RefHead>) -> Result<BlockReferences> {
-    let count = item.refs.checked_add_signed(head.map_or(0, RefHead::sum)).filter(|&count| count > 0);
-    let count = count.ok_or_else(|| unreferenced(at))?;
-    let full_backref =
-        item.flags.contains(ExtentFlags::FULL_BACKREF) || head.is_some_and(|head| head.full_backref);
-    Ok(BlockReferences { count, full_backref })
 }
 
 fn unreferenced(at: Logical) -> Error {

@@ -1,6 +1,6 @@
 //! Whether a data extent is referred to by one file alone.
 
-use creamery_base::{Generation, Logical, Result, Wait};
+use creamery_base::{ErrorKind, Generation, Logical, Result, Wait};
 
 use super::apply::item_key;
 use super::backref::{Backref, ExtentKind};
@@ -16,23 +16,26 @@ impl ExtentTree {
     /// for a head that runs, so without a block of this tree.
     ///
     /// # Errors
-    /// Device errors; damage.
+    /// Would block; device errors; damage.
     pub(crate) fn is_sole_user(
         &self,
         at: Logical,
         len: u64,
         user: Backref,
         since: Generation,
+        wait: Wait,
     ) -> Result<bool> {
         let key = item_key(at, ExtentKind::Data, len);
         for _ in 0..MISSES_MAX {
             // What is queued is looked at with the item's leaf held (REF-2). Without an item there is none to hold.
             let see = |data: &[u8]| (ExtentItem::parse(&key, data), self.refs.queued(at));
-            let (item, queued) = match self.tree.get(&key, Wait::Yes, see)? {
+            let (item, queued) = match self.tree.get(&key, wait, see)? {
                 Some((item, queued)) => (Some(item?), queued),
                 None => (None, self.refs.queued(at)),
             };
             match (item, queued) {
+                // Who runs it may wait for a device.
+                (_, Queued::Locked) if wait == Wait::No => return Err(ErrorKind::WouldBlock.into()),
                 (_, Queued::Locked) => self.refs.wait(at),
                 (Some(item), Queued::Nothing) => return Ok(is_sole(&item, user, since)),
                 (Some(item), Queued::Changes(head)) => {

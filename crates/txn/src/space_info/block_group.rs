@@ -51,6 +51,8 @@ struct State {
     read_only: u32,
     /// Bytes of data space handed out that no file refers to yet.
     handed_out: u64,
+    /// How many write in place here.
+    nocow_writers: u32,
     /// Bytes of free space that are out of everybody's reach.
     withheld: u64,
     /// One of the groups of the filesystem: neither being read yet nor gone.
@@ -75,6 +77,7 @@ impl State {
             && self.recorded_used == 0
             && self.pinned == 0
             && self.handed_out == 0
+            && self.nocow_writers == 0
             && self.withheld == 0
             && self.read_only == 0
             && self.member
@@ -135,6 +138,7 @@ impl BlockGroup {
             pinned: 0,
             cursor: 0,
             read_only: 0,
+            nocow_writers: 0,
             handed_out: 0,
             withheld: 0,
             member: false,
@@ -202,7 +206,7 @@ impl BlockGroup {
     }
 
     /// Whether these are whole sectors of the group.
-    pub(super) fn holds(&self, at: Logical, len: u64) -> bool {
+    pub(crate) fn holds(&self, at: Logical, len: u64) -> bool {
         let whole = at.is_aligned(self.sector) && len.is_multiple_of(self.sector) && len > 0;
         whole && at >= self.start && at.checked_add(len).is_some_and(|end| end <= self.end())
     }
@@ -344,6 +348,20 @@ impl BlockGroup {
         self.lock().is_idle()
     }
 
+    /// One more writes in place here (NOCOW-4). False, and nothing counted, when nothing may.
+    pub(crate) fn begin_nocow(&self) -> bool {
+        let mut state = self.lock();
+        let may = state.read_only == 0 && state.member;
+        state.nocow_writers += u32::from(may);
+        may
+    }
+
+    pub(crate) fn end_nocow(&self) {
+        let mut state = self.lock();
+        state.nocow_writers =
+            state.nocow_writers.checked_sub(1).expect("who began to write in place ends it");
+    }
+
     /// Asks that nothing new be placed here, or takes that back; asking nests.
     #[cfg(test)]
     pub(super) fn set_read_only(&self, read_only: bool) {
@@ -380,6 +398,7 @@ fn without(excluded: &[(u64, u64)], start: u64, len: u64) -> SmallVec<[(u64, u64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nocow_writer::NocowWriter;
 
     const START: u64 = 1 << 20;
 
@@ -389,6 +408,22 @@ mod tests {
         assert!(free.iter().all(|&(at, len)| group.give_back(Logical::new(at), len)));
         group.appear();
         group
+    }
+
+    #[test]
+    fn who_writes_in_place_is_counted_and_a_read_only_group_takes_nobody() {
+        let group = Arc::new(group(0, Vec::new(), &[(START, 1 << 20)]));
+        let writer = NocowWriter::new(Arc::clone(&group)).expect("nothing speaks against it");
+        assert_eq!(group.lock().nocow_writers, 1);
+        assert!(!group.is_idle(), "who writes is waited for");
+        group.set_read_only(true);
+        assert!(NocowWriter::new(Arc::clone(&group)).is_none(), "NOCOW-4");
+        drop(writer);
+        assert_eq!(group.lock().nocow_writers, 0);
+        group.set_read_only(false);
+        assert!(group.is_idle() && NocowWriter::new(Arc::clone(&group)).is_some());
+        group.leave();
+        assert!(NocowWriter::new(group).is_none(), "it is gone");
     }
 
     #[test]

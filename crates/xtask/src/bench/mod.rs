@@ -21,6 +21,7 @@ mod report;
 mod requests;
 mod scaling;
 mod server;
+mod subvolumes;
 mod switches;
 
 use anyhow::{Result, bail};
@@ -34,6 +35,9 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "fs_mark" => fs_mark::fs_mark(options),
         "data" => data::data(options),
         "gate" => gate::gate(options),
+        "snapshot" => subvolumes::snapshot(options),
+        "clone" => subvolumes::clone(options),
+        "drop" => subvolumes::drop_beside(options),
         "memory" => memory::memory(options),
         "check" => check::check(options),
         "check-memory" => check_memory::check_memory(options),

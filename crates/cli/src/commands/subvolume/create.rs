@@ -1,13 +1,15 @@
 //! `creamery subvolume create`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clap::Args;
 use creamery::{Error, Filesystem};
 
+use super::target::{Target, failed_at, live, parent_of};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::Place;
+use crate::place::{End, Place};
 use crate::view::ViewArgs;
 
 /// Create subvolumes.
@@ -15,11 +17,12 @@ use crate::view::ViewArgs;
 /// Examples:
 ///   creamery subvolume create disk.img:/home
 ///   creamery subvolume create -p disk.img:/var/lib/machines
+///   creamery subvolume create /mnt/home
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CreateArgs {
-    /// The new subvolumes.
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    /// The new subvolumes, in an image or on a live mount.
+    #[arg(value_name = "IMAGE:/PATH|PATH", required = true)]
     places: Vec<OsString>,
 
     /// The directories that they are in, too.
@@ -48,13 +51,37 @@ fn create_all(args: &CreateArgs, images: &mut Images<'_>) -> Result<(), Failure>
         return Err(Failure::new(COMMAND, what).advise("leave -i out"));
     }
     for text in &args.places {
-        let place = images.place(text)?;
+        if args.parents {
+            make_parents(text)?;
+        }
+        let place = match Target::of(COMMAND, text)? {
+            Target::Image(place) => place,
+            Target::Live(entry) => {
+                let made = entry.dir.create_subvolume(&entry.name);
+                made.map_err(failed_at(COMMAND, &entry.path))?;
+                println!("Create subvolume '{}'", entry.path.display());
+                continue;
+            }
+        };
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         create(fs, &place, args.parents).map_err(&failed)?;
         println!("Create subvolume '{place}'");
     }
     Ok(())
+}
+
+/// Makes the directories above a path on a live mount.
+fn make_parents(text: &OsStr) -> Result<(), Failure> {
+    let End::Host(path) = End::parse(text) else { return Ok(()) };
+    let parent = parent_of(&path);
+    if parent.exists() {
+        return Ok(());
+    }
+    let there = parent.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
+    live(COMMAND, there, &path)?;
+    let made = std::fs::create_dir_all(parent);
+    made.map_err(|error| Failure::new(COMMAND, Error::from(error).context(parent.display())))
 }
 
 fn create(fs: &Filesystem, place: &Place, parents: bool) -> creamery::Result<()> {

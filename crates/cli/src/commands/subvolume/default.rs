@@ -4,25 +4,28 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{Filesystem, ListedSubvolume, TreeId};
+use creamery::{Error, ErrorKind, ListedSubvolume, TreeId};
 
 use super::json::SubvolumeJson;
-use super::listed::listed;
+use super::target::{failed_at, live};
+use super::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
+use crate::place::End;
 use crate::view::ViewArgs;
 
 /// Show which subvolume is mounted when none is named.
 ///
 /// Examples:
 ///   creamery subvolume get-default disk.img
+///   creamery subvolume get-default /mnt
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct GetDefaultArgs {
-    /// The image.
-    #[arg(value_name = "IMAGE")]
-    image: OsString,
+    /// The image, or a directory of a live mount.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
 
     /// Print JSON.
     #[arg(long)]
@@ -37,11 +40,12 @@ pub(crate) struct GetDefaultArgs {
 /// Examples:
 ///   creamery subvolume set-default disk.img:/system
 ///   creamery subvolume set-default 5 disk.img
+///   creamery subvolume set-default /mnt/system
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SetDefaultArgs {
-    /// The subvolume, or its number and the image.
-    #[arg(value_name = "IMAGE:/PATH | ID IMAGE", required = true, num_args = 1..=2)]
+    /// The subvolume, or its number and the image or a directory of a live mount.
+    #[arg(value_name = "IMAGE:/PATH|PATH | ID IMAGE|PATH", required = true, num_args = 1..=2)]
     words: Vec<OsString>,
 
     #[command(flatten)]
@@ -51,19 +55,15 @@ pub(crate) struct SetDefaultArgs {
 pub(super) fn get(args: &GetDefaultArgs) -> Result<(), Failure> {
     let view = ViewArgs::default();
     let mut images = Images::new("subvolume get-default", &view);
-    let place = images.place(&args.image)?;
-    let failed = images.failed(&place.image);
-    let fs = images.open(&place.image, Purpose::Read)?;
-    let found = default(fs).map_err(failed)?;
+    let failed = |error| Failure::new("subvolume get-default", error);
+    let Told { table, .. } = Told::of(&mut images, &args.place)?;
+    let found = table.get(table.default).ok_or_else(|| {
+        let what = format!("{}: subvolume {}", args.place.display(), table.default);
+        failed(Error::new(ErrorKind::NotFound, what))
+    })?;
     let mut out = Output::new();
-    let printed = if args.json { as_json(&mut out, &found) } else { as_text(&mut out, &found) };
-    let told = |error| Failure::new("subvolume get-default", error);
-    printed.map_err(writing).and_then(|()| out.finish()).map_err(told)
-}
-
-fn default(fs: &Filesystem) -> creamery::Result<ListedSubvolume> {
-    let info = fs.subvolume_info(fs.default_subvolume())?;
-    Ok(listed(&fs.subvolumes()?, info))
+    let printed = if args.json { as_json(&mut out, found) } else { as_text(&mut out, found) };
+    printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)
 }
 
 fn as_json(out: &mut Output, found: &ListedSubvolume) -> io::Result<()> {
@@ -92,6 +92,12 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
         }
         words => (None, &words[0]),
     };
+    if let End::Host(path) = End::parse(text)
+        && path.is_dir()
+    {
+        let dir = live(COMMAND, &path, &path)?;
+        return dir.set_default_subvolume(id.map(TreeId::get)).map_err(failed_at(COMMAND, &path));
+    }
     let mut images = Images::new(COMMAND, &args.view);
     let place = images.place(text)?;
     let failed = images.failed(&place.image);

@@ -4,57 +4,157 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use creamery::ErrorKind;
+use creamery::{Error, ErrorKind, Filesystem, TreeId};
+use creamery_mount::{DeletedSubvolume, Live};
 
 use super::sync::drop_all;
+use super::target::{Target, failed_at, live};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::Place;
+use crate::place::{End, Place};
 use crate::view::ViewArgs;
 
 /// Delete subvolumes with all that is in them.
 ///
-/// What they share with snapshots stays. Their space is free when the command ends; one that
-/// is interrupted leaves the rest for the next time somebody writes to the image, or for
-/// `creamery subvolume sync`.
+/// What they share with snapshots stays. In an image their space is free when the command ends;
+/// one that is interrupted leaves the rest for the next time somebody writes to the image, or for
+/// `creamery subvolume sync`. On a mount it comes back in the background, some seconds after the
+/// last of their files was closed.
 ///
 /// Examples:
 ///   creamery subvolume delete disk.img:/backup
+///   creamery subvolume delete -R /mnt/machines
+///   creamery subvolume delete -i 256 disk.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DeleteArgs {
-    /// The subvolumes.
-    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    /// The subvolumes; with -i an image, or a directory of a live mount.
+    #[arg(value_name = "IMAGE:/PATH|PATH", required = true)]
     places: Vec<OsString>,
+
+    /// The subvolume with this number.
+    #[arg(short = 'i', value_name = "ID")]
+    id: Option<u64>,
+
+    /// Also the subvolumes that are in them.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// On a mount, make it durable when all are deleted.
+    #[arg(short = 'c', long)]
+    commit_after: bool,
+
+    /// The same after each.
+    #[arg(short = 'C', long)]
+    commit_each: bool,
 
     #[command(flatten)]
     view: ViewArgs,
 }
 
+const COMMAND: &str = "subvolume delete";
+
 pub(super) fn run(args: &DeleteArgs) -> Result<(), Failure> {
-    let mut images = Images::new("subvolume delete", &args.view);
+    if args.id.is_some() && args.places.len() > 1 {
+        return Err(Failure::usage(COMMAND, "with -i there is one image or mount"));
+    }
+    let mut images = Images::new(COMMAND, &args.view);
     let outcome = delete_all(args, &mut images);
     images.finish(outcome)
 }
 
 fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    let mut changed: Vec<PathBuf> = Vec::new();
+    let (mut changed, mut mounts): (Vec<PathBuf>, Vec<Live>) = (Vec::new(), Vec::new());
+    let mut outcome = Ok(());
     for text in &args.places {
-        let place = Place::parse(text);
-        let failed = images.failed(&place.image);
-        let fs = images.open(&place.image, Purpose::Write)?;
-        fs.delete_subvolume(&place.path).map_err(|error| {
-            let has_others = error.kind() == ErrorKind::DirectoryNotEmpty;
-            let failure = failed(error);
-            if has_others { failure.advise("delete the subvolumes in it first") } else { failure }
-        })?;
-        println!("Delete subvolume '{place}'");
-        if !changed.contains(&place.image) {
-            changed.push(place.image);
+        outcome = match target(args, text)? {
+            Target::Image(place) => {
+                let deleted = delete_in_image(args, images, &place);
+                if !changed.contains(&place.image) {
+                    changed.push(place.image);
+                }
+                deleted
+            }
+            Target::Live(entry) => {
+                let deleted = match args.id {
+                    Some(id) => entry.dir.delete_subvolume_by_id(id, args.recursive),
+                    None => entry.dir.delete_subvolume(&entry.name, args.recursive),
+                };
+                let told = deleted.map_err(failed_at(COMMAND, &entry.path)).map_err(advise);
+                let told = told.map(|gone| print_deleted(args, &entry.path, &gone));
+                let synced = if args.commit_each { entry.dir.sync() } else { Ok(()) };
+                if args.commit_after && !mounts.iter().any(|other| other.is_beside(&entry.dir)) {
+                    mounts.push(entry.dir);
+                }
+                told.and(synced.map_err(failed_at(COMMAND, &entry.path)))
+            }
+        };
+        if outcome.is_err() {
+            break;
         }
     }
+    for mount in mounts {
+        mount.sync().map_err(|error| Failure::new(COMMAND, error))?;
+    }
+    outcome?;
     for image in changed {
         drop_all(images.get(&image)).map_err(images.failed(&image))?;
     }
     Ok(())
+}
+
+fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
+    match (args.id, End::parse(text)) {
+        (Some(_), End::Host(path)) if path.is_dir() => {
+            let dir = live(COMMAND, &path, &path)?;
+            Ok(Target::Live(super::target::Entry { dir, name: OsString::new(), path }))
+        }
+        (Some(_), End::Host(image)) => Ok(Target::Image(Place { image, path: "/".into() })),
+        _ => Target::of(COMMAND, text),
+    }
+}
+
+fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) -> Result<(), Failure> {
+    let failed = images.failed(&place.image);
+    let fs = images.open(&place.image, Purpose::Write)?;
+    let id = || args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
+    if args.recursive {
+        let deleted = id().and_then(|id| delete_with_nested(fs, place, id));
+        return deleted.map_err(failed);
+    }
+    let deleted = match args.id {
+        Some(id) => fs.delete_subvolume_by_id(TreeId::new(id)),
+        None => fs.delete_subvolume(&place.path),
+    };
+    let shown =
+        args.id.map_or_else(|| format!("'{place}'"), |id| format!("{id} of {}", place.image.display()));
+    deleted.map_err(failed).map_err(advise).map(|()| println!("Delete subvolume {shown}"))
+}
+
+fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<(), Error> {
+    let listed = fs.subvolumes()?;
+    for id in fs.nested_subvolumes(id)?.into_iter().chain([id]) {
+        fs.delete_subvolume_by_id(id)?;
+        let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
+        let path = creamery::Escaped(&path.unwrap_or_default()).to_string();
+        println!("Delete subvolume '{}:/{path}'", place.image.display());
+    }
+    Ok(())
+}
+
+fn print_deleted(args: &DeleteArgs, path: &std::path::Path, gone: &[DeletedSubvolume]) {
+    if args.id.is_none() && !args.recursive {
+        println!("Delete subvolume '{}'", path.display());
+        return;
+    }
+    for DeletedSubvolume { id, path } in gone {
+        println!("Delete subvolume {id}: '{}'", creamery::Escaped(path));
+    }
+}
+
+fn advise(failure: Failure) -> Failure {
+    match failure.kind() {
+        ErrorKind::DirectoryNotEmpty => failure.advise("delete the subvolumes in it first, or use -R"),
+        _ => failure,
+    }
 }

@@ -8,10 +8,12 @@ use clap::Args;
 use creamery::{Generation, NewExtent};
 use serde::Serialize;
 
+use super::target::{failed_at, live};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
+use crate::place::End;
 use crate::view::ViewArgs;
 
 /// List what was written to files of a subvolume since a transaction.
@@ -21,11 +23,12 @@ use crate::view::ViewArgs;
 ///
 /// Examples:
 ///   creamery subvolume find-new disk.img:/home 120
+///   creamery subvolume find-new /mnt/home 120
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct FindNewArgs {
     /// The subvolume.
-    #[arg(value_name = "IMAGE:/PATH")]
+    #[arg(value_name = "IMAGE:/PATH|PATH")]
     place: OsString,
 
     /// The first transaction of which extents are listed.
@@ -56,25 +59,18 @@ struct ExtentJson {
     preallocated: bool,
 }
 
+const COMMAND: &str = "subvolume find-new";
+
 pub(super) fn run(args: &FindNewArgs) -> Result<(), Failure> {
-    const COMMAND: &str = "subvolume find-new";
     let mut images = Images::new(COMMAND, &args.view);
-    let place = images.place(&args.place)?;
-    let failed = images.failed(&place.image);
-    let fs = images.open(&place.image, Purpose::Read)?;
     let mut out = Output::new();
-    let since = Generation::new(args.since);
-    let find = |print: &mut dyn FnMut(&NewExtent) -> io::Result<()>| {
+    let mut find = |print: &mut dyn FnMut(&NewExtent) -> io::Result<()>| {
         let mut printed = Ok(());
-        let marker = fs.subvolume_at(&place.path).and_then(|id| {
-            fs.find_new(id, since, |extent| {
-                printed = print(&extent);
-                if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })
+        let marker = find_new(args, &mut images, &mut |extent| {
+            printed = print(&extent);
+            if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        let told = |error| Failure::new(COMMAND, writing(error));
-        let marker = marker.map_err(&failed);
-        printed.map_err(told).and(marker)
+        printed.map_err(|error| Failure::new(COMMAND, writing(error))).and(marker)
     };
     let told = |error| Failure::new(COMMAND, writing(error));
     if args.json {
@@ -86,6 +82,24 @@ pub(super) fn run(args: &FindNewArgs) -> Result<(), Failure> {
         writeln!(out, "transid marker was {}", marker.get()).map_err(told)?;
     }
     out.finish().map_err(|error| Failure::new(COMMAND, error))
+}
+
+fn find_new(
+    args: &FindNewArgs,
+    images: &mut Images<'_>,
+    each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
+) -> Result<Generation, Failure> {
+    let since = Generation::new(args.since);
+    if let End::Host(path) = End::parse(&args.place)
+        && path.is_dir()
+    {
+        let subvolume = live(COMMAND, &path, &path)?;
+        return subvolume.find_new(since, each).map_err(failed_at(COMMAND, &path));
+    }
+    let place = images.place(&args.place)?;
+    let failed = images.failed(&place.image);
+    let fs = images.open(&place.image, Purpose::Read)?;
+    fs.subvolume_at(&place.path).and_then(|id| fs.find_new(id, since, each)).map_err(failed)
 }
 
 fn as_line(out: &mut Output, extent: &NewExtent) -> io::Result<()> {

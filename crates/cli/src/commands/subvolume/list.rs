@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{Error, Filesystem, ListedSubvolume, SubvolumeInfo, Uuid};
+use creamery::{ListedSubvolume, SubvolumeInfo, TreeId, Uuid};
 
 use super::json::SubvolumeJson;
+use super::told::Told;
 use crate::failure::Failure;
-use crate::images::{Images, Purpose};
+use crate::images::Images;
 use crate::json::Array;
 use crate::output::{Output, Printed, writing};
 use crate::time::Utc;
@@ -24,11 +25,12 @@ use crate::view::ViewArgs;
 ///   creamery subvolume list disk.img
 ///   creamery subvolume list -t --sort=-gen disk.img
 ///   creamery subvolume list -s -o disk.img:/backup
+///   creamery subvolume list /mnt
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ListArgs {
-    /// The image, or a directory in it.
-    #[arg(value_name = "IMAGE[:/PATH]")]
+    /// The image, or a directory in it or on a live mount.
+    #[arg(value_name = "IMAGE[:/PATH]|PATH")]
     place: OsString,
 
     /// Only those directly in the subvolume that is named.
@@ -185,10 +187,7 @@ struct Row {
 
 pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume list", &args.view);
-    let place = images.place(&args.place)?;
-    let failed = images.failed(&place.image);
-    let fs = images.open(&place.image, Purpose::Read)?;
-    let rows = rows(args, fs, &place.path).map_err(failed)?;
+    let rows = rows(args, Told::of(&mut images, &args.place)?);
     let mut out = Output::new();
     let printed = match (args.json, args.table) {
         (true, _) => as_json(&mut out, &rows),
@@ -199,14 +198,13 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
     printed.map_err(writing).and_then(|()| out.finish()).map_err(told)
 }
 
-fn rows(args: &ListArgs, fs: &Filesystem, path: &std::path::Path) -> Result<Vec<Row>, Error> {
-    let here = fs.metadata(path)?.subvolume();
-    let all = fs.subvolumes()?;
-    let own = all.iter().find(|listed| listed.info.id == here);
-    let prefix = own.and_then(|listed| listed.path.clone()).map(|path| [&path[..], b"/"].concat());
+fn rows(args: &ListArgs, Told { table, here, .. }: Told) -> Vec<Row> {
+    let own = table.get(here).and_then(|listed| listed.path.clone());
+    let prefix = own.filter(|path| !path.is_empty()).map(|path| [&path[..], b"/"].concat());
     let is_wanted = |listed: &ListedSubvolume| {
         let info = &listed.info;
-        info.is_deleted == args.deleted
+        info.id != TreeId::FS
+            && info.is_deleted == args.deleted
             && (!args.only_below || args.all || info.parent == Some(here))
             && (!args.snapshots || info.is_snapshot)
             && (!args.read_only || info.is_read_only())
@@ -226,12 +224,12 @@ fn rows(args: &ListArgs, fs: &Filesystem, path: &std::path::Path) -> Result<Vec<
         };
         Row { of, path }
     };
-    let mut rows: Vec<Row> = all.into_iter().filter(is_wanted).map(row).collect();
+    let mut rows: Vec<Row> = table.subvolumes.into_iter().filter(is_wanted).map(row).collect();
     rows.sort_by(|one, other| {
         let unequal = args.sort.iter().map(|key| key.compare(one, other)).find(|order| order.is_ne());
         unequal.unwrap_or(Ordering::Equal)
     });
-    Ok(rows)
+    rows
 }
 
 /// What a column says.

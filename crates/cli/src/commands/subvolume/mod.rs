@@ -6,16 +6,17 @@ mod delete;
 mod find_new;
 mod json;
 mod list;
-mod listed;
 mod show;
 mod snapshot;
 mod sync;
+pub(super) mod target;
+pub(super) mod told;
 
 use clap::Subcommand;
 
 use crate::failure::Failure;
 
-/// Work with subvolumes and snapshots of an image that is not mounted.
+/// Work with subvolumes and snapshots, of an image that is not mounted or of a live mount.
 #[derive(Subcommand, Debug)]
 pub(crate) enum SubvolumeCommand {
     Create(create::CreateArgs),

@@ -4,16 +4,15 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Args;
-use creamery::{Error, Filesystem, ListedSubvolume, SubvolumeInfo, Timespec, TreeId, Uuid};
+use creamery::{Error, ErrorKind, ListedSubvolume, SubvolumeInfo, Timespec, TreeId, Uuid};
 use serde::Serialize;
 
 use super::json::SubvolumeJson;
-use super::listed::listed;
+use super::told::Told;
 use crate::failure::Failure;
-use crate::images::{Images, Purpose};
+use crate::images::Images;
 use crate::json::text_of;
 use crate::output::{Output, writing};
-use crate::place::Place;
 use crate::time::Utc;
 use crate::view::ViewArgs;
 
@@ -24,11 +23,12 @@ use crate::view::ViewArgs;
 /// Examples:
 ///   creamery subvolume show disk.img:/home
 ///   creamery subvolume show -r 256 disk.img
+///   creamery subvolume show /mnt/home
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ShowArgs {
-    /// The subvolume, or with -r and -u the image.
-    #[arg(value_name = "IMAGE:/PATH")]
+    /// The subvolume, or with -r and -u the image or a directory of a live mount.
+    #[arg(value_name = "IMAGE:/PATH|PATH")]
     place: OsString,
 
     /// The subvolume with this number.
@@ -67,26 +67,29 @@ struct FactsJson {
 
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume show", &args.view);
-    let place = images.place(&args.place)?;
-    let failed = images.failed(&place.image);
-    let fs = images.open(&place.image, Purpose::Read)?;
-    let facts = facts(args, fs, &place).map_err(failed)?;
+    let told = Told::of(&mut images, &args.place)?;
+    let failed = |error: Error| Failure::new("subvolume show", error.context(args.place.display()));
+    let facts = facts(args, &told).map_err(failed)?;
     let mut out = Output::new();
     let printed = if args.json { as_json(&mut out, &facts) } else { as_text(&mut out, &facts) };
     let told = |error| Failure::new("subvolume show", error);
     printed.map_err(writing).and_then(|()| out.finish()).map_err(told)
 }
 
-fn facts(args: &ShowArgs, fs: &Filesystem, place: &Place) -> Result<Facts, Error> {
-    let info = match (args.id, args.uuid) {
-        (Some(id), _) => fs.subvolume_info(TreeId::new(id))?,
-        (_, Some(uuid)) => fs.subvolume_info_by_uuid(uuid)?,
-        _ => fs.subvolume_info(fs.subvolume_at(&place.path)?)?,
+fn facts(args: &ShowArgs, Told { table, here, is_root }: &Told) -> Result<Facts, Error> {
+    let not_found = |what: String| Error::new(ErrorKind::NotFound, what);
+    let of = match (args.id, args.uuid) {
+        (Some(id), _) => table.get(TreeId::new(id)).ok_or_else(|| not_found(format!("subvolume {id}")))?,
+        (_, Some(uuid)) => {
+            table.get_by_uuid(uuid).ok_or_else(|| not_found(format!("a subvolume with UUID {uuid}")))?
+        }
+        _ if !is_root => return Err(Error::invalid("not the root of a subvolume")),
+        _ => table.get(*here).ok_or_else(|| not_found(format!("subvolume {here}")))?,
     };
-    let all = fs.subvolumes()?;
-    let of_it = |other: &&ListedSubvolume| info.uuid.is_some() && other.info.parent_uuid == info.uuid;
-    let snapshots = all.iter().filter(of_it).filter_map(|other| other.path.clone()).collect();
-    Ok(Facts { of: listed(&all, info), snapshots, has_quota_groups: fs.has_quota_groups() })
+    let uuid = of.info.uuid;
+    let of_it = |other: &&ListedSubvolume| uuid.is_some() && other.info.parent_uuid == uuid;
+    let snapshots = table.subvolumes.iter().filter(of_it).filter_map(|other| other.path.clone()).collect();
+    Ok(Facts { of: of.clone(), snapshots, has_quota_groups: table.has_quota_groups })
 }
 
 fn as_json(out: &mut Output, facts: &Facts) -> io::Result<()> {

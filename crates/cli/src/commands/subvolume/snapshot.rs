@@ -1,11 +1,12 @@
 //! `creamery subvolume snapshot`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use creamery::{Error, Filesystem};
 
+use super::target::{Target, failed_at, live};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
@@ -19,15 +20,16 @@ use crate::view::ViewArgs;
 /// Examples:
 ///   creamery subvolume snapshot -r disk.img:/home /backup
 ///   creamery subvolume snapshot disk.img:/ disk.img:/root.old
+///   creamery subvolume snapshot -r /mnt/home /mnt/backup
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SnapshotArgs {
-    /// The subvolume.
-    #[arg(value_name = "IMAGE:/PATH")]
+    /// The subvolume, in an image or on a live mount.
+    #[arg(value_name = "IMAGE:/PATH|PATH")]
     source: OsString,
 
-    /// The new name in the same image, or a directory in which it gets the name of the subvolume.
-    #[arg(value_name = "[IMAGE:]/PATH")]
+    /// The new name in the same image or mount, or a directory in which it gets the name of the subvolume.
+    #[arg(value_name = "[IMAGE:]/PATH|PATH")]
     target: OsString,
 
     /// Make it read-only.
@@ -38,13 +40,20 @@ pub(crate) struct SnapshotArgs {
     view: ViewArgs,
 }
 
+const COMMAND: &str = "subvolume snapshot";
+
 pub(super) fn run(args: &SnapshotArgs) -> Result<(), Failure> {
-    let mut images = Images::new("subvolume snapshot", &args.view);
+    let mut images = Images::new(COMMAND, &args.view);
     let outcome = snapshot(args, &mut images);
     images.finish(outcome)
 }
 
 fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure> {
+    if let End::Host(path) = End::parse(&args.source)
+        && !path.is_file()
+    {
+        return snapshot_live(&path, args);
+    }
     let source = Place::parse(&args.source);
     let failed = images.failed(&source.image);
     let named = target(&source, &args.target).map_err(&failed)?;
@@ -53,6 +62,29 @@ fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure>
     fs.create_snapshot(&source.path, &path, args.read_only).map_err(&failed)?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
     println!("Create {kind} of '{source}' in '{}:{}'", source.image.display(), path.display());
+    Ok(())
+}
+
+fn snapshot_live(source: &Path, args: &SnapshotArgs) -> Result<(), Failure> {
+    let of = live(COMMAND, source, source)?;
+    let mut path = PathBuf::from(&args.target);
+    if path.is_dir() {
+        let whole = source.canonicalize();
+        let whole =
+            whole.map_err(|error| Failure::new(COMMAND, Error::from(error).context(source.display())))?;
+        path.push(whole.file_name().unwrap_or_default());
+    }
+    let entry = match Target::of(COMMAND, path.as_os_str())? {
+        Target::Live(entry) => entry,
+        Target::Image(place) => {
+            let text = format!("{place} is not on the mount of {}", source.display());
+            return Err(Failure::new(COMMAND, Error::invalid(text)));
+        }
+    };
+    let made = entry.dir.create_snapshot(&of, &entry.name, args.read_only);
+    made.map_err(failed_at(COMMAND, &path))?;
+    let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
+    println!("Create {kind} of '{}' in '{}'", source.display(), path.display());
     Ok(())
 }
 

@@ -1,14 +1,17 @@
 //! `creamery subvolume sync`.
 
 use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
 
 use clap::Args;
 use creamery::Filesystem;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::target::{failed_at, live};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::Place;
+use crate::place::{End, Place};
 use crate::view::ViewArgs;
 
 /// Free the space of subvolumes that were deleted.
@@ -18,39 +21,71 @@ use crate::view::ViewArgs;
 ///
 /// Examples:
 ///   creamery subvolume sync disk.img
+///   creamery subvolume sync /mnt 256
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct SyncArgs {
-    /// The image.
-    #[arg(value_name = "IMAGE")]
-    image: OsString,
+    /// The image, or a directory of a live mount.
+    #[arg(value_name = "IMAGE|PATH")]
+    place: OsString,
+
+    /// On a mount, wait for these only.
+    #[arg(value_name = "ID")]
+    ids: Vec<u64>,
+
+    /// Seconds between two looks at a mount.
+    #[arg(short = 's', value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..3600))]
+    sleep: u64,
 
     #[command(flatten)]
     view: ViewArgs,
 }
 
+const COMMAND: &str = "subvolume sync";
+
 pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
-    let mut images = Images::new("subvolume sync", &args.view);
+    if let End::Host(path) = End::parse(&args.place)
+        && !path.is_file()
+    {
+        return sync_live(&path, args);
+    }
+    let mut images = Images::new(COMMAND, &args.view);
     let outcome = sync(args, &mut images);
     images.finish(outcome)
 }
 
+fn sync_live(path: &Path, args: &SyncArgs) -> Result<(), Failure> {
+    let dir = live(COMMAND, path, path)?;
+    let bar = bar();
+    let done = dir.sync_subvolumes(&args.ids, Duration::from_secs(args.sleep), |left| {
+        bar.set_message(left.to_string());
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    done.map_err(failed_at(COMMAND, path))
+}
+
 fn sync(args: &SyncArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    let place = Place::parse(&args.image);
+    let place = Place::parse(&args.place);
     let failed = images.failed(&place.image);
     drop_all(images.open(&place.image, Purpose::Write)?).map_err(failed)
 }
 
 /// Drops what was deleted, and shows that on a terminal.
 pub(super) fn drop_all(fs: &Filesystem) -> creamery::Result<()> {
-    let bar = ProgressBar::new_spinner();
-    let style =
-        ProgressStyle::with_template("{spinner} dropping {msg} deleted subvolumes, {pos} steps, {elapsed}");
-    bar.set_style(style.expect("a valid template"));
+    let bar = bar();
     let done = fs.sync_subvolumes(|left| {
         bar.set_message(left.to_string());
         bar.inc(1);
     });
     bar.finish_and_clear();
     done
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    let style =
+        ProgressStyle::with_template("{spinner} dropping {msg} deleted subvolumes, {pos} steps, {elapsed}");
+    bar.set_style(style.expect("a valid template"));
+    bar
 }

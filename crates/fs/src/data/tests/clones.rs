@@ -3,7 +3,7 @@
 use creamery_base::{ErrorKind, Wait};
 
 use super::model::{Model, change};
-use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file, put};
+use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file, put, set_flags};
 use crate::data::file_extent::{Extent, encode_inline};
 use crate::data::{CloneRange, clone_range, is_shared, write};
 use crate::inode::{Inode, InodeFlags};
@@ -26,15 +26,16 @@ fn choose(size: u64, target: (u64, bool), random: &mut Random) -> Option<CloneRa
     (len > 0 && !overlaps).then_some(CloneRange { from, to, len, keep_times: false })
 }
 
-/// Three files' lives, in each other.
-fn live(fixture: &mut Fixture, seed: u64) -> [Model; 3] {
+/// Three files' lives, in each other, with these flags; and how many extents were written in place.
+pub(super) fn live(fixture: &mut Fixture, seed: u64, flags: InodeFlags) -> ([Model; 3], u64) {
     println!("seed {seed}");
     let mut random = Random(seed);
     let mut models: [Model; 3] = Default::default();
     let scale = [3000, 20_000, 400_000][usize::try_from(seed % 3).expect("small")];
-    let mut cloned = 0;
+    let (mut cloned, mut in_place) = (0, 0);
     for _ in 0..3 {
         let files = NAMES.map(|name| fixture.named(name));
+        files.iter().for_each(|file| set_flags(file, flags));
         for _ in 0..30 {
             let pick = |random: &mut Random| usize::try_from(random.below(3)).expect("small");
             let (one, other) = (pick(&mut random), pick(&mut random));
@@ -57,11 +58,12 @@ fn live(fixture: &mut Fixture, seed: u64) -> [Model; 3] {
                 fixture.commit().expect("a commit");
             }
         }
+        in_place += files.iter().map(|file| file.shared().nocow.counters().written).sum::<u64>();
         drop(files);
         fixture.reopen();
     }
     assert!(cloned > 10, "{cloned} clones are no test");
-    models
+    (models, in_place)
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn random_clones_read_back_as_vectors_of_bytes() {
     for (seeds, kind) in [(0..6, Kind::DEFAULT), (6..12, Kind::OLD)] {
         for seed in seeds {
             let Some(mut fixture) = fixture(kind) else { return };
-            let _ = live(&mut fixture, seed);
+            let _ = live(&mut fixture, seed, InodeFlags::empty());
         }
     }
 }
@@ -80,7 +82,7 @@ fn the_kernel_and_btrfs_check_agree_on_what_random_clones_left() {
         [(20, Kind::DEFAULT), (21, Kind::OLD), (22, Kind("--csum sha256")), (23, Kind::DEFAULT)]
     {
         let Some(mut fixture) = fixture(kind) else { return };
-        let models = live(&mut fixture, seed);
+        let (models, _) = live(&mut fixture, seed, InodeFlags::empty());
         fixture.judge(|root| {
             for (name, model) in NAMES.iter().zip(&models) {
                 model.compare_mounted(&root.join(name));

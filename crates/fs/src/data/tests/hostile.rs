@@ -6,7 +6,8 @@ use creamery_txn::Units;
 use super::support::{Kind, Random, SECTOR, fixture, new_file, put};
 use crate::data::extent_map::Items;
 use crate::data::file_extent::{Extent, FileExtent, encode_inline};
-use crate::data::{Want, in_place, read, seek, write};
+use crate::data::nocow::{NocowWalk, Piece};
+use crate::data::{Want, read, seek, write};
 use crate::inode::InodeFlags;
 use crate::keys::extent_data;
 use crate::operation::in_handle;
@@ -128,8 +129,8 @@ fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
         for start in [data.disk_bytenr, tree_block, Logical::new(1 << 40)] {
             let claim = Extent::whole(Generation::new(u64::MAX), start, SECTOR);
             put(&engine, &thief, 0, &claim.encode_prealloc());
-            let found = in_place::find(&thief, &item, 0, SECTOR);
-            assert!(!matches!(found, Ok(Some(_))), "{start}, committed: {committed}: {found:?}");
+            let found = NocowWalk::new(&thief, &item, (0, SECTOR)).piece(0, Wait::Yes);
+            assert!(!matches!(found, Ok(Piece::InPlace(_))), "{start}, committed: {committed}");
         }
         let nothing = thief.tree();
         in_handle(&engine, Units::items(1), |handle| nothing.remove(handle, &extent_data(thief.id.ino, 0)))

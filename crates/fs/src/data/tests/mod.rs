@@ -6,6 +6,7 @@ mod content;
 mod drop_extents;
 mod hostile;
 pub(crate) mod model;
+mod nocow;
 mod prealloc;
 pub(crate) mod support;
 mod write;

@@ -3,7 +3,7 @@
 use creamery_base::{ErrorKind, Wait};
 
 use super::support::{Kind, SECTOR, audit, fixture, has, items, run};
-use crate::data::{prealloc, punch_hole, read, truncate, write, zero_range};
+use crate::data::{Want, prealloc, punch_hole, read, seek, truncate, write, zero_range};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
 const SIZE_KEPT: u64 = 0;
@@ -142,6 +142,21 @@ fn what_was_preallocated_behind_the_end_shows_when_the_file_grows() {
             assert_eq!(std::fs::read(mounted.join("f0")).expect("a read"), wanted);
         });
     }
+}
+
+/// As Linux leaves the target when it clones such space.
+#[test]
+fn space_that_is_set_aside_is_a_hole_whatever_the_flags_of_the_inode_say() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let inode = fixture.named("f0");
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    let item = locked.item_mut();
+    prealloc(&inode, item, (0, 3 * SECTOR), 3 * SECTOR).expect("room");
+    item.flags.remove(InodeFlags::PREALLOC);
+    let find = |item: &InodeItem, want| seek(&inode, item, 0, want).expect("a readable tree");
+    assert_eq!((find(item, Want::Data), find(item, Want::Hole)), (None, Some(0)));
+    sector(&inode, item, 1);
+    assert_eq!((find(item, Want::Data), find(item, Want::Hole)), (Some(SECTOR), Some(0)));
 }
 
 #[test]

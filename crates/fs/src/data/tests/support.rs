@@ -20,6 +20,7 @@ use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys;
 use crate::keys::extent_data;
 use crate::operation::in_handle;
+use crate::options::FsOptions;
 use crate::subvolume::{Shared, Subvolume, SubvolumeRef};
 
 pub(crate) const SECTOR: u64 = 4096;
@@ -225,7 +226,7 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
         return false;
     }
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mounted)));
-    creamery_testkit::retry_while_busy(|| creamery_testkit::Run::new("umount").arg(at)).expect("unmounts");
+    creamery_testkit::Run::new("umount").arg(at).again_while_busy().ok().expect("unmounts");
     if let Err(panic) = worked {
         std::panic::resume_unwind(panic);
     }
@@ -234,7 +235,7 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
 
 /// The top level without a filesystem around it; so many bytes of data may be delayed.
 fn alone(engine: &Arc<Engine>, tree: Arc<Tree>, delayed_bytes: u64) -> SubvolumeRef {
-    let shared = Shared::new(Arc::clone(engine), delayed_bytes);
+    let shared = Shared::new(Arc::clone(engine), &FsOptions { delayed_bytes, ..FsOptions::default() });
     SubvolumeRef::new(Arc::new(Subvolume::new(tree, shared, ObjectId::FIRST_FREE, false)))
 }
 
@@ -258,6 +259,14 @@ pub(crate) fn new_delayed_file(
     })
     .expect("a new inode");
     Inode::new(id, alone(engine, tree, delayed_bytes), item)
+}
+
+/// Gives a file flags, whatever it has.
+pub(crate) fn set_flags(inode: &Inode, flags: InodeFlags) {
+    in_handle(inode.engine(), Units::items(1), |handle| {
+        inode.update(handle, |item| item.flags |= flags).map(drop)
+    })
+    .expect("room");
 }
 
 /// Puts an item of any bytes into a file.

@@ -11,10 +11,10 @@ use creamery_device::{Hook, Request};
 
 use super::{MARK, MIB, delayed, is_marked, open};
 use crate::data::tests::support::*;
-use crate::filesystem::FsOptions;
 use crate::inode::InodeFlags;
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
+use crate::options::FsOptions;
 
 /// A file that is synced and written again begins anew behind those that wait for longer.
 #[test]

@@ -6,10 +6,11 @@ use creamery_base::{ErrorKind, Wait};
 
 use super::{MIB, open};
 use crate::data::tests::support::*;
-use crate::filesystem::{Filesystem, FsOptions};
+use crate::filesystem::Filesystem;
 use crate::inode::InodeFlags;
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
+use crate::options::FsOptions;
 use crate::remap::Deduped;
 
 fn make(fs: &Filesystem, name: &str) -> Arc<OpenFile> {

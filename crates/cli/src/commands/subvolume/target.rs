@@ -1,0 +1,93 @@
+//! Where a subvolume is, or is to be: in an image that is not mounted, or on a live mount of one.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use creamery::{Error, ErrorKind};
+use creamery_mount::Live;
+
+use crate::failure::Failure;
+use crate::place::{End, Place};
+
+/// One of both.
+pub(super) enum Target {
+    Image(Place),
+    Live(Entry),
+}
+
+/// A name in a directory of a live mount.
+pub(super) struct Entry {
+    pub(super) dir: Live,
+    pub(super) name: OsString,
+    /// As the user wrote it.
+    pub(super) path: PathBuf,
+}
+
+impl Target {
+    /// The one that `text` names; nothing need be there yet.
+    /// Errors: the directory is not there, or on no live mount.
+    pub(super) fn of(command: &'static str, text: &OsStr) -> Result<Self, Failure> {
+        let path = match End::parse(text) {
+            End::Image(place) => return Ok(Self::Image(place)),
+            End::Host(path) => path,
+        };
+        if is_file(&path) && !Live::at(parent_of(&path)).is_ok_and(|dir| dir.is_some()) {
+            return Ok(Self::Image(Place { image: path, path: "/".into() }));
+        }
+        Entry::of(command, &path).map(Self::Live)
+    }
+}
+
+impl Entry {
+    fn of(command: &'static str, path: &Path) -> Result<Self, Failure> {
+        let failed = |error: Error| Failure::new(command, error);
+        let whole = match path.file_name() {
+            Some(_) => path.to_owned(),
+            None => {
+                path.canonicalize().map_err(|error| failed(Error::from(error).context(path.display())))?
+            }
+        };
+        let (parent, name) = (parent_of(&whole), whole.file_name().unwrap_or_default().to_owned());
+        let dir = live(command, parent, path)?;
+        let device = |path: &Path| std::fs::symlink_metadata(path).map(|meta| meta.dev()).ok();
+        if device(&whole).is_some_and(|there| Some(there) != device(parent)) {
+            let text = format!("{}: something is mounted there", path.display());
+            return Err(failed(Error::new(ErrorKind::Busy, text)));
+        }
+        Ok(Self { dir, name, path: path.to_owned() })
+    }
+}
+
+/// The directory that a path is in.
+pub(super) fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir())
+}
+
+/// The directory `dir` of a live mount; `path` is what the user wrote.
+pub(in crate::commands) fn live(command: &'static str, dir: &Path, path: &Path) -> Result<Live, Failure> {
+    let live = Live::at(dir).map_err(|error| Failure::new(command, error))?;
+    live.ok_or_else(|| {
+        let text = format!("{} is on no mount of an image", path.display());
+        let advice = "name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; \
+                      on a mount of the kernel use `btrfs`";
+        Failure::new(command, Error::unsupported(text)).advise(advice)
+    })
+}
+
+/// Puts what the user wrote in front of what went wrong.
+pub(in crate::commands) fn failed_at(
+    command: &'static str,
+    path: &Path,
+) -> impl Fn(Error) -> Failure + use<> {
+    let shown = path.display().to_string();
+    move |error| {
+        let is_busy = error.kind() == ErrorKind::Busy;
+        let failure = Failure::new(command, error.context(&shown));
+        if is_busy { failure.advise("it cannot be deleted while it is") } else { failure }
+    }
+}

@@ -1,0 +1,42 @@
+//! What is told of subvolumes: by an image that is not mounted, or by a live mount of one.
+
+use std::ffi::OsStr;
+
+use creamery::{Error, SubvolumeTable, TreeId};
+
+use super::target::{failed_at, live};
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::place::{End, Place};
+
+/// All subvolumes, and which of them a word of the user names.
+pub(in crate::commands) struct Told {
+    pub(in crate::commands) table: SubvolumeTable,
+    /// The subvolume that the path is in.
+    pub(in crate::commands) here: TreeId,
+    /// Whether the path is its root.
+    pub(in crate::commands) is_root: bool,
+}
+
+impl Told {
+    /// Of the image or mount that `text` names, with a path in it.
+    /// Errors: it is not there, or cannot be read; only root and the mounter are told of a mount.
+    pub(in crate::commands) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
+        if let End::Host(path) = End::parse(text)
+            && path.is_dir()
+        {
+            let dir = live(images.command(), &path, &path)?;
+            let failed = failed_at(images.command(), &path);
+            let (table, here, is_root) = dir.subvolume_table().map_err(failed)?;
+            return Ok(Self { table, here, is_root });
+        }
+        let Place { image, path } = images.place(text)?;
+        let failed = images.failed(&image);
+        let fs = images.open(&image, Purpose::Read)?;
+        let told = || -> Result<Self, Error> {
+            let here = fs.metadata(&path)?.subvolume();
+            Ok(Self { table: fs.subvolume_table()?, here, is_root: fs.subvolume_at(&path).is_ok() })
+        };
+        told().map_err(failed)
+    }
+}

@@ -1,0 +1,106 @@
+//! How much data is below a path, and how much of that is shared.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
+
+use crate::filesystem::Filesystem;
+use crate::fs::{FileUsage, UsageSet};
+use crate::metadata::file_type;
+use crate::path::{Last, at};
+use crate::{FileType, ReadDir};
+
+/// How much data the files at and below a path refer to, bytes.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// fs.create_subvolume("/work")?;
+/// fs.write("/work/kept", vec![1; 65536])?;
+/// fs.create_snapshot("/work", "/before", true)?;
+/// fs.write("/work/new", vec![1; 8192])?;
+/// let usage = fs.disk_usage("/work", |_, _| ())?;
+/// assert_eq!((usage.total, usage.exclusive, usage.set_shared), (65536 + 8192, 8192, 65536));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct DiskUsage {
+    /// All of it, file by file.
+    pub total: u64,
+    /// What nobody but the file itself refers to.
+    pub exclusive: u64,
+    /// What the files share, with each other or with others, each piece once.
+    pub set_shared: u64,
+}
+
+/// A directory that is being counted.
+struct Level {
+    path: PathBuf,
+    entries: ReadDir,
+    usage: FileUsage,
+}
+
+impl Filesystem {
+    /// Counts the data of the file at `path`, or of all files below the directory there, subvolumes included; a file with several
+    /// names counts once. `each` is told of every file and directory below, directories after what is in them. Where anything can
+    /// be written, what was done before is committed.
+    ///
+    /// # Errors
+    /// Those of a commit; damage.
+    pub fn disk_usage(
+        &self,
+        path: impl AsRef<Path>,
+        mut each: impl FnMut(&Path, FileUsage),
+    ) -> Result<DiskUsage> {
+        let path = path.as_ref();
+        let id = self.resolve(path, Last::Follow)?;
+        let mut set = self.fs.usage_set().map_err(at(path))?;
+        let usage = match file_type(self.fs.stat(id, Wait::Yes).map_err(at(path))?.kind) {
+            FileType::File => set.add(id).map_err(at(path))?.unwrap_or_default(),
+            FileType::Directory => self.usage_below(&mut set, id, path, &mut each)?,
+            _ => FileUsage::default(),
+        };
+        Ok(DiskUsage { total: usage.total, exclusive: usage.exclusive, set_shared: set.shared() })
+    }
+
+    fn usage_below(
+        &self,
+        set: &mut UsageSet<'_>,
+        id: InodeId,
+        path: &Path,
+        each: &mut impl FnMut(&Path, FileUsage),
+    ) -> Result<FileUsage> {
+        let level =
+            |path: &Path, entries| Level { path: path.to_owned(), entries, usage: FileUsage::default() };
+        let mut levels = vec![level(path, ReadDir::new(Arc::clone(&self.fs), id, path.to_owned())?)];
+        loop {
+            let here = levels.last_mut().expect("the first one ends this");
+            let Some(entry) = here.entries.next().transpose()? else {
+                let done = levels.pop().expect("it was there");
+                let Some(above) = levels.last_mut() else { return Ok(done.usage) };
+                above.usage += done.usage;
+                each(&done.path, done.usage);
+                continue;
+            };
+            let path = entry.path();
+            let counted = match entry.file_type() {
+                FileType::File => set.add(entry.id()).map_err(at(&path)).map(|usage| {
+                    if let Some(usage) = usage {
+                        here.usage += usage;
+                        each(&path, usage);
+                    }
+                }),
+                FileType::Directory => entry.read_dir().map(|entries| levels.push(level(&path, entries))),
+                _ => Ok(()),
+            };
+            match counted {
+                // Removed since it was listed.
+                Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound) => {}
+                other => other?,
+            }
+        }
+    }
+}

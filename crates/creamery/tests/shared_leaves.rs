@@ -1,0 +1,65 @@
+//! A full filesystem whose leaves a snapshot shares: removing takes space there, for what it changes is copied, and the copies refer
+//! to all that the leaf names. The snapshot can be deleted all the same.
+
+use creamery::{ErrorKind, Fallocate, Filesystem, Image, OpenOptions, Result};
+
+const BLOCK: u64 = 4096;
+
+/// Each block of the file is an extent, and neighbours in the file are none on the volume.
+fn scatter(fs: &Filesystem, path: &str, blocks: u64) -> Result<()> {
+    let file = OpenOptions::new().write(true).create(true).open(fs, path)?;
+    for step in 0..blocks {
+        let block = step * 7919 % blocks;
+        file.write_at(&[step as u8; BLOCK as usize], block * BLOCK)?;
+    }
+    Ok(())
+}
+
+/// Takes all metadata.
+fn fill(fs: &Filesystem) -> Result<()> {
+    fs.create_dir("/fill")?;
+    for number in 0.. {
+        match fs.write(format!("/fill/{number}"), [7; 1800]) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => break,
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(size).run()?;
+    let fs = Image::options().write(true).delayed_bytes(0).background_threads(0).open(&image)?;
+    fs.create_subvolume("/work")?;
+    scatter(&fs, "/work/file", blocks)?;
+    fs.create_snapshot("/work", "/before", true)?;
+    fill(&fs)?;
+    let file = OpenOptions::new().write(true).open(&fs, "/work/file")?;
+    let mut refused = 0;
+    for step in 0..2000 {
+        let block = step * 10_007 % blocks;
+        match file.fallocate(Fallocate::PunchHole, block * BLOCK, BLOCK) {
+            Err(error) if error.kind() == ErrorKind::NoSpace => refused += 1,
+            other => other?,
+        }
+    }
+    assert!(refused < 2000, "nothing could be removed of what is shared");
+    fs.sync()?;
+    fs.delete_subvolume("/before")?;
+    fs.sync_subvolumes(|_| ())?;
+    file.fallocate(Fallocate::PunchHole, 0, blocks * BLOCK)?;
+    fs.write("/there is room", [7; 1 << 20])?;
+    fs.close()
+}
+
+#[test]
+fn a_snapshot_can_be_deleted_after_all_that_copies_of_its_leaves_took() -> Result<()> {
+    punch_until_full(256 << 20, 20_000)
+}
+
+#[test]
+fn the_same_where_each_reference_is_in_another_leaf() -> Result<()> {
+    punch_until_full(1500 << 20, 200_000)
+}

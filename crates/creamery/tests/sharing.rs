@@ -1,0 +1,67 @@
+//! What files share, while it changes: what was done last counts, and what is deleted does not.
+
+use creamery::{DiskUsage, ExtentPart, Filesystem, Image, Result, TreeId};
+
+const KIB: u64 = 1024;
+/// Where data begins that mkfs has made room for.
+const FIRST_DATA: u64 = 13_631_488;
+
+fn usage(fs: &Filesystem, path: &str) -> Result<(u64, u64, u64)> {
+    let DiskUsage { total, exclusive, set_shared } = fs.disk_usage(path, |_, _| ())?;
+    Ok((total / KIB, exclusive / KIB, set_shared / KIB))
+}
+
+fn new_image(dir: &tempfile::TempDir) -> Result<Filesystem> {
+    let image = dir.path().join("disk.img");
+    Image::make(&image).size(512 << 20).run()?;
+    // Nobody drops what is deleted but who is asked to.
+    Image::options().write(true).background_threads(0).open(&image)
+}
+
+fn fill(fs: &Filesystem, dir: &str, count: usize) -> Result<()> {
+    (0..count).try_for_each(|number| fs.write(format!("{dir}/file-{number}"), vec![number as u8; 4096]))
+}
+
+#[test]
+fn what_was_done_last_counts_without_a_sync() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fs = new_image(&dir)?;
+    fs.create_subvolume("/work")?;
+    fill(&fs, "/work", 500)?;
+    assert_eq!(usage(&fs, "/work")?, (2000, 2000, 0));
+    fs.create_snapshot("/work", "/before", true)?;
+    assert_eq!(usage(&fs, "/work")?, (2000, 0, 2000));
+    assert_eq!(usage(&fs, "/")?, (4000, 0, 2000), "each piece once");
+    for number in 0..100 {
+        fs.write(format!("/work/file-{number}"), vec![1; 8192])?;
+    }
+    assert_eq!(usage(&fs, "/work")?, (2400, 800, 1600));
+    assert_eq!(usage(&fs, "/before")?, (2000, 400, 1600));
+    assert_eq!(usage(&fs, "/work/file-3")?, (8, 8, 0));
+    fs.hard_link("/work/file-3", "/work/again")?;
+    assert_eq!(usage(&fs, "/work")?, (2400, 800, 1600), "a file of two names");
+    fs.close()
+}
+
+#[test]
+fn a_deleted_subvolume_shares_nothing_but_leads_to_who_does() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fs = new_image(&dir)?;
+    fs.create_subvolume("/work")?;
+    // So many that there are blocks between root and leaves, which only the tree of the first one names.
+    fill(&fs, "/work", 6000)?;
+    fs.create_snapshot("/work", "/one", false)?;
+    fs.create_snapshot("/work", "/two", true)?;
+    assert_eq!(usage(&fs, "/one")?, (24_000, 0, 24_000));
+    fs.delete_subvolume("/work")?;
+    assert_eq!(usage(&fs, "/one")?, (24_000, 0, 24_000), "two have it still");
+    let users = fs.resolve_logical(FIRST_DATA, ExtentPart::Whole)?;
+    let subvolumes: Vec<TreeId> = users.iter().map(|user| user.subvolume).collect();
+    assert_eq!(subvolumes, [TreeId::new(257), TreeId::new(258)]);
+    assert_eq!(fs.inode_paths(users[0].subvolume, users[0].ino)?, [std::path::Path::new("file-0")]);
+    fs.delete_subvolume("/two")?;
+    assert_eq!(usage(&fs, "/one")?, (24_000, 24_000, 0), "one is left");
+    fs.sync_subvolumes(|_| ())?;
+    assert_eq!(usage(&fs, "/one")?, (24_000, 24_000, 0), "all that was deleted is gone");
+    fs.close()
+}

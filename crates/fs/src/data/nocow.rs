@@ -1,0 +1,234 @@
+//! Whether data may be written over what a file has, in place, instead of to new space (NOCOW).
+//!
+//! Space that was set aside (prealloc) may be written in any file, for nobody can read there yet. What a file shows may be
+//! overwritten in a NODATACOW file. Both only where the extent is this file's alone: a snapshot or a clone that has it, too, would
+//! show the new data. What is known without leaving the file's leaf comes first:
+//!
+//! | it goes to new space when the item | because |
+//! |---|---|
+//! | is inline, a hole, or compressed | there is no sector for it on a device |
+//! | is regular, and the file is not NODATACOW | old data stays as it is |
+//! | is as old as the last snapshot of the subvolume | that may have it |
+//!
+//! Then the leaf is let go of. What comes now searches other trees, and may wait there: who wants the leaf does not wait for
+//! that.
+//!
+//! | it goes to new space when | because |
+//! |---|---|
+//! | somebody else refers to the extent, in the tree or in what is queued for it | a clone has it, or a snapshot |
+//! | a sector has a checksum | it would be wrong |
+//! | the block group is read-only, or there is none | it is being moved, or read through |
+//!
+//! The last look leaves the right to write ([`NocowWriter`]), which is kept until the file has the data. A snapshot of the subvolume
+//! that begins meanwhile waits (`subvolume/in_place`); nobody begins while it is taken, which is the first thing that is asked, for
+//! it costs nothing.
+//!
+//! With the switch [`FsOptions::nocow_keeps_leaf`](crate::FsOptions) the leaf is kept until all is known, for those who want to see
+//! what that costs.
+//!
+//! A refusal costs a new search, from the end of the refused item on: with its leaf let go, neighbours may have been cut or joined.
+//!
+//! # Invariants
+//! - NOCOW-1: no leaf of a file tree is held while other trees are searched. Shown by `the_leaf_is_let_go_before_other_trees_are_searched`.
+//! - NOCOW-2: what is written in place has neither moved nor got checksums afterwards, but for prealloc in files that have them.
+//!   Shown by `what_is_overwritten_in_place_stays_where_it_is`.
+
+use creamery_base::lock::{Held, rank};
+use creamery_base::{Generation, Logical, Result, Wait};
+use creamery_format::Compression;
+use creamery_txn::NocowWriter;
+
+use super::extent_map::{Item, Items};
+use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
+use super::nocow_counters::Nocow;
+use crate::inode::lock::HeldExtents;
+use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::subvolume::InPlaceWriter;
+
+/// An item of a file that refers to an extent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    /// Where in the file it begins.
+    pub(crate) start: u64,
+    /// Where in the file it ends.
+    pub(crate) end: u64,
+    pub(crate) extent: Extent,
+    /// It reads as zeros until it is converted.
+    pub(crate) is_prealloc: bool,
+}
+
+impl Candidate {
+    /// Where on disk the byte `at` of the file lies.
+    pub(crate) fn disk(&self, at: u64) -> Logical {
+        self.extent.disk_bytenr + self.extent.offset + (at - self.start)
+    }
+
+    /// Looks at what other trees know of it. With no leaf of a file tree (NOCOW-1), unless the inode's filesystem keeps it.
+    /// Errors: would block; device errors; damage.
+    fn decide(self, inode: &Inode, range: (u64, u64), wait: Wait) -> Result<Option<NocowExtent>> {
+        let nocow = &inode.shared().nocow;
+        if !nocow.keeps_leaf {
+            Held::none_of(rank::NODE, "NOCOW-1: other trees are searched with a leaf held");
+        }
+        let engine = inode.engine();
+        let Extent { disk_bytenr, disk_num_bytes, offset, .. } = self.extent;
+        let (offset, since) = (self.start.wrapping_sub(offset), inode.tree().last_snapshot());
+        if !engine.is_data_exclusive(disk_bytenr, disk_num_bytes, inode.id, offset, since, wait)? {
+            Nocow::count(&nocow.shared);
+            return Ok(None);
+        }
+        let (at, len) = (self.disk(range.0), range.1 - range.0);
+        if engine.has_csums(at, len, wait)? {
+            Nocow::count(&nocow.with_csums);
+            return Ok(None);
+        }
+        let Some(writer) = engine.nocow_writer(at, len) else {
+            Nocow::count(&nocow.no_group);
+            return Ok(None);
+        };
+        Nocow::count(&nocow.written);
+        Ok(Some(NocowExtent { item: self, range, _writer: writer }))
+    }
+}
+
+/// The next item that may be written in place, as far as its leaf tells.
+fn candidate(items: &mut Items<'_>, may_overwrite: bool, since: Generation) -> Result<Option<Candidate>> {
+    while let Some(Item { start, end, extent }) = items.next()? {
+        let (extent, is_prealloc) = match extent {
+            FileExtent::Prealloc(extent) => (extent, true),
+            FileExtent::Regular(extent) if may_overwrite => (extent, false),
+            _ => continue,
+        };
+        if extent.compression == Compression::None && extent.generation > since {
+            return Ok(Some(Candidate { start, end, extent, is_prealloc }));
+        }
+    }
+    Ok(None)
+}
+
+/// The prealloc item of a range, whatever its age.
+pub(crate) fn prealloc_in(
+    still: &HeldExtents<'_>,
+    inode: &Inode,
+    range: (u64, u64),
+) -> Result<Option<Candidate>> {
+    candidate(&mut items_of(still, inode, range, Wait::Yes)?, false, Generation::default())
+}
+
+fn items_of<'i>(_: &HeldExtents<'_>, inode: &'i Inode, range: (u64, u64), wait: Wait) -> Result<Items<'i>> {
+    Items::new(inode.tree(), inode.id.ino, range, u64::from(inode.engine().sector_size()), wait)
+}
+
+/// A part of a file whose data is written in place. Nobody else does anything there until this is dropped (NOCOW-4).
+pub(crate) struct NocowExtent {
+    pub(crate) item: Candidate,
+    /// The part of the file.
+    pub(crate) range: (u64, u64),
+    _writer: NocowWriter,
+}
+
+/// What becomes of the front of what is left to write.
+pub(crate) enum Piece {
+    /// It is written in place.
+    InPlace(NocowExtent),
+    /// Up to here it goes to new space.
+    New(u64),
+}
+
+/// A range of a file that is to be written, from the front on.
+pub(crate) struct NocowWalk<'i> {
+    inode: &'i Inode,
+    /// Regular extents, too.
+    may_overwrite: bool,
+    end: u64,
+    /// What was found behind the front.
+    ahead: Option<NocowExtent>,
+    /// Up to where all is known.
+    seen_to: u64,
+    _writer: Option<InPlaceWriter<'i>>,
+}
+
+impl<'i> NocowWalk<'i> {
+    /// The range `[start, end)` of a file with this item, locked or in flight.
+    pub(crate) fn new(inode: &'i Inode, item: &InodeItem, (start, end): (u64, u64)) -> Self {
+        let may_overwrite = item.flags.contains(InodeFlags::NODATACOW | InodeFlags::NODATASUM);
+        let writer = if may_overwrite || item.flags.contains(InodeFlags::PREALLOC) {
+            let writer = inode.in_place_writers().begin();
+            if writer.is_none() {
+                Nocow::count(&inode.shared().nocow.barred);
+            }
+            writer
+        } else {
+            None
+        };
+        let seen_to = if writer.is_some() { start } else { end };
+        Self { inode, may_overwrite, end, ahead: None, seen_to, _writer: writer }
+    }
+
+    /// What becomes of the front, which is at `at`.
+    /// Errors: would block; device errors; damage.
+    pub(crate) fn piece(&mut self, at: u64, wait: Wait) -> Result<Piece> {
+        if self.ahead.is_none() && at >= self.seen_to {
+            self.ahead = self.find(at, wait)?;
+            self.seen_to = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.1);
+        }
+        Ok(match self.ahead.take() {
+            Some(ahead) if ahead.range.0 <= at => Piece::InPlace(ahead),
+            Some(ahead) => {
+                let stop = ahead.range.0;
+                self.ahead = Some(ahead);
+                Piece::New(stop)
+            }
+            None => Piece::New(self.end),
+        })
+    }
+
+    fn find(&self, mut at: u64, wait: Wait) -> Result<Option<NocowExtent>> {
+        let inode = self.inode;
+        while at < self.end {
+            let still = inode.hold_extents(wait)?;
+            let since = inode.tree().last_snapshot();
+            let mut items = items_of(&still, inode, (at, self.end), wait)?;
+            let Some(found) = candidate(&mut items, self.may_overwrite, since)? else { break };
+            // The leaf is let go of here, or only when all is known, as it once was.
+            let kept = inode.shared().nocow.keeps_leaf.then_some((items, still));
+            let start = found.start.max(at);
+            let range = (start, found.end.min(self.end).min(start + EXTENT_LEN_MAX));
+            let decided = found.decide(inode, range, wait)?;
+            drop(kept);
+            if decided.is_some() {
+                return Ok(decided);
+            }
+            at = range.1;
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::TreeId;
+    use creamery_format::Key;
+
+    use super::*;
+    use crate::data::tests::support::{SECTOR, assert_noticed, new_file};
+    use crate::data::write;
+
+    #[test]
+    fn the_leaf_is_let_go_before_other_trees_are_searched() {
+        assert_noticed("NOCOW-1", |engine| {
+            let file = new_file(&engine, 300, InodeFlags::NODATACOW | InodeFlags::NODATASUM);
+            let mut locked = file.lock_exclusive().expect("it lives");
+            write(&file, locked.item_mut(), 0, &[7; SECTOR as usize]).expect("room");
+            let range = (0, SECTOR);
+            let still = file.hold_extents(Wait::Yes).expect("nobody changes it");
+            let mut items = items_of(&still, &file, range, Wait::Yes).expect("a readable tree");
+            let found = candidate(&mut items, true, Generation::default());
+            let found = found.expect("a readable tree").expect("an extent");
+            drop((items, still));
+            let tree = engine.tree(TreeId::FS).expect("the top level");
+            let _leaf = tree.cursor(&Key::MIN, Wait::Yes).expect("a readable tree");
+            let _ = found.decide(&file, range, Wait::Yes);
+        });
+    }
+}

@@ -1,0 +1,151 @@
+//! How much data files refer to, and how much of that they share: what `btrfs filesystem du` counts.
+//!
+//! Of a file it counts the bytes that its extents show, preallocated ones too; holes and what is kept in the tree count nothing. An
+//! extent is shared when somebody else refers to it, or the file itself at another place; the rest is exclusive: it would be free
+//! if the file were gone. Of an extent of which nobody shows the rest any more, only what is shown counts, though all of it takes
+//! space.
+//!
+//! What the files of a set share, among themselves or with others, counts once for the set: as many bytes as there are addresses
+//! in all their shared pieces. A compressed extent's piece begins where it does on disk and is as long as it is in the file, so
+//! this figure is of the same kind as the others, and as Linux has it.
+//!
+//! References are those of the last commit. So what was done before is committed when a set is begun; what is written while
+//! it is counted may count as exclusive.
+
+use std::collections::{BTreeMap, HashSet};
+
+use creamery_base::{InodeId, Result, Wait};
+use creamery_txn::Sharing;
+
+use crate::Filesystem;
+use crate::data::extents_of;
+
+/// What one file refers to, bytes.
+///
+/// ```
+/// let usage = creamery_fs::FileUsage { total: 8192, exclusive: 4096 };
+/// assert_eq!(usage.total - usage.exclusive, 4096);
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct FileUsage {
+    /// All of it.
+    pub total: u64,
+    /// What nobody else refers to.
+    pub exclusive: u64,
+}
+
+impl std::ops::AddAssign for FileUsage {
+    fn add_assign(&mut self, other: Self) {
+        self.total = self.total.saturating_add(other.total);
+        self.exclusive = self.exclusive.saturating_add(other.exclusive);
+    }
+}
+
+/// A set of files whose usage is counted together.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem, id: creamery_base::InodeId) -> creamery_base::Result<()> {
+/// let mut set = fs.usage_set()?;
+/// let usage = set.add(id)?.unwrap_or_default();
+/// println!("{} bytes, {} of them shared", usage.total, set.shared());
+/// # Ok(())
+/// # }
+/// ```
+pub struct UsageSet<'f> {
+    fs: &'f Filesystem,
+    sharing: Sharing<'f>,
+    /// Files of several names that were counted.
+    counted: HashSet<InodeId>,
+    shared: Ranges,
+}
+
+impl Filesystem {
+    /// Begins to count the usage of a set of files. Where anything can be written, what was done before is committed.
+    ///
+    /// # Errors
+    /// Those of a commit; device errors; damage.
+    pub fn usage_set(&self) -> Result<UsageSet<'_>> {
+        self.commit_before_walk()?;
+        let sharing = self.engine().sharing()?;
+        Ok(UsageSet { fs: self, sharing, counted: HashSet::new(), shared: Ranges::default() })
+    }
+}
+
+impl UsageSet<'_> {
+    /// Counts the data of a file; none when it was counted before, by another name.
+    ///
+    /// # Errors
+    /// Stale: it is gone. Device errors; damage.
+    pub fn add(&mut self, id: InodeId) -> Result<Option<FileUsage>> {
+        if self.fs.stat(id, Wait::Yes)?.nlink > 1 && !self.counted.insert(id) {
+            return Ok(None);
+        }
+        let mut usage = FileUsage::default();
+        // All at once, so that nothing of the file is held while references are walked.
+        for (offset, shown) in extents_of(&*self.fs.inode(id, Wait::Yes)?)? {
+            let (len, base) = (shown.num_bytes, offset.wrapping_sub(shown.offset));
+            let is_shared = self.sharing.is_shared(shown.disk_bytenr, id, base)?;
+            usage += FileUsage { total: len, exclusive: if is_shared { 0 } else { len } };
+            if is_shared {
+                let start = shown.disk_bytenr.get().saturating_add(shown.offset);
+                self.shared.insert(start, start.saturating_add(len));
+            }
+        }
+        Ok(Some(usage))
+    }
+
+    /// Bytes that the files share, with each other or with others.
+    #[must_use]
+    pub fn shared(&self) -> u64 {
+        self.shared.len()
+    }
+}
+
+/// Ranges of addresses that neither touch nor overlap.
+#[derive(Default)]
+struct Ranges(BTreeMap<u64, u64>);
+
+impl Ranges {
+    fn insert(&mut self, start: u64, end: u64) {
+        let (mut start, mut end) = (start, end);
+        // Whatever begins at or before the end of the new one and reaches its beginning becomes part of it.
+        while let Some((&first, &last)) = self.0.range(..=end).next_back()
+            && last >= start
+        {
+            self.0.remove(&first);
+            (start, end) = (start.min(first), end.max(last));
+        }
+        if start < end {
+            self.0.insert(start, end);
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.0.iter().fold(0, |sum, (start, end)| sum + (end - start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_overlap_or_touch_count_once() {
+        let mut ranges = Ranges::default();
+        for (start, end, len, count) in [
+            (10, 20, 10, 1),
+            (30, 40, 20, 2),
+            (40, 45, 25, 2),
+            (5, 6, 26, 3),
+            (12, 18, 26, 3),
+            (15, 35, 36, 2),
+            (6, 10, 40, 1),
+            (50, 50, 40, 1),
+            (0, 100, 100, 1),
+            (7, 9, 100, 1),
+        ] {
+            ranges.insert(start, end);
+            assert_eq!((ranges.len(), ranges.0.len()), (len, count), "after {start}..{end}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The filesystem as who works with subvolumes sees it.
+
+use std::ops::ControlFlow;
+
+use creamery_base::{Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
+
+use super::Filesystem;
+use crate::names::NewInode;
+use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
+use crate::tree_search::{self, FoundItem, SearchKey};
+
+/// Subvolumes.
+impl Filesystem {
+    /// The subvolume that is mounted when none is named.
+    #[must_use]
+    pub fn default_subvolume(&self) -> TreeId {
+        self.inodes.subvolumes().default()
+    }
+
+    /// Makes `subvolume` the one that is mounted when none is named.
+    pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
+        self.inodes.subvolumes().set_default(subvolume)
+    }
+
+    /// What is known about a subvolume, as of the last commit; also about one that is being deleted.
+    /// Errors: not found; damage.
+    pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        self.inodes.subvolumes().info(id)
+    }
+
+    /// The same about the one that has this UUID.
+    /// Errors: not found; damage.
+    pub fn subvolume_info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
+        self.inodes.subvolumes().info_by_uuid(uuid)
+    }
+
+    /// All subvolumes but the top level, by their numbers, with those that are being deleted.
+    /// Errors: damage.
+    pub fn subvolumes(&self) -> Result<Vec<ListedSubvolume>> {
+        self.inodes.subvolumes().list()
+    }
+
+    /// All that is known about all subvolumes, with the top level.
+    /// Errors: damage.
+    pub fn subvolume_table(&self) -> Result<SubvolumeTable> {
+        self.inodes.subvolumes().table()
+    }
+
+    /// The directory that has the entry of a subvolume, and its name there.
+    /// Errors: not found; permission denied for the top level, which has none; damage.
+    pub fn subvolume_entry(&self, id: TreeId) -> Result<(InodeId, Vec<u8>)> {
+        self.inodes.subvolumes().entry_of(id)
+    }
+
+    /// The subvolumes that are in `id`, and those in these, each before the one that it is in.
+    /// Errors: damage.
+    pub fn nested_subvolumes(&self, id: TreeId) -> Result<Vec<TreeId>> {
+        self.inodes.subvolumes().nested(id)
+    }
+
+    /// The path of an inode from the root of its subvolume, by its first name.
+    /// Errors: not found; damage.
+    pub fn path_in_subvolume(&self, id: InodeId) -> Result<Vec<u8>> {
+        self.inodes.subvolumes().path_in(id)
+    }
+
+    /// Reports items of a tree as they are now, until `each` breaks; what was put off, and data that was written but not written
+    /// back, is not among them. `each` runs under a lock of the tree and must not wait.
+    /// Errors: not found; damage.
+    pub fn tree_search(
+        &self,
+        wanted: &SearchKey,
+        each: &mut dyn FnMut(FoundItem<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        // As long as somebody has the subvolume, its tree is not dropped.
+        let subvolumes = self.inodes.subvolumes();
+        let _kept = wanted.tree.is_subvolume().then(|| subvolumes.get(wanted.tree, Wait::Yes)).transpose()?;
+        tree_search::search(&self.engine, wanted, each)
+    }
+
+    /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
+    /// last transaction that changed the subvolume, to ask from the next time.
+    /// Errors: not found; damage; what was written before cannot be made durable.
+    pub fn find_new(
+        &self,
+        id: TreeId,
+        since: Generation,
+        each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
+    ) -> Result<Generation> {
+        if self.engine.read_only().is_none() {
+            self.sync()?;
+        }
+        self.inodes.subvolumes().find_new(id, since, each)
+    }
+
+    /// Some of these extents, from `from` on, as they are now: for who cannot be called.
+    /// Errors: not found; damage.
+    pub fn new_extents(
+        &self,
+        id: TreeId,
+        since: Generation,
+        from: Option<(ObjectId, u64)>,
+    ) -> Result<NewExtents> {
+        self.inodes.subvolumes().new_extents(id, since, from)
+    }
+
+    /// Forbids or allows changes in a subvolume.
+    pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
+        self.inodes.subvolumes().set_read_only(id, read_only)
+    }
+
+    /// The root directory of a subvolume.
+    pub fn root(&self, subvolume: TreeId) -> Result<InodeId> {
+        self.inodes.subvolumes().get(subvolume, Wait::Yes)?;
+        Ok(InodeId::new(subvolume, ObjectId::FIRST_FREE))
+    }
+
+    /// The subvolume whose root is at `path`, from the top level; an empty path is the top level itself.
+    pub fn resolve_subvolume(&self, path: &[u8]) -> Result<TreeId> {
+        self.names.resolve_subvolume(path)
+    }
+
+    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
+    pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+        self.names.create_subvolume(dir, name, new)
+    }
+
+    /// Deletes the subvolume called `name` in `dir`, with all that is in it. Nobody finds it any more, but who has a file of it
+    /// open may read that. Its space comes back in steps of the [cleaner](Self::clean_step).
+    /// Errors: not found; invalid, when it is no subvolume; permission denied for the default; directory not empty when there are
+    /// subvolumes in it; no space.
+    pub fn delete_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
+        self.names.delete_subvolume(dir, name, crate::names::delete_subvolume::Content::Any)
+    }
+
+    /// The subvolumes that were deleted and are not gone yet.
+    #[must_use]
+    pub fn dead_subvolumes(&self) -> Vec<TreeId> {
+        self.inodes.subvolumes().dead().ids()
+    }
+
+    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, which may be in the source itself; returns its root
+    /// directory. It has what was changed and written before this was called, and it is durable when this returns. It takes as
+    /// long for a million files as for one: both share all blocks until one of them changes some.
+    ///
+    /// Subvolumes in the source are empty directories in the snapshot.
+    /// Errors: those of making a name; not found; what was written before could not be written back; no space.
+    pub fn create_snapshot(
+        &self,
+        source: TreeId,
+        dir: InodeId,
+        name: &[u8],
+        read_only: bool,
+    ) -> Result<InodeId> {
+        self.names.create_snapshot(source, dir, name, read_only)
+    }
+}

@@ -1,0 +1,43 @@
+//! How a filesystem is opened.
+
+use crate::inode::access_time::AtimeOptions;
+
+/// What can be chosen when a filesystem is opened.
+///
+/// ```
+/// let options = creamery_fs::FsOptions { inodes_cached: 1000, ..Default::default() };
+/// # assert_eq!(options.inodes_cached, 1000);
+/// ```
+#[derive(Clone, Debug)]
+pub struct FsOptions {
+    /// About how many inodes stay in memory after their last use; each takes half a kilobyte.
+    pub inodes_cached: usize,
+    /// How many steps of the cleaner an operation takes on behalf of others at most
+    /// ([`Filesystem::clean_step`](crate::Filesystem::clean_step)). Who has a thread for that may do without.
+    pub cleaning_steps: usize,
+    /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
+    pub delayed_bytes: u64,
+    /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
+    pub flush_on_commit: bool,
+    /// New files are overwritten in place and have no checksums, as those in a directory that says so (Linux' `nodatacow`).
+    pub nodatacow: bool,
+    /// Who looks whether data may be written in place keeps the file's leaf locked until he knows, as it once was: to see what
+    /// that costs others.
+    pub nocow_keeps_leaf: bool,
+    /// Which accesses, of those that are told ([`Filesystem::accessed`](crate::Filesystem::accessed)), move access times.
+    pub atime: AtimeOptions,
+}
+
+impl Default for FsOptions {
+    fn default() -> Self {
+        Self {
+            inodes_cached: 16 * 1024,
+            cleaning_steps: 1,
+            delayed_bytes: 256 << 20,
+            flush_on_commit: false,
+            nodatacow: false,
+            nocow_keeps_leaf: false,
+            atime: AtimeOptions::default(),
+        }
+    }
+}

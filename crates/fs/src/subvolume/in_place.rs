@@ -1,0 +1,114 @@
+//! Writing in place and taking snapshots of one subvolume: never both at once.
+//!
+//! A snapshot shows what the subvolume showed, so nothing that it shows may be overwritten. From its commit on that is known: what
+//! a file had before is older than the last snapshot, and whatever is older goes to new space. But who found out before the commit that
+//! an extent is his alone may be about to write. So whoever writes in place says so before he looks, and who takes a snapshot
+//! first bars that, waits for those who are on the way, and lets the transaction close. Who finds it barred takes
+//! new space: nobody who writes waits for a snapshot.
+//!
+//! # Invariants
+//! - NOCOW-3: from the moment in which a snapshot begins to wait until its transaction is closed nobody begins to write in place
+//!   in its source, and nobody is still at it when the transaction closes.
+//!   Shown by `who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out`,
+//!   `what_a_snapshot_shows_stays_while_others_write_in_place`.
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+
+/// Who writes in place in a subvolume, and who bars that.
+#[derive(Default)]
+pub(crate) struct InPlaceWriters {
+    state: RankedMutex<State, { rank::LEAF }>,
+    nobody_left: RankedCondvar,
+}
+
+#[derive(Default)]
+struct State {
+    writers: u32,
+    snapshots: u32,
+}
+
+/// Somebody writes in place, or looks whether he may.
+#[must_use]
+pub(crate) struct InPlaceWriter<'w>(&'w InPlaceWriters);
+
+/// Nobody writes in place.
+#[must_use]
+pub(crate) struct InPlaceBarred<'w> {
+    writers: &'w InPlaceWriters,
+    _held: Held,
+}
+
+impl InPlaceWriters {
+    /// None while a snapshot is taken: what is written goes to new space.
+    pub(crate) fn begin(&self) -> Option<InPlaceWriter<'_>> {
+        let mut state = self.state.lock();
+        if state.snapshots > 0 {
+            return None;
+        }
+        state.writers += 1;
+        Some(InPlaceWriter(self))
+    }
+
+    /// Lets nobody begin, and waits until nobody is left. The caller has no inode.
+    pub(crate) fn bar(&self) -> InPlaceBarred<'_> {
+        let held = Held::wait(Place::of(rank::IN_PLACE));
+        let mut state = self.state.lock();
+        state.snapshots += 1;
+        let barred = InPlaceBarred { writers: self, _held: held };
+        let wait = || self.nobody_left.wait_while(state, |state| state.writers > 0);
+        drop(gate::passing(Reason::Writeback, wait));
+        barred
+    }
+}
+
+impl Drop for InPlaceWriter<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.writers -= 1;
+        let is_last = state.writers == 0;
+        drop(state);
+        if is_last {
+            self.0.nobody_left.notify_all();
+        }
+    }
+}
+
+impl Drop for InPlaceBarred<'_> {
+    fn drop(&mut self) {
+        self.writers.state.lock().snapshots -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out() {
+        let writers = InPlaceWriters::default();
+        let (first, second) = (writers.begin().expect("no snapshot"), writers.begin().expect("no snapshot"));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let snapshot = scope.spawn(|| {
+                let barred = writers.bar();
+                assert!(is_over.load(Ordering::SeqCst), "NOCOW-3: somebody was still writing");
+                assert!(writers.begin().is_none(), "NOCOW-3");
+                drop(barred);
+            });
+            while writers.begin().is_some() {
+                std::thread::yield_now();
+            }
+            drop(first);
+            is_over.store(true, Ordering::SeqCst);
+            drop(second);
+            snapshot.join().expect("it ends well");
+        });
+        let (one, other) = (writers.bar(), writers.begin());
+        assert!(other.is_none());
+        drop(one);
+        assert!(writers.begin().is_some());
+    }
+}

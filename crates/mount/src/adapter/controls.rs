@@ -1,0 +1,56 @@
+//! Controls (ioctl(2)): ours, those of the flags of inodes, and those of Linux' Btrfs.
+
+use std::sync::Arc;
+
+use creamery_fuse::protocol::IoctlFlags;
+use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
+
+use super::Adapter;
+use crate::control::SYNC;
+use crate::flags;
+use crate::subvolumes::{self, Server, Subvolumes};
+
+impl Adapter {
+    /// What is remembered of those who ask for subvolumes.
+    pub(crate) const fn subvolumes(&self) -> &Arc<Subvolumes> {
+        &self.subvolumes
+    }
+
+    /// Answers a control.
+    pub(super) fn answer_control(
+        &self,
+        context: &RequestContext<'_>,
+        node: NodeId,
+        ioctl: &IoctlRequest,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Result<IoctlReply> {
+        let (is_dir, id) = (ioctl.flags.contains(IoctlFlags::DIR), self.nodes.inode(node));
+        if ioctl.command == SYNC && is_dir {
+            self.row.look(&self.fs);
+        }
+        let requests = self.session.get().map(|(_, requests)| &**requests);
+        if let Some(answer) = self.control.answer(context, ioctl, input, output, (&self.fs, requests)) {
+            return answer;
+        }
+        let server = Server {
+            fs: &self.fs,
+            nodes: &self.nodes,
+            handles: &self.handles,
+            owner: self.owner,
+            row: &self.row,
+            state: &self.subvolumes,
+        };
+        if let Some(what) = subvolumes::Control::of(ioctl.command).filter(|_| is_dir) {
+            return self.control.page(input, output, || server.answer(what, context.pid, id, input));
+        }
+        if let Some(answer) = server.answer_of_linux(ioctl.command, context.pid, id, input, output) {
+            return answer;
+        }
+        let (reply, changed) = flags::answer(&self.fs, id, ioctl.command, input, output)?;
+        if changed {
+            self.attributes_moved(node); // the change time
+        }
+        Ok(reply)
+    }
+}

@@ -1,0 +1,311 @@
+//! The controls of Linux' Btrfs that a server of FUSE can answer: those whose argument is all in the bytes that their numbers tell
+//! (linux/btrfs.h). What they mean, who may send them and what they answer is as on Linux; where root may there, the mounter
+//! may here.
+//!
+//! A snapshot is asked for with a descriptor of the caller's, which nobody else can look at. So that is refused, and the log says
+//! once what to do instead.
+//!
+//! `BTRFS_IOC_FS_INFO` tells what has always been asked for: which of the younger fields are wanted does not reach a server.
+
+use std::sync::atomic::Ordering;
+
+use creamery_base::{InodeId, ObjectId, Timespec, TreeId, Uuid};
+use creamery_fs::{SearchKey, SubvolumeInfo};
+use creamery_fuse::{Errno, IoctlReply};
+
+use super::server::{Result, Server};
+use crate::asker::Asker;
+
+/// Bytes of `struct btrfs_ioctl_vol_args` and those that are as long.
+const ARGS: usize = 4096;
+/// `_IOW(0x94, NUMBER, struct btrfs_ioctl_vol_args)`, and of its second version.
+const fn of_args(number: u32) -> u32 {
+    0x5000_9400 | number
+}
+
+const SNAP_CREATE: u32 = of_args(1);
+const SNAP_CREATE_V2: u32 = of_args(23);
+const SUBVOL_CREATE: u32 = of_args(14);
+const SUBVOL_CREATE_V2: u32 = of_args(24);
+const SNAP_DESTROY: u32 = of_args(15);
+const SNAP_DESTROY_V2: u32 = of_args(63);
+const TREE_SEARCH: u32 = 0xd000_9411;
+const INO_LOOKUP: u32 = 0xd000_9412;
+const DEFAULT_SUBVOL: u32 = 0x4008_9413;
+const SUBVOL_GETFLAGS: u32 = 0x8008_9419;
+const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+const FS_INFO: u32 = 0x8400_941f;
+const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+
+/// Where the name begins in both versions of the arguments, where the flags of the second are, and its number of a subvolume.
+const NAME: usize = 8;
+const FLAGS_V2: usize = 16;
+const NAME_V2: usize = 56;
+/// `BTRFS_SUBVOL_SPEC_BY_ID`: a number instead of a name.
+const BY_ID: u64 = 1 << 4;
+/// `BTRFS_SUBVOL_RDONLY`.
+const READ_ONLY: u64 = 1 << 1;
+/// Bytes of `struct btrfs_ioctl_get_subvol_info_args` and of `struct btrfs_ioctl_fs_info_args`.
+const SUBVOL_INFO_LEN: usize = 504;
+const FS_INFO_LEN: usize = 1024;
+/// Where the path begins in `struct btrfs_ioctl_ino_lookup_args`.
+const PATH: usize = 16;
+/// Bytes of `struct btrfs_ioctl_search_key`, behind which the items begin.
+const SEARCH_KEY: usize = 104;
+
+impl Server<'_> {
+    /// Answers a control of Linux' that the thread `asker` sent to the inode `at`; none if it is none of these.
+    pub(crate) fn answer_of_linux(
+        &self,
+        command: u32,
+        asker: u32,
+        at: InodeId,
+        input: &[u8],
+        output: &mut [u8],
+    ) -> Option<creamery_fuse::Result<IoctlReply>> {
+        let asker = || Asker::of(asker);
+        let answered = match command {
+            SUBVOL_CREATE => self.create_named(&asker(), at, input, NAME),
+            SUBVOL_CREATE_V2 => self.create_v2(&asker(), at, input),
+            SNAP_DESTROY => self.destroy(&asker(), at, input),
+            SNAP_DESTROY_V2 => self.destroy_v2(&asker(), at, input),
+            SNAP_CREATE | SNAP_CREATE_V2 => self.refuse_snapshot(),
+            DEFAULT_SUBVOL => self.default_by_number(&asker(), at, input),
+            SUBVOL_GETFLAGS => self.flags(at),
+            SUBVOL_SETFLAGS => self.set_flags(&asker(), at, input),
+            GET_SUBVOL_INFO => self.subvolume_info(at),
+            INO_LOOKUP => self.path_of(&asker(), at, input),
+            FS_INFO => Ok(self.filesystem_info()),
+            TREE_SEARCH => self.search(&asker(), at, input),
+            _ => return None,
+        };
+        Some(answered.map_err(Errno::from).and_then(|answer| put(&answer, output)))
+    }
+
+    fn create_named(&self, asker: &Asker, dir: InodeId, input: &[u8], name: usize) -> Result<Vec<u8>> {
+        self.create(asker, dir, name_in(input, name)?)?;
+        self.state.told.wait();
+        Ok(Vec::new())
+    }
+
+    fn create_v2(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        // A read-only one, or one in quota groups.
+        if number(input, FLAGS_V2)? != 0 {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        self.create_named(asker, dir, input, NAME_V2)
+    }
+
+    fn destroy(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        self.delete(asker, dir, name_to_delete(input, NAME)?)?;
+        self.state.told.wait();
+        Ok(Vec::new())
+    }
+
+    fn destroy_v2(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        match number(input, FLAGS_V2)? {
+            0 => self.delete(asker, dir, name_to_delete(input, NAME_V2)?)?,
+            BY_ID => self.delete_by_id(asker, TreeId::new(number(input, NAME_V2)?))?,
+            _ => return Err(Errno::EOPNOTSUPP.into()),
+        };
+        self.state.told.wait();
+        Ok(Vec::new())
+    }
+
+    /// Deletes a subvolume by its number, which is for the administrator.
+    fn delete_by_id(&self, asker: &Asker, id: TreeId) -> Result<TreeId> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        if id.objectid() < ObjectId::FIRST_FREE {
+            return Err(Errno::EINVAL.into());
+        }
+        let (dir, name) = self.fs.subvolume_entry(id)?;
+        self.delete(asker, dir, &name)
+    }
+
+    fn refuse_snapshot(&self) -> Result<Vec<u8>> {
+        if !self.state.has_refused.swap(true, Ordering::Relaxed) {
+            self.state.say(
+                "refused: BTRFS_IOC_SNAP_CREATE, whose source a server of FUSE cannot see; \
+                 use `creamery subvolume snapshot`",
+            );
+        }
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn default_by_number(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        let id = match number(input, 0)? {
+            0 => TreeId::FS.get(),
+            id => id,
+        };
+        self.set_default(asker, at, Some(id)).map(|()| Vec::new())
+    }
+
+    fn flags(&self, at: InodeId) -> Result<Vec<u8>> {
+        if at.ino != ObjectId::FIRST_FREE {
+            return Err(Errno::EINVAL.into());
+        }
+        let read_only = self.fs.subvolume_info(at.subvolume)?.is_read_only();
+        Ok(if read_only { READ_ONLY } else { 0 }.to_le_bytes().to_vec())
+    }
+
+    fn set_flags(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        let flags = number(input, 0)?;
+        if flags & !READ_ONLY != 0 {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        self.set_read_only(asker, at, flags & READ_ONLY != 0).map(|()| Vec::new())
+    }
+
+    fn subvolume_info(&self, at: InodeId) -> Result<Vec<u8>> {
+        Ok(subvolume_info(&self.fs.subvolume_info(at.subvolume)?))
+    }
+
+    /// The subvolume that `at` is in, which anybody may ask for, as the root of one; and where an inode of one is.
+    fn path_of(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        let (tree, ino) = (number(input, 0)?, number(input, 8)?);
+        if !asker.administrates() && ino != ObjectId::FIRST_FREE.get() {
+            return Err(Errno::EPERM.into());
+        }
+        let tree = if tree == 0 { at.subvolume } else { TreeId::new(tree) };
+        let id = InodeId::new(tree, ObjectId::new(ino));
+        let mut path = match id.ino {
+            ObjectId::FIRST_FREE => Vec::new(),
+            _ => self.fs.path_in_subvolume(id)?,
+        };
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        let mut answer = [tree.get().to_le_bytes(), ino.to_le_bytes()].concat();
+        if path.len() >= ARGS - PATH {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        answer.extend(path);
+        answer.resize(ARGS, 0);
+        Ok(answer)
+    }
+
+    fn filesystem_info(&self) -> Vec<u8> {
+        let superblock = self.fs.engine().volume().superblock();
+        let mut answer = Vec::with_capacity(FS_INFO_LEN);
+        answer.extend(superblock.dev_item().devid.get().to_le_bytes());
+        answer.extend(superblock.device_count().to_le_bytes());
+        answer.extend(superblock.fsid().as_bytes());
+        for size in [superblock.node_size(), superblock.sector_size(), superblock.sector_size()] {
+            answer.extend(size.to_le_bytes());
+        }
+        answer.resize(FS_INFO_LEN, 0);
+        answer
+    }
+
+    fn search(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        let word = |at: usize| number(input, at);
+        let types = word(56)?;
+        let key = SearchKey {
+            tree: match word(0)? {
+                0 => at.subvolume,
+                id => TreeId::new(id),
+            },
+            objectids: (word(8)?, word(16)?),
+            offsets: (word(24)?, word(32)?),
+            transids: (word(40)?, word(48)?),
+            types: (low(types), low(types >> 32)),
+        };
+        let wanted = low(word(64)?);
+        let mut answer = input.get(..SEARCH_KEY).ok_or(Errno::EINVAL)?.to_vec();
+        let mut found = 0_u32;
+        self.fs.tree_search(&key, &mut |item| {
+            let room = ARGS - answer.len();
+            let whole = SearchHeader::LEN + item.data.len();
+            // As Linux does it: of an item that fits nowhere the first version tells no more than that there is one.
+            let data = if whole <= room { item.data } else { &[] };
+            if found == wanted || whole > room && found > 0 {
+                return std::ops::ControlFlow::Break(());
+            }
+            answer.extend(SearchHeader::of(&item, data.len()));
+            answer.extend(data);
+            found += 1;
+            if whole > room { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+        })?;
+        answer[64..68].copy_from_slice(&found.to_le_bytes());
+        answer.resize(ARGS, 0);
+        Ok(answer)
+    }
+}
+
+/// `struct btrfs_ioctl_search_header`.
+struct SearchHeader;
+
+impl SearchHeader {
+    const LEN: usize = 32;
+
+    fn of(item: &creamery_fs::FoundItem<'_>, len: usize) -> Vec<u8> {
+        let len = u32::try_from(len).expect("less than a page");
+        let words = [item.transid, item.objectid, item.offset].map(u64::to_le_bytes).concat();
+        [&words[..], &item.kind.to_le_bytes(), &len.to_le_bytes()].concat()
+    }
+}
+
+/// The lower half.
+const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+/// The number at `at` in an argument.
+fn number(input: &[u8], at: usize) -> Result<u64> {
+    let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
+    Ok(u64::from_le_bytes(*bytes))
+}
+
+/// The name that begins at `at` and ends with a zero. None at all is what nobody may look up.
+fn name_in(input: &[u8], at: usize) -> Result<&[u8]> {
+    let name = input.get(at..).ok_or(Errno::EINVAL)?;
+    match name.iter().position(|byte| *byte == 0) {
+        None => Err(Errno::ENAMETOOLONG.into()),
+        Some(0) => Err(Errno::EACCES.into()),
+        Some(len) => Ok(&name[..len]),
+    }
+}
+
+/// The same of a subvolume to delete: a directory's name for itself is none.
+fn name_to_delete(input: &[u8], at: usize) -> Result<&[u8]> {
+    match name_in(input, at)? {
+        b"." => Err(Errno::EACCES.into()),
+        name => Ok(name),
+    }
+}
+
+fn put(answer: &[u8], output: &mut [u8]) -> creamery_fuse::Result<IoctlReply> {
+    output.get_mut(..answer.len()).ok_or(Errno::EINVAL)?.copy_from_slice(answer);
+    Ok(IoctlReply { result: 0, len: answer.len() })
+}
+
+/// `struct btrfs_ioctl_get_subvol_info_args`.
+fn subvolume_info(info: &SubvolumeInfo) -> Vec<u8> {
+    let mut answer = Vec::with_capacity(SUBVOL_INFO_LEN);
+    answer.extend(info.id.get().to_le_bytes());
+    answer.extend(&info.name);
+    answer.resize(264, 0);
+    let numbers = [
+        info.parent.map_or(0, TreeId::get),
+        info.dir.map_or(0, ObjectId::get),
+        info.generation.get(),
+        info.flags,
+    ];
+    answer.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    for uuid in [info.uuid, info.parent_uuid, info.received_uuid] {
+        answer.extend(uuid.as_ref().map_or([0; 16], |uuid: &Uuid| *uuid.as_bytes()));
+    }
+    let transids = [info.ctransid, info.otransid, info.stransid, info.rtransid];
+    answer.extend(transids.iter().flat_map(|transid| transid.get().to_le_bytes()));
+    for Timespec { sec, nsec } in [info.ctime, info.otime, info.stime, info.rtime] {
+        answer.extend(sec.to_le_bytes());
+        answer.extend(u64::from(nsec).to_le_bytes()); // with what pads it
+    }
+    answer.resize(SUBVOL_INFO_LEN, 0);
+    answer
+}

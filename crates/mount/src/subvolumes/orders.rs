@@ -1,0 +1,67 @@
+//! What is asked of a mount, and what it answers, as JSON.
+
+use creamery_base::{Error, ObjectId, TreeId};
+use creamery_fs::{NewExtents, SubvolumeTable};
+use serde::{Deserialize, Serialize};
+
+use crate::why::Why;
+
+/// What is asked; which fields count the number of the control says.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Order {
+    /// The name in the directory that is asked, any bytes.
+    pub(crate) name: Vec<u8>,
+    /// A subvolume, instead of a name.
+    pub(crate) id: Option<u64>,
+    /// Whether nothing may be changed in it.
+    pub(crate) read_only: bool,
+    /// Also what is in it.
+    pub(crate) recursive: bool,
+    /// The first transaction that counts.
+    pub(crate) since: u64,
+    /// The inode and the offset where to go on.
+    pub(crate) from: Option<(ObjectId, u64)>,
+}
+
+/// A subvolume that was deleted.
+///
+/// ```
+/// let gone = creamery_mount::DeletedSubvolume { id: 256, path: b"home".to_vec() };
+/// assert_eq!(gone.id, 256);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct DeletedSubvolume {
+    /// Its number.
+    pub id: u64,
+    /// Where it was: from the top level, or its name where that was all that was asked for.
+    pub path: Vec<u8>,
+}
+
+/// How it went.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Outcome {
+    /// Why not.
+    pub(crate) failure: Option<String>,
+    /// What kind of a failure that is.
+    pub(crate) why: Why,
+    /// Those that were deleted, also before a failure.
+    pub(crate) deleted: Vec<DeletedSubvolume>,
+    /// Those that wait for being dropped.
+    pub(crate) waiting: Vec<u64>,
+    /// The subvolume that was asked, and whether in its root.
+    pub(crate) here: Option<(TreeId, bool)>,
+    /// All of them.
+    pub(crate) table: Option<SubvolumeTable>,
+    /// What is new in it.
+    pub(crate) extents: Option<NewExtents>,
+    /// Whether the kernel has been told of all that changed so far.
+    pub(crate) told: bool,
+}
+
+impl Outcome {
+    pub(super) fn failed(error: &Error) -> Self {
+        Self { failure: Some(error.without_kind()), why: Why::of(error.kind()), ..Self::default() }
+    }
+}

@@ -1,0 +1,213 @@
+//! Who may do what, as Linux judges it of its own Btrfs. The kernel judges for a server of FUSE only what it knows: names, opening, reading.
+//! Of a control it knows nothing, so this is the server's to judge.
+//!
+//! Ids are those that the mount shows (`uid=`, `gid=`). Of a mount that maps ids (`idmapped`) the server is not told how, so
+//! there ids count as they are in the filesystem.
+
+use creamery_base::{Error, ErrorKind, InodeId, Wait};
+use creamery_fs::{Attributes, Filesystem};
+use creamery_fuse::Errno;
+
+use crate::asker::Asker;
+use crate::options::Owner;
+
+/// Who has it may look up and change names in any directory.
+const CAP_DAC_OVERRIDE: u32 = 1;
+/// Who has it is as good as the owner of any file.
+const CAP_FOWNER: u32 = 3;
+
+pub(super) const WRITE: u32 = 2;
+pub(super) const SEARCH: u32 = 1;
+
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+/// An ACL begins with a word that tells its version, and has entries of 8 bytes: tag, permissions, id.
+const ACL_HEAD: usize = 4;
+const ACL_ENTRY: usize = 8;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
+
+/// Why something is not done: in words, or by a number for which there are none.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    By(Errno),
+    Because(Error),
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Self::By(errno)
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self::Because(error)
+    }
+}
+
+impl From<ErrorKind> for Refused {
+    fn from(kind: ErrorKind) -> Self {
+        Self::Because(kind.into())
+    }
+}
+
+impl From<Refused> for Errno {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::By(errno) => errno,
+            Refused::Because(error) => error.into(),
+        }
+    }
+}
+
+impl Refused {
+    /// The same in words.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Because(error) => error,
+            Self::By(Errno::EACCES) => Error::new(ErrorKind::PermissionDenied, "the directory's permissions"),
+            Self::By(Errno::EPERM) => ErrorKind::PermissionDenied.into(),
+            Self::By(Errno::EEXIST) => ErrorKind::AlreadyExists.into(),
+            Self::By(Errno::ENOENT) => ErrorKind::NotFound.into(),
+            Self::By(Errno::ENOTDIR) => ErrorKind::NotADirectory.into(),
+            Self::By(Errno::EROFS) => Error::new(ErrorKind::ReadOnly, "the mount"),
+            Self::By(errno) => Error::new(ErrorKind::InvalidInput, errno.to_string()),
+        }
+    }
+}
+
+/// An inode as permissions are judged by.
+pub(super) struct Judged {
+    attributes: Attributes,
+    uid: u32,
+    gid: u32,
+    acl: Option<Vec<u8>>,
+}
+
+impl Judged {
+    /// Errors: those of reading it.
+    pub(super) fn of(fs: &Filesystem, owner: Owner, id: InodeId) -> Result<Self, Refused> {
+        let attributes = fs.stat(id, Wait::Yes)?;
+        let acl = match fs.get_xattr(id, ACCESS_ACL, Wait::Yes) {
+            Ok(acl) => Some(acl),
+            Err(error) if matches!(error.kind(), ErrorKind::NoAttribute | ErrorKind::PermissionDenied) => {
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let (uid, gid) = (owner.uid.unwrap_or(attributes.uid), owner.gid.unwrap_or(attributes.gid));
+        Ok(Self { attributes, uid, gid, acl })
+    }
+
+    pub(super) const fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Whether `asker` may do what is `wanted` with a directory. Errors: `EACCES`.
+    pub(super) fn check_access(&self, asker: &Asker, wanted: u32) -> Result<(), Errno> {
+        let uid = asker.fs_ids().map(|(uid, _)| uid);
+        let who = Who { uid, is_in: &|gid| asker.is_in_group(gid) };
+        if permissions(self.attributes.mode, (self.uid, self.gid), self.acl.as_deref(), &who) & wanted
+            == wanted
+            || asker.has(CAP_DAC_OVERRIDE)
+        {
+            return Ok(());
+        }
+        Err(Errno::EACCES)
+    }
+
+    /// Whether `asker` is its owner, or may do what owners may. Errors: `EPERM`.
+    pub(super) fn check_owner(&self, asker: &Asker) -> Result<(), Errno> {
+        let is_owner = asker.fs_ids().is_some_and(|(uid, _)| uid == self.uid);
+        if is_owner || asker.has(CAP_FOWNER) { Ok(()) } else { Err(Errno::EPERM) }
+    }
+}
+
+/// Who asks, as far as permissions go.
+struct Who<'a> {
+    uid: Option<u32>,
+    is_in: &'a dyn Fn(u32) -> bool,
+}
+
+/// The permissions of `who` to a file of these owners: of the first of owner, named users, groups and others that he is.
+fn permissions(mode: u32, (uid, gid): (u32, u32), acl: Option<&[u8]>, who: &Who<'_>) -> u32 {
+    if who.uid == Some(uid) {
+        return mode >> 6 & 7;
+    }
+    let Some(entries) = acl.and_then(|acl| acl.get(ACL_HEAD..)) else {
+        return if (who.is_in)(gid) { mode >> 3 & 7 } else { mode & 7 };
+    };
+    let entries = || entries.chunks_exact(ACL_ENTRY).map(parse_entry);
+    // Beside an ACL the group's bits of the mode are the mask.
+    let mask = entries().find(|entry| entry.0 == MASK).map_or(7, |entry| entry.1);
+    if let Some(named) = entries().find(|(tag, _, id)| *tag == USER && who.uid == Some(*id)) {
+        return named.1 & mask;
+    }
+    let is_mine = |(tag, _, id): &(u16, u32, u32)| match *tag {
+        GROUP_OBJ => (who.is_in)(gid),
+        GROUP => (who.is_in)(*id),
+        _ => false,
+    };
+    let mut groups = entries().filter(is_mine).map(|entry| entry.1).peekable();
+    if groups.peek().is_none() {
+        return entries().find(|entry| entry.0 == OTHER).map_or(mode & 7, |entry| entry.1);
+    }
+    // One that has all of what is wanted would do; only two permissions are ever asked for together, and first both.
+    let all: Vec<u32> = groups.collect();
+    let whole = all.iter().find(|found| *found & (WRITE | SEARCH) == WRITE | SEARCH);
+    let best =
+        whole.copied().unwrap_or_else(|| all.iter().copied().max_by_key(|found| found & SEARCH).unwrap_or(0));
+    best & mask
+}
+
+fn parse_entry(entry: &[u8]) -> (u16, u32, u32) {
+    let half = |at: usize| u16::from_le_bytes([entry[at], entry[at + 1]]);
+    let id = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);
+    (half(0), u32::from(half(2)), id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USER_OBJ: u16 = 0x01;
+
+    fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+        let mut out = 2_u32.to_le_bytes().to_vec();
+        for (tag, permissions, id) in entries {
+            out.extend([tag.to_le_bytes(), permissions.to_le_bytes()].concat());
+            out.extend(id.to_le_bytes());
+        }
+        out
+    }
+
+    #[test]
+    fn the_first_that_fits_says_what_one_may() {
+        let is_in = |gid: u32| gid == 100 || gid == 200;
+        let who = |uid| Who { uid: Some(uid), is_in: &is_in };
+        let rows = [(1000, 0o700, (1000, 1), 7), (1000, 0o077, (1000, 100), 0), (1001, 0o750, (1, 100), 5)];
+        for (uid, mode, owners, want) in rows {
+            assert_eq!(permissions(mode, owners, None, &who(uid)), want, "{uid} {mode:o}");
+        }
+        assert_eq!(permissions(0o703, (1, 2), None, &who(7)), 3);
+        let none = u32::MAX;
+        let list = [
+            (USER_OBJ, 7, none),
+            (USER, 7, 7),
+            (GROUP_OBJ, 4, none),
+            (GROUP, 3, 200),
+            (MASK, 5, none),
+            (OTHER, 2, none),
+        ];
+        let list = acl(&list);
+        let of = |uid, gid| permissions(0o752, (1, gid), Some(&list), &who(uid));
+        assert_eq!(of(1, 2), 7, "the owner's own");
+        assert_eq!(of(7, 2), 5, "a named user's, with the mask");
+        assert_eq!(of(8, 100), 1, "of two groups the one that has more of it, with the mask");
+        let few = acl(&[(USER_OBJ, 7, none), (GROUP_OBJ, 4, none), (OTHER, 2, none)]);
+        assert_eq!(permissions(0o742, (1, 2), Some(&few), &who(8)), 2, "others");
+    }
+}

@@ -1,0 +1,368 @@
+//! The mount's end: judges who asks, does it, and has the kernel know.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, TreeId, Wait};
+use creamery_fs::{FileType, Filesystem, NewInode};
+use creamery_fuse::{Errno, NodeId};
+
+use super::Control;
+use super::orders::{DeletedSubvolume, Order, Outcome};
+use super::rights::{Judged, Refused, SEARCH, WRITE};
+use super::told::Told;
+use crate::access_times::Watched;
+use crate::asker::Asker;
+use crate::control::KEY;
+use crate::handles::Handles;
+use crate::lost_writes::Tell;
+use crate::nodes::Nodes;
+use crate::options::Owner;
+
+/// More sources than these are not waiting for their snapshot.
+const SOURCES_MAX: usize = 256;
+
+/// What is remembered of those who ask.
+#[derive(Default)]
+pub(crate) struct Subvolumes {
+    /// What was named as the source of a snapshot, by the number of who asked.
+    sources: RankedMutex<VecDeque<([u8; KEY], InodeId)>, { rank::LEAF }>,
+    pub(crate) told: Told,
+    /// Those that were deleted.
+    gone: RankedRwLock<BTreeSet<TreeId>, { rank::LEAF }>,
+    any_gone: AtomicBool,
+    tell: OnceLock<Tell>,
+    /// Whether the log says already what is to be done instead of what was refused.
+    pub(super) has_refused: AtomicBool,
+}
+
+impl Subvolumes {
+    /// Has told what belongs into a log.
+    pub(crate) fn tell_to(&self, tell: Tell) {
+        let _ = self.tell.set(tell);
+    }
+
+    /// A name is looked up in `dir` of a subvolume. Of one that was deleted the kernel is not to remember it: it would remember all
+    /// that is above it, too, and nothing of that is dropped before. It acts on that when it has taken the answer in, for until
+    /// then it has the directory locked.
+    pub(crate) fn looked_up(&self, id: TreeId, dir: NodeId, name: &[u8]) {
+        if self.is_gone(id) {
+            self.told.forget_name(dir, name);
+        }
+    }
+
+    /// Whether a subvolume was deleted.
+    pub(crate) fn is_gone(&self, id: TreeId) -> bool {
+        self.any_gone.load(Ordering::Acquire) && self.gone.read().contains(&id)
+    }
+
+    fn set_gone(&self, id: TreeId) {
+        self.gone.write().insert(id);
+        self.any_gone.store(true, Ordering::Release);
+    }
+
+    pub(super) fn say(&self, line: &str) {
+        if let Some(tell) = self.tell.get() {
+            tell(line);
+        }
+    }
+}
+
+/// What answering takes.
+pub(crate) struct Server<'a> {
+    pub(crate) fs: &'a Filesystem,
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) handles: &'a Handles,
+    pub(crate) owner: Owner,
+    pub(crate) row: &'a Watched,
+    pub(crate) state: &'a Subvolumes,
+}
+
+/// A result of this room.
+pub(super) type Result<T> = std::result::Result<T, Refused>;
+
+impl Server<'_> {
+    /// Does what a control says that was sent to the directory `at`.
+    pub(super) fn carry_out(
+        &self,
+        asker: &Asker,
+        at: InodeId,
+        key: [u8; KEY],
+        (what, order): (Control, &Order),
+    ) -> Outcome {
+        let mut outcome = Outcome::default();
+        let done = match what {
+            Control::Create => self.create(asker, at, &order.name).map(drop),
+            Control::Source => self.remember_source(key, at),
+            Control::Snapshot => {
+                self.take_source(key).and_then(|source| self.snapshot(asker, source, at, order)).map(drop)
+            }
+            Control::Delete => self.delete_asked(asker, at, order, &mut outcome.deleted),
+            Control::SetDefault => self.set_default(asker, at, order.id),
+            Control::SetReadOnly => self
+                .check_not_received(at, order.read_only)
+                .and_then(|()| self.set_read_only(asker, at, order.read_only)),
+            Control::Waiting => {
+                outcome.waiting = self.fs.dead_subvolumes().into_iter().map(TreeId::get).collect();
+                order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting))
+            }
+            Control::Told => Ok(()),
+            Control::Table => self.tell_all(asker, at, &mut outcome),
+            Control::NewExtents => self.tell_new(asker, at, order, &mut outcome),
+        };
+        let deleted = std::mem::take(&mut outcome.deleted);
+        let outcome = done.map_or_else(|refused| Outcome::failed(&refused.into_error()), |()| outcome);
+        Outcome { deleted, told: self.state.told.wait(), ..outcome }
+    }
+
+    /// Makes a subvolume called `name` in `dir`.
+    pub(super) fn create(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<InodeId> {
+        self.check_may_add(asker, dir, name)?;
+        let (uid, gid) = asker.fs_ids().ok_or(Errno::EPERM)?;
+        let new = NewInode {
+            umask: asker.umask(),
+            uid: self.owner.uid.unwrap_or(uid),
+            gid: self.owner.gid.unwrap_or(gid),
+            ..NewInode::directory(0o777)
+        };
+        let made = self.fs.create_subvolume(dir, name, &new);
+        self.name_changed(dir, name, None);
+        Ok(made?)
+    }
+
+    fn snapshot(&self, asker: &Asker, source: InodeId, dir: InodeId, order: &Order) -> Result<InodeId> {
+        self.check_writable()?;
+        Judged::of(self.fs, self.owner, source)?.check_owner(asker)?;
+        self.check_may_add(asker, dir, &order.name)?;
+        check_root(source)?;
+        let made = self.fs.create_snapshot(source.subvolume, dir, &order.name, order.read_only);
+        self.name_changed(dir, &order.name, None);
+        Ok(made?)
+    }
+
+    /// Deletes the subvolume called `name` in `dir`, which is for the administrator.
+    pub(super) fn delete(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<TreeId> {
+        self.check_may_delete(asker, dir, name)?;
+        self.remove(dir, name)
+    }
+
+    fn delete_asked(
+        &self,
+        asker: &Asker,
+        at: InodeId,
+        order: &Order,
+        deleted: &mut Vec<DeletedSubvolume>,
+    ) -> Result<()> {
+        let Order { name, id, recursive, .. } = order;
+        let id = match id {
+            None => self.check_may_delete(asker, at, name)?.subvolume,
+            Some(_) if !asker.administrates() => return Err(Errno::EPERM.into()),
+            Some(id) => TreeId::new(*id),
+        };
+        if order.id.is_none() && !recursive {
+            let id = self.remove(at, name)?.get();
+            deleted.push(DeletedSubvolume { id, path: name.clone() });
+            return Ok(());
+        }
+        let mut ids = if *recursive { self.fs.nested_subvolumes(id)? } else { Vec::new() };
+        ids.push(id);
+        if ids.contains(&self.nodes.root().subvolume) {
+            return Err(is_mounted(self.nodes.root().subvolume).into());
+        }
+        let listed = self.fs.subvolumes()?.into_iter();
+        let mut paths: BTreeMap<TreeId, _> = listed.map(|listed| (listed.info.id, listed.path)).collect();
+        for id in ids {
+            let (dir, name) = self.fs.subvolume_entry(id)?;
+            self.remove(dir, &name)?;
+            let path = paths.remove(&id).flatten().unwrap_or(name);
+            deleted.push(DeletedSubvolume { id: id.get(), path });
+        }
+        Ok(())
+    }
+
+    fn remove(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
+        let root = self.fs.lookup(dir, name, Wait::Yes)?;
+        let is_subvolume = root.ino == ObjectId::FIRST_FREE;
+        if is_subvolume && root.subvolume == self.nodes.root().subvolume {
+            return Err(is_mounted(root.subvolume).into());
+        }
+        let known = if is_subvolume { self.keep_directories(root.subvolume) } else { Vec::new() };
+        let deleted = self.fs.delete_subvolume(dir, name);
+        self.name_changed(dir, name, Some(root).filter(|_| deleted.is_ok()));
+        let deleted = deleted?;
+        self.state.set_gone(deleted);
+        for (dir, name) in known {
+            self.name_changed(dir, &name, None);
+        }
+        Ok(deleted)
+    }
+
+    /// Keeps the directories of a subvolume that the kernel knows, as long as it does: somebody may be in one. Whoever has a file
+    /// open keeps that by himself. Returns where all these are: of what is in use when the subvolume goes the kernel would
+    /// remember the name for long, and with it all directories above, and the subvolume is not dropped before.
+    fn keep_directories(&self, id: TreeId) -> Vec<(InodeId, Vec<u8>)> {
+        let mut used = self.handles.open_in(id);
+        for id in self.nodes.known_in(id) {
+            let stat = self.fs.stat(id, Wait::Yes);
+            if stat.is_ok_and(|attributes| attributes.kind == FileType::Directory)
+                && let Ok(inode) = self.fs.inode(id, Wait::Yes)
+            {
+                self.nodes.keep(inode);
+                used.push(id);
+            }
+        }
+        used.retain(|id| id.ino != ObjectId::FIRST_FREE);
+        used.into_iter().filter_map(|id| self.place_of(id).ok()).collect()
+    }
+
+    /// The directory that an inode is in, or one of them, and its name there.
+    fn place_of(&self, id: InodeId) -> Result<(InodeId, Vec<u8>)> {
+        let mut path = self.fs.path_in_subvolume(id)?;
+        let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        Ok((self.fs.parent(id, Wait::Yes)?, path.split_off(name)))
+    }
+
+    pub(super) fn set_default(&self, asker: &Asker, at: InodeId, id: Option<u64>) -> Result<()> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        self.check_writable()?;
+        let id = match id {
+            Some(id) => TreeId::new(id),
+            None => check_root(at).map(|()| at.subvolume)?,
+        };
+        Ok(self.fs.set_default_subvolume(id)?)
+    }
+
+    pub(super) fn set_read_only(&self, asker: &Asker, at: InodeId, read_only: bool) -> Result<()> {
+        Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
+        self.check_writable()?;
+        check_root(at)?;
+        Ok(self.fs.set_subvolume_read_only(at.subvolume, read_only)?)
+    }
+
+    /// Refuses what the command refuses and the control of Linux does not.
+    fn check_not_received(&self, at: InodeId, read_only: bool) -> Result<()> {
+        if !read_only && self.fs.subvolume_info(at.subvolume)?.received_uuid.is_some() {
+            let text = "it was received; take a snapshot of it";
+            return Err(Error::new(ErrorKind::PermissionDenied, text).into());
+        }
+        Ok(())
+    }
+
+    /// Refuses to wait for a subvolume that nobody has deleted.
+    fn check_deleted(&self, id: TreeId, waiting: &[u64]) -> Result<()> {
+        match self.fs.subvolume_info(id) {
+            Ok(info) if !info.is_deleted && !waiting.contains(&id.get()) => {
+                Err(Error::invalid(format!("subvolume {id} is not deleted")).into())
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells of all subvolumes, which is for the administrator, as on Linux.
+    fn tell_all(&self, asker: &Asker, at: InodeId, outcome: &mut Outcome) -> Result<()> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        outcome.here = Some((at.subvolume, at.ino == ObjectId::FIRST_FREE));
+        outcome.table = Some(self.fs.subvolume_table()?);
+        Ok(())
+    }
+
+    /// The same of new extents.
+    fn tell_new(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        check_root(at)?;
+        let since = Generation::new(order.since);
+        outcome.extents = Some(self.fs.new_extents(at.subvolume, since, order.from)?);
+        Ok(())
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.row.is_read_only() { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    /// Whether `asker` may make `name` in `dir`; what is wrong is told in the order in which Linux looks.
+    fn check_may_add(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<()> {
+        self.check_writable()?;
+        if name.is_empty() || name.contains(&b'/') {
+            return Err(Errno::EINVAL.into());
+        }
+        let judged = self.directory(dir)?;
+        judged.check_access(asker, SEARCH)?;
+        match self.fs.lookup(dir, name, Wait::Yes) {
+            Ok(_) => return Err(Errno::EEXIST.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(judged.check_access(asker, WRITE | SEARCH)?)
+    }
+
+    /// Whether `asker` may delete the subvolume `name` of `dir`. Returns its root.
+    fn check_may_delete(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<InodeId> {
+        self.check_writable()?;
+        if name.is_empty() || name.contains(&b'/') || name == b"." || name == b".." {
+            return Err(Errno::EINVAL.into());
+        }
+        let judged = self.directory(dir)?;
+        judged.check_access(asker, SEARCH)?;
+        let (id, kind) = self.fs.lookup_kind(dir, name, Wait::Yes)?;
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        judged.check_access(asker, WRITE | SEARCH)?;
+        match kind {
+            FileType::Directory => Ok(id),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    fn directory(&self, dir: InodeId) -> Result<Judged> {
+        let judged = Judged::of(self.fs, self.owner, dir)?;
+        match judged.attributes().kind {
+            FileType::Directory => Ok(judged),
+            _ => Err(Errno::ENOTDIR.into()),
+        }
+    }
+
+    /// Notes that a name was made, or was that of `gone`.
+    fn name_changed(&self, dir: InodeId, name: &[u8], gone: Option<InodeId>) {
+        let Ok(parent) = self.nodes.node(dir) else { return };
+        self.nodes.name_changed(parent);
+        let gone = gone.and_then(|gone| self.nodes.node(gone).ok());
+        self.state.told.name_changed(parent, name, gone);
+    }
+
+    fn remember_source(&self, key: [u8; KEY], source: InodeId) -> Result<()> {
+        let mut sources = self.state.sources.lock();
+        if sources.len() >= SOURCES_MAX {
+            sources.pop_front();
+        }
+        sources.push_back((key, source));
+        Ok(())
+    }
+
+    fn take_source(&self, key: [u8; KEY]) -> Result<InodeId> {
+        let mut sources = self.state.sources.lock();
+        let at = sources.iter().position(|(of, _)| *of == key);
+        let source = at.and_then(|at| sources.remove(at)).map(|(_, source)| source);
+        source.ok_or_else(|| Error::invalid("a snapshot of nothing").into())
+    }
+}
+
+fn check_root(at: InodeId) -> Result<()> {
+    match at.ino {
+        ObjectId::FIRST_FREE => Ok(()),
+        _ => Err(Error::invalid("not the root of a subvolume").into()),
+    }
+}
+
+fn is_mounted(id: TreeId) -> Error {
+    Error::new(ErrorKind::Busy, format!("subvolume {id} is what is mounted"))
+}

@@ -1,0 +1,353 @@
+//! Power cuts while files are written in place, synced, cloned and frozen in snapshots.
+//!
+//! What is written in place is neither as the last commit has it nor all new after a power cut: each piece of a sector is that
+//! of some write that had begun, and not older than what was acknowledged by fsync, a commit or a snapshot. What a snapshot or a
+//! clone has is exactly what the file had when it was made, whatever was written to the file since.
+//!
+//! Every piece of 512 bytes says which write of which file it is from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use creamery_base::{InodeId, TreeId, Wait};
+use creamery_fs::{Filesystem, InodeFlags, NewInode, SetAttributes};
+use creamery_testkit::Random;
+
+use crate::crash::judge;
+use crate::device::{Canary, SimDevice};
+use crate::driver;
+use crate::image::Image;
+use crate::power_cut::{Class, PowerCut};
+
+const FILES: usize = 3;
+const SECTORS: usize = 24;
+const SECTOR: usize = 4096;
+/// What a device writes as one.
+const PIECE: usize = 512;
+const OPERATIONS: usize = 300;
+const SNAPSHOTS_MAX: usize = 6;
+
+/// What a run of this sort has seen.
+///
+/// ```
+/// assert_eq!(creamery_sim::InPlaceReport::default().states, 0);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct InPlaceReport {
+    /// Extents that were written in place while it was recorded, and those that somebody else had, too.
+    pub written: u64,
+    /// Those that went to new space because of that.
+    pub shared: u64,
+    /// Distinct states of the device that were judged.
+    pub states: usize,
+    /// Snapshots and clones found in them.
+    pub frozen: usize,
+    /// Pieces found that were newer than what had been acknowledged.
+    pub newer: usize,
+}
+
+/// The versions of a sector: when each was begun, and which were acknowledged when; by how much the device had noted.
+#[derive(Clone, Default)]
+struct Versions {
+    begun: Vec<usize>,
+    acknowledged: Vec<(usize, usize)>,
+}
+
+impl Versions {
+    /// The oldest and the newest that may be there after a power cut at `position`.
+    fn legal(&self, position: usize) -> (usize, usize) {
+        let oldest = self.acknowledged.iter().filter(|(_, at)| *at <= position).map(|(version, _)| *version);
+        let newest = self.begun.iter().filter(|at| **at <= position).count() - 1;
+        (oldest.max().unwrap_or(0), newest)
+    }
+}
+
+/// What a name in the root directory holds from some moment on.
+struct Frozen {
+    name: String,
+    /// Versions of the sectors, by file; of a clone that of its source alone.
+    content: BTreeMap<usize, Vec<usize>>,
+    is_snapshot: bool,
+    /// When it was durable, and when it began to go.
+    durable: Option<usize>,
+    gone: Option<usize>,
+}
+
+struct Recorder {
+    device: Arc<SimDevice>,
+    fs: Arc<Filesystem>,
+    random: Random,
+    files: Vec<InodeId>,
+    sectors: Vec<Vec<Versions>>,
+    frozen: Vec<Frozen>,
+}
+
+fn name(file: usize) -> String {
+    format!("file{file}")
+}
+
+fn piece(file: usize, sector: usize, version: usize) -> [u8; PIECE] {
+    let mut bytes = [0; PIECE];
+    for (at, word) in bytes.chunks_exact_mut(8).enumerate() {
+        let value =
+            (file as u64) << 56 | (sector as u64) << 40 | (version as u64) << 16 | at as u64 | 1 << 15;
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    bytes
+}
+
+/// The version of a piece of a sector of a file, if it is one.
+fn version(bytes: &[u8], file: usize, sector: usize) -> Option<usize> {
+    let first = u64::from_le_bytes(bytes[..8].try_into().ok()?);
+    let version = usize::try_from(first >> 16 & 0xff_ffff).ok()?;
+    (bytes == piece(file, sector, version)).then_some(version)
+}
+
+impl Recorder {
+    fn new(base: &Image, seed: u64, canary: Option<Canary>) -> Result<Self> {
+        let mut random = Random::new(seed);
+        let first = Arc::new(SimDevice::new(base.clone()));
+        let fs = driver::open(&first)?;
+        let top = fs.root(TreeId::FS)?;
+        for file in 0..FILES {
+            let id = fs.create(top, name(file).as_bytes(), &NewInode::file(0o600))?.id;
+            let flags = Some(InodeFlags::NODATACOW);
+            fs.set_attributes(id, &SetAttributes { flags, ..SetAttributes::default() })?;
+            let open = fs.open_file(id)?;
+            let mut at = 0;
+            while at < SECTORS {
+                let end = (at + 1 + random.below(7) as usize).min(SECTORS);
+                let bytes: Vec<u8> = (at..end).flat_map(|sector| content(file, sector, 0)).collect();
+                open.write_at((at * SECTOR) as u64, &bytes)?;
+                open.sync(false)?;
+                at = end;
+            }
+            fs.close(open);
+        }
+        fs.sync()?;
+        drop(fs);
+        let device = Arc::new(SimDevice::recording(first.image(), canary));
+        let fs = driver::open(&device)?;
+        let top = fs.root(TreeId::FS)?;
+        let files: Result<Vec<InodeId>, _> =
+            (0..FILES).map(|file| fs.lookup(top, name(file).as_bytes(), Wait::Yes)).collect();
+        let begun = Versions { begun: vec![0], acknowledged: vec![(0, 0)] };
+        let sectors = vec![vec![begun; SECTORS]; FILES];
+        Ok(Self { device, fs, random, files: files?, sectors, frozen: Vec::new() })
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random.below(limit as u64) as usize
+    }
+
+    fn step(&mut self) -> Result<()> {
+        let file = self.below(FILES);
+        match self.below(20) {
+            0..11 => self.write(file),
+            11..16 => {
+                let open = self.fs.open_file(self.files[file])?;
+                open.sync(self.random.below(2) == 0)?;
+                self.fs.close(open);
+                self.acknowledge(file..file + 1);
+                Ok(())
+            }
+            16 => {
+                self.fs.sync()?;
+                self.acknowledge_all();
+                Ok(())
+            }
+            17 => self.clone_file(file),
+            18 => self.snapshot(),
+            _ => self.delete(),
+        }
+    }
+
+    fn write(&mut self, file: usize) -> Result<()> {
+        let start = self.below(SECTORS);
+        let end = (start + 1 + self.below(9)).min(SECTORS);
+        let position = self.device.log_len();
+        let mut bytes = Vec::new();
+        for sector in start..end {
+            let versions = &mut self.sectors[file][sector];
+            bytes.extend(content(file, sector, versions.begun.len()));
+            versions.begun.push(position);
+        }
+        let open = self.fs.open_file(self.files[file])?;
+        open.write_at((start * SECTOR) as u64, &bytes)?;
+        self.fs.close(open);
+        Ok(())
+    }
+
+    /// Everything is durable.
+    fn acknowledge_all(&mut self) {
+        self.acknowledge(0..FILES);
+        let position = self.device.log_len();
+        for frozen in self.frozen.iter_mut().filter(|frozen| frozen.durable.is_none()) {
+            frozen.durable = Some(position);
+        }
+    }
+
+    /// What the files have now is durable; names may be not.
+    fn acknowledge(&mut self, files: std::ops::Range<usize>) {
+        let position = self.device.log_len();
+        for versions in self.sectors[files].iter_mut().flatten() {
+            versions.acknowledged.push((versions.begun.len() - 1, position));
+        }
+    }
+
+    fn now(&self, file: usize) -> Vec<usize> {
+        self.sectors[file].iter().map(|versions| versions.begun.len() - 1).collect()
+    }
+
+    fn clone_file(&mut self, file: usize) -> Result<()> {
+        let name = format!("clone{}", self.frozen.len());
+        let top = self.fs.root(TreeId::FS)?;
+        let id = self.fs.create(top, name.as_bytes(), &NewInode::file(0o600))?.id;
+        let flags = Some(InodeFlags::NODATACOW);
+        self.fs.set_attributes(id, &SetAttributes { flags, ..SetAttributes::default() })?;
+        let (source, target) = (self.fs.open_file(self.files[file])?, self.fs.open_file(id)?);
+        target.clone_range(&source, 0, 0, 0)?;
+        self.fs.close(source);
+        self.fs.close(target);
+        let content = BTreeMap::from([(file, self.now(file))]);
+        self.frozen.push(Frozen { name, content, is_snapshot: false, durable: None, gone: None });
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<()> {
+        if self.frozen.iter().filter(|frozen| frozen.is_snapshot).count() == SNAPSHOTS_MAX {
+            return Ok(());
+        }
+        let name = format!("snapshot{}", self.frozen.len());
+        let top = self.fs.root(TreeId::FS)?;
+        let content = (0..FILES).map(|file| (file, self.now(file))).collect();
+        self.fs.create_snapshot(TreeId::FS, top, name.as_bytes(), true)?;
+        self.frozen.push(Frozen { name, content, is_snapshot: true, durable: None, gone: None });
+        self.acknowledge_all();
+        Ok(())
+    }
+
+    /// Deletes the oldest snapshot, and whatever the cleaner does.
+    fn delete(&mut self) -> Result<()> {
+        let position = self.device.log_len();
+        let there = |frozen: &&mut Frozen| frozen.is_snapshot && frozen.gone.is_none();
+        if let Some(frozen) = self.frozen.iter_mut().find(there) {
+            frozen.gone = Some(position);
+            let top = self.fs.root(TreeId::FS)?;
+            self.fs.delete_subvolume(top, frozen.name.as_bytes())?;
+        }
+        self.fs.clean_step().map(drop)?;
+        Ok(())
+    }
+}
+
+fn content(file: usize, sector: usize, version: usize) -> Vec<u8> {
+    piece(file, sector, version).repeat(SECTOR / PIECE)
+}
+
+/// Records work of `seed` on `base`, and judges `states` states that power cuts leave.
+///
+/// # Errors
+/// What nothing that was written explains, in words.
+pub fn in_place_run(base: &Image, seed: u64, states: usize, canary: Option<Canary>) -> Result<InPlaceReport> {
+    let mut recorder = Recorder::new(base, seed, canary)?;
+    let start = recorder.device.image();
+    for operation in 0..OPERATIONS {
+        recorder.step().with_context(|| format!("seed {seed}, operation {operation}"))?;
+    }
+    let counters = recorder.fs.statistics().nocow;
+    let mut report =
+        InPlaceReport { written: counters.written, shared: counters.shared, ..InPlaceReport::default() };
+    let mut cut = PowerCut::new(start, recorder.device.take_log(), seed, false);
+    while report.states < states
+        && let Some(state) = cut.next_state()
+    {
+        if state.class == Class::TornSuperblock {
+            continue;
+        }
+        recorder.look(&state.image, state.position, &mut report).with_context(|| {
+            format!("seed {seed}: {:?} at {}: {}", state.class, state.position, state.story)
+        })?;
+        report.states += 1;
+    }
+    Ok(report)
+}
+
+impl Recorder {
+    fn look(&self, image: &Image, position: usize, report: &mut InPlaceReport) -> Result<()> {
+        judge(image).context("verifying what the power cut left")?;
+        let device = Arc::new(SimDevice::new(image.clone()));
+        let fs = driver::open(&device).context("opening what the power cut left")?;
+        let top = fs.root(TreeId::FS)?;
+        for file in 0..FILES {
+            let found = read(&fs, fs.lookup(top, name(file).as_bytes(), Wait::Yes)?)?;
+            for (sector, versions) in self.sectors[file].iter().enumerate() {
+                let (oldest, newest) = versions.legal(position);
+                let pieces = found[sector * SECTOR..][..SECTOR].chunks(PIECE);
+                for piece in pieces {
+                    let seen = version(piece, file, sector);
+                    let legal = seen.is_some_and(|seen| (oldest..=newest).contains(&seen));
+                    ensure!(
+                        legal,
+                        "file {file}, sector {sector}: {seen:?} is not one of {oldest} to {newest}"
+                    );
+                    report.newer += usize::from(seen > Some(oldest));
+                }
+            }
+        }
+        for frozen in &self.frozen {
+            self.look_at(&fs, frozen, position, report).context(frozen.name.clone())?;
+        }
+        drop(fs);
+        // Work goes on in what is left.
+        let fs = driver::open(&device)?;
+        let file = fs.lookup(fs.root(TreeId::FS)?, name(0).as_bytes(), Wait::Yes)?;
+        let open = fs.open_file(file)?;
+        open.write_at(0, &content(0, 0, 0))?;
+        fs.close(open);
+        fs.sync()?;
+        drop(fs);
+        judge(&device.image()).context("verifying what work that went on left")
+    }
+
+    fn look_at(
+        &self,
+        fs: &Filesystem,
+        frozen: &Frozen,
+        position: usize,
+        report: &mut InPlaceReport,
+    ) -> Result<()> {
+        let top = fs.root(TreeId::FS)?;
+        let Ok(id) = fs.lookup(top, frozen.name.as_bytes(), Wait::Yes) else {
+            let must_be = frozen.durable.is_some_and(|at| at <= position);
+            let may_be_gone = frozen.gone.is_some_and(|at| at <= position);
+            ensure!(!must_be || may_be_gone, "it is gone");
+            return Ok(());
+        };
+        for (file, versions) in &frozen.content {
+            let id = if frozen.is_snapshot { fs.lookup(id, name(*file).as_bytes(), Wait::Yes)? } else { id };
+            let found = read(fs, id)?;
+            if found.is_empty() && !frozen.is_snapshot && frozen.durable.is_none_or(|at| at > position) {
+                continue; // a commit came between its name and its data
+            }
+            for (sector, wanted) in versions.iter().enumerate() {
+                if found[sector * SECTOR..][..SECTOR] != content(*file, sector, *wanted) {
+                    bail!("file {file}, sector {sector} is not version {wanted}, as it was");
+                }
+            }
+        }
+        report.frozen += 1;
+        Ok(())
+    }
+}
+
+fn read(fs: &Filesystem, id: InodeId) -> Result<Vec<u8>> {
+    let open = fs.open_file(id)?;
+    let mut found = vec![0; SECTORS * SECTOR];
+    let count = open.read_at(0, &mut found, Wait::Yes)?;
+    fs.close(open);
+    found.truncate(count);
+    ensure!(count == SECTORS * SECTOR || count == 0, "a file of {count} bytes");
+    Ok(found)
+}

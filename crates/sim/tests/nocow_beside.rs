@@ -1,0 +1,136 @@
+//! What others can do while somebody finds out whether he may write in place: everything, for he has let go of the file's leaf.
+//! With the leaf kept, as it once was, who wants it waits.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use creamery_base::{InodeId, TreeId, Wait};
+use creamery_device::BlockDevice;
+use creamery_format::{Key, KeyType};
+use creamery_fs::{Filesystem, FsOptions, InodeFlags, NewInode, SetAttributes, XattrMode};
+use creamery_sim::{MadeBy, SimDevice, fresh_image};
+use creamery_txn::{Engine, Options};
+use creamery_volume::{Mode, Volume};
+
+/// So long nothing happens where somebody waits for a lock.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// A file that is overwritten in place, and another one in the same leaf.
+fn world(nocow_keeps_leaf: bool) -> (Arc<Filesystem>, InodeId, InodeId) {
+    let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
+    let volume = Volume::open(vec![device as Arc<dyn BlockDevice>], Mode::ReadWrite).expect("it opens");
+    let engine = Engine::open(volume, Options::default()).expect("it opens");
+    let options = FsOptions { delayed_bytes: 0, nocow_keeps_leaf, ..FsOptions::default() };
+    let fs = Filesystem::open(engine, options).expect("it opens");
+    let top = fs.root(TreeId::FS).expect("the top level");
+    let make = |name: &[u8]| fs.create(top, name, &NewInode::file(0o600)).expect("made").id;
+    let (file, neighbour) = (make(b"file"), make(b"neighbour"));
+    let flags = Some(InodeFlags::NODATACOW);
+    fs.set_attributes(file, &SetAttributes { flags, ..SetAttributes::default() }).expect("it is empty");
+    write(&fs, file);
+    fs.sync().expect("it commits");
+    (fs, file, neighbour)
+}
+
+fn write(fs: &Filesystem, file: InodeId) {
+    let open = fs.open_file(file).expect("it is there");
+    open.write_at(0, &[7; 8192]).expect("room");
+    fs.close(open);
+}
+
+/// Holds back whoever looks for checksums: the first end tells that somebody does, the second lets him go on.
+fn hold_back(fs: &Filesystem) -> (Receiver<()>, Sender<()>) {
+    let (is_looking, looks) = channel();
+    let (go_on, goes_on) = channel::<()>();
+    let goes_on = creamery_base::sync::Mutex::new(goes_on);
+    fs.engine().before_csum_look_ups(move || {
+        is_looking.send(()).expect("somebody waits for that");
+        goes_on.lock().recv().expect("somebody says so");
+    });
+    (looks, go_on)
+}
+
+/// Whether a neighbour in the leaf changes while somebody looks for the checksums of what he wants to overwrite.
+fn changes_beside(nocow_keeps_leaf: bool) -> bool {
+    let (fs, file, neighbour) = world(nocow_keeps_leaf);
+    let (looks, go_on) = hold_back(&fs);
+    std::thread::scope(|scope| {
+        let fs = &fs;
+        let writer = scope.spawn(move || write(fs, file));
+        looks.recv().expect("he looks for checksums");
+        let (done, is_done) = channel();
+        scope.spawn(move || {
+            fs.set_xattr(neighbour, b"user.name", b"value", XattrMode::Any).expect("room");
+            fs.create(fs.root(TreeId::FS).expect("the top level"), b"new", &NewInode::file(0o600))
+                .expect("made");
+            done.send(()).expect("somebody waits for that");
+        });
+        let beside = match is_done.recv_timeout(if nocow_keeps_leaf { A_WHILE } else { 100 * A_WHILE }) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(error) => panic!("{error}"),
+        };
+        go_on.send(()).expect("he waits for that");
+        writer.join().expect("it ends well");
+        if !beside {
+            is_done.recv().expect("it ends when the leaf is let go of");
+        }
+        assert_eq!(fs.statistics().nocow.written, 1);
+        beside
+    })
+}
+
+#[test]
+fn who_looks_for_checksums_keeps_nobody_from_the_leaf() {
+    assert!(changes_beside(false));
+}
+
+#[test]
+fn with_the_leaf_kept_everybody_waits_for_who_looks_for_checksums() {
+    assert!(!changes_beside(true));
+}
+
+/// References of the extent are on their way into the extent tree, which takes as long as it likes: who wants to overwrite it
+/// waits for that with no leaf, so that others read and change what they like.
+#[test]
+fn who_waits_for_references_keeps_nobody_from_any_leaf() {
+    let (fs, file, neighbour) = world(false);
+    let tree = fs.engine().tree(TreeId::FS).expect("the top level");
+    let key = Key::new(file.ino, KeyType::EXTENT_DATA, 0);
+    let at =
+        tree.get(&key, Wait::Yes, |data| u64::from_le_bytes(data[21..29].try_into().expect("eight bytes")));
+    let at = creamery_base::Logical::new(at.expect("a readable tree").expect("an extent"));
+    let clone = |name: &[u8]| {
+        let top = fs.root(TreeId::FS).expect("the top level");
+        let id = fs.create(top, name, &NewInode::file(0o600)).expect("made").id;
+        let flags = Some(InodeFlags::NODATACOW);
+        fs.set_attributes(id, &SetAttributes { flags, ..SetAttributes::default() }).expect("it is empty");
+        let (source, target) = (fs.open_file(file).expect("there"), fs.open_file(id).expect("there"));
+        target.clone_range(&source, 0, 0, 0).expect("room");
+        fs.close(source);
+        fs.close(target);
+    };
+    clone(b"clone");
+    std::thread::scope(|scope| {
+        let (fs, mut writer) = (&fs, None);
+        let held = fs.engine().while_ref_head_runs(at, || {
+            writer = Some(scope.spawn(move || write(fs, file)));
+            std::thread::sleep(A_WHILE);
+            assert!(
+                !writer.as_ref().is_some_and(|writer| writer.is_finished()),
+                "nobody knows yet who has it"
+            );
+            let others = scope.spawn(move || {
+                fs.set_xattr(neighbour, b"user.name", b"value", XattrMode::Any).expect("room");
+                let extents = fs.engine().tree(TreeId::EXTENT).expect("the extent tree");
+                extents.cursor(&Key::MIN, Wait::Yes).map(drop).expect("its leaves can be read");
+            });
+            others.join().expect("nobody keeps them from it");
+        });
+        assert!(held, "a reference of the extent is queued");
+        writer.expect("it was started").join().expect("it ends well");
+    });
+    let counters = fs.statistics().nocow;
+    assert_eq!((counters.written, counters.shared), (0, 1), "a clone has it");
+}

@@ -1,0 +1,263 @@
+//! Files that are overwritten in place: what stays where it is, beside Linux, step by step.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check, tree_items};
+
+use crate::random_work::{EXTENT_DATA, TOP_LEVEL};
+use crate::support::{MOUNTED, expect_refusal, mkfs_empty};
+
+const SECTOR: u64 = 4096;
+const PIECE: u64 = 128 << 10;
+const LEN: u64 = 8 * PIECE;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let with_chattr = [&MOUNTED[..], &[Judge::Tool("chattr"), Judge::Tool("lsattr")]].concat();
+    vec![
+        Case::new("nocow/stays-in-place-as-on-linux", &with_chattr, as_on_linux),
+        Case::new("nocow/mount-option", &with_chattr, mount_option),
+        Case::new("nocow/when-all-is-full", &with_chattr, when_full),
+    ]
+}
+
+/// Whose mount it is.
+#[derive(Clone, Copy)]
+enum Side<'b> {
+    Linux,
+    Ours(&'b Bench),
+}
+
+impl Side<'_> {
+    fn run(self, ours: &[&str], linux: &[&str]) -> Run {
+        match self {
+            Self::Linux => Run::new("btrfs").args(linux),
+            Self::Ours(bench) => bench.creamery().run(ours),
+        }
+    }
+
+    fn sync(self, top: &Path) -> Result<()> {
+        self.run(&["sync"], &["filesystem", "sync"]).arg(top).ok().map(drop)
+    }
+
+    fn snapshot(self, top: &Path, name: &str) -> Result<()> {
+        let words = ["subvolume", "snapshot", "-r"];
+        self.run(&words, &words).arg(top).arg(top.join(name)).ok().map(drop)
+    }
+}
+
+/// Shares a range of a file with another one, at the same place.
+fn share(from: &Path, to: &Path, at: u64, len: u64) -> Result<()> {
+    let (source, target) = (File::open(from)?, OpenOptions::new().write(true).open(to)?);
+    let (mut from, mut to, mut left) = (at, at, usize::try_from(len)?);
+    while left > 0 {
+        let count = rustix::fs::copy_file_range(&source, Some(&mut from), &target, Some(&mut to), left)?;
+        ensure!(count > 0, "copy_file_range ended early");
+        left -= count;
+    }
+    Ok(())
+}
+
+fn attributes(path: &Path) -> Result<String> {
+    let said = Run::new("lsattr").arg("-d").arg(path).ok()?.stdout_text();
+    Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
+fn new_in_place(path: &Path) -> Result<File> {
+    let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
+    Run::new("chattr").arg("+C").arg(path).ok()?;
+    Ok(file)
+}
+
+/// Where each sector of a file of the top level is, if it has space.
+fn places(top: &Path, path: &Path) -> Result<BTreeMap<u64, u64>> {
+    let ino = path.metadata()?.ino();
+    let mut places = BTreeMap::new();
+    for item in tree_items(top, TOP_LEVEL)? {
+        if (item.objectid, item.kind) != (ino, EXTENT_DATA) || item.data[20] == 0 || item.u64_at(21) == 0 {
+            continue;
+        }
+        let (at, shown) = (item.u64_at(21) + item.u64_at(37), item.u64_at(45));
+        places.extend((0..shown).step_by(SECTOR as usize).map(|part| (item.offset + part, at + part)));
+    }
+    Ok(places)
+}
+
+/// What the steps moved, sector by sector, and what the files have in the end.
+struct Lived {
+    moved: Vec<(&'static str, Vec<u64>)>,
+    content: Vec<(&'static str, Vec<u8>)>,
+}
+
+fn live(side: Side<'_>, top: &Path) -> Result<Lived> {
+    let (path, shared) = (top.join("file"), top.join("shared"));
+    let file = new_in_place(&path)?;
+    let mut random = Random::new(5);
+    let mut now = random.bytes(usize::try_from(LEN)?);
+    for (piece, at) in now.chunks(usize::try_from(PIECE)?).zip((0..).step_by(PIECE as usize)) {
+        file.write_all_at(piece, at)?;
+        file.sync_all()?;
+    }
+    std::fs::create_dir(top.join("dir"))?;
+    Run::new("chattr").arg("+C").arg(top.join("dir")).ok()?;
+    std::fs::write(top.join("dir/inherited"), &now[..10_000])?;
+    ensure!(attributes(&top.join("dir/inherited"))?.contains('C'), "a file has not its directory's flag");
+    side.sync(top)?;
+    let mut before = places(top, &path)?;
+    ensure!(before.len() as u64 == LEN / SECTOR, "{} sectors have space", before.len());
+    let mut moved = Vec::new();
+    let mut note = |what, top: &Path| -> Result<()> {
+        side.sync(top)?;
+        let after = places(top, &path)?;
+        moved.push((what, before.keys().copied().filter(|at| before[at] != after[at]).collect()));
+        before = after;
+        Ok(())
+    };
+    let overwrite = |now: &mut [u8], random: &mut Random, (at, len): (u64, u64)| -> Result<()> {
+        let bytes = random.bytes(usize::try_from(len)?);
+        now[usize::try_from(at)?..][..bytes.len()].copy_from_slice(&bytes);
+        Ok(file.write_all_at(&bytes, at)?)
+    };
+    for number in 0..50 {
+        let at = random.below(LEN);
+        let len = (1 + random.below(60_000)).min(LEN - at);
+        overwrite(&mut now, &mut random, (at, len))?;
+        if number % 10 == 0 {
+            file.sync_data()?;
+        }
+    }
+    note("anywhere", top)?;
+    drop(new_in_place(&shared)?);
+    share(&path, &shared, 2 * PIECE, PIECE)?;
+    share(&path, &shared, 5 * PIECE, PIECE)?;
+    let cloned = now.clone();
+    for what in ["what a clone shares", "the same again"] {
+        overwrite(&mut now, &mut random, (PIECE, 6 * PIECE))?;
+        note(what, top)?;
+    }
+    side.snapshot(top, "snapshot")?;
+    let frozen = now.clone();
+    for what in ["what a snapshot has", "that once more"] {
+        overwrite(&mut now, &mut random, (100, LEN - 200))?;
+        note(what, top)?;
+    }
+    file.set_len(LEN / 2 + 100)?;
+    now.truncate(usize::try_from(LEN / 2 + 100)?);
+    drop(file);
+    side.sync(top)?;
+    let mut shares = vec![0; usize::try_from(6 * PIECE)?];
+    for piece in [2, 5] {
+        let range = usize::try_from(piece * PIECE)?..usize::try_from((piece + 1) * PIECE)?;
+        shares[range.clone()].copy_from_slice(&cloned[range]);
+    }
+    let content = vec![("file", now), ("shared", shares), ("snapshot/file", frozen)];
+    Ok(Lived { moved, content })
+}
+
+fn as_on_linux(bench: &Bench) -> Result<()> {
+    let images = [bench.scratch.file("linux.img"), bench.scratch.file("ours.img")];
+    images.iter().try_for_each(|image| mkfs_empty(bench.creamery(), &[], "512M", image))?;
+    let mount = LoopMount::mount(&images[0], &bench.scratch.file("linux"), "")?;
+    let theirs = live(Side::Linux, mount.dir()).context("on Linux")?;
+    mount.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &images[1], &bench.scratch.file("ours"), "")?;
+    let ours = live(Side::Ours(bench), mount.dir()).context("on a mount of ours")?;
+    mount.unmount()?;
+    for (one, other) in theirs.moved.iter().zip(&ours.moved) {
+        ensure!(one == other, "{}: Linux moves {:?}, we {:?}", one.0, one.1, other.1);
+    }
+    ensure!(ours.moved[0].1.is_empty() && !ours.moved[1].1.is_empty(), "{:?}", ours.moved);
+    for (image, lived) in images.iter().zip([&theirs, &ours]) {
+        btrfs_check(image)?;
+        let linux = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro")?;
+        for (name, wanted) in &lived.content {
+            let found = std::fs::read(linux.dir().join(name))?;
+            ensure!(found == *wanted, "{}: {name} is something else", image.display());
+        }
+        linux.unmount()?;
+    }
+    Ok(())
+}
+
+fn mount_option(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let dir = bench.scratch.file("ours");
+    let mount = FuseMount::mount(bench.creamery(), &image, &dir, "datacow")?;
+    std::fs::write(mount.dir().join("old"), [1; 9000])?;
+    mount.unmount()?;
+    for side in [Side::Linux, Side::Ours(bench)] {
+        let name = if matches!(side, Side::Linux) { "by-linux" } else { "by-us" };
+        let work = |top: &Path| -> Result<()> {
+            let path = top.join(name);
+            std::fs::write(&path, [2; 100_000])?;
+            std::fs::create_dir(top.join(format!("{name}-dir")))?;
+            side.sync(top)?;
+            let before = places(top, &path)?;
+            OpenOptions::new().write(true).open(&path)?.write_all_at(&[3; 50_000], 7000)?;
+            side.sync(top)?;
+            ensure!(before == places(top, &path)?, "{name} has moved");
+            for (path, wanted) in [(name, true), ("old", false), (&format!("{name}-dir"), false)] {
+                let told = attributes(&top.join(path))?;
+                ensure!(told.contains('C') == wanted, "{path} has the flags {told}");
+            }
+            Ok(())
+        };
+        match side {
+            Side::Linux => {
+                let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodatacow")?;
+                work(mount.dir())?;
+                mount.unmount()?;
+            }
+            Side::Ours(_) => {
+                let mount = FuseMount::mount(bench.creamery(), &image, &dir, "nodatacow")?;
+                work(mount.dir())?;
+                let remount = bench.creamery().run(["mount", "-o", "remount,datacow"]);
+                expect_refusal(remount.arg(&image).arg(mount.dir()), &["datacow"])?;
+                mount.unmount()?;
+            }
+        }
+        btrfs_check(&image)?;
+    }
+    Ok(())
+}
+
+/// What is overwritten in place needs no space, however it is written.
+fn when_full(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
+    let path = mount.dir().join("file");
+    let file = new_in_place(&path)?;
+    let mut random = Random::new(9);
+    let mut now = random.bytes(20 << 20);
+    file.write_all_at(&now, 0)?;
+    file.sync_all()?;
+    let filler = File::create(mount.dir().join("filler"))?;
+    let mut at = 0;
+    while filler.write_all_at(&[5; 1 << 16], at).is_ok() && filler.sync_data().is_ok() {
+        at += 1 << 16;
+    }
+    drop(filler);
+    for round in 0..200 {
+        let at = random.below(19 << 20);
+        let len = usize::try_from(1 + random.below(200_000))?;
+        let bytes = random.bytes(len);
+        now[usize::try_from(at)?..][..bytes.len()].copy_from_slice(&bytes);
+        file.write_all_at(&bytes, at).with_context(|| format!("write {round}"))?;
+        if round % 20 == 0 {
+            file.sync_all().with_context(|| format!("fsync after {round}"))?;
+        }
+    }
+    file.sync_all()?;
+    drop(file);
+    mount.unmount()?;
+    btrfs_check(&image)?;
+    let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    ensure!(std::fs::read(linux.dir().join("file"))? == now, "the file is something else");
+    linux.unmount()
+}

@@ -1,0 +1,272 @@
+//! Filesystems that random work has filled, by Linux and by us in turn: nested subvolumes, snapshots, clones, holes, space set
+//! aside, compressed files and such as are written in place. After every turn both see the same files, the same items in every
+//! subvolume's tree, and so the same sharing, of which `filesystem du` tells the truth.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{FuseMount, LoopMount, Run, TreeItem, btrfs_check, tree_items};
+
+use crate::random_work::{By, EXTENT_DATA, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
+use crate::support::{MOUNTED, inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let rounds = [
+        ("subvolumes/populated-in-turn-with-linux", &[][..], 21),
+        ("subvolumes/populated-in-turn-with-linux-small-nodes", &["-n", "4096", "--csum", "xxhash"], 22),
+        ("subvolumes/populated-in-turn-with-linux-hole-extents", &["-O", "^no-holes"], 23),
+    ];
+    let case = |(name, options, seed)| Case::new(name, &MOUNTED, move |bench| in_turn(bench, options, seed));
+    rounds.into_iter().map(case).collect()
+}
+
+/// Rounds of [`in_turn`]; `CREAMERY_ROUNDS` says otherwise.
+const ROUNDS: u64 = 2;
+/// Operations of each in a round.
+const OPERATIONS: u64 = 130;
+const INLINE: u8 = 0;
+const PREALLOC: u8 = 2;
+const INODE_ITEM: u8 = 1;
+/// Of an inode item, and the flag for files that space was set aside for.
+const FLAGS_AT: usize = 64;
+const PREALLOC_FLAG: u64 = 1 << 4;
+
+/// All that a mount shows: files, and the items of all subvolumes by their numbers.
+struct Seen {
+    walk: Walk,
+    items: BTreeMap<u64, Vec<TreeItem>>,
+}
+
+/// Whether there is an inode with space set aside for data that its flags say nothing of.
+fn has_unsaid_prealloc(items: &[TreeItem]) -> bool {
+    let says_so = |item: &TreeItem| item.kind == INODE_ITEM && item.u64_at(FLAGS_AT) & PREALLOC_FLAG != 0;
+    let saying: BTreeSet<u64> = items.iter().filter(|item| says_so(item)).map(|item| item.objectid).collect();
+    let has = |item: &TreeItem| item.kind == EXTENT_DATA && item.data[20] == PREALLOC;
+    items.iter().any(|item| has(item) && !saying.contains(&item.objectid))
+}
+
+/// A subvolume and the number of an inode in it.
+type Inode = (u64, u64);
+
+impl Seen {
+    fn take(top: &Path) -> Result<Self> {
+        // Linux shows an empty directory there, with the time of looking.
+        let stub = |path: &[u8]| is_stub(&top.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(path))));
+        let walk = Walk::take_without(top, &stub)?;
+        let ids = subvolume_ids(top)?.into_values().chain([TOP_LEVEL]);
+        let items = ids.map(|id| Ok((id, tree_items(top, id)?)));
+        Ok(Self { walk, items: items.collect::<Result<_>>()? })
+    }
+
+    /// `self` is what we see.
+    fn expect_as_linux(&self, what: &str, other: &Self) -> Result<()> {
+        // Holes apart.
+        let all = Compare {
+            ctime: true,
+            btime: true,
+            holes: false,
+            xattrs_not: &["security.selinux"],
+            ..Compare::default()
+        };
+        expect_same(what, &other.walk, &self.walk, &all)?;
+        self.expect_data_as_linux(what, other)?;
+        let ids = |seen: &Self| seen.items.keys().copied().collect::<Vec<_>>();
+        ensure!(ids(self) == ids(other), "{what}: subvolumes {:?} and {:?}", ids(self), ids(other));
+        for (id, items) in &self.items {
+            let others = &other.items[id];
+            for (one, other) in items.iter().zip(others) {
+                ensure!(one == other, "{what}: in tree {id} {one:?} is {other:?}");
+            }
+            ensure!(items.len() == others.len(), "{what}: {} items, {}", items.len(), others.len());
+        }
+        Ok(())
+    }
+
+    /// Where a file's inode does not say that space was set aside for it, as a clone's does not, and it has as many bytes as it is
+    /// long, Linux takes all that follows some data for data. What was set aside is a hole, and we say so.
+    fn expect_data_as_linux(&self, what: &str, linux: &Self) -> Result<()> {
+        let has_unsaid = self.items.values().any(|items| has_unsaid_prealloc(items));
+        for (path, ours) in self.walk.entries() {
+            let theirs = linux.walk.entry(path).context("a path that both have")?;
+            let is_cut_short = || {
+                let (start, end) = *theirs.data.last()?;
+                let before = theirs.data.len() - 1;
+                let same = ours.data.get(..before)? == &theirs.data[..before];
+                Some(same && ours.data.get(before)?.0 == start && end == theirs.size)
+            };
+            ensure!(
+                ours.data == theirs.data || has_unsaid && is_cut_short() == Some(true),
+                "{what}: {}: data is {:?}, Linux says {:?}",
+                String::from_utf8_lossy(path),
+                ours.data,
+                theirs.data
+            );
+        }
+        Ok(())
+    }
+
+    /// For each inode of each subvolume the bytes that are not inline, and those in extents that nobody else refers to. Somebody
+    /// else is another inode, or this one elsewhere.
+    fn usage(&self) -> BTreeMap<Inode, (u64, u64)> {
+        let data = |item: &TreeItem| {
+            let is_on_disk = item.kind == EXTENT_DATA && item.data[20] != INLINE && item.u64_at(21) != 0;
+            is_on_disk.then(|| {
+                let begins = item.offset.wrapping_sub(item.u64_at(37));
+                (item.objectid, item.u64_at(21), item.u64_at(45), begins)
+            })
+        };
+        let all = || {
+            let of_tree = |(id, items): (&u64, &Vec<TreeItem>)| {
+                let id = *id;
+                let parts: Vec<_> = items.iter().filter_map(data).collect();
+                parts.into_iter().map(move |(inode, at, len, begins)| ((id, inode), at, len, begins))
+            };
+            self.items.iter().flat_map(of_tree)
+        };
+        let mut users: BTreeMap<u64, BTreeSet<(Inode, u64)>> = BTreeMap::new();
+        for (user, at, _, begins) in all() {
+            users.entry(at).or_default().insert((user, begins));
+        }
+        let mut usage: BTreeMap<Inode, (u64, u64)> = BTreeMap::new();
+        for (user, at, len, _) in all() {
+            let (total, exclusive) = usage.entry(user).or_default();
+            *total += len;
+            *exclusive += if users[&at].len() == 1 { len } else { 0 };
+        }
+        usage
+    }
+}
+
+/// Bytes in total and those of its own, by path.
+type Usages = BTreeMap<String, (u64, u64)>;
+
+/// The lines of `du --raw`, with paths below `top`.
+fn du(run: Run, top: &str) -> Result<Usages> {
+    let said = run.ok()?.stdout_text();
+    let row = |line: &str| -> Result<_> {
+        let (figures, path) = line.split_at_checked(36).context("a line of du")?;
+        let mut figures = figures.split_whitespace().map(str::parse);
+        let mut figure = || Ok::<_, anyhow::Error>(figures.next().context("a figure")??);
+        let path = path.strip_prefix(top).with_context(|| line.to_owned())?;
+        Ok((path.trim_matches('/').replace("//", "/"), (figure()?, figure()?)))
+    };
+    said.lines().skip(1).map(row).collect()
+}
+
+/// Holds what we say of sharing against what follows from the items, which Linux has told. Its own word counts for the sums only: it
+/// takes references by one leaf for one, though they are several files', and those by two leaves for two, though they are one's.
+fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &Seen) -> Result<()> {
+    let shown = top.to_str().context("a path of ours")?;
+    let theirs = du(Run::new("btrfs").args(["filesystem", "du", "--raw"]).arg(top), shown)?;
+    let paths = |rows: &Usages| rows.keys().cloned().collect::<BTreeSet<_>>();
+    ensure!(paths(ours) == paths(&theirs), "du: other paths: {ours:?}, Linux has {theirs:?}");
+    let (ids, usage) = (subvolume_ids(top)?, seen.usage());
+    for (path, found) in ours {
+        let linux = theirs[path];
+        ensure!(found.0 == linux.0, "du: {path} has {found:?}, Linux says {linux:?}");
+        let meta = top.join(path).symlink_metadata()?;
+        if meta.is_file() {
+            let holder =
+                Path::new(path).ancestors().find_map(|above| state.subvolumes.get_key_value(above.to_str()?));
+            let holder = holder.and_then(|(holder, _)| ids.get(holder.rsplit('/').next()?));
+            let user = (holder.copied().unwrap_or(TOP_LEVEL), meta.ino());
+            let wanted = usage.get(&user).copied().unwrap_or_default();
+            ensure!(
+                *found == wanted,
+                "du: {path} has {found:?}, from the items follows {wanted:?}, Linux says {linux:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), options, "600M", &image)?;
+    let mut state = State::new(seed);
+    let rounds = std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    for round in 0..rounds.unwrap_or(ROUNDS) {
+        let what = format!("seed {seed}, round {round}");
+        one_round(bench, &image, &mut state, &what).context(what)?;
+    }
+    Ok(())
+}
+
+fn one_round(bench: &Bench, image: &Path, state: &mut State, what: &str) -> Result<()> {
+    let (kernel, fuse) = (bench.scratch.file("kernel"), bench.scratch.file("fuse"));
+    // Frequent commits let Linux' cleaner finish soon.
+    let mount = LoopMount::mount(image, &kernel, "noatime,commit=1")?;
+    Work { top: mount.dir(), by: By::Linux, state }.round(OPERATIONS).context("Linux works")?;
+    mount.unmount()?;
+    btrfs_check(image).context("after Linux' turn")?;
+    // Not before: without the feature no-holes Linux may show a larger size than it writes, of a file that has a hole.
+    let mount = LoopMount::mount(image, &kernel, "ro,noatime")?;
+    let linux = Seen::take(mount.dir())?;
+    mount.unmount()?;
+
+    let mount = FuseMount::mount(bench.creamery(), image, &fuse, "noatime")?;
+    Seen::take(mount.dir())?.expect_as_linux(&format!("{what}: what Linux made, as we see it"), &linux)?;
+    let by = By::Us(bench.creamery());
+    Work { top: mount.dir(), by, state }.round(OPERATIONS).context("we work on a mount")?;
+    let live = Seen::take(mount.dir())?;
+    mount.unmount()?;
+    // Holes are told when no file is open to write any more, of which a mount learns a little later.
+    let mount = FuseMount::mount(bench.creamery(), image, &fuse, "ro")?;
+    let again = Seen::take(mount.dir())?;
+    mount.unmount()?;
+    let compare = Compare { ctime: true, btime: true, holes: false, ..Compare::default() };
+    expect_same(&format!("{what}: a second mount"), &live.walk, &again.walk, &compare)?;
+    ensure!(live.items == again.items, "what was told of the trees while mounted is not what is there");
+    expect_kept(bench, image, state, &again, what)?;
+    work_on_the_image(bench, image, state).context("we work on the image")?;
+
+    let mount = FuseMount::mount(bench.creamery(), image, &fuse, "ro")?;
+    let ours = Seen::take(mount.dir())?;
+    mount.unmount()?;
+    expect_kept(bench, image, state, &ours, what)
+}
+
+/// Judges the image, and has Linux see in it what we do.
+fn expect_kept(bench: &Bench, image: &Path, state: &State, ours: &Seen, what: &str) -> Result<()> {
+    btrfs_check(image)?;
+    let usage = bench.creamery().run(["filesystem", "du", "--raw"]).arg(inside(image, "/"));
+    let usage = du(usage, &format!("{}:", image.display()))?;
+    let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro,noatime")?;
+    let theirs = Seen::take(mount.dir())?;
+    ours.expect_as_linux(&format!("{what}: what we made, as Linux sees it"), &theirs)?;
+    expect_true_usage(&usage, state, mount.dir(), &theirs)?;
+    mount.unmount()
+}
+
+/// What the commands do to an image: subvolumes, snapshots, clones, deduplication.
+fn work_on_the_image(bench: &Bench, image: &Path, state: &mut State) -> Result<()> {
+    let creamery = |words: &[&str]| bench.creamery().run(words);
+    let at = |path: &str| inside(image, &format!("/{path}"));
+    for options in [&["snapshot"][..], &["snapshot", "-r"]] {
+        let (source, holder) = (state.pick_subvolume(false), state.pick_subvolume(true));
+        let target = format!("{holder}/{}", state.new_name("image-snapshot"));
+        let target = target.trim_start_matches('/').to_owned();
+        let words = [&["subvolume"], options].concat();
+        creamery(&words).arg(at(&source)).arg(at(&target)).ok()?;
+        state.subvolumes.insert(target, options.len() > 1);
+    }
+    let holder = state.pick_subvolume(true);
+    let made = format!("{holder}/{}", state.new_name("image-subvolume"));
+    let made = made.trim_start_matches('/').to_owned();
+    creamery(&["subvolume", "create"]).arg(at(&made)).ok()?;
+    let source = state.pick_to_delete().filter(|source| !made.starts_with(&**source));
+    if let Some(source) = source {
+        creamery(&["cp", "-a", "--reflink=auto"]).arg(at(&source)).arg(at(&format!("{made}/copied"))).ok()?;
+    }
+    state.subvolumes.insert(made, false);
+    if let Some(gone) = state.pick_to_delete() {
+        creamery(&["subvolume", "delete"]).arg(at(&gone)).ok()?;
+        state.subvolumes.remove(&gone);
+    }
+    creamery(&["dedupe"]).arg(at("")).ok()?;
+    Ok(())
+}

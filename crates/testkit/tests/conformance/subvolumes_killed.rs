@@ -1,0 +1,228 @@
+//! Subvolumes whose dropping is cut off: who does it is killed at random moments, and whoever comes next goes on with what the last
+//! commit says, Linux or we. What shares with the dropped ones keeps all it has.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check, signal};
+
+use crate::posix::daemon;
+use crate::subvolumes::{fill, is_half_dropped, orphans};
+use crate::support::{JUDGED, MOUNTED, inside, mkfs_empty, sparse_file};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("subvolumes/killed-while-dropping-in-an-image", &JUDGED, in_an_image),
+        Case::new("subvolumes/killed-server-while-dropping", &MOUNTED, live),
+        Case::new("subvolumes/linux-cut-off-while-dropping", &JUDGED, linux_cut_off),
+    ]
+}
+
+const FILES: usize = 8_000;
+const SNAPSHOTS: usize = 5;
+
+fn btrfs(words: &[&str]) -> Run {
+    Run::new("btrfs").args(words)
+}
+
+/// An image with a subvolume `work`, and snapshots of it that have much of their own; all that `work` has.
+fn populated(bench: &Bench, image: &Path) -> Result<Walk> {
+    mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", image)?;
+    let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "noatime")?;
+    let work = mount.dir().join("work");
+    btrfs(&["-q", "subvolume", "create"]).arg(&work).ok()?;
+    fill(&work, FILES)?;
+    for number in 0..SNAPSHOTS {
+        let target = mount.dir().join(format!("snapshot-{number}"));
+        btrfs(&["-q", "subvolume", "snapshot"]).args([&work, &target]).ok()?;
+        fill(&target, FILES / 2)?;
+    }
+    let want = Walk::take(&work)?;
+    mount.unmount()?;
+    Ok(want)
+}
+
+/// What shared with the dropped ones is there, and nothing of those is.
+fn expect_all_dropped(bench: &Bench, image: &Path, want: &Walk) -> Result<()> {
+    ensure!(orphans(image)? == 0, "something is left");
+    btrfs_check(image)?;
+    let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "noatime")?;
+    let found = Walk::take(&mount.dir().join("work"))?;
+    expect_same("what shares with what was dropped", want, &found, &Compare::default())?;
+    let room = rustix::fs::statvfs(mount.dir())?;
+    let used = (room.f_blocks - room.f_bfree) * room.f_frsize;
+    mount.unmount()?;
+    // As many sectors as there are files, and their metadata.
+    let most = FILES as u64 * 2 * 4096 + (64 << 20);
+    ensure!(used < most, "{used} bytes are in use: the data of what was dropped was not given back");
+    Ok(())
+}
+
+/// Runs until it ends or the moment comes; whether it was killed.
+fn killed_after(run: &mut Command, moment: Duration) -> Result<bool> {
+    let mut child: Child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    std::thread::sleep(moment);
+    child.kill()?;
+    Ok(!child.wait()?.success())
+}
+
+/// Killed again and again, while deleting and while going on, each time at another moment.
+fn in_an_image(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let want = populated(bench, &image)?;
+    let mut random = Random::new(41);
+    let begun = Instant::now();
+    bench.creamery().run(["subvolume", "delete"]).arg(inside(&image, "/snapshot-0")).ok()?;
+    let whole = begun.elapsed();
+    let command = |words: &[&str]| {
+        let mut command = Command::new(bench.creamery().path());
+        command.args(words);
+        command
+    };
+    let mut cut = 0;
+    for number in 1..SNAPSHOTS {
+        let mut moment = || Duration::from_micros(random.below(whole.as_micros() as u64 + 1_000));
+        let path = inside(&image, &format!("/snapshot-{number}"));
+        let mut is_cut = killed_after(command(&["subvolume", "delete"]).arg(&path), moment())?;
+        btrfs_check(&image).with_context(|| format!("snapshot {number}, killed while deleting it"))?;
+        let mut rounds = 0;
+        while is_cut && rounds < 4 {
+            (cut, rounds) = (cut + 1, rounds + 1);
+            is_cut = killed_after(command(&["subvolume", "sync"]).arg(&image), moment())?;
+            btrfs_check(&image).with_context(|| format!("snapshot {number}, killed while going on"))?;
+        }
+        go_on(bench, &image, number)?;
+        let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();
+        if listed.contains(&format!("snapshot-{number}")) {
+            // It was killed before anything was committed.
+            bench.creamery().run(["subvolume", "delete"]).arg(&path).ok()?;
+        }
+    }
+    ensure!(cut > 2, "{cut} times it was killed in time");
+    expect_all_dropped(bench, &image, &want)
+}
+
+/// By Linux, by us in the image, or by us on a mount.
+fn go_on(bench: &Bench, image: &Path, turn: usize) -> Result<()> {
+    match turn % 3 {
+        0 => {
+            let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "noatime,commit=1")?;
+            btrfs(&["subvolume", "sync"]).arg(mount.dir()).ok()?;
+            mount.unmount()?;
+        }
+        1 => bench.creamery().run(["subvolume", "sync"]).arg(image).ok().map(drop)?,
+        _ => {
+            let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), "")?;
+            bench.creamery().run(["subvolume", "sync"]).arg(mount.dir()).ok()?;
+            mount.unmount()?;
+        }
+    }
+    ensure!(orphans(image)? == 0, "something is left, turn {turn}");
+    btrfs_check(image).with_context(|| format!("turn {turn}"))
+}
+
+/// Commits one time after the other until space comes back, or until a random moment some of the times.
+fn work_until_it_drops(dir: &Path, random: &mut Random) -> Result<()> {
+    let file = std::fs::File::create(dir.join("file"))?;
+    let free = || Ok::<_, anyhow::Error>(rustix::fs::statvfs(dir)?.f_bfree);
+    let before = free()?;
+    let late = Duration::from_millis(if random.below(4) == 0 { random.below(1_500) } else { 5_000 });
+    let latest = Instant::now() + late;
+    let mut more = random.below(4);
+    while Instant::now() < latest && more > 0 {
+        file.write_all_at(b"changed", 0)?;
+        file.sync_all()?;
+        more -= u64::from(free()? > before + 100);
+    }
+    std::thread::sleep(Duration::from_micros(random.below(5_000)));
+    Ok(())
+}
+
+/// The server of a mount is killed while it drops, with commits meanwhile.
+fn live(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let want = populated(bench, &image)?;
+    let mut random = Random::new(42);
+    let (mut waiting, mut half) = (0, 0);
+    for number in 0..SNAPSHOTS {
+        let mut turn = 0;
+        loop {
+            // The first one makes it deleted, the next ones go on until they are killed.
+            let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+            if turn == 0 {
+                let path = mount.dir().join(format!("snapshot-{number}"));
+                bench.creamery().run(["subvolume", "delete"]).arg(path).ok()?;
+            }
+            let server = daemon(&image)?;
+            work_until_it_drops(mount.dir(), &mut random)?;
+            signal("KILL", server)?;
+            drop(mount);
+            btrfs_check(&image).with_context(|| format!("snapshot {number}, server killed, turn {turn}"))?;
+            half += u32::from(is_half_dropped(&image)?);
+            turn += 1;
+            if orphans(&image)? == 0 || turn == 3 {
+                break;
+            }
+            waiting += 1;
+        }
+        go_on(bench, &image, number)?;
+        let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();
+        if listed.contains(&format!("snapshot-{number}")) {
+            bench
+                .creamery()
+                .run(["subvolume", "delete"])
+                .arg(inside(&image, &format!("/snapshot-{number}")))
+                .ok()?;
+        }
+    }
+    // Whether a commit falls into the midst of a drop is a matter of chance.
+    println!(
+        "killed {waiting} times while something waited for being dropped, {half} times in the midst of dropping"
+    );
+    ensure!(waiting > 0, "nobody was killed in time");
+    expect_all_dropped(bench, &image, &want)
+}
+
+/// Linux' image as it is at a moment, while Linux drops: a clone of the file that its loop device lies in, made by another Btrfs.
+fn linux_cut_off(bench: &Bench) -> Result<()> {
+    const MOMENTS: usize = 8;
+    let outer = bench.scratch.file("outer.img");
+    sparse_file(&outer, 3 << 30)?;
+    Run::new("mkfs.btrfs").args(["-q", "-m", "single"]).arg(&outer).ok()?;
+    let outer = LoopMount::mount(&outer, &bench.scratch.file("outer"), "noatime,nodatasum")?;
+    let image = outer.dir().join("disk.img");
+    let want = populated(bench, &image)?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("dropping"), "noatime,commit=1")?;
+    for number in 0..SNAPSHOTS {
+        let gone = mount.dir().join(format!("snapshot-{number}"));
+        btrfs(&["-q", "subvolume", "delete"]).arg(gone).ok()?;
+    }
+    let mut random = Random::new(43);
+    let mut copies: Vec<PathBuf> = Vec::new();
+    for number in 0..MOMENTS {
+        std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok()?;
+        let copy = outer.dir().join(format!("copy-{number}.img"));
+        Run::new("cp").arg("--reflink=always").args([&image, &copy]).ok()?;
+        copies.push(copy);
+    }
+    mount.unmount()?;
+    let mut left = 0;
+    for copy in &copies {
+        if orphans(copy)? > 0 && left < 3 {
+            left += 1;
+            // In the image, then on a mount.
+            go_on(bench, copy, left)?;
+            expect_all_dropped(bench, copy, &want).with_context(|| copy.display().to_string())?;
+        }
+        std::fs::remove_file(copy)?;
+    }
+    ensure!(left > 0, "Linux was too fast");
+    std::fs::remove_file(&image)?;
+    outer.unmount()
+}

@@ -1,0 +1,596 @@
+//! Subvolumes of a live mount: by the program's commands, and by the controls that other programs send to Linux' Btrfs.
+
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check};
+
+use crate::support::{MOUNTED, expect_refusal, inside, judge_mount, mkfs_empty};
+
+const SUBVOLUMES_C: &str = include_str!("subvolumes.c");
+
+pub(crate) fn cases() -> Vec<Case> {
+    let with_users = [&MOUNTED[..], &[Judge::Tool("setpriv")]].concat();
+    let compiled = [&with_users[..], &[Judge::Tool("cc")]].concat();
+    vec![
+        Case::new("subvolumes/on-a-live-mount", &MOUNTED, commands),
+        Case::new("subvolumes/in-use-on-a-live-mount", &MOUNTED, in_use),
+        Case::new("subvolumes/recursively-and-by-number", &MOUNTED, recursively),
+        Case::new("subvolumes/of-other-users", &with_users, other_users),
+        Case::new("subvolumes/many-at-once-on-a-live-mount", &MOUNTED, many_at_once),
+        Case::new("subvolumes/numbers-on-a-live-mount", &MOUNTED, numbers),
+        Case::new("subvolumes/controls-change-as-on-linux", &compiled, controls_change),
+        Case::new("subvolumes/controls-tell-as-on-linux", &compiled, controls_tell),
+    ]
+}
+
+/// `creamery subvolume WORDS`.
+fn subvolume(bench: &Bench, words: &[&str]) -> Run {
+    bench.creamery().run(["subvolume"]).args(words)
+}
+
+/// The names in a directory, as they are listed.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        names.push(entry?.file_name().into_string().ok().context("a name of ours")?);
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn mounted(bench: &Bench, options: &str) -> Result<(PathBuf, FuseMount)> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "300M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
+    Ok((image, mount))
+}
+
+/// What was listed and not found before is listed and found right after, and the other way round.
+fn commands(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "")?;
+    let dir = mount.dir().to_owned();
+    std::fs::create_dir(dir.join("inside"))?;
+    for round in 0..20 {
+        let at = if round % 2 == 0 { dir.clone() } else { dir.join("inside") };
+        let (work, copy) = (at.join(format!("work-{round}")), at.join(format!("copy-{round}")));
+        let before = names(&at)?;
+        ensure!(names(&at)? == before, "listed twice, the second time from memory");
+        let changed = std::fs::metadata(&at)?.mtime_nsec();
+        ensure!(!work.exists() && !copy.exists(), "the kernel knows that there is none");
+        subvolume(bench, &["create"]).arg(&work).ok()?;
+        ensure!(work.is_dir(), "round {round}: not to be found after it was made");
+        let listed = subvolume(bench, &["list"]).arg(&dir).ok()?.stdout_text();
+        ensure!(listed.contains(&format!("work-{round}\n")), "round {round}: not in the list: {listed}");
+        ensure!(names(&at)?.len() == before.len() + 1, "round {round}: not listed");
+        ensure!(std::fs::metadata(&at)?.mtime_nsec() != changed, "round {round}: the directory's time");
+        std::fs::write(work.join("file"), format!("of round {round}"))?;
+        let options: &[&str] = if round % 3 == 0 { &["snapshot", "-r"] } else { &["snapshot"] };
+        subvolume(bench, options).arg(&work).arg(&copy).ok()?;
+        ensure!(
+            std::fs::read_to_string(copy.join("file"))? == format!("of round {round}"),
+            "what was written"
+        );
+        let refused = std::fs::write(copy.join("new"), "").is_err();
+        ensure!(refused == (round % 3 == 0), "round {round}: read-only is {refused}");
+        if round % 5 != 0 {
+            subvolume(bench, &["delete"]).arg(&work).ok()?;
+            ensure!(!work.exists() && copy.is_dir(), "round {round}: after it was deleted");
+            let listed = subvolume(bench, &["list"]).arg(&dir).ok()?.stdout_text();
+            ensure!(
+                !listed.contains(&format!("work-{round}\n")),
+                "round {round}: still in the list: {listed}"
+            );
+            ensure!(names(&at)?.len() == before.len() + 1, "round {round}: listed after it was deleted");
+            std::fs::write(&work, "the name is free")?;
+        }
+    }
+    // Into a directory it goes with its name, as elsewhere.
+    subvolume(bench, &["snapshot"]).arg(dir.join("work-0")).arg(dir.join("inside")).ok()?;
+    ensure!(dir.join("inside/work-0/file").is_file(), "a snapshot in a directory");
+    subvolume(bench, &["create", "-p"]).arg(dir.join("far/away/there")).ok()?;
+    ensure!(dir.join("far/away/there").is_dir(), "with its parents");
+    bench.creamery().run(["property", "set"]).arg(dir.join("work-0")).args(["ro", "true"]).ok()?;
+    ensure!(std::fs::write(dir.join("work-0/file"), "").is_err(), "read-only now");
+    bench.creamery().run(["property", "set"]).arg(dir.join("work-0")).args(["ro", "false"]).ok()?;
+    std::fs::write(dir.join("work-0/file"), "again")?;
+    refused(bench, &dir)?;
+    subvolume(bench, &["set-default"]).arg(dir.join("work-0")).ok()?;
+    expect_refusal(subvolume(bench, &["delete"]).arg(dir.join("work-0")), &["work-0", "when none is named"])?;
+    subvolume(bench, &["set-default", "5"]).arg(&dir).ok()?;
+    judge_mount(bench, &image, mount)
+}
+
+/// What is refused is told in one line.
+fn refused(bench: &Bench, dir: &Path) -> Result<()> {
+    let at = |name: &str| dir.join(name);
+    std::fs::write(at("a-file"), "")?;
+    let long = "n".repeat(256);
+    let rows: [(&[&str], &str, &str, &[&str]); 8] = [
+        (&["create"], "work-0", "", &["work-0", "exists"]),
+        (&["create"], "a-file", "", &["a-file", "exists"]),
+        (&["create"], &long, "", &["too long"]),
+        (&["create"], "nothing/new", "", &["nothing"]),
+        (&["snapshot"], "inside", "new", &["not the root of a subvolume"]),
+        (&["snapshot"], "work-0", "a-file", &["exists"]),
+        (&["delete"], "inside", "", &["inside", "not a subvolume"]),
+        (&["delete"], "missing", "", &["missing", "not found"]),
+    ];
+    for (words, first, second, said) in rows {
+        let run = subvolume(bench, words).arg(at(first));
+        let run = if second.is_empty() { run } else { run.arg(at(second)) };
+        expect_refusal(run, said).with_context(|| format!("{words:?} {first} {second}"))?;
+    }
+    expect_refusal(subvolume(bench, &["delete"]).arg(dir), &["mount"])?;
+    let outside = bench.scratch.path().join("new");
+    expect_refusal(subvolume(bench, &["create"]).arg(outside), &["on no mount of an image", "IMAGE:/PATH"])?;
+    expect_refusal(subvolume(bench, &["sync"]).arg(dir).arg("256"), &["256", "not deleted"])
+}
+
+/// Who has a file open in a deleted subvolume, or is in a directory of it, goes on; its space comes back when he leaves.
+fn in_use(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "")?;
+    let work = mount.dir().join("work");
+    subvolume(bench, &["create"]).arg(&work).ok()?;
+    std::fs::create_dir_all(work.join("deep/down"))?;
+    std::fs::write(work.join("file"), [7; 300_000])?;
+    std::fs::write(work.join("deep/down/other"), "still here")?;
+    let mut open = std::fs::File::open(work.join("file"))?;
+    let mut other = std::fs::File::open(work.join("deep/down/other"))?;
+    let mut inside =
+        std::process::Command::new("sleep").arg("1000").current_dir(work.join("deep/down")).spawn()?;
+    let cwd = PathBuf::from(format!("/proc/{}/cwd", inside.id()));
+    let mut used = || -> Result<()> {
+        subvolume(bench, &["delete"]).arg(&work).ok()?;
+        ensure!(!work.exists(), "after it was deleted");
+        bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
+        ensure!(names(&cwd)? == ["other"], "listed from inside");
+        let mut more = String::new();
+        other.read_to_string(&mut more)?;
+        ensure!(more == "still here", "what else was open");
+        let mut content = Vec::new();
+        open.read_to_end(&mut content)?;
+        ensure!(content == [7; 300_000], "what was open");
+        let told =
+            subvolume(bench, &["sync", "-s", "1"]).arg(mount.dir()).limit(Duration::from_secs(3)).output();
+        ensure!(told.is_err() || told.is_ok_and(|told| told.code != Some(0)), "it waits for who is inside");
+        Ok(())
+    };
+    let outcome = used();
+    inside.kill()?;
+    inside.wait()?;
+    outcome?;
+    drop((open, other));
+    // A name of its own again, while the old one goes.
+    subvolume(bench, &["create"]).arg(&work).ok()?;
+    ensure!(names(&work)?.is_empty(), "the new one");
+    let begun = Instant::now();
+    subvolume(bench, &["sync"]).arg(mount.dir()).arg("256").limit(Duration::from_secs(60)).ok()?;
+    ensure!(begun.elapsed() < Duration::from_secs(40), "it took {:?}", begun.elapsed());
+    judge_mount(bench, &image, mount)?;
+    let said =
+        Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "1"]).arg(&image).ok()?.stdout_text();
+    ensure!(!said.contains("ORPHAN_ITEM"), "something is left");
+    Ok(())
+}
+
+/// With those in them, and by number, on a mount and in an image.
+fn recursively(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "")?;
+    let paths = ["a", "a/b", "a/b/c", "a/d", "e"];
+    let create = |bench: &Bench| -> Result<()> {
+        paths
+            .iter()
+            .try_for_each(|path| subvolume(bench, &["create"]).arg(mount.dir().join(path)).ok().map(drop))
+    };
+    create(bench)?;
+    let a = mount.dir().join("a");
+    expect_refusal(subvolume(bench, &["delete"]).arg(&a), &["has subvolume", "-R"])?;
+    let said = subvolume(bench, &["delete", "-R", "-c"]).arg(&a).ok()?.stdout_text();
+    let lines: Vec<&str> = said.lines().collect();
+    ensure!(lines.len() == 4 && lines[3] == "Delete subvolume 256: 'a'", "{said}");
+    ensure!(names(mount.dir())? == ["e"], "all of them");
+    expect_refusal(subvolume(bench, &["delete", "-i", "5"]).arg(mount.dir()), &["what is mounted"])?;
+    expect_refusal(subvolume(bench, &["delete", "-i", "256"]).arg(mount.dir()), &["256"])?;
+    subvolume(bench, &["delete", "-C", "-i", "260"]).arg(mount.dir()).ok()?;
+    ensure!(names(mount.dir())?.is_empty(), "by its number");
+    create(bench)?;
+    mount.unmount()?;
+    subvolume(bench, &["delete", "-i", "265"]).arg(&image).ok()?;
+    let said = subvolume(bench, &["delete", "-R"]).arg(inside(&image, "/a")).ok()?.stdout_text();
+    ensure!(said.lines().count() == 4, "{said}");
+    btrfs_check(&image)?;
+    // What is mounted stays, also when it is named from elsewhere.
+    subvolume(bench, &["create"]).arg(inside(&image, "/top")).arg(inside(&image, "/top/inner")).ok()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, mount_point(bench).as_path(), "subvol=top")?;
+    expect_refusal(subvolume(bench, &["delete", "-R", "-i", "256"]).arg(mount.dir()), &["what is mounted"])?;
+    ensure!(names(mount.dir())? == ["inner"], "nothing is gone");
+    mount.unmount()?;
+    btrfs_check(&image)
+}
+
+fn mount_point(bench: &Bench) -> PathBuf {
+    bench.scratch.file("fuse")
+}
+
+const AS_NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+
+/// Lets everybody come to what lies in the folder of the case, and puts the program there.
+fn for_everybody(bench: &Bench) -> Result<PathBuf> {
+    std::fs::set_permissions(bench.scratch.path(), std::fs::Permissions::from_mode(0o755))?;
+    let copy = bench.scratch.file("creamery");
+    std::fs::copy(bench.creamery().path(), &copy)?;
+    Ok(copy)
+}
+
+/// Who may make names somewhere may make subvolumes there, who owns one may take snapshots of it, and only root deletes.
+fn other_users(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "allow_other")?;
+    let program = for_everybody(bench)?;
+    let nobody =
+        |words: &[&str]| Run::new("setpriv").args(AS_NOBODY).arg(&program).args(["subvolume"]).args(words);
+    let at = |name: &str| mount.dir().join(name);
+    for (name, mode) in [("open", 0o777), ("closed", 0o755), ("blind", 0o766)] {
+        std::fs::create_dir(at(name))?;
+        std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode))?;
+    }
+    nobody(&["create"]).arg(at("open/mine")).ok()?;
+    let meta = std::fs::metadata(at("open/mine"))?;
+    ensure!((meta.uid(), meta.gid()) == (65534, 65534), "owned by {} {}", meta.uid(), meta.gid());
+    subvolume(bench, &["create"]).arg(at("open/roots")).ok()?;
+    nobody(&["snapshot", "-r"]).arg(at("open/mine")).arg(at("open/kept")).ok()?;
+    let not_permitted: &[&str] = &["not permitted"];
+    expect_refusal(nobody(&["create"]).arg(at("closed/new")), not_permitted)?;
+    expect_refusal(nobody(&["create"]).arg(at("blind/new")), not_permitted)?;
+    expect_refusal(nobody(&["create"]).arg(at("open/mine")), &["exists"])?;
+    expect_refusal(nobody(&["snapshot"]).arg(at("open/roots")).arg(at("open/copy")), not_permitted)?;
+    expect_refusal(nobody(&["snapshot"]).arg(at("open/mine")).arg(at("closed/copy")), not_permitted)?;
+    expect_refusal(nobody(&["delete"]).arg(at("open/mine")), not_permitted)?;
+    expect_refusal(nobody(&["delete", "-i", "256"]).arg(mount.dir()), not_permitted)?;
+    expect_refusal(nobody(&["set-default"]).arg(at("open/mine")), not_permitted)?;
+    for words in [&["list"][..], &["show"], &["get-default"]] {
+        expect_refusal(nobody(words).arg(at("open/mine")), not_permitted)?;
+    }
+    expect_refusal(nobody(&["find-new"]).arg(at("open/mine")).arg("0"), not_permitted)?;
+    let property = |name: &str| {
+        let run = Run::new("setpriv").args(AS_NOBODY).arg(&program).args(["property", "set"]);
+        run.arg(at(name)).args(["ro", "true"])
+    };
+    expect_refusal(property("open/roots"), not_permitted)?;
+    property("open/mine").ok()?;
+    // By an entry of the ACL alone.
+    if Run::new("setfacl")
+        .args(["-m", "u:65534:rwx"])
+        .arg(at("closed"))
+        .output()
+        .is_ok_and(|run| run.code == Some(0))
+    {
+        nobody(&["create"]).arg(at("closed/new")).ok()?;
+        Run::new("setfacl").args(["-m", "m::r-x"]).arg(at("closed")).ok()?;
+        expect_refusal(nobody(&["create"]).arg(at("closed/newer")), not_permitted)?;
+    }
+    judge_mount(bench, &image, mount)?;
+    // Nothing is made on what is read-only, by root neither.
+    let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "")?;
+    Run::new("mount").args(["-i", "-o", "remount,ro"]).arg(mount.dir()).ok()?;
+    let at = |name: &str| mount.dir().join(name);
+    expect_refusal(subvolume(bench, &["create"]).arg(at("new")), &["read-only"])?;
+    expect_refusal(subvolume(bench, &["delete"]).arg(at("open/mine")), &["read-only"])?;
+    mount.unmount()?;
+    btrfs_check(&image)
+}
+
+/// Several make, look and delete in one directory while others list it: nobody waits for ever, and each sees what he did.
+fn many_at_once(bench: &Bench) -> Result<()> {
+    const THREADS: usize = 6;
+    const ROUNDS: usize = 12;
+    let (image, mount) = mounted(bench, "")?;
+    let dir = mount.dir().to_owned();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| -> Result<()> {
+        let looks = scope.spawn(|| -> Result<()> {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                for name in names(&dir)? {
+                    let _ = std::fs::metadata(dir.join(name)); // it may be gone
+                }
+            }
+            Ok(())
+        });
+        let works: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let dir = &dir;
+                scope.spawn(move || -> Result<()> {
+                    for round in 0..ROUNDS {
+                        let path = dir.join(format!("of-{thread}-{round}"));
+                        let copy = dir.join(format!("copy-{thread}-{round}"));
+                        ensure!(!path.exists() && !copy.exists(), "{}: before", path.display());
+                        subvolume(bench, &["create"]).arg(&path).ok()?;
+                        std::fs::write(path.join("file"), path.as_os_str().as_encoded_bytes())?;
+                        if round % 4 == 0 {
+                            subvolume(bench, &["snapshot"]).arg(&path).arg(&copy).ok()?;
+                            ensure!(copy.join("file").is_file(), "{}: the snapshot", path.display());
+                        }
+                        subvolume(bench, &["delete"]).arg(&path).ok()?;
+                        ensure!(!path.exists(), "{}: after", path.display());
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let outcomes: Vec<_> = works.into_iter().map(|work| work.join().expect("no panic")).collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        looks.join().expect("no panic")?;
+        outcomes.into_iter().collect::<Result<()>>()
+    })?;
+    ensure!(names(&dir)?.len() == THREADS * ROUNDS / 4, "the snapshots are left");
+    subvolume(bench, &["sync"]).arg(&dir).limit(Duration::from_secs(60)).ok()?;
+    judge_mount(bench, &image, mount)
+}
+
+/// Numbers of inodes are different in all subvolumes of a mount, and the same on the next one.
+fn numbers(bench: &Bench) -> Result<()> {
+    let (image, mount) = mounted(bench, "")?;
+    let fill = |dir: &Path| (0..20).try_for_each(|number| std::fs::write(dir.join(format!("{number}")), ""));
+    fill(mount.dir())?;
+    for name in ["a", "b", "a/c"] {
+        subvolume(bench, &["create"]).arg(mount.dir().join(name)).ok()?;
+        fill(&mount.dir().join(name))?;
+    }
+    subvolume(bench, &["snapshot"]).arg(mount.dir().join("b")).arg(mount.dir().join("d")).ok()?;
+    let all = |dir: &Path| -> Result<Vec<(PathBuf, u64)>> {
+        let mut found = vec![(PathBuf::new(), std::fs::metadata(dir)?.ino())];
+        for sub in ["", "a", "b", "a/c", "d"] {
+            for name in names(&dir.join(sub))? {
+                let path = Path::new(sub).join(name);
+                let ino = std::fs::symlink_metadata(dir.join(&path))?.ino();
+                found.push((path, ino));
+            }
+        }
+        Ok(found)
+    };
+    let before = all(mount.dir())?;
+    let different: std::collections::BTreeSet<u64> = before.iter().map(|(_, ino)| *ino).collect();
+    ensure!(different.len() == before.len(), "two have the same number");
+    mount.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "")?;
+    // In another order.
+    names(&mount.dir().join("d"))?;
+    ensure!(all(mount.dir())? == before, "other numbers than before");
+    judge_mount(bench, &image, mount)
+}
+
+/// The program that sends one control.
+fn compile(bench: &Bench) -> Result<PathBuf> {
+    let dir = bench.scratch.dir("program")?;
+    std::fs::write(dir.join("subvolumes.c"), SUBVOLUMES_C)?;
+    Run::new("cc").args(["-O1", "-o", "subvolumes", "subvolumes.c"]).within(&dir).ok()?;
+    Ok(dir.join("subvolumes"))
+}
+
+/// The longest name, a longer one, and one that hardly fits the message.
+const LONGEST: &str = text(&[b'n'; 255]);
+const TOO_LONG: &str = text(&[b'n'; 256]);
+const VERY_LONG: &str = text(&[b'n'; 4000]);
+
+const fn text(bytes: &[u8]) -> &str {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(_) => panic!("letters only"),
+    }
+}
+
+/// Controls that change something, as root and as nobody, and what is looked at after each.
+const CHANGES: [(&str, &[&str]); 77] = [
+    ("root", &["create", ".", "one"]),
+    ("root", &["create", ".", "one"]),
+    ("root", &["create", ".", "."]),
+    ("root", &["create", ".", ".."]),
+    ("root", &["create", ".", "a/b"]),
+    ("root", &["create", "file", "new"]),
+    ("root", &["create-v2", "one", "inner"]),
+    ("root", &["create", "read-only", "new"]),
+    ("nobody", &["create", ".", "not-there"]),
+    ("nobody", &["create", ".", "one"]),
+    ("nobody", &["create", "open", "mine"]),
+    ("nobody", &["create", "open/mine", "inner"]),
+    ("nobody", &["destroy", "open", "mine"]),
+    ("nobody", &["destroy", "open", "missing"]),
+    ("nobody", &["destroy-v2", "open/mine", "inner"]),
+    ("nobody", &["destroy-id", ".", "256"]),
+    ("nobody", &["default", ".", "256"]),
+    ("nobody", &["flags", "one", "2"]),
+    ("nobody", &["flags", "open/mine"]),
+    ("nobody", &["flags", "open/mine", "2"]),
+    ("nobody", &["flags", "open/mine"]),
+    ("root", &["create", "open/mine", "new"]),
+    ("nobody", &["flags", "open/mine", "0"]),
+    ("root", &["flags", "open/mine", "1024"]),
+    ("root", &["flags", "open", "2"]),
+    ("root", &["flags", "open"]),
+    ("root", &["destroy", ".", "one"]),
+    ("root", &["destroy", ".", "open"]),
+    ("root", &["destroy", ".", "file"]),
+    ("root", &["destroy", ".", "missing"]),
+    ("root", &["destroy", "one", "inner"]),
+    ("root", &["default", ".", "258"]),
+    ("root", &["destroy-id", ".", "258"]),
+    ("root", &["default", ".", "0"]),
+    ("root", &["default", ".", "999"]),
+    ("root", &["destroy-id", ".", "999"]),
+    ("root", &["destroy-id", ".", "5"]),
+    ("root", &["destroy-v2", ".", "one"]),
+    ("root", &["create", ".", ""]),
+    ("root", &["create-v2", ".", ""]),
+    ("root", &["create-v2", ".", "."]),
+    ("root", &["create-v2", ".", ".."]),
+    ("root", &["create-v2", ".", "a/b"]),
+    ("root", &["create", ".", LONGEST]),
+    ("root", &["create", ".", LONGEST]),
+    ("root", &["create", ".", TOO_LONG]),
+    ("root", &["create-v2", ".", TOO_LONG]),
+    ("root", &["create", ".", VERY_LONG]),
+    ("root", &["destroy", ".", ""]),
+    ("root", &["destroy", ".", "."]),
+    ("root", &["destroy", ".", ".."]),
+    ("root", &["destroy-v2", ".", "."]),
+    ("root", &["destroy-v2", ".", ""]),
+    ("root", &["destroy", ".", "a/b"]),
+    ("root", &["destroy", ".", TOO_LONG]),
+    ("root", &["destroy", ".", LONGEST]),
+    ("root", &["destroy", "one", "."]),
+    ("root", &["destroy", "one", ".."]),
+    ("root", &["destroy-id", ".", "0"]),
+    ("root", &["destroy-id", ".", "1"]),
+    ("root", &["destroy-id", ".", "2"]),
+    ("root", &["destroy-id", ".", "6"]),
+    ("root", &["destroy-id", ".", "255"]),
+    ("root", &["destroy-id", ".", "18446744073709551615"]),
+    ("root", &["destroy-id", ".", "18446744073709551360"]),
+    ("root", &["destroy-id", ".", "18446744073709551607"]),
+    ("root", &["default", ".", "5"]),
+    ("root", &["default", ".", "1"]),
+    ("root", &["default", ".", "7"]),
+    ("root", &["default", ".", "255"]),
+    ("root", &["default", ".", "18446744073709551615"]),
+    ("root", &["default", ".", "18446744073709551360"]),
+    ("root", &["default", ".", "18446744073709551607"]),
+    ("root", &["flags", ".", "2"]),
+    ("root", &["flags", "file", "2"]),
+    ("root", &["flags", "open/mine", "18446744073709551615"]),
+    ("root", &["destroy", "file", "x"]),
+];
+
+/// What the controls answer one after the other, with all names and their modes and owners after each.
+fn changes(program: &Path, dir: &Path) -> Result<Vec<String>> {
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::write(dir.join("file"), "")?;
+    std::fs::create_dir(dir.join("open"))?;
+    std::fs::set_permissions(dir.join("open"), std::fs::Permissions::from_mode(0o777))?;
+    let mut said = Vec::new();
+    for (who, words) in CHANGES {
+        let run = match who {
+            "root" => Run::new(program),
+            _ => Run::new("setpriv").args(AS_NOBODY).arg(program),
+        };
+        // The kernel knows before what there is by that name, and that there is none.
+        let named = words.get(2).map(|name| dir.join(words[1]).join(name));
+        let before = named.as_ref().is_some_and(|path| path.exists());
+        let answer = run.args(words).within(dir).ok()?.stdout_text();
+        let after = named.as_ref().is_some_and(|path| path.exists());
+        let mut all = Vec::new();
+        for sub in [".", "one", "open", "open/mine"] {
+            let Ok(listed) = names(&dir.join(sub)) else { continue };
+            for name in listed {
+                let meta = std::fs::symlink_metadata(dir.join(sub).join(&name))?;
+                all.push(format!("{sub}/{name} {:o} {}:{}", meta.mode(), meta.uid(), meta.gid()));
+            }
+        }
+        said.push(format!("{who} {words:?}: {} {before} {after} {all:?}", answer.trim()));
+    }
+    Ok(said)
+}
+
+fn controls_change(bench: &Bench) -> Result<()> {
+    for_everybody(bench)?;
+    let program = compile(bench)?;
+    let (image, theirs) = (bench.scratch.file("disk.img"), bench.scratch.file("theirs.img"));
+    for image in [&image, &theirs] {
+        mkfs_empty(bench.creamery(), &[], "300M", image)?;
+        subvolume(bench, &["create"]).arg(inside(image, "/read-only")).ok()?;
+        bench
+            .creamery()
+            .run(["property", "set"])
+            .arg(inside(image, "/read-only"))
+            .args(["ro", "true"])
+            .ok()?;
+    }
+    let kernel = LoopMount::mount(&theirs, &bench.scratch.file("kernel"), "noatime")?;
+    let want = changes(&program, kernel.dir())?;
+    kernel.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "allow_other")?;
+    let found = changes(&program, mount.dir())?;
+    let differ = want.iter().zip(&found).filter(|(want, found)| want != found);
+    let differ: Vec<String> = differ.map(|(want, found)| format!("Linux: {want}\n ours: {found}")).collect();
+    ensure!(differ.is_empty(), "{}", differ.join("\n"));
+    // What a server cannot see is refused, and the log says what to do.
+    let said = Run::new(&program)
+        .args(["snapshot", ".", "read-only", "copy"])
+        .within(mount.dir())
+        .ok()?
+        .stdout_text();
+    ensure!(said.trim() == "error 95", "{said}");
+    let stats = bench.creamery().run(["stats", "--json"]).arg(mount.dir()).ok()?.stdout_text();
+    let stats: serde_json::Value = serde_json::from_str(&stats)?;
+    let log = std::fs::read_to_string(stats["log"].as_str().context("a log")?)?;
+    ensure!(log.contains("creamery subvolume snapshot"), "the log: {log}");
+    judge_mount(bench, &image, mount)
+}
+
+/// What is told of the same image, by Linux and by us.
+fn controls_tell(bench: &Bench) -> Result<()> {
+    for_everybody(bench)?;
+    let program = compile(bench)?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "300M", &image)?;
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
+    let btrfs = |words: &[&str]| Run::new("btrfs").args(["-q", "subvolume"]).args(words).within(kernel.dir());
+    std::fs::create_dir_all(kernel.dir().join("some/dir"))?;
+    btrfs(&["create", "some/dir/one"]).ok()?;
+    std::fs::create_dir_all(kernel.dir().join("some/dir/one/deep"))?;
+    for number in 0..300 {
+        std::fs::write(kernel.dir().join(format!("some/dir/one/deep/file {number}")), vec![7; number * 9])?;
+    }
+    btrfs(&["snapshot", "-r", "some/dir/one", "two"]).ok()?;
+    Run::new("setfattr")
+        .args(["-n", "user.large", "-v", &"v".repeat(3970)])
+        .arg(kernel.dir().join("some"))
+        .ok()?;
+    kernel.unmount()?;
+    let rows: [&[&str]; 17] = [
+        &["info", "."],
+        &["info", "some/dir"],
+        &["info", "some/dir/one/deep"],
+        &["info", "two"],
+        &["filesystem", "two"],
+        &["lookup", ".", "0", "256"],
+        &["lookup", "some/dir/one/deep", "0", "256"],
+        &["lookup", ".", "256", "257"],
+        &["lookup", ".", "256", "270"],
+        &["lookup", ".", "5", "99999"],
+        &["lookup", ".", "999", "256"],
+        &["search", ".", "1", "1000"],
+        &["search", ".", "1", "3"],
+        &["search", ".", "5", "1000"],
+        &["search", "some/dir/one", "0", "100"],
+        &["search", ".", "2", "7"],
+        &["search", ".", "999", "7"],
+    ];
+    let tell = |dir: &Path| -> Result<Vec<String>> {
+        let mut said = Vec::new();
+        for row in rows {
+            for who in [&[][..], &AS_NOBODY] {
+                let run = if who.is_empty() {
+                    Run::new(&program)
+                } else {
+                    Run::new("setpriv").args(who).arg(&program)
+                };
+                said.push(format!("{row:?} {who:?}: {}", run.args(row).within(dir).ok()?.stdout_text()));
+            }
+        }
+        Ok(said)
+    };
+    let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro,noatime")?;
+    let want = tell(kernel.dir())?;
+    kernel.unmount()?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "ro,allow_other")?;
+    let found = tell(mount.dir())?;
+    mount.unmount()?;
+    for (want, found) in want.iter().zip(&found) {
+        ensure!(want == found, "Linux: {want}\n ours: {found}");
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What the extent tree says of who refers to an extent, a leaf of it at a time: of many references few may be needed.
+
+use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result};
+use creamery_format::{ExtentRef, Key, KeyType};
+
+use super::trees::{Blocks, Trees};
+use crate::extent_tree::{Backref, ExtentItem};
+
+/// The references to one extent.
+pub(super) struct References {
+    extent: Logical,
+    /// Where reading goes on.
+    next: Option<Key>,
+}
+
+impl References {
+    pub(super) const fn to(extent: Logical) -> Self {
+        let first = Key::new(ObjectId::new(extent.get()), KeyType::EXTENT_ITEM, 0);
+        Self { extent, next: Some(first) }
+    }
+
+    /// Those in the next leaf, which may be none; none at all behind the last leaf.
+    /// Errors: device errors; damage.
+    pub(super) fn next(&mut self, trees: &mut Trees<impl Blocks>) -> Result<Option<Vec<Backref>>> {
+        let Some(from) = self.next.take() else { return Ok(None) };
+        let leaf = trees.leaf(trees.extent_root(), &from)?;
+        let mut found = Vec::new();
+        for (key, data) in leaf.from(&from) {
+            if key.objectid.get() != self.extent.get() {
+                return Ok(Some(found));
+            }
+            if key.kind == KeyType::EXTENT_ITEM || key.kind == KeyType::METADATA_ITEM {
+                found.extend(ExtentItem::parse(&key, data)?.inline.iter().map(|(backref, _)| *backref));
+            } else {
+                let damaged =
+                    |kind| Error::with_source(ErrorKind::Corrupt, format!("extent reference {key}"), kind);
+                let keyed = ExtentRef::parse_keyed(key.kind, key.offset, data).map_err(damaged)?;
+                found.extend(keyed.and_then(Backref::from_format).map(|(backref, _)| backref));
+            }
+        }
+        self.next = leaf.next;
+        Ok(Some(found))
+    }
+}
+
+/// The data extent in which `at` is: its address and its bytes on disk; none when there is none.
+/// Errors: device errors; damage.
+pub(super) fn data_extent(trees: &mut Trees<impl Blocks>, at: Logical) -> Result<Option<(Logical, u64)>> {
+    use creamery_format::ExtentFlags;
+    // Behind an extent's own item are its references, and items of the block group that begins there. Three looks find it.
+    let mut from = Key::new(ObjectId::new(at.get()), KeyType::METADATA_ITEM, u64::MAX);
+    for _ in 0..3 {
+        let Some((key, data)) = trees.at_or_before(trees.extent_root(), &from)? else { return Ok(None) };
+        match key.kind {
+            KeyType::EXTENT_ITEM => {
+                let start = Logical::new(key.objectid.get());
+                let is_data = ExtentItem::parse(&key, &data)?.flags.contains(ExtentFlags::DATA);
+                let is_within = at.get() - start.get() < key.offset;
+                return Ok((is_data && is_within).then_some((start, key.offset)));
+            }
+            kind if kind > KeyType::METADATA_ITEM => {
+                from = Key::new(key.objectid, KeyType::METADATA_ITEM, u64::MAX);
+            }
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,216 @@
+//! The trees that one root tree leads to, read by address.
+//!
+//! Blocks of a commit never change: who changes one copies it first. So what was read once is kept for a while.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
+use creamery_format::{BlockRef, Expected, Key, KeyType, RawRootItem};
+use creamery_tree::{BufferStore, RootPointer};
+
+use crate::commit::CommitRootGuard;
+use crate::roots::root_pointer;
+
+/// Blocks that are kept. When there are more, it begins anew: the store has them, too, so this costs a copy each.
+const KEPT_MAX: usize = 256;
+
+/// Where blocks come from.
+pub(crate) trait Blocks {
+    /// The block at an address. Errors: device errors; damage, another level than `level` too.
+    fn read(&self, at: Logical, level: u8) -> Result<Arc<[u8]>>;
+}
+
+/// The blocks that a commit left.
+pub(crate) struct CommittedBlocks<'e> {
+    store: &'e BufferStore,
+    guard: CommitRootGuard,
+}
+
+impl<'e> CommittedBlocks<'e> {
+    pub(crate) const fn new(store: &'e BufferStore, guard: CommitRootGuard) -> Self {
+        Self { store, guard }
+    }
+}
+
+impl Blocks for CommittedBlocks<'_> {
+    fn read(&self, at: Logical, level: u8) -> Result<Arc<[u8]>> {
+        let volume = self.store.volume();
+        let want = Expected {
+            logical: at,
+            level: Some(level),
+            generation: None,
+            owner: None,
+            first_key: None,
+            fsid: volume.metadata_uuid(),
+            checksum: volume.checksum_type(),
+        };
+        let buffer = self.store.get(&want, Wait::Yes)?;
+        let bytes = buffer.read(Wait::Yes)?.bytes().into();
+        Ok(bytes)
+    }
+}
+
+/// A subvolume's tree, or another one.
+#[derive(Clone, Copy)]
+pub(super) struct Root {
+    pub(super) pointer: RootPointer,
+    /// Whether it was deleted: nobody sees it any more, and some of it may be dropped.
+    pub(super) is_deleted: bool,
+    /// What is before this key is dropped.
+    pub(super) dropped_to: Key,
+}
+
+/// A leaf, and the key with which what comes after it begins.
+pub(super) struct Leaf {
+    pub(super) at: Logical,
+    pub(super) next: Option<Key>,
+    bytes: Arc<[u8]>,
+}
+
+impl Leaf {
+    pub(super) fn block(&self) -> BlockRef<'_> {
+        BlockRef::new(&self.bytes)
+    }
+
+    /// The items from `first` on.
+    pub(super) fn from(&self, first: &Key) -> impl Iterator<Item = (Key, &[u8])> {
+        let leaf = self.block();
+        let (Ok(slot) | Err(slot)) = leaf.search(first, 0);
+        (slot..leaf.count()).map(move |slot| (leaf.key(slot), leaf.data(slot)))
+    }
+}
+
+pub(crate) struct Trees<B> {
+    source: B,
+    root_tree: RootPointer,
+    extent_root: RootPointer,
+    blocks: HashMap<Logical, Arc<[u8]>>,
+    roots: HashMap<TreeId, Option<Root>>,
+}
+
+impl Trees<CommittedBlocks<'_>> {
+    pub(super) const fn guard(&self) -> &CommitRootGuard {
+        &self.source.guard
+    }
+}
+
+impl<B: Blocks> Trees<B> {
+    /// Errors: device errors; damage.
+    pub(crate) fn new(source: B, root_tree: RootPointer) -> Result<Self> {
+        let (blocks, roots) = (HashMap::new(), HashMap::new());
+        let mut trees = Self { source, root_tree, extent_root: root_tree, blocks, roots };
+        let missing = || Error::new(ErrorKind::Corrupt, "the root tree has no extent tree");
+        trees.extent_root = root_pointer(&trees.root_item(TreeId::EXTENT)?.ok_or_else(missing)?);
+        Ok(trees)
+    }
+
+    pub(super) const fn extent_root(&self) -> RootPointer {
+        self.extent_root
+    }
+
+    /// The block at an address. Errors: device errors; damage: another level, too.
+    pub(super) fn block(&mut self, at: Logical, level: u8) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = self.blocks.get(&at) {
+            let found = BlockRef::new(bytes).level();
+            if found != level {
+                let message = format!("corrupt node: logical={at}, found level {found}, want {level}");
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            return Ok(Arc::clone(bytes));
+        }
+        let bytes = self.source.read(at, level)?;
+        if self.blocks.len() >= KEPT_MAX {
+            self.blocks.clear();
+        }
+        self.blocks.insert(at, Arc::clone(&bytes));
+        Ok(bytes)
+    }
+
+    /// Where the root of a tree is; none when there is no such tree. What relocation keeps of a tree is none.
+    pub(super) fn root(&mut self, id: TreeId) -> Result<Option<Root>> {
+        if let Some(known) = self.roots.get(&id) {
+            return Ok(*known);
+        }
+        let item = if id == TreeId::TREE_RELOC { None } else { self.root_item(id)? };
+        let root = item.map(|item| {
+            let is_deleted = item.refs.get() == 0;
+            let dropped_to = if is_deleted { item.drop_progress.into() } else { Key::MIN };
+            Root { pointer: root_pointer(&item), is_deleted, dropped_to }
+        });
+        self.roots.insert(id, root);
+        Ok(root)
+    }
+
+    fn root_item(&mut self, id: TreeId) -> Result<Option<RawRootItem>> {
+        let last = Key::new(id.objectid(), KeyType::ROOT_ITEM, u64::MAX);
+        let Some((key, data)) = self.at_or_before(self.root_tree, &last)? else { return Ok(None) };
+        if key.objectid != id.objectid() || key.kind != KeyType::ROOT_ITEM {
+            return Ok(None);
+        }
+        let damaged = |kind| Error::with_source(ErrorKind::Corrupt, format!("root item {key}"), kind);
+        RawRootItem::from_item(&data).map(Some).map_err(damaged)
+    }
+
+    /// The block of level `level` in which `key` is or would be, and the first key of what comes after it.
+    fn descend(&mut self, root: RootPointer, key: &Key, level: u8) -> Result<Leaf> {
+        let (mut at, mut next) = (root.logical, None);
+        let mut bytes = self.block(at, root.level)?;
+        for below in (level..root.level).rev() {
+            let node = BlockRef::new(&bytes);
+            let slot = node.child_slot(key);
+            if slot + 1 < node.count() {
+                next = Some(node.key(slot + 1));
+            }
+            let (first, (child, generation)) = (node.key(slot), node.child(slot));
+            let lower = self.block(child, below)?;
+            let found = BlockRef::new(&lower);
+            if found.generation() != generation || found.first_key() != Some(first) {
+                let message = format!(
+                    "corrupt node: logical={at} slot={slot}, its pointer to {child} disagrees with that block"
+                );
+                return Err(Error::new(ErrorKind::Corrupt, message));
+            }
+            (at, bytes) = (child, lower);
+        }
+        Ok(Leaf { at, next, bytes })
+    }
+
+    /// The leaf in which `key` is or would be.
+    /// Errors: device errors; damage: leaves that do not follow each other, too, so that going on with `next` ends.
+    pub(super) fn leaf(&mut self, root: RootPointer, key: &Key) -> Result<Leaf> {
+        let leaf = self.descend(root, key, 0)?;
+        if leaf.next.is_some_and(|next| next <= *key) {
+            let message = format!("corrupt node: the tree at {} has no order at {key}", root.logical);
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(leaf)
+    }
+
+    /// The parent of `child` in a tree; none when the tree does not lead there.
+    pub(super) fn parent(
+        &mut self,
+        root: RootPointer,
+        child: Logical,
+        level: u8,
+        first_key: &Key,
+    ) -> Result<Option<Logical>> {
+        if root.level <= level {
+            return Ok(None);
+        }
+        let parent = self.descend(root, first_key, level + 1)?;
+        let node = parent.block();
+        Ok((node.child(node.child_slot(first_key)).0 == child).then_some(parent.at))
+    }
+
+    /// The last item whose key is `key` or smaller.
+    pub(super) fn at_or_before(&mut self, root: RootPointer, key: &Key) -> Result<Option<(Key, Vec<u8>)>> {
+        let found = self.descend(root, key, 0)?;
+        let leaf = found.block();
+        let slot = match leaf.search(key, 0) {
+            Ok(slot) => Some(slot),
+            Err(slot) => slot.checked_sub(1),
+        };
+        Ok(slot.map(|slot| (leaf.key(slot), leaf.data(slot).to_vec())))
+    }
+}

@@ -1,0 +1,101 @@
+//! Who refers to data, as the last commit left it: `backref_walk`, with the trees of the engine.
+
+use std::collections::HashMap;
+
+use creamery_base::{InodeId, Logical, Result};
+
+use super::Engine;
+use crate::backref_walk::{CommittedBlocks, ExtentUsers, Few, Trees, Walk};
+
+/// Extents whose number of users is kept in mind. When there are more, it begins anew.
+const KNOWN_MAX: usize = 64 << 10;
+/// After so many questions it looks whether there is a newer commit.
+const STALE_AFTER: u32 = 1000;
+
+/// Tells whether files share their data, of many extents one after the other, each in much less time than it takes to name all
+/// users. It answers for a commit, not for what was done since; after many questions for a later one, so that it keeps no space
+/// from being used again.
+///
+/// ```no_run
+/// # fn show(engine: &creamery_txn::Engine, at: creamery_base::Logical, id: creamery_base::InodeId) -> creamery_base::Result<()> {
+/// let mut sharing = engine.sharing()?;
+/// println!("{}", if sharing.is_shared(at, id, 0)? { "shared" } else { "exclusive" });
+/// # Ok(())
+/// # }
+/// ```
+pub struct Sharing<'e> {
+    engine: &'e Engine,
+    walk: Walk<CommittedBlocks<'e>>,
+    known: HashMap<Logical, Few>,
+    asked: u32,
+}
+
+impl Sharing<'_> {
+    /// Whether anybody but `id` refers to the data extent that begins at `at`, or that file itself at another place: `base` is
+    /// where in the file the extent would begin, the item's offset in the file less its offset in the extent, in 64 bits. Items
+    /// that show parts of an extent where they were written share nothing with each other. An extent that the commit does not
+    /// know is not shared.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn is_shared(&mut self, at: Logical, id: InodeId, base: u64) -> Result<bool> {
+        self.asked += 1;
+        if self.asked >= STALE_AFTER {
+            self.renew()?;
+        }
+        let few = match self.known.get(&at) {
+            Some(few) => *few,
+            None => self.look(at)?,
+        };
+        Ok(match few {
+            Few::Nobody => false,
+            Few::One(user, where_in_it) => (user, where_in_it) != (id, base),
+            Few::Several => true,
+        })
+    }
+
+    fn look(&mut self, at: Logical) -> Result<Few> {
+        let few = self.walk.few(at)?;
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(at, few);
+        Ok(few)
+    }
+
+    fn renew(&mut self) -> Result<()> {
+        self.asked = 0;
+        if self.engine.commit_root_guard().generation() != self.walk.guard().generation() {
+            self.walk = Walk::for_few(self.engine.committed_trees()?);
+            self.known.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Whoever refers to the data extent in which `at` is, as the last commit left it.
+    ///
+    /// # Errors
+    /// Not found: there is no data extent. Device errors; damage.
+    pub fn extent_users(&self, at: Logical) -> Result<ExtentUsers> {
+        Walk::for_all(self.committed_trees()?).users(at)
+    }
+
+    /// Begins to tell which files share their data.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn sharing(&self) -> Result<Sharing<'_>> {
+        let walk = Walk::for_few(self.committed_trees()?);
+        Ok(Sharing { engine: self, walk, known: HashMap::new(), asked: 0 })
+    }
+
+    /// The trees as the last commit left them, for walking them.
+    fn committed_trees(&self) -> Result<Trees<CommittedBlocks<'_>>> {
+        // The guard comes first: what it keeps is at least what the pointer read after it needs.
+        let guard = self.commit_root_guard();
+        let root_tree = self.root_tree.tree().commit_root();
+        Trees::new(CommittedBlocks::new(&self.store, guard), root_tree)
+    }
+}
