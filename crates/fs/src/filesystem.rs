@@ -27,6 +27,7 @@ use crate::options::FsOptions;
 use crate::statfs::FsStatistics;
 use crate::statistics::Statistics;
 use crate::subvolume::{Shared, SubvolumeRef, Subvolumes};
+use crate::tree_log::{self, Replayed};
 
 /// An open filesystem. See the crate's head for its rules.
 ///
@@ -48,13 +49,16 @@ pub struct Filesystem {
     cleaner: Arc<Cleaner>,
     /// Up to which failure of writing back callers of [`Filesystem::sync`] were told.
     told: Told,
+    replayed: Option<Replayed>,
 }
 
 /// Opening and closing.
 impl Filesystem {
     /// Opens the files of `engine`. When it may write, what was unlinked but not deleted at the last crash or shutdown is
-    /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used.
+    /// for the cleaner ([`Filesystem::clean_step`]), subvolume by subvolume as they are first used. What was synced behind the
+    /// last commit is brought in before that, and committed.
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
+        let replayed = tree_log::replay(&engine)?;
         let shared = Shared::new(Arc::clone(&engine), &options);
         let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));
@@ -76,7 +80,14 @@ impl Filesystem {
         }
         inodes.subvolumes().get(inodes.subvolumes().default(), Wait::Yes)?;
         let names = Names::new(Arc::clone(&inodes), Arc::clone(&cleaner));
-        Ok(Arc::new(Self { engine, inodes, names, cleaner, told }))
+        Ok(Arc::new(Self { engine, inodes, names, cleaner, told, replayed }))
+    }
+
+    /// What was in logs when the filesystem was opened, if there were any: what had been synced behind the last commit, and is now
+    /// part of the next one.
+    #[must_use]
+    pub const fn replayed(&self) -> Option<Replayed> {
+        self.replayed
     }
 
     /// The engine below.

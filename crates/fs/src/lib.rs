@@ -53,6 +53,7 @@ mod resolve;
 mod statfs;
 mod statistics;
 mod subvolume;
+mod tree_log;
 mod tree_search;
 
 pub use cleaner::Cleaning;
@@ -80,4 +81,5 @@ pub use statistics::{
     VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
+pub use tree_log::Replayed;
 pub use tree_search::{FoundItem, SearchKey};

@@ -10,7 +10,7 @@ use creamery_format::{
     BlockRef, Expected, Key, KeyType, RawRootItem, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock,
 };
 use creamery_fs::{DeviceNumber, Filesystem, NewInode, NewKind, SetAttributes, XattrMode};
-use creamery_sim::{Image, MadeBy, SimDevice, fresh_image, open};
+use creamery_sim::{Image, MadeBy, SimDevice, fresh_image, open, with_log};
 use creamery_volume::{Chunk, Mode, Volume};
 
 /// Small nodes make trees of several levels from few files.
@@ -47,18 +47,39 @@ pub(crate) fn base(number: usize) -> &'static Base {
     })
 }
 
+/// The same as the first one with a log; its blocks are those of the log.
+pub(crate) fn base_with_log() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| {
+        let logged = with_log(&base(0).image, SEED_OF_LOG).expect("our own trees can be walked");
+        Base::of(logged, |blocks| {
+            let superblock = blocks.superblock.clone();
+            let (root, level) = superblock.log_root().expect("a log was made");
+            blocks.tree(TreeId::TREE_LOG, (root, level, superblock.generation().next()))
+        })
+    })
+}
+
+/// Makes a log with a little of everything.
+const SEED_OF_LOG: u64 = 3;
+
 impl Base {
     fn new(how: &MadeBy) -> Self {
         let device = Arc::new(SimDevice::new(fresh_image(how).expect("mkfs of a device that never fails")));
         fill(&device).expect("a filesystem of our own takes files");
         let mut image = device.image();
         image.freeze();
+        Self::of(image, Blocks::all)
+    }
+
+    /// An image with the blocks that `find` finds.
+    fn of(image: Image, find: impl FnOnce(&mut Blocks) -> creamery_base::Result<()>) -> Self {
         let superblocks: Vec<u64> =
             SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + (SUPERBLOCK_LEN as u64) <= image.len()).collect();
         let mut superblock = vec![0; SUPERBLOCK_LEN];
         image.read(SUPERBLOCK_OFFSETS[0], &mut superblock);
         let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
-        let blocks = Blocks::of(device).expect("our own trees can be walked");
+        let blocks = Blocks::of(device, find).expect("our own trees can be walked");
         Self { image, blocks, superblocks, superblock }
     }
 
@@ -143,19 +164,31 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn of(device: Arc<dyn BlockDevice>) -> creamery_base::Result<Vec<Block>> {
+    /// The blocks that `find` finds. All chunks are known by then.
+    fn of(
+        device: Arc<dyn BlockDevice>,
+        find: impl FnOnce(&mut Self) -> creamery_base::Result<()>,
+    ) -> creamery_base::Result<Vec<Block>> {
         let volume = Volume::open(vec![device], Mode::ReadOnly)?;
         let superblock = volume.superblock();
         let (found, roots) = (Vec::new(), Vec::new());
         let mut blocks = Self { volume, superblock, seen: HashSet::new(), found, roots };
-        let superblock = blocks.superblock.clone();
-        blocks.tree(TreeId::CHUNK, superblock.chunk_root())?;
-        let (root, level) = superblock.root();
-        blocks.tree(TreeId::ROOT, (root, level, superblock.generation()))?;
+        let chunk_root = blocks.superblock.chunk_root();
+        blocks.tree(TreeId::CHUNK, chunk_root)?;
+        blocks.found.clear();
+        blocks.seen.clear();
+        find(&mut blocks)?;
         while let Some((tree, item)) = blocks.roots.pop() {
             blocks.tree(tree, (item.root(), item.level, item.root_generation()))?;
         }
         Ok(blocks.found)
+    }
+
+    /// Finds those of all trees but logs.
+    fn all(&mut self) -> creamery_base::Result<()> {
+        let (chunk_root, (root, level)) = (self.superblock.chunk_root(), self.superblock.root());
+        self.tree(TreeId::CHUNK, chunk_root)?;
+        self.tree(TreeId::ROOT, (root, level, self.superblock.generation()))
     }
 
     fn tree(&mut self, tree: TreeId, root: (Logical, u8, Generation)) -> creamery_base::Result<()> {

@@ -98,7 +98,7 @@ impl Damage {
         self.blocks.entry(number).or_insert_with(|| self.base.blocks[number].bytes.clone())
     }
 
-    fn change(&mut self, input: &mut Input<'_>) {
+    pub(crate) fn change(&mut self, input: &mut Input<'_>) {
         let what = input.byte() % 12;
         if what == 0 {
             let at = SUM_LEN + input.below(SUPERBLOCK_LEN - SUM_LEN);

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | [`image_bytes`] | bytes written over an image | readers never panic, and change nothing |
 //! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | the same, past the checksums; and writing |
+//! | [`tree_log`] | fields of a log, sealed again | it is refused or replayed, without a panic |
 //! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
 //! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
 //! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
@@ -29,6 +30,7 @@ mod input;
 mod operations;
 mod readers;
 mod tree_block;
+mod tree_log;
 
 pub use codec::codec;
 pub use fuse_request::fuse_request;
@@ -36,6 +38,7 @@ pub use image_bytes::image_bytes;
 pub use image_fields::image_fields;
 pub use operations::operations;
 pub use tree_block::{believing, tree_block, use_block};
+pub use tree_log::tree_log;
 
 /// A target: its name, which is that of the program in `fuzz/`, and its body.
 ///
@@ -47,11 +50,12 @@ pub use tree_block::{believing, tree_block, use_block};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
     ("operations", operations),
     ("codec", codec),
     ("tree_block", tree_block),
     ("fuse_request", fuse_request),
+    ("tree_log", tree_log),
 ];

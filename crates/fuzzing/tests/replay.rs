@@ -93,3 +93,8 @@ fn every_crasher_belongs_to_a_target_and_is_told_of() {
     }
     assert!(found > 0, "no crashers at all");
 }
+
+#[test]
+fn tree_log_replays() {
+    replay_all("tree_log");
+}

@@ -42,6 +42,11 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     };
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
     let volume = Volume::open(vec![device], mode)?;
+    if read_only && !options.nologreplay && volume.superblock().log_root().is_some() {
+        let what = "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
+                    to see it without";
+        return Err(Error::new(ErrorKind::ReadOnly, what));
+    }
     let engine = Engine::open(volume, creamery_txn::Options { read_only, ..Default::default() })?;
     let usual = FsOptions::default();
     let fs_options = FsOptions {

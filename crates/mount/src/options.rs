@@ -84,6 +84,8 @@ pub struct Options {
     pub nodatacow: bool,
     /// Whether what is written stays in memory for a while.
     pub delalloc: bool,
+    /// A log of what was synced after the last commit is passed over.
+    pub nologreplay: bool,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -147,6 +149,11 @@ impl Options {
                 (Ok(()), _) | (Err(_), Unknown::IsLeftOut) => {}
             }
         }
+        if options.nologreplay && !options.transport.read_only() {
+            return Err(Error::invalid(
+                "mount option nologreplay: only a mount that writes nothing (ro) passes over a log",
+            ));
+        }
         Ok(options)
     }
 
@@ -160,6 +167,7 @@ impl Options {
             flush_on_commit: false,
             nodatacow: false,
             delalloc: true,
+            nologreplay: false,
             owner: Owner::default(),
             log: None,
             remount: false,
@@ -226,12 +234,14 @@ impl Options {
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
             "datacow" | "nodatacow" if value.is_empty() => self.nodatacow = name == "nodatacow",
+            "nologreplay" if value.is_empty() => self.nologreplay = true,
+            "rescue" if value == "nologreplay" => self.nologreplay = true,
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, nologreplay, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

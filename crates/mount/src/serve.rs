@@ -107,12 +107,15 @@ impl Mounted {
         Unmounter { inner: self.session.unmounter(), point: self.session.mount_point().to_owned() }
     }
 
-    /// Calls `tell` with what belongs into a log: why nothing can be written any more, the first write of a mapping that is lost,
+    /// Calls `tell` with what belongs into a log: what was replayed, why nothing can be written any more, the first write of a mapping that is lost,
     /// a background step that does not end. It runs in the middle of things, must not use the mount, and must not panic when
     /// there is no room for a log.
     pub fn tell(&mut self, tell: impl Fn(&str) + Send + Sync + 'static) {
         let tell: Tell = Arc::new(tell);
         self.tell = Some(Arc::clone(&tell));
+        if let Some(replayed) = self.fs.replayed() {
+            tell(&format!("replayed what was synced after the last commit: {replayed}"));
+        }
         self.lost_writes.tell_to(Arc::clone(&tell));
         self.subvolumes.tell_to(Arc::clone(&tell));
         self.fs.engine().tell_abort(move |abort| tell(&abort.to_string()));

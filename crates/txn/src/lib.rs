@@ -24,6 +24,7 @@
 //! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items` | the root tree; trees by their ids |
+//! | `tree_log`, `engine/replay` | what fsync left for the next one who opens the filesystem |
 //! | `discard` | telling devices what nobody needs any more |
 //! | `counters` | what it did |
 //!
@@ -56,6 +57,7 @@ mod run_refs;
 mod snapshot;
 mod space_info;
 mod transaction;
+mod tree_log;
 mod units;
 
 pub use abort::Abort;
@@ -65,11 +67,12 @@ pub use commit::{CommitParticipant, CommitPhase, CommitRootGuard};
 pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};
 pub use drop_tree::{Dropping, SubvolumeDrop};
-pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, Sharing, SpaceReport};
+pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, Replay, Sharing, SpaceReport};
 pub use flush_policy::FlushPolicy;
 pub use handle::Handle;
 pub use nocow_writer::NocowWriter;
 pub use reclaim::Reclaimer;
 pub use snapshot::NewSnapshot;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};
+pub use tree_log::LogTree;
 pub use units::Units;

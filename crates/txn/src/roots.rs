@@ -195,6 +195,13 @@ impl RootTree {
         Ok(true)
     }
 
+    /// Makes a copy of the leaf that has a tree's item: the root tree is changed, and says what it said.
+    /// Errors: not found; no space; device errors; damage.
+    pub(crate) fn touch(&self, host: &dyn CowHost, id: TreeId) -> Result<()> {
+        let (key, item) = self.item(id)?;
+        self.tree.upsert(host, &key, item.as_bytes())
+    }
+
     /// How many blocks the running transaction has copied or made, all trees together. Nobody changes them meanwhile.
     pub(crate) fn own_blocks(&self) -> u64 {
         self.open.read().values().map(|tree| tree.own_blocks()).sum()

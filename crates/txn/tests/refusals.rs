@@ -6,10 +6,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use creamery_base::Result;
+use creamery_codec::{ChecksumType, checksum};
 use creamery_device::{Access, FileDevice};
 use creamery_testkit::{Judge, Judges, Scratch};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
+
+/// Where the first superblock is.
+const FIRST_SUPERBLOCK: u64 = 65_536;
 
 fn open(path: &Path, read_only: bool) -> Result<Arc<Engine>> {
     let (access, mode) = match read_only {
@@ -76,4 +80,35 @@ fn no_skinny_metadata() {
 #[test]
 fn a_seed_device() {
     refused(&[], &["-f", "-S", "1"], "SEEDING");
+}
+
+#[test]
+fn nothing_commits_before_a_log_is_replayed() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let scratch = Scratch::new("refusals").expect("a scratch folder");
+    let image = scratch.file("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
+    assert!(Command::new("mkfs.btrfs").arg("-q").arg(&image).status().expect("the program runs").success());
+    let mut superblock = vec![0; 4096];
+    let file = std::fs::File::options().read(true).write(true).open(&image).expect("the image opens");
+    file.read_exact_at(&mut superblock, FIRST_SUPERBLOCK).expect("a superblock");
+    // The root tree's root takes the part of a log, which it cannot be.
+    superblock.copy_within(80..88, 96);
+    let sum = checksum(ChecksumType::Crc32c, &superblock[32..]);
+    superblock[..32].copy_from_slice(sum.field());
+    file.write_all_at(&superblock, FIRST_SUPERBLOCK).expect("a superblock");
+    let before = std::fs::read(&image).expect("the image");
+    let engine = open(&image, false).expect("it is opened for being replayed");
+    let handle = engine.start(creamery_txn::Units::items(1)).expect("there is room");
+    handle.end();
+    let refused = engine.commit().expect_err("REPLAY-2");
+    assert!(refused.to_string().contains("log"), "{refused}");
+    let refused = engine.begin_replay().err().expect("LOG-1");
+    assert!(refused.to_string().contains("in use otherwise"), "{refused}");
+    assert!(engine.commit().is_err(), "REPLAY-2");
+    drop(engine);
+    assert!(before == std::fs::read(&image).expect("the image"), "the image changed");
 }

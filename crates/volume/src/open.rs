@@ -147,7 +147,8 @@ fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
     if !compat_ro.is_empty() {
         states.push(format!("compat_ro feature {compat_ro}"));
     }
-    if superblock.log_root().is_some() {
+    // Who may write replays it.
+    if superblock.log_root().is_some() && mode == Mode::ReadOnly {
         states.push("a log to replay, with what was synced after the last commit".to_owned());
     }
     let unfinished = superblock.flags() & unfinished_states();

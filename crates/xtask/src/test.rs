@@ -58,10 +58,13 @@ fn run_counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
     let output = child.stdout.take().context("reading what cargo test says")?;
     for line in BufReader::new(output).split(b'\n') {
         let line = line?;
-        let mut out = std::io::stdout().lock();
-        out.write_all(&line)?;
-        out.write_all(b"\n")?;
-        counts.add(&String::from_utf8_lossy(&line));
+        let text = String::from_utf8_lossy(&line);
+        counts.add(&text);
+        if counts.is_worth_showing(&text) {
+            let mut out = std::io::stdout().lock();
+            out.write_all(&line)?;
+            out.write_all(b"\n")?;
+        }
     }
     Ok(child.wait()?.success())
 }
@@ -120,6 +123,12 @@ impl Counts {
         self.skipped += number("ignored") + early;
     }
 
+    /// Whether somebody who reads the log wants this line. What a test that passed printed is no news, but for what it
+    /// lacked: a canary that must be caught fails on purpose, with a backtrace of a hundred lines.
+    fn is_worth_showing(&self, line: &str) -> bool {
+        self.part != Part::Successes || line.starts_with("skipped: ")
+    }
+
     fn keep_failure(&mut self, line: &str) {
         match line {
             "successes:" => self.part = Part::Successes,
@@ -153,12 +162,15 @@ mod tests {
     #[test]
     fn results_of_several_runs_are_added() {
         let mut counts = Counts::default();
+        let mut shown = Vec::new();
         for line in [
             "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s",
             "test image/default ... skipped: root missing (run as root)",
             "skipped: mkfs.btrfs missing",
             "successes:",
             "---- well stdout ----",
+            "panicked on purpose",
+            "skipped: fio missing",
             "failures:",
             "",
             "---- ill stdout ----",
@@ -170,8 +182,13 @@ mod tests {
             "test result: FAILED. 3 passed; 2 failed; 1 ignored; 0 measured; 4 filtered out; finished in 0.10s",
         ] {
             counts.add(line);
+            if counts.is_worth_showing(line) {
+                shown.push(line);
+            }
         }
-        let wanted = "tests: 14 passed, 2 failed, 3 skipped\n  1 skipped: mkfs.btrfs missing\n  1 skipped: root missing (run as root)";
+        assert!(shown.contains(&"left: 1, right: 2") && shown.contains(&"skipped: fio missing"));
+        assert!(!shown.contains(&"panicked on purpose"));
+        let wanted = "tests: 13 passed, 2 failed, 4 skipped\n  1 skipped: fio missing\n  1 skipped: mkfs.btrfs missing\n  1 skipped: root missing (run as root)";
         assert_eq!(counts.summary(), wanted);
         assert_eq!(counts.failures, ["---- ill stdout ----", "left: 1, right: 2", "    ill"]);
     }

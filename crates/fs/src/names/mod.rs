@@ -11,7 +11,7 @@ mod create_snapshot;
 mod create_subvolume;
 pub(crate) mod delete_subvolume;
 pub(crate) mod dir_item;
-mod directory;
+pub(crate) mod directory;
 pub(crate) mod inode_ref;
 mod known_directories;
 mod link;

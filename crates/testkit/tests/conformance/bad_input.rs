@@ -41,7 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("long-name", &PROGRAM, long_name),
         ("unknown-option", &PROGRAM, unknown_option),
         ("missing-things", &PROGRAM, missing_things),
-        ("log-to-replay", &JUDGED, log_to_replay),
+        ("log-to-replay", &MOUNTED, log_to_replay),
     ];
     cases.into_iter().map(|(name, needs, body)| Case::new(format!("bad-input/{name}"), needs, body)).collect()
 }
@@ -364,9 +364,21 @@ fn log_to_replay(bench: &Bench) -> Result<()> {
     Run::new("cp").arg("--sparse=always").arg(&image).arg(&cut).ok()?;
     mount.unmount()?;
     expect_untouched(&cut, || {
-        expect_refusal(bench.creamery().run(["mkdir"]).arg(inside(&cut, "/new")), &["cut.img", "log"])?;
         let listed = bench.creamery().run(["ls"]).arg(inside(&cut, "/")).ok()?;
         ensure!(listed.stderr_text().contains("log"), "the ignored log is not mentioned: {listed}");
+        let point = bench.scratch.dir("point")?;
+        let mount = |options| bench.creamery().run(["mount", "-o", options]).args([&cut, &point]);
+        expect_refusal(mount("ro"), &["cut.img", "log", "nologreplay"])?;
+        expect_refusal(mount("nologreplay"), &["nologreplay", "ro"])?;
+        for options in ["ro,nologreplay", "ro,rescue=nologreplay"] {
+            let mount = FuseMount::mount(bench.creamery(), &cut, &point, options)?;
+            ensure!(!mount.dir().join("synced").exists(), "it was replayed");
+            mount.unmount()?;
+        }
         Ok(())
-    })
+    })?;
+    bench.creamery().run(["mkdir"]).arg(inside(&cut, "/new")).ok()?;
+    let synced = bench.creamery().run(["cat"]).arg(inside(&cut, "/synced")).ok()?;
+    ensure!(synced.stdout_text() == "synced" && synced.stderr_text().is_empty(), "{synced}");
+    btrfs_check(&cut)
 }

@@ -26,6 +26,7 @@ const SUPERBLOCK_LEN: usize = 4096;
 /// Offsets in a tree block's header.
 const FSID: std::ops::Range<usize> = 32..48;
 const ADDRESS: usize = 48;
+const OWNER: u64 = 88;
 const COUNT: usize = 96;
 const LEVEL: usize = 100;
 const HEADER_LEN: usize = 101;
@@ -86,6 +87,18 @@ impl Victim {
         }
         ensure!(blocks.len() > 10, "only {} tree blocks were found", blocks.len());
         Ok(Self { path, file, blocks, before: Vec::new() })
+    }
+
+    /// Leaves all blocks alone but those of a tree.
+    pub(crate) fn keep_blocks_of(&mut self, tree: u64) -> Result<()> {
+        let mut owner = [0; 8];
+        for (address, copies) in std::mem::take(&mut self.blocks) {
+            self.file.read_exact_at(&mut owner, copies[0] + OWNER)?;
+            if u64::from_le_bytes(owner) == tree {
+                self.blocks.insert(address, copies);
+            }
+        }
+        Ok(())
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {

@@ -40,6 +40,7 @@ mod subvolumes_live;
 mod subvolumes_moved;
 mod subvolumes_told;
 mod support;
+mod tree_log;
 mod unprivileged;
 mod work;
 
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         references::cases(),
         loss::cases(),
         durable::cases(),
+        tree_log::cases(),
         bad_input::cases(),
         hostile::cases(),
         hostile_names::cases(),

@@ -102,6 +102,24 @@ impl Work<'_> {
         self.make_room()
     }
 
+    /// Some operations on files, at most so many, between which so many files and directories are synced at most, and one in the end.
+    pub(crate) fn some(&mut self, operations: u64, syncs: u64) -> Result<()> {
+        for _ in 0..=self.below(syncs) {
+            for _ in 0..self.below(operations / syncs) {
+                let operation = self.below(24);
+                self.operation(operation)?;
+            }
+            let subvolume = self.state.pick_subvolume(true);
+            let file = if self.below(3) > 0 { self.pick_file(&subvolume)? } else { None };
+            let path = match file {
+                Some(path) => path,
+                None => self.pick_dir(&subvolume)?,
+            };
+            File::open(path)?.sync_all()?;
+        }
+        Ok(())
+    }
+
     fn below(&mut self, bound: u64) -> u64 {
         self.state.random.below(bound)
     }

@@ -73,6 +73,8 @@ impl NextSuperblock {
         raw.chunk_root_level = facts.chunk_root.level;
         raw.chunk_root_generation = facts.chunk_root.generation.get().into();
         raw.bytes_used = facts.bytes_used.into();
+        // A commit ends all logs.
+        (raw.log_root, raw.log_root_transid, raw.log_root_level) = (0.into(), 0.into(), 0);
         raw.cache_generation = 0.into();
         let newest = (0..4).max_by_key(|&slot| raw.super_roots[slot].tree_root_gen.get()).unwrap_or(3);
         raw.super_roots[(newest + 1) % 4] = backup(facts, raw.total_bytes.get());

@@ -43,6 +43,9 @@ impl Engine {
             return Ok(());
         }
         self.check_writable()?;
+        if self.log_waits() {
+            return Err(Error::unsupported("committing before the log is replayed")); // REPLAY-2
+        }
         let Some(turn) = self.pipeline.turns.take_unless_durable(generation) else { return Ok(()) };
         self.check_writable()?;
         let done = self.end_write_out().and_then(|()| {
@@ -60,6 +63,9 @@ impl Engine {
     /// waiting that memory or the commit's length asks for it. One step of each at most; waits for a commit only when the
     /// budget is used up.
     pub(super) fn commit_if_due(&self) -> Result<()> {
+        if self.log_waits() {
+            return Ok(()); // REPLAY-2
+        }
         self.share_write_out()?;
         let heads = self.extent_tree.refs().len();
         // The background is told only where nobody is at it: it has one at a time, and there are many who come by.

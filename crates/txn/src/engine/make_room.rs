@@ -44,7 +44,7 @@ impl Engine {
     /// `policy` goes not so far.
     pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy, kind: SpaceKind) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
-        if !policy.commits() {
+        if !policy.commits() || self.log_waits() {
             return Ok(false);
         }
         if !std::mem::replace(&mut tried.discarded, true) {

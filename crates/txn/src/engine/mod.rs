@@ -13,6 +13,7 @@
 //! | `space` | make, record and remove block groups |
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
+//! | `replay` | bring logs into the trees |
 //! | `abort` | end all writing |
 //! | `users` | tell who refers to data |
 //! | `statistics`, `memory` | tell what they did, and what memory they take |
@@ -32,6 +33,7 @@ mod handles;
 mod make_room;
 mod memory;
 mod open;
+mod replay;
 mod reserve;
 mod settle;
 mod space;
@@ -40,6 +42,7 @@ mod users;
 
 pub use data::DataCsums;
 pub use memory::EngineMemory;
+pub use replay::Replay;
 pub use statistics::{EngineCounters, SpaceReport};
 pub use users::Sharing;
 
@@ -147,6 +150,8 @@ pub struct Engine {
     read_only: Option<String>,
     /// Whether it was closed: nobody may begin anything any more.
     closed: AtomicBool,
+    /// Whether a log has to be replayed before anything is committed (REPLAY-2).
+    log_waits: AtomicBool,
     #[cfg(feature = "faults")]
     settles_nothing: AtomicBool,
 }
@@ -210,6 +215,7 @@ impl Engine {
             counters: Counters::default(),
             transaction: Transaction::after(superblock.generation()),
             pipeline: CommitPipeline::new(superblock.generation()),
+            log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,
             closed: AtomicBool::new(false),

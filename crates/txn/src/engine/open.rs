@@ -1,7 +1,7 @@
 //! Opening: from the superblock to all fixed trees, and the judgement whether writing is possible.
 //!
 //! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
-//! that this version cannot continue. What the superblock tells - a log to replay, a seed device - the volume has
+//! that this version cannot continue. What the superblock tells - a seed device, say - the volume has
 //! refused already; here it is quotas, a balance or device replacement in progress, a free space tree that is
 //! missing or not valid, generations that are used up, and chunks whose copies lie together.
 

@@ -4,9 +4,10 @@ use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_format::{ExtentFlags, ExtentItem as ItemView, Key};
 use creamery_tree::BlockReferences;
 
-use super::apply::item_keys;
+use super::apply::{item_key, item_keys};
 use super::backref::ExtentKind;
 use super::delayed_refs::Queued;
+use super::item::ExtentItem;
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
@@ -71,6 +72,16 @@ impl ExtentTree {
                 (None, _) => return Err(unreferenced(at)),
             }
         }
+    }
+
+    /// Whether there is an extent of `len` bytes of data at `at`, while nothing is queued.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub(crate) fn has_data(&self, at: Logical, len: u64) -> Result<bool> {
+        let key = item_key(at, ExtentKind::Data, len);
+        let item = self.tree.get(&key, Wait::Yes, |data| ExtentItem::parse(&key, data))?.transpose()?;
+        Ok(item.is_some_and(|item| item.flags.contains(ExtentFlags::DATA)))
     }
 
     /// Looks at a tree block's item, and with its leaf held at what is queued. Tree blocks of old filesystems have

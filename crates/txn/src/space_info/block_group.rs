@@ -253,6 +253,18 @@ impl BlockGroup {
         Some((Logical::new(at), got))
     }
 
+    /// Hands out this data space, if all of it is free; as [`Self::allocate_data`].
+    pub(crate) fn claim_data(&self, at: Logical, len: u64) -> bool {
+        let mut state = self.lock();
+        let range = (at.get(), at.get() + len);
+        let taken = state.offered().and_then(|free| free.take_part(range, len, len)).is_some();
+        if taken {
+            state.handed_out += len;
+            state.free_changed = true;
+        }
+        taken
+    }
+
     /// Takes the first free part of `[from, to)` that has `min` bytes, and at most `most` of it, so that nobody is handed it, and
     /// says how much more of it there is. It goes back by [`Self::put_back`].
     pub(crate) fn take_part(&self, range: (u64, u64), min: u64, most: u64) -> Option<(Logical, u64, u64)> {

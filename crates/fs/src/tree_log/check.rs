@@ -1,0 +1,103 @@
+//! A look at all of a log before anything is changed (REPLAY-3). What an item is by itself was checked when its block was read.
+
+use creamery_base::{Error, ErrorKind, ObjectId, Result};
+use creamery_format::{InodeExtrefs, InodeRefs, Key, KeyType};
+use creamery_txn::{Engine, LogTree, Replay};
+
+use super::items::each_item;
+use crate::data::file_extent::FileExtent;
+use crate::inode::{FileType, InodeItem};
+use crate::names::{Name, dir_item};
+
+/// An inode that is in a log and has a name.
+pub(super) struct LoggedInode {
+    pub(super) ino: ObjectId,
+    pub(super) item: InodeItem,
+}
+
+/// The inodes of a log. The extents that they name are withheld.
+/// Errors: device errors; damage: an item that does not belong into a log, or says what cannot be.
+pub(super) fn check(engine: &Engine, log: &LogTree, replay: &mut Replay<'_>) -> Result<Vec<LoggedInode>> {
+    let (mut inodes, mut passed_over) = (Vec::<LoggedInode>::new(), None);
+    let of = |error: Error, key: &Key| {
+        error.context(format!("the log of subvolume {}, item {key}", log.subvolume()))
+    };
+    let sector = u64::from(engine.sector_size());
+    each_item(log.tree(), Key::MIN, Key::MAX, &mut |key, data| {
+        if key.kind == KeyType::INODE_ITEM && is_of_an_inode(key) {
+            let item = InodeItem::decode(data).map_err(|error| of(error, key))?;
+            match item.nlink {
+                0 => passed_over = Some(key.objectid),
+                _ => inodes.push(LoggedInode { ino: key.objectid, item }),
+            }
+            return Ok(());
+        }
+        let inode = inodes.last().filter(|inode| inode.ino == key.objectid);
+        let belongs = match key.kind {
+            KeyType::EXTENT_CSUM => key.objectid == ObjectId::EXTENT_CSUM,
+            _ => is_of_an_inode(key) && (inode.is_some() || passed_over == Some(key.objectid)),
+        };
+        if !belongs {
+            return Err(of(Error::new(ErrorKind::Corrupt, "it belongs to no inode of the log"), key));
+        }
+        match inode {
+            Some(inode) => check_item(inode, key, data, sector, replay).map_err(|error| of(error, key)),
+            None => Ok(()),
+        }
+    })?;
+    Ok(inodes)
+}
+
+fn is_of_an_inode(key: &Key) -> bool {
+    (ObjectId::FIRST_FREE..=ObjectId::LAST_FREE).contains(&key.objectid)
+}
+
+fn check_item(
+    inode: &LoggedInode,
+    key: &Key,
+    data: &[u8],
+    sector: u64,
+    replay: &mut Replay<'_>,
+) -> Result<()> {
+    let kind = inode.item.kind();
+    match key.kind {
+        // The root directory is its own parent, under the name of two dots.
+        KeyType::INODE_REF if inode.ino == ObjectId::FIRST_FREE => Ok(()),
+        KeyType::INODE_REF => {
+            InodeRefs::new(data).try_for_each(|found| check_name(found.map(|found| found.name)))
+        }
+        KeyType::INODE_EXTREF => {
+            InodeExtrefs::new(data).try_for_each(|found| check_name(found.map(|found| found.name)))
+        }
+        KeyType::DIR_INDEX if kind == FileType::Directory => {
+            let mut entries = dir_item::entries(data);
+            let first = entries.next().transpose()?;
+            let (Some((entry, _)), None) = (first, entries.next()) else {
+                return Err(Error::new(ErrorKind::Corrupt, "it is not one entry"));
+            };
+            Name::new(entry.name)
+                .map(drop)
+                .map_err(|error| Error::with_source(ErrorKind::Corrupt, "its name", error))
+        }
+        KeyType::EXTENT_DATA if matches!(kind, FileType::File | FileType::Symlink) => {
+            match FileExtent::check(key, data, sector)? {
+                FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => {
+                    replay.withhold_extent(extent.disk_bytenr, extent.disk_num_bytes)
+                }
+                FileExtent::Inline { .. } | FileExtent::Hole { .. } => Ok(()),
+            }
+        }
+        KeyType::DIR_ITEM | KeyType::DIR_LOG_ITEM | KeyType::DIR_LOG_INDEX if kind == FileType::Directory => {
+            Ok(())
+        }
+        KeyType::XATTR_ITEM => dir_item::entries(data).try_for_each(|entry| entry.map(drop)),
+        _ => Err(Error::new(ErrorKind::Corrupt, format!("it does not belong to a {kind:?} in a log"))),
+    }
+}
+
+fn check_name<E: std::error::Error + Send + Sync + 'static>(
+    name: std::result::Result<&[u8], E>,
+) -> Result<()> {
+    let name = name.map_err(|damage| Error::with_source(ErrorKind::Corrupt, "inode reference", damage))?;
+    Name::new(name).map(drop).map_err(|error| Error::with_source(ErrorKind::Corrupt, "a name", error))
+}

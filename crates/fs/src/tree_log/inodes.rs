@@ -1,0 +1,83 @@
+//! Inode items, attributes, and what lies behind the end of a file.
+
+use creamery_base::{Generation, ObjectId, Result, Wait};
+use creamery_format::KeyType;
+
+use super::LogReplay;
+use super::check::LoggedInode;
+use super::items::{each_item, range_of};
+use crate::data::drop_extents::DropPlan;
+use crate::data::reserve;
+use crate::inode::{FileType, InodeItem};
+use crate::keys;
+
+impl LogReplay<'_, '_> {
+    /// Makes the inode what the log says, and takes away what it lost: attributes, and data behind its end. How many names it has
+    /// and how much data is counted later.
+    pub(super) fn replay_inode(&mut self, inode: &LoggedInode) -> Result<()> {
+        let LoggedInode { ino, item: logged } = inode;
+        self.remove_xattrs(*ino)?;
+        let known = self.item(*ino)?;
+        let only_exists = logged.generation == Generation::default();
+        let size_is_said = logged.kind() == FileType::File && logged.size > 0;
+        let item = match known {
+            None => self.new_item(logged),
+            Some(known) if !only_exists => {
+                let size = if logged.is_dir() { known.size } else { logged.size };
+                InodeItem { nbytes: known.nbytes, nlink: known.nlink, size, ..logged.clone() }
+            }
+            Some(known) if size_is_said && known.kind() == FileType::File => {
+                InodeItem { size: logged.size, ..known }
+            }
+            Some(_) => return Ok(()),
+        };
+        self.change(1, |handle| self.tree.upsert(handle, &keys::inode_item(*ino), &item.encode()))?;
+        if item.kind() == FileType::File { self.cut_behind(*ino, item.size) } else { Ok(()) }
+    }
+
+    /// An inode that the last commit does not have. What it is given later makes its size, if it is a directory, and its data.
+    fn new_item(&self, logged: &InodeItem) -> InodeItem {
+        let size = if logged.is_dir() { 0 } else { logged.size };
+        let generation = if logged.generation == Generation::default() {
+            self.engine.generation()
+        } else {
+            logged.generation
+        };
+        InodeItem { generation, size, nbytes: 0, ..logged.clone() }
+    }
+
+    /// Takes away the data behind the end, preallocated space as well: what there is to be the log says.
+    fn cut_behind(&self, ino: ObjectId, size: u64) -> Result<()> {
+        let keep = size.next_multiple_of(self.sector);
+        loop {
+            let plan = DropPlan::from_back(&self.tree, ino, keep, reserve::DROP_EDITS_MAX, self.sector)?;
+            if !plan.is_empty() {
+                self.change(reserve::drop_units(&plan), |handle| {
+                    plan.apply(handle, &self.tree, self.inode_id(ino), None)
+                })?;
+            }
+            if plan.start == keep {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes away the attributes that the log has not.
+    fn remove_xattrs(&self, ino: ObjectId) -> Result<()> {
+        let (first, last) = range_of(ino, KeyType::XATTR_ITEM);
+        each_item(&self.tree, first, last, &mut |key, _| {
+            if self.log.get(key, Wait::Yes, |_| ())?.is_some() {
+                return Ok(()); // it is replaced
+            }
+            self.change(1, |handle| self.tree.remove(handle, key).map(drop))
+        })
+    }
+
+    /// Makes the attributes those of the log.
+    pub(super) fn replay_xattrs(&self, ino: ObjectId) -> Result<()> {
+        let (first, last) = range_of(ino, KeyType::XATTR_ITEM);
+        each_item(self.log, first, last, &mut |key, data| {
+            self.change(1, |handle| self.tree.upsert(handle, key, data))
+        })
+    }
+}

@@ -1,0 +1,308 @@
+//! Logs: what fsync left on a device when power went is brought back as Linux brings it back from the same device.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{
+    FuseMount, Judge, LoopMount, Run, TreeItem, btrfs_check, sync_filesystem, tree_items,
+};
+
+use crate::hostile::Victim;
+use crate::random_work::{By, EXTENT_DATA, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
+use crate::support::{MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let runs = [
+        ("log/replayed-as-linux-does", &[][..], 31),
+        ("log/replayed-as-linux-does-small-nodes", &["-n", "4096", "--csum", "xxhash"], 32),
+        ("log/replayed-as-linux-does-hole-extents", &["-O", "^no-holes"], 33),
+    ];
+    let case = |(name, options, seed)| {
+        Case::new(name, &MOUNTED, move |bench| logs_of_linux_are_replayed_as_linux_does(bench, options, seed))
+    };
+    let with_xattrs = [&MOUNTED[..], &[Judge::Tool("setfattr")]].concat();
+    let lies = Case::new("log/that-lies-is-refused", &with_xattrs, logs_that_lie_are_refused_by_name);
+    runs.into_iter().map(case).chain([lies]).collect()
+}
+
+/// Power cuts of a run; `CREAMERY_ROUNDS` says otherwise.
+const CUTS: u64 = 6;
+/// Operations before the first one.
+const OPERATIONS: u64 = 100;
+/// Between two of them, and what is synced of it.
+const OPERATIONS_MAX: u64 = 40;
+const SYNCS_MAX: u64 = 6;
+const INODE_ITEM: u8 = 1;
+/// In an inode item: the transaction that wrote it last, and how often it was written.
+const TRANSID: Range<usize> = 8..16;
+const SEQUENCE: Range<usize> = 72..80;
+/// When the inode was changed, and its data.
+const TIMES: [Range<usize>; 2] = [124..136, 136..148];
+const REGULAR: u8 = 1;
+/// In a file extent item.
+const RAM_BYTES: Range<usize> = 8..16;
+const EXTENT_OFFSET: Range<usize> = 37..45;
+/// Where a superblock says which log there is.
+const LOG_ROOT_AT: u64 = 0x10000 + 96;
+
+/// All that is seen after a replay.
+struct Seen {
+    walk: Walk,
+    items: BTreeMap<u64, Vec<TreeItem>>,
+}
+
+impl Seen {
+    fn take(image: &Path, dir: &Path) -> Result<Self> {
+        let mount = LoopMount::mount(image, dir, "noatime")?;
+        let top = mount.dir();
+        let stub = |path: &[u8]| is_stub(&top.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(path))));
+        let walk = Walk::take_without(top, &stub)?;
+        let ids = subvolume_ids(top)?.into_values().chain([TOP_LEVEL]);
+        let items = ids.map(|id| Ok((id, items_to_compare(top, id)?))).collect::<Result<_>>()?;
+        mount.unmount()?;
+        Ok(Self { walk, items })
+    }
+
+    /// Linux began its replay at `start`, seconds.
+    fn expect_as_linux(&self, what: &str, linux: &Self, start: u64) -> Result<()> {
+        // Times are in the items.
+        let all =
+            Compare { mtime: false, btime: true, xattrs_not: &["security.selinux"], ..Compare::default() };
+        expect_same(what, &linux.walk, &self.walk, &all)?;
+        for (id, items) in &self.items {
+            let others =
+                linux.items.get(id).with_context(|| format!("{what}: Linux has no subvolume {id}"))?;
+            for (ours, theirs) in items.iter().zip(others) {
+                let ours = forget_times_since(start, ours, theirs);
+                ensure!(ours == *theirs, "{what}: in tree {id} {ours:?} is {theirs:?} on Linux");
+            }
+            ensure!(items.len() == others.len(), "{what}: {} items, Linux has {}", items.len(), others.len());
+        }
+        Ok(())
+    }
+}
+
+/// The items of a subvolume, without what tells who wrote an inode item last, and where in which hole a hole was before that was cut.
+fn items_to_compare(top: &Path, id: u64) -> Result<Vec<TreeItem>> {
+    let mut items = tree_items(top, id)?;
+    for item in &mut items {
+        let is_hole = item.kind == EXTENT_DATA && item.data[20] == REGULAR && item.u64_at(21) == 0;
+        let aside = match item.kind {
+            INODE_ITEM => &[TRANSID, SEQUENCE][..],
+            EXTENT_DATA if is_hole => &[RAM_BYTES, EXTENT_OFFSET],
+            _ => &[],
+        };
+        aside.iter().for_each(|number| item.data[number.clone()].fill(0));
+    }
+    Ok(items)
+}
+
+/// Takes the times for equal that Linux has from its clock when it replays: it removes names then as at any time.
+fn forget_times_since(start: u64, ours: &TreeItem, theirs: &TreeItem) -> TreeItem {
+    let mut same = ours.clone();
+    if ours.kind == INODE_ITEM && theirs.kind == INODE_ITEM {
+        for time in TIMES {
+            if theirs.u64_at(time.start) >= start {
+                same.data[time.clone()].copy_from_slice(&theirs.data[time]);
+            }
+        }
+    }
+    same
+}
+
+fn has_log(image: &Path) -> Result<bool> {
+    Ok(superblock_word(image, LOG_ROOT_AT)? != 0)
+}
+
+fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
+    let file = |name: &str| bench.scratch.file(name);
+    let (image, kernel) = (file("disk.img"), file("kernel"));
+    mkfs_empty(bench.creamery(), options, "600M", &image)?;
+    let mut state = State::new(seed);
+    let mount = LoopMount::mount(&image, &kernel, "commit=300,nodiscard")?;
+    Work { top: mount.dir(), by: By::Linux, state: &mut state }.round(OPERATIONS)?;
+    let cuts = std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(CUTS);
+    let mut logs = 0;
+    for cut in 0..cuts {
+        let what = format!("seed {seed}, cut {cut}");
+        if state.random.below(3) > 0 {
+            sync_filesystem(mount.dir())?;
+        }
+        let mut work = Work { top: mount.dir(), by: By::Linux, state: &mut state };
+        work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
+        let (ours, theirs) = (file("ours.img"), file("linux.img"));
+        for copy in [&ours, &theirs] {
+            Run::new("cp").arg("--sparse=always").arg(&image).arg(copy).ok()?;
+        }
+        if !has_log(&ours)? {
+            continue; // what was done could not be told by a log
+        }
+        logs += 1;
+        let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let linux = Seen::take(&theirs, &file("linux"))?;
+        FuseMount::mount(bench.creamery(), &ours, &file("fuse"), "noatime")?.unmount()?;
+        ensure!(!has_log(&ours)?, "{what}: the log is still there");
+        btrfs_check(&ours).with_context(|| what.clone())?;
+        Seen::take(&ours, &file("linux"))?.expect_as_linux(&what, &linux, start)?;
+    }
+    mount.unmount()?;
+    ensure!(logs >= cuts / 3, "of {cuts} cuts {logs} left a log");
+    Ok(())
+}
+
+const TREE_LOG: u64 = 6_u64.wrapping_neg();
+const XATTR_ITEM: u8 = 24;
+const DIR_INDEX: u8 = 96;
+const ROOT_ITEM: u8 = 132;
+/// In a root item: the transaction that wrote the root, and where it is.
+const ROOT_GENERATION: usize = 160;
+const ROOT_AT: usize = 176;
+/// In a file extent item: where the extent begins, and how much of it is shown.
+const DISK_BYTENR: usize = 21;
+const NUM_BYTES: usize = 45;
+/// Bytes of a file that was there before.
+const OLDER_LEN: u64 = 90_000;
+/// In a superblock: where the root tree is.
+const ROOT_TREE_AT: u64 = 0x10000 + 80;
+/// In a key.
+const KIND: usize = 8;
+const OFFSET: usize = 9;
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u64) -> bool {
+    let other = word(bytes, at) != value;
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    other
+}
+
+fn superblock_word(image: &Path, at: u64) -> Result<u64> {
+    let mut bytes = [0; 8];
+    File::open(image)?.read_exact_at(&mut bytes, at)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// A device as it was after an fsync, and where data lies that was there before.
+fn with_a_log(bench: &Bench, image: &Path) -> Result<()> {
+    let mounted = bench.scratch.file("mounted.img");
+    mkfs_empty(bench.creamery(), &["--csum", "crc32c", "--nodesize", "16k"], "256M", &mounted)?;
+    let kernel = LoopMount::mount(&mounted, &bench.scratch.file("kernel"), "commit=300,nodiscard")?;
+    let at = |path: &str| kernel.dir().join(path);
+    std::fs::create_dir(at("dir"))?;
+    for name in ["before", "dir/older"] {
+        std::fs::write(at(name), vec![7; usize::try_from(OLDER_LEN)?])?;
+    }
+    // An fsync commits where a block group was made since the last commit: so there is to be room enough.
+    std::fs::write(at("room"), vec![9; 20 << 20])?;
+    sync_filesystem(kernel.dir())?;
+    std::fs::remove_file(at("room"))?;
+    sync_filesystem(kernel.dir())?;
+    std::fs::write(at("dir/synced"), vec![8; 300_000])?;
+    Run::new("setfattr").args(["-n", "user.name", "-v", "value"]).arg(at("dir/synced")).ok()?;
+    for path in ["dir/synced", "dir"] {
+        File::open(at(path))?.sync_all()?;
+    }
+    Run::new("cp").arg("--sparse=always").args([&mounted, image]).ok()?;
+    kernel.unmount()?;
+    ensure!(superblock_word(image, LOG_ROOT_AT)? != 0, "an fsync left no log");
+    Ok(())
+}
+
+/// Addresses that a log has no business with.
+struct Known {
+    /// Data that was there before.
+    used: u64,
+    log_root: u64,
+    root_tree: u64,
+}
+
+/// Changes a key and its data; whether it did.
+type Lie = fn(&mut [u8], &mut [u8], &Known) -> bool;
+
+fn is_on_disk(data: &[u8]) -> bool {
+    data.len() == 53
+}
+
+fn next_kind(key: &mut [u8], _: &mut [u8], _: &Known) -> bool {
+    key[KIND] += 1;
+    true
+}
+
+fn slash(_: &mut [u8], name: &mut [u8], _: &Known) -> bool {
+    *name.last_mut().expect("a name") = b'/';
+    true
+}
+
+/// What is a lie, in items of which type, and how it is refused.
+const LIES: [(&str, u8, Lie, &str); 11] = [
+    ("items of no inode", INODE_ITEM, next_kind, "no inode"),
+    ("an item of another kind", XATTR_ITEM, next_kind, "does not belong"),
+    ("a name that cannot be", DIR_INDEX, slash, "name"),
+    ("data that others have", EXTENT_DATA, |_, data, known| point(data, known.used), "in use otherwise"),
+    ("data nowhere", EXTENT_DATA, |_, data, _| point(data, 1 << 40), "no block group"),
+    ("data among metadata", EXTENT_DATA, |_, data, known| point(data, known.log_root), "no block group"),
+    ("a log in itself", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.log_root), "reached twice"),
+    ("a log in a tree", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.root_tree), "in use otherwise"),
+    ("a log of another time", ROOT_ITEM, |_, data, _| add(data, ROOT_GENERATION, 1), "generation"),
+    ("an older log", ROOT_ITEM, |_, data, _| add(data, ROOT_GENERATION, u64::MAX), "generation"),
+    ("a log of no subvolume", ROOT_ITEM, |key, _, _| put(key, OFFSET, 2), "does not belong"),
+];
+
+fn point(data: &mut [u8], at: u64) -> bool {
+    is_on_disk(data) && put(data, DISK_BYTENR, at)
+}
+
+fn add(data: &mut [u8], at: usize, more: u64) -> bool {
+    put(data, at, word(data, at).wrapping_add(more))
+}
+
+/// A log is replayed as a whole, or refused by name, and then nothing was changed.
+fn logs_that_lie_are_refused_by_name(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("lies.img");
+    with_a_log(bench, &image)?;
+    let mut victim = Victim::new(image.clone())?;
+    let mut known = Known {
+        used: 0,
+        log_root: superblock_word(&image, LOG_ROOT_AT)?,
+        root_tree: superblock_word(&image, ROOT_TREE_AT)?,
+    };
+    victim.edit(EXTENT_DATA, &mut |_, data| {
+        if is_on_disk(data) && word(data, NUM_BYTES) == OLDER_LEN.next_multiple_of(4096) {
+            known.used = word(data, DISK_BYTENR);
+        }
+        false
+    })?;
+    ensure!(known.used > 0, "there is no data that was written before");
+    victim.keep_blocks_of(TREE_LOG)?;
+    for (what, kind, lie, said) in LIES {
+        let changed = victim.edit(kind, &mut |key, data| lie(key, data, &known))?;
+        ensure!(changed > 0, "{what}: there is nothing to change");
+        expect_untouched(&image, || {
+            expect_refusal(
+                bench.creamery().run(["mkdir"]).arg(inside(&image, "/new")),
+                &["lies.img", "log", said],
+            )
+        })
+        .with_context(|| what.to_owned())?;
+        bench
+            .creamery()
+            .run(["ls"])
+            .arg(inside(&image, "/dir/older"))
+            .ok()
+            .with_context(|| what.to_owned())?;
+        victim.restore()?;
+    }
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/new")).ok()?;
+    let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/dir")).ok()?;
+    ensure!(listed.stdout_text().trim() == "older\nsynced" && listed.stderr_text().is_empty(), "{listed}");
+    btrfs_check(&image)
+}

@@ -1,0 +1,203 @@
+//! The right to bring logs into the trees, before anybody else changes them. What logs are is in `tree_log`; what their items
+//! mean is the business of the layer above.
+//!
+//! It is one transaction, however much there is: a superblock without the log tells that all of it was replayed. So nothing
+//! commits before the end, and what is queued for the extent tree is not run before: an extent that loses its last reference to
+//! an item of the log gets it back.
+//!
+//! # Invariants
+//! - REPLAY-1: what only the logs reach is out of everybody's reach until a superblock without them is durable. Shown by
+//!   `logs_of_linux_are_replayed_as_linux_does`.
+//! - REPLAY-2: while a log waits, nothing commits. Shown by `nothing_commits_before_a_log_is_replayed`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use creamery_base::{Error, ErrorKind, InodeId, Logical, Result, TreeId, Wait};
+use creamery_format::BlockGroupFlags;
+
+use super::Engine;
+use crate::data_extent::DataExtent;
+use crate::handle::Handle;
+use crate::space_info::BlockGroup;
+use crate::tree_log::{LogTree, open_logs};
+use crate::units::Units;
+
+/// Space that nobody is handed until this is dropped.
+struct Withheld {
+    group: Arc<BlockGroup>,
+    at: Logical,
+    len: u64,
+}
+
+impl Drop for Withheld {
+    fn drop(&mut self) {
+        self.group.put_back(self.at, self.len);
+    }
+}
+
+/// A data extent that items of logs name.
+enum LoggedExtent {
+    /// The extent tree has it, or will when everything queued has run.
+    Counted { len: u64 },
+    /// The last commit does not know it, and no item in a tree refers to it yet.
+    New(DataExtent),
+}
+
+impl LoggedExtent {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Counted { len } => *len,
+            Self::New(extent) => extent.len(),
+        }
+    }
+}
+
+/// The replay of the logs of a filesystem, which nobody else uses yet. Dropped unfinished it leaves the logs on the devices, and
+/// nothing can be written.
+///
+/// ```no_run
+/// # fn replay(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
+/// if let Some((replay, logs)) = engine.begin_replay()? {
+///     // ... bring the items of the logs into the trees ...
+///     println!("{} logs", logs.len());
+///     replay.finish()?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct Replay<'e> {
+    engine: &'e Engine,
+    extents: BTreeMap<Logical, LoggedExtent>,
+    _blocks: Vec<Withheld>,
+}
+
+impl Engine {
+    /// Whether a log has to be replayed before anything is committed.
+    pub(super) fn log_waits(&self) -> bool {
+        self.log_waits.load(Ordering::Acquire)
+    }
+
+    /// Opens the logs, if there are any and the filesystem may be written.
+    /// Errors: device errors; damage of the logs. Nothing was changed.
+    pub fn begin_replay(&self) -> Result<Option<(Replay<'_>, Vec<LogTree>)>> {
+        if !self.log_waits() {
+            return Ok(None);
+        }
+        let (mut blocks, len) = (Vec::new(), u64::from(self.node_size()));
+        let logs = open_logs(&self.store, &mut |at| {
+            blocks.push(self.withhold_block(at, len)?);
+            Ok(())
+        })?;
+        Ok(Some((Replay { engine: self, extents: BTreeMap::new(), _blocks: blocks }, logs)))
+    }
+
+    fn withhold_block(&self, at: Logical, len: u64) -> Result<Withheld> {
+        let group = self.space.group_at(at).filter(|group| {
+            group.holds(at, len)
+                && group.flags.intersects(BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM)
+        });
+        let taken = group.and_then(|group| {
+            let range = (at.get(), at.get() + len);
+            group.take_part(range, len, len).map(|_| Withheld { group, at, len })
+        });
+        taken.ok_or_else(|| {
+            let what = format!("log block {at} is in use otherwise, or in no block group of metadata");
+            Error::new(ErrorKind::Corrupt, what)
+        })
+    }
+}
+
+impl Replay<'_> {
+    /// Looks at a data extent that an item of a log names, before anything is changed: it is in the extent tree, or its place is
+    /// free and is withheld from now on.
+    /// Errors: device errors; damage: neither is so.
+    pub fn withhold_extent(&mut self, start: Logical, len: u64) -> Result<()> {
+        if let Some(known) = self.extents.get(&start) {
+            let same = known.len() == len;
+            return if same { Ok(()) } else { Err(lies(start, len, "has two lengths")) };
+        }
+        let group = self.engine.space.group_at(start);
+        let group =
+            group.filter(|group| group.holds(start, len) && group.flags.contains(BlockGroupFlags::DATA));
+        let group = group.ok_or_else(|| lies(start, len, "lies in no block group of data"))?;
+        let extent = if self.engine.extent_tree.has_data(start, len)? {
+            LoggedExtent::Counted { len }
+        } else if group.claim_data(start, len) {
+            LoggedExtent::New(DataExtent::new(group, start, len))
+        } else {
+            return Err(lies(start, len, "is in use otherwise"));
+        };
+        self.extents.insert(start, extent);
+        Ok(())
+    }
+
+    /// Queues one more reference to an extent that was [looked at](Self::withhold_extent), by `owner`'s file extent item whose
+    /// key offset less its offset into the extent is `offset`.
+    /// Errors: damage; the caller aborts then.
+    ///
+    /// # Panics
+    /// When it was not.
+    pub fn refer(&mut self, handle: &Handle<'_>, start: Logical, owner: InodeId, offset: u64) -> Result<()> {
+        let extent = self.extents.get_mut(&start).expect("all extents of logs were looked at");
+        let len = extent.len();
+        match std::mem::replace(extent, LoggedExtent::Counted { len }) {
+            LoggedExtent::Counted { .. } => handle.add_data_ref(start, len, owner, offset),
+            // The log is durable, and so is what it names.
+            LoggedExtent::New(extent) => {
+                let written = self.engine.volume.nothing_written();
+                handle.complete_data(extent, written, owner, offset, None)
+            }
+        }
+    }
+
+    /// Records the checksums of the sectors from `at` on, one after another, where they are not known yet.
+    /// Errors: device errors; damage: another checksum is known; the caller aborts then.
+    pub fn insert_csums(&self, handle: &Handle<'_>, at: Logical, csums: &[u8]) -> Result<()> {
+        let (tree, size) = (&self.engine.csum_tree, self.engine.checksum_type().size());
+        let sector = u64::from(self.engine.sector_size());
+        let known = tree.read(at, csums.len() / size, Wait::Yes)?;
+        let mut missing: Option<(usize, usize)> = None;
+        let insert = |run: Option<(usize, usize)>| match run {
+            None => Ok(()),
+            Some((from, to)) => {
+                tree.insert(handle, at + from as u64 * sector, &csums[from * size..to * size])
+            }
+        };
+        for (index, csum) in csums.chunks(size).enumerate() {
+            match known.get(index) {
+                None => missing = Some((missing.map_or(index, |(from, _)| from), index + 1)),
+                Some(known) if known == csum => insert(missing.take())?,
+                Some(_) => {
+                    let what = format!(
+                        "sector {} has two checksums, in a log and in its tree",
+                        at + index as u64 * sector
+                    );
+                    return Err(Error::new(ErrorKind::Corrupt, what));
+                }
+            }
+        }
+        insert(missing)
+    }
+
+    /// Commits what was replayed, and with it the end of the logs.
+    /// Errors: those of the commit.
+    pub fn finish(self) -> Result<()> {
+        let engine = self.engine;
+        // There may have been nothing in the logs that is not in the trees. The superblock changes all the same.
+        let handle = engine.start(Units::items(1))?;
+        let touched = engine.root_tree.touch(&handle, TreeId::FS);
+        match touched {
+            Ok(()) => handle.end(),
+            Err(error) => return Err(handle.abort(error)),
+        }
+        engine.log_waits.store(false, Ordering::Release);
+        engine.commit()
+    }
+}
+
+fn lies(start: Logical, len: u64, what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("extent {start} of {len} bytes, which a log names, {what}"))
+}

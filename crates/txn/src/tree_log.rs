@@ -1,0 +1,149 @@
+//! Log trees: what fsync made durable after the last commit, as it lies on the devices.
+//!
+//! An fsync that had to wait for a commit would wait for everybody's work. Instead it writes copies of the items that it is about
+//! into a tree beside the others, one for each subvolume; a tree of their roots, which the superblock names, leads to them. When
+//! power goes, the next one who may write brings them into the subvolumes' trees, and commits: the replay
+//! ([`Replay`](crate::Replay)). A commit before that ends all logs.
+//!
+//! ```text
+//!   superblock.log_root -> (TREE_LOG ROOT_ITEM subvolume) -> inodes, names, file extents, ..., (EXTENT_CSUM EXTENT_CSUM address)
+//! ```
+//! No tree counts their blocks, nor the extents that are new: the last commit takes their places for free. So they are withheld
+//! from the first moment on (REPLAY-1), which also shows a log that lies about them, and nothing is taken for a block that
+//! another tree has.
+//!
+//! # Invariants
+//! - LOG-1: blocks of logs are of the transaction behind the last commit, each is reached once, and none is in use. Shown by
+//!   `logs_that_lie_are_refused_by_name`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId, Wait};
+use creamery_format::{Expected, Key, KeyType, RawRootItem};
+use creamery_tree::{BufferStore, RootPointer, Tree};
+
+use crate::roots::root_pointer;
+
+/// The log of a subvolume.
+///
+/// ```no_run
+/// # fn show(log: &creamery_txn::LogTree) {
+/// println!("a log of subvolume {} with {} blocks", log.subvolume(), log.tree().blocks());
+/// # }
+/// ```
+pub struct LogTree {
+    subvolume: TreeId,
+    tree: Tree,
+}
+
+impl LogTree {
+    /// Whose log it is.
+    #[must_use]
+    pub const fn subvolume(&self) -> TreeId {
+        self.subvolume
+    }
+
+    /// Its items, which are not to be changed.
+    #[must_use]
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+/// Opens the logs that the superblock of `store`'s volume leads to. `withhold` is called with each block before it is read.
+///
+/// # Errors
+/// Device errors; damage, as LOG-1 has it.
+pub(crate) fn open_logs(
+    store: &Arc<BufferStore>,
+    withhold: &mut dyn FnMut(Logical) -> Result<()>,
+) -> Result<Vec<LogTree>> {
+    let superblock = store.volume().superblock();
+    let Some((logical, level)) = superblock.log_root() else { return Ok(Vec::new()) };
+    let generation = superblock.generation().next();
+    let mut blocks = Blocks { store, generation, seen: BTreeSet::new(), withhold };
+    let root = RootPointer { logical, generation, level };
+    blocks.walk(root)?;
+    let roots = open(store, root)?;
+    let mut logs = Vec::new();
+    let mut cursor = roots.cursor(&Key::MIN, Wait::Yes)?;
+    while let Some((key, data)) = cursor.item() {
+        let (subvolume, root) = log_of(&key, data)?;
+        logs.push((subvolume, root));
+        cursor.advance()?;
+    }
+    drop(cursor);
+    let open_one = |(subvolume, root): (TreeId, RootPointer)| {
+        let of = |error: Error| error.context(format!("the log of subvolume {subvolume}"));
+        blocks.walk(root).map_err(of)?;
+        open(store, root).map(|tree| LogTree { subvolume, tree }).map_err(of)
+    };
+    logs.into_iter().map(open_one).collect()
+}
+
+fn open(store: &Arc<BufferStore>, root: RootPointer) -> Result<Tree> {
+    Tree::open(Arc::clone(store), TreeId::TREE_LOG, root, 0, Generation::default())
+}
+
+/// What an item of the logs' root tree says.
+fn log_of(key: &Key, data: &[u8]) -> Result<(TreeId, RootPointer)> {
+    let subvolume = TreeId::new(key.offset);
+    let is_one = key.objectid == TreeId::TREE_LOG.objectid() && key.kind == KeyType::ROOT_ITEM;
+    if !is_one || !subvolume.is_subvolume() {
+        return Err(damaged(format!("item {key} does not belong among the roots of logs")));
+    }
+    let item = RawRootItem::from_item(data)
+        .map_err(|kind| Error::with_source(ErrorKind::Corrupt, format!("root item {key}"), kind))?;
+    Ok((subvolume, root_pointer(&item)))
+}
+
+fn damaged(what: String) -> Error {
+    Error::new(ErrorKind::Corrupt, what)
+}
+
+/// Finds all blocks of logs.
+struct Blocks<'a> {
+    store: &'a BufferStore,
+    generation: Generation,
+    seen: BTreeSet<Logical>,
+    withhold: &'a mut dyn FnMut(Logical) -> Result<()>,
+}
+
+impl Blocks<'_> {
+    /// Those of one tree (LOG-1). It ends: no block is met twice, and each takes free space.
+    fn walk(&mut self, root: RootPointer) -> Result<()> {
+        let volume = self.store.volume();
+        let mut waiting = vec![(root, None)];
+        while let Some((at, first_key)) = waiting.pop() {
+            let RootPointer { logical, generation, level } = at;
+            if generation != self.generation {
+                let want = self.generation;
+                return Err(damaged(format!(
+                    "log block {logical}, found generation {generation}, want {want}"
+                )));
+            }
+            if !self.seen.insert(logical) {
+                return Err(damaged(format!("log block {logical} is reached twice")));
+            }
+            (self.withhold)(logical)?;
+            let want = Expected {
+                logical,
+                level: Some(level),
+                generation: Some(generation),
+                owner: Some(TreeId::TREE_LOG),
+                first_key,
+                fsid: volume.metadata_uuid(),
+                checksum: volume.checksum_type(),
+            };
+            let buffer = self.store.get(&want, Wait::Yes)?;
+            let guard = buffer.read(Wait::Yes)?;
+            let block = guard.block();
+            for slot in (0..block.count()).filter(|_| !block.is_leaf()) {
+                let (logical, generation) = block.child(slot);
+                waiting.push((RootPointer { logical, generation, level: level - 1 }, Some(block.key(slot))));
+            }
+        }
+        Ok(())
+    }
+}
