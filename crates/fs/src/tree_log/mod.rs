@@ -88,11 +88,8 @@ fn replay_all(engine: &Engine) -> Result<Option<Replayed>> {
     let mut checked = Vec::new();
     for log in &logs {
         let inodes = check::check(engine, log, &mut replay)?;
-        match engine.tree(log.subvolume()) {
-            Ok(tree) => checked.push((log, inodes, tree)),
-            // It was deleted since.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        if let Some(tree) = living_tree(engine, log.subvolume())? {
+            checked.push((log, inodes, tree));
         }
     }
     let mut replayed = Replayed { subvolumes: checked.len() as u64, inodes: 0 };
@@ -104,6 +101,16 @@ fn replay_all(engine: &Engine) -> Result<Option<Replayed>> {
     }
     replay.finish()?;
     Ok(Some(replayed))
+}
+
+/// The tree of a subvolume; none when that was deleted since its log was written.
+fn living_tree(engine: &Engine, id: TreeId) -> Result<Option<Arc<Tree>>> {
+    match engine.root_item(id) {
+        Ok(item) if item.refs.get() == 0 => Ok(None),
+        Ok(_) => engine.tree(id).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The replay of one subvolume's log.
