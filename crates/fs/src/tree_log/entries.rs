@@ -1,8 +1,10 @@
 //! Entries of directories, and the names that go with them: a name is an entry, found by its hash and by its number, and a
 //! reference of the inode to its directory, and comes and goes as a whole.
 
+use std::sync::Arc;
+
 use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
-use creamery_format::{FileType, InodeExtrefs, InodeRefs, Key, KeyType, RawDirLogItem};
+use creamery_format::{FileType, InodeExtref, InodeExtrefs, InodeRefs, Key, KeyType, RawDirLogItem};
 use creamery_txn::Handle;
 use zerocopy::FromBytes;
 
@@ -50,7 +52,7 @@ impl LogReplay<'_, '_> {
 
     fn remove_entries_between(&mut self, dir: ObjectId, first: u64, last: u64) -> Result<()> {
         let (first, last) = (keys::dir_index(dir, first), keys::dir_index(dir, last));
-        let (tree, log) = (std::sync::Arc::clone(&self.tree), self.log);
+        let (tree, log) = (Arc::clone(&self.tree), self.log);
         each_item(&tree, first, last, &mut |key, data| {
             let (name, ino) = entry_of(key, data)?;
             let stays = log.get(key, Wait::Yes, |data| {
@@ -68,7 +70,7 @@ impl LogReplay<'_, '_> {
     /// Removes all entries of a directory that is gone itself.
     pub(super) fn remove_all_entries(&mut self, dir: ObjectId) -> Result<()> {
         let (first, last) = range_of(dir, KeyType::DIR_INDEX);
-        let tree = std::sync::Arc::clone(&self.tree);
+        let tree = Arc::clone(&self.tree);
         each_item(&tree, first, last, &mut |key, data| match entry_of(key, data)? {
             (name, Some(ino)) => self.remove_link(Link { dir, index: key.offset, name, ino }),
             (_, None) => Err(Error::new(
@@ -207,7 +209,6 @@ fn names_in<'a>(key: &Key, data: &'a [u8]) -> Result<Vec<(ObjectId, u64, &'a [u8
             .map(|found| found.map(|found| (dir, found.index, found.name)).map_err(damaged))
             .collect();
     }
-    let name =
-        |found: creamery_format::InodeExtref<'a>| (ObjectId::new(found.parent), found.index, found.name);
+    let name = |found: InodeExtref<'a>| (ObjectId::new(found.parent), found.index, found.name);
     InodeExtrefs::new(data).map(|found| found.map(name).map_err(damaged)).collect()
 }

@@ -2,7 +2,7 @@
 
 use creamery_base::{Logical, ObjectId, Result, Wait};
 use creamery_format::{Compression, Incompat, InodeFlags, Key, KeyType};
-use creamery_txn::Handle;
+use creamery_txn::{Handle, Units};
 
 use super::LogReplay;
 use super::check::LoggedInode;
@@ -12,6 +12,7 @@ use crate::data::extent_map::Items;
 use crate::data::file_extent::{Extent, FileExtent};
 use crate::data::reserve;
 use crate::inode::FileType;
+use crate::operation::in_handle;
 
 impl LogReplay<'_, '_> {
     /// Makes the data of an inode what the log says, and counts it.
@@ -57,8 +58,8 @@ impl LogReplay<'_, '_> {
             }
             csums.iter().try_for_each(|(at, csums)| replay.insert_csums(handle, *at, csums))
         };
-        let units = creamery_txn::Units::items(units).of(self.id);
-        crate::operation::in_handle(self.engine, units, change)
+        let units = Units::items(units).of(self.id);
+        in_handle(self.engine, units, change)
     }
 
     /// Takes away what a file has in a range, but for what the plan that is returned says.

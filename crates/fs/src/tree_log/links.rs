@@ -1,5 +1,7 @@
 //! How many names an inode has after all of them came and went.
 
+use std::sync::Arc;
+
 use creamery_base::{Error, ErrorKind, ObjectId, Result};
 use creamery_format::{InodeExtrefs, InodeRefs, KeyType};
 
@@ -20,7 +22,7 @@ impl LogReplay<'_, '_> {
                 self.remove_all_entries(ino)?;
             }
             let nlink = if item.is_dir() { names.min(1) } else { names };
-            let tree = std::sync::Arc::clone(&self.tree);
+            let tree = Arc::clone(&self.tree);
             self.change(2, |handle| {
                 orphan_item::remove(handle, &tree, ino)?;
                 if nlink == 0 {
