@@ -108,7 +108,10 @@ fn detach(point: &Path, how: How) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Busy, String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    // It knows two reasons: somebody is there, or the mount is not the asker's.
+    let said = String::from_utf8_lossy(&output.stderr);
+    let kind = if said.contains("busy") { ErrorKind::Busy } else { ErrorKind::PermissionDenied };
+    Err(Error::new(kind, said.trim().to_owned()))
 }
 
 /// For a server that does not speak: it has the image's lock until everything is durable. But others who may read the image can

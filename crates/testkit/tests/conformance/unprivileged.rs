@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
-use creamery_testkit::{Judge, Program, Run, tree};
+use creamery_testkit::{FuseMount, Judge, Program, Run, tree};
 
-use crate::support::{JUDGED, judge};
+use crate::support::{JUDGED, expect_refusal, judge, mkfs_empty};
 
 const NOBODY: u32 = 65_534;
 
@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("unprivileged/mkfs-keeps-owners", &[&JUDGED[..], &tools].concat(), keeps_owners),
         Case::new("unprivileged/mount", &[&JUDGED[..], &with_fuse].concat(), mounts),
+        Case::new("unprivileged/unmounts-what-is-his", &[&JUDGED[..], &with_fuse].concat(), unmounts),
         Case::new("bad-input/unreadable-file", &[&JUDGED[..], &tools].concat(), unreadable_file),
     ]
 }
@@ -81,6 +82,17 @@ fn mounts(bench: &Bench) -> Result<()> {
     judge(bench, &dir.join("disk.img"), &want, &Compare { mtime: false, ..Compare::default() })
 }
 
+/// Who wants to unmount what somebody else has mounted is told that he may not, which is not that it is in use.
+fn unmounts(bench: &Bench) -> Result<()> {
+    let (dir, program) = place(bench)?;
+    let (image, point) = (bench.scratch.file("disk.img"), dir.join("mnt"));
+    mkfs_empty(&program, &[], "256M", &image)?;
+    let mount = FuseMount::mount(&program, &image, &point, "allow_other")?;
+    expect_refusal(as_nobody(&dir).arg("umount").arg(&point), &["not permitted"])?;
+    ensure!(mount.dir().join(".").exists(), "it is unmounted");
+    mount.unmount()
+}
+
 fn unreadable_file(bench: &Bench) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let (dir, _) = place(bench)?;
@@ -91,7 +103,7 @@ fn unreadable_file(bench: &Bench) -> Result<()> {
     std::fs::set_permissions(source.join("secret"), std::fs::Permissions::from_mode(0o600))?;
     let image = dir.join("disk.img");
     let run = as_nobody(&dir).args(["mkfs", "--rootdir"]).arg(&source).arg(&image);
-    crate::support::expect_refusal(run, &["secret", "permission denied"])?;
+    expect_refusal(run, &["secret", "permission denied"])?;
     ensure!(!image.exists(), "a failed build left an image");
     Ok(())
 }
