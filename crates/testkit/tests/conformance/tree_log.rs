@@ -23,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("log/replayed-as-linux-does", &[][..], 31),
         ("log/replayed-as-linux-does-small-nodes", &["-n", "4096", "--csum", "xxhash"], 32),
         ("log/replayed-as-linux-does-hole-extents", &["-O", "^no-holes"], 33),
+        ("log/replayed-as-linux-does-mixed", &["--mixed", "--csum", "sha256"], 34),
     ];
     let case = |(name, options, seed)| {
         Case::new(name, &MOUNTED, move |bench| logs_of_linux_are_replayed_as_linux_does(bench, options, seed))
