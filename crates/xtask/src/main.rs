@@ -17,6 +17,7 @@ mod sanitize;
 mod suites;
 mod test;
 mod tidy;
+mod watched;
 mod workspace;
 
 use std::process::ExitCode;

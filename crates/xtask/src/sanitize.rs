@@ -3,9 +3,10 @@
 //!
 //! Both come with the pinned toolchain; the flag is one of nightly's, which `RUSTC_BOOTSTRAP` makes the stable compiler take.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
-use crate::workspace::{cargo, run, target};
+use crate::watched::{SILENCE, watched};
+use crate::workspace::{cargo, target};
 
 /// `base`, `device` and `fuse` have the unsafe code; `tree` and `fs` hold its guards and buffers while threads race.
 const ROOMS: [&str; 5] =
@@ -22,5 +23,12 @@ pub(crate) fn sanitize() -> Result<()> {
     tests.args(ROOMS.iter().flat_map(|room| ["--package", room]));
     tests.arg("--target-dir").arg(target().join("sanitize"));
     tests.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").env("ASAN_OPTIONS", OPTIONS);
-    run(tests.env("CARGO_PROFILE_DEV_DEBUG", "false"))
+    let status = watched(tests.env("CARGO_PROFILE_DEV_DEBUG", "false"), SILENCE, |line| {
+        println!("{}", String::from_utf8_lossy(line));
+        Ok(())
+    })?;
+    if !status.success() {
+        bail!("tests failed under the sanitizer ({status})");
+    }
+    Ok(())
 }

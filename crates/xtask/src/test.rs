@@ -1,12 +1,13 @@
 //! All tests, after installing what they need; and a last line that counts what was skipped.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use crate::install::install_missing;
+use crate::watched::{SILENCE, watched};
 use crate::workspace::{build_program, cargo};
 
 /// `cargo xtask test`.
@@ -52,21 +53,19 @@ pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<
 
 /// Runs tests, shows and counts what they say; whether they ended well.
 fn run_counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("starting cargo test")?;
     // A test of the standard runner that lacks something returns early and says "skipped: what"; with its output shown
     // these lines can be counted.
-    let output = child.stdout.take().context("reading what cargo test says")?;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line?;
-        let text = String::from_utf8_lossy(&line);
+    let status = watched(command, SILENCE, |line| {
+        let text = String::from_utf8_lossy(line);
         counts.add(&text);
         if counts.is_worth_showing(&text) {
             let mut out = std::io::stdout().lock();
-            out.write_all(&line)?;
+            out.write_all(line)?;
             out.write_all(b"\n")?;
         }
-    }
-    Ok(child.wait()?.success())
+        Ok(())
+    })?;
+    Ok(status.success())
 }
 
 /// A line of a backtrace: how a test came to fail is above, in its place.

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_device::{Hook, Request};
 use creamery_txn::{CommitParticipant, Handle};
 
-use super::{MARK, MIB, delayed};
+use super::{MARK, MIB, delayed, is_marked};
 use crate::data::tests::support::*;
 use crate::inode::InodeFlags;
 use crate::inode::attributes::SetAttributes;
@@ -89,7 +89,7 @@ fn room_is_kept_for_each_of_many_runs() {
     assert_eq!(fixture.delalloc_metadata_bytes(), 0);
 }
 
-/// Keeps writes of data that begin with the mark, until it is told to go on.
+/// Keeps writes of data that is marked, until it is told to go on.
 struct Hanging {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -98,7 +98,7 @@ struct Hanging {
 impl Hook for Hanging {
     fn before(&self, request: &Request) -> Result<()> {
         if let Request::Write { data, .. } = request
-            && data.iter().next().is_some_and(|data| data[0] == MARK)
+            && data.iter().all(is_marked)
         {
             let _ = self.reached.lock().send(());
             let _ = self.go.lock().recv();
@@ -149,13 +149,16 @@ fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
     }
 }
 
-/// Fails writes of data that begin with the mark.
+/// What is written fails where it begins with this: more than the checksum of a tree block could be by chance.
+const LOST: &[u8] = &[MARK, b'm', b'a', b'l', b'l', 0, 0, 0];
+
+/// Fails writes of what is to be lost.
 struct FailingAtTheMark;
 
 impl Hook for FailingAtTheMark {
     fn before(&self, request: &Request) -> Result<()> {
         match request {
-            Request::Write { data, .. } if data.iter().next().is_some_and(|data| data[0] == MARK) => {
+            Request::Write { data, .. } if data.iter().next().is_some_and(|data| data.starts_with(LOST)) => {
                 Err(Error::new(ErrorKind::Io, "the device fails"))
             }
             _ => Ok(()),

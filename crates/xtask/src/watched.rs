@@ -1,0 +1,70 @@
+//! Commands that run tests, watched: a test that hangs is a failure with its name, not a run without end.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// So long may a command be silent: more than it takes to build everything.
+pub(crate) const SILENCE: Duration = Duration::from_secs(20 * 60);
+
+/// Runs `command` and hands every line that it prints to `take`. Whenever it said nothing for as long as `silence`, what it started
+/// is killed: cargo names the binary and goes on with the next, and the standard runner has said which test was running for so long.
+pub(crate) fn watched(
+    command: &mut Command,
+    silence: Duration,
+    mut take: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<ExitStatus> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("starting a command")?;
+    let output = child.stdout.take().context("reading what a command says")?;
+    let (send, lines) = channel();
+    let reader = std::thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            if send.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    loop {
+        match lines.recv_timeout(silence) {
+            Ok(line) => take(&line?)?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                take(format!("xtask: nothing was said for {} s: killed", silence.as_secs()).as_bytes())?;
+                kill_children(&child)?;
+            }
+        }
+    }
+    drop(reader);
+    child.wait().context("waiting for a command")
+}
+
+/// Kills what `child` started, or itself where it started nothing.
+fn kill_children(child: &Child) -> Result<()> {
+    let id = child.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    let whom = if children.trim().is_empty() { id.to_string() } else { children };
+    let status = Command::new("sh").args(["-c", &format!("kill -KILL {whom}")]).status();
+    status.context("killing what hangs").map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_silent_for_too_long_is_killed_and_what_comes_after_goes_on() {
+        let mut said = Vec::new();
+        let take = |line: &[u8]| {
+            said.push(String::from_utf8_lossy(line).into_owned());
+            Ok(())
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo before; sleep 1000; echo after; exit 3"]);
+        let status = watched(&mut command, Duration::from_secs(1), take).expect("it runs");
+        assert_eq!(status.code(), Some(3));
+        assert_eq!(said, ["before", "xtask: nothing was said for 1 s: killed", "after"]);
+    }
+}
