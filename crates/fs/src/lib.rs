@@ -41,6 +41,7 @@ mod fallocate;
 mod fault;
 mod file;
 mod filesystem;
+mod fsync;
 mod inode;
 mod keys;
 mod memory;
@@ -77,8 +78,8 @@ pub use resolve::ExtentPart;
 pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
-    LockStatistics, NamedTree, NocowStatistics, PendingStatistics, Statistics, TreeStatistics,
-    VolumeStatistics, WritebackStatistics,
+    FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics, PendingStatistics,
+    Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

@@ -27,6 +27,8 @@ pub struct MemoryReport {
     pub dirty_blocks_bytes: u64,
     /// Tree blocks that a commit is writing out, and what it needs for that.
     pub writing_blocks_bytes: u64,
+    /// Tree blocks of the logs of what was synced since the last commit.
+    pub log_blocks_bytes: u64,
     /// Kept for tree blocks to come. The whole process has it, whichever filesystem is asked.
     pub spare_blocks_bytes: u64,
     /// Changes of references that are not yet in the extent tree.
@@ -58,6 +60,7 @@ impl MemoryReport {
             clean_blocks,
             dirty_blocks,
             writing_blocks,
+            log_blocks,
             spare_blocks,
             delayed_refs,
             pinned,
@@ -70,6 +73,7 @@ impl MemoryReport {
             clean_blocks_bytes: clean_blocks,
             dirty_blocks_bytes: dirty_blocks,
             writing_blocks_bytes: writing_blocks,
+            log_blocks_bytes: log_blocks,
             spare_blocks_bytes: spare_blocks,
             delayed_refs_bytes: delayed_refs,
             pinned_extents_bytes: pinned,
@@ -97,6 +101,7 @@ impl MemoryReport {
             clean_blocks_bytes,
             dirty_blocks_bytes,
             writing_blocks_bytes,
+            log_blocks_bytes,
             spare_blocks_bytes,
             delayed_refs_bytes,
             pinned_extents_bytes,

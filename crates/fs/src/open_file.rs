@@ -8,6 +8,7 @@ use creamery_txn::DelallocReservation;
 use crate::data;
 use crate::fault::Fault;
 use crate::file;
+use crate::fsync::fsync;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::{Attributes, Writer};
 use crate::inode::lock::ExclusiveInode;
@@ -265,9 +266,9 @@ impl OpenFile {
         self.inode.kill_privileges(writer)
     }
 
-    /// Makes what was done to the file before durable: the whole transaction that changed it last, until there is a log.
-    /// `data_only` leaves out what is not needed to read the data back, which a commit cannot make use of.
-    /// Errors: those of the commit; data that was written while this was open could not be written back, told once.
+    /// Makes what was done to the file before durable: in the log where that can say it, else by a commit (`fsync`).
+    /// `data_only` leaves out what is not needed to read the data back; there is nothing that this would save.
+    /// Errors: those of the devices or of the commit; data that was written while this was open could not be written back, told once.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         let _ = data_only;
         let inode = &self.inode;
@@ -276,9 +277,9 @@ impl OpenFile {
             // What fails is told below.
             let _ = inode.flush();
         }
-        let committed = inode.engine().commit_through(inode.tree_item().transid);
+        let synced = fsync(inode);
         let written = inode.write_errors().tell(&self.told);
-        written.and(committed)
+        written.and(synced)
     }
 }
 

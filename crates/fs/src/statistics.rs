@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::nocow_counters::NocowCounters;
 use crate::delalloc::WritebackCounters;
+use crate::fsync::counters::FsyncCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
 use crate::subvolume::Shared;
@@ -217,6 +218,24 @@ counts! {
     }
 }
 
+counts! {
+    /// What became of calls of fsync for which there was something to do.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::FsyncStatistics::default().logged, 0);
+    /// ```
+    FsyncStatistics of FsyncCounters {
+        /// Those that a log was enough for.
+        logged,
+        /// Those that committed because a replay could not give the inode its names, or would have taken some away.
+        names,
+        /// Those that committed because so many extents had changed.
+        extents,
+        /// Those that committed because the logs took no more.
+        refused,
+    }
+}
+
 /// How values are spread, counted in powers of two; the unit is in the name of the field that holds it.
 ///
 /// ```
@@ -285,6 +304,22 @@ pub struct CommitStatistics {
     pub duration_micros: Distribution,
     /// How long each kept operations from beginning, microseconds.
     pub gate_closed_micros: Distribution,
+}
+
+/// Logs made durable: what calls of fsync wrote in place of commits.
+///
+/// ```
+/// assert_eq!(creamery_fs::LogStatistics::default().count, 0);
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogStatistics {
+    /// How often they were written, each time for all who had asked by then.
+    pub count: u64,
+    /// Tree blocks written by them.
+    pub tree_blocks_written: u64,
+    /// How long each took, microseconds.
+    pub duration_micros: Distribution,
 }
 
 /// What the next commit will have to do, now.
@@ -408,6 +443,10 @@ pub struct Statistics {
     pub aborted: Option<Aborted>,
     /// Commits, and how long they took.
     pub commits: CommitStatistics,
+    /// Logs, and how long they took to write.
+    pub logs: LogStatistics,
+    /// What became of calls of fsync.
+    pub fsyncs: FsyncStatistics,
     /// What waits for the next one.
     pub pending: PendingStatistics,
     /// The cache of tree blocks.
@@ -435,12 +474,15 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, writeback, nocow, .. } = inodes.shared();
+        let Shared { engine, delayed_root, writeback, nocow, fsyncs, .. } = inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
             commit_micros,
             gate_closed_micros,
+            log_writes,
+            log_blocks_written,
+            log_micros,
             promised_bytes,
             delayed_refs,
             store,
@@ -461,6 +503,12 @@ impl Statistics {
                 duration_micros: (&commit_micros).into(),
                 gate_closed_micros: (&gate_closed_micros).into(),
             },
+            logs: LogStatistics {
+                count: log_writes,
+                tree_blocks_written: log_blocks_written,
+                duration_micros: (&log_micros).into(),
+            },
+            fsyncs: (&fsyncs.counters()).into(),
             pending: PendingStatistics {
                 promised_bytes,
                 delayed_refs,

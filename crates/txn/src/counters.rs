@@ -11,6 +11,9 @@ pub(crate) struct Counters {
     blocks_written: AtomicU64,
     commit_micros: Histogram,
     gate_closed_micros: Histogram,
+    log_writes: AtomicU64,
+    log_blocks_written: AtomicU64,
+    log_micros: Histogram,
 }
 
 fn micros(time: Duration) -> u64 {
@@ -26,6 +29,19 @@ impl Counters {
 
     pub(crate) fn gate_closed(&self, took: Duration) {
         self.gate_closed_micros.record(micros(took));
+    }
+
+    pub(crate) fn logged(&self, blocks: usize, took: Duration) {
+        self.log_writes.fetch_add(1, Ordering::Relaxed);
+        self.log_blocks_written.fetch_add(blocks as u64, Ordering::Relaxed);
+        self.log_micros.record(micros(took));
+    }
+
+    /// How often logs were written, how many tree blocks that was, and how long it took.
+    pub(crate) fn logs(&self) -> (u64, u64, HistogramSnapshot) {
+        let [writes, blocks] =
+            [&self.log_writes, &self.log_blocks_written].map(|counter| counter.load(Ordering::Relaxed));
+        (writes, blocks, self.log_micros.snapshot())
     }
 
     /// Transactions made durable, and tree blocks written by them.

@@ -109,7 +109,7 @@ impl CsumTree {
     }
 
     /// Bytes of checksums in the largest item.
-    fn most(&self) -> usize {
+    pub(crate) fn most(&self) -> usize {
         let size = self.checksum.size();
         ((self.tree.max_item_size() - 2 * ITEM_LEN) / size - 1) * size
     }

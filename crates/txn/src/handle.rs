@@ -233,6 +233,16 @@ impl Handle<'_> {
         self.on.superblock.add_incompat(features);
     }
 
+    /// A block for a log, which no tree counts (LOG-2).
+    /// Errors: no space.
+    pub(crate) fn take_log_block(&self, hint: Logical) -> Result<Logical> {
+        let len = u64::from(self.on.node_size);
+        let at = self.on.space.allocate_block(SpaceKind::Metadata, len, hint);
+        let at = at.ok_or_else(|| Error::new(ErrorKind::NoSpace, "allocating a block for a log"))?;
+        self.ticket.as_ref().expect("logs are written by operations").take_block(len);
+        Ok(at)
+    }
+
     fn change_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool, by: i64) -> Result<()> {
         let refs = self.on.extent_tree.refs();
         let parent = block.logical();

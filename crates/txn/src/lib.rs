@@ -24,7 +24,7 @@
 //! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items` | the root tree; trees by their ids |
-//! | `tree_log`, `engine/replay` | what fsync left for the next one who opens the filesystem |
+//! | `tree_log`, `engine/log`, `engine/replay` | what fsync leaves for the next one who opens the filesystem |
 //! | `discard` | telling devices what nobody needs any more |
 //! | `counters` | what it did |
 //!
@@ -74,5 +74,5 @@ pub use nocow_writer::NocowWriter;
 pub use reclaim::Reclaimer;
 pub use snapshot::NewSnapshot;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};
-pub use tree_log::LogTree;
+pub use tree_log::{InodeLog, LogBase, LogTicket, LogTree};
 pub use units::Units;

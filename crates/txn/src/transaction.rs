@@ -88,6 +88,11 @@ impl Transaction {
         }
     }
 
+    /// What was written since somebody flushed last, for who flushes now. Whoever shows any of it asks for a flush behind that.
+    pub(crate) fn take_written(&self) -> Option<Written> {
+        self.written.lock().take()
+    }
+
     /// A handle that began in transaction `begun` ends.
     pub(crate) fn check_running(&self, begun: Generation) {
         let running = self.generation();
@@ -160,7 +165,7 @@ impl Drop for AbortsWhenItPanics<'_> {
 impl ClosedGate<'_> {
     /// What is to be flushed, if anything was written.
     pub(crate) fn take_written(&self) -> Option<Written> {
-        self.transaction.written.lock().take()
+        self.transaction.take_written()
     }
 
     /// Ends the transaction: whoever joins from now on is part of the next one (GATE-2).

@@ -77,6 +77,20 @@ pub struct Committed {
     _private: (),
 }
 
+/// Proof that a superblock with logs is on the platter: a crash from now on finds the last commit and these logs, or later ones,
+/// or the next commit.
+///
+/// ```
+/// fn go_home(proof: &creamery_volume::Logged) {
+///     let _synced = proof;
+/// }
+/// ```
+#[must_use = "waiting callers want to see this"]
+#[derive(Debug)]
+pub struct Logged {
+    _private: (),
+}
+
 impl Written {
     pub(crate) const fn new(volume: u64, failures: Vec<CopyFailure>) -> Self {
         Self { volume, failures }
@@ -154,6 +168,18 @@ impl Volume {
         }
         self.set_superblock(*published.superblock);
         Ok(Committed { _private: () })
+    }
+
+    /// Waits until a superblock that is the last commit's, and leads to logs besides, is on the platter. The other copies stay as they
+    /// are: who needs one of them finds the last commit.
+    ///
+    /// # Errors
+    /// When a device cannot promise it; as with [`publish`](Self::publish).
+    pub fn finish_log(&self, published: Published) -> Result<Logged> {
+        assert_eq!(published.volume, self.number(), "a token of this volume");
+        assert_eq!(published.superblock.generation(), self.generation(), "logs are behind the last commit");
+        self.flush_devices()?;
+        Ok(Logged { _private: () })
     }
 
     /// Makes the other superblock copies of the last commit durable, too, and gives the devices back to others: the last

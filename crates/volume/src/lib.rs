@@ -66,7 +66,7 @@ mod write;
 pub use batch::{WriteBatch, WriteDone};
 pub use chunk::{Chunk, Stripe};
 pub use counters::Counters;
-pub use durable::{Committed, CopyFailure, Durable, Published, Written};
+pub use durable::{Committed, CopyFailure, Durable, Logged, Published, Written};
 pub use mapping::{Mirror, MirrorSet, Piece};
 pub use open::Mode;
 pub use report::WriteReport;

@@ -34,6 +34,8 @@ pub const INODE_ITEM: u8 = 36;
 pub const DELAYED_ITEMS: u8 = 37;
 /// Allocating a chunk.
 pub const CHUNK_ALLOCATION: u8 = 38;
+/// The logs of the running transaction; held while items are put into them.
+pub const TREE_LOG: u8 = 39;
 /// Tree blocks of all trees but the two below; within: level from the root down, then side.
 pub const NODE: u8 = 40;
 /// Changing the references of a block that trees share.

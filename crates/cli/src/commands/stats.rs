@@ -110,6 +110,11 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     line(out, "tree_blocks_written", filesystem.commits.tree_blocks_written)?;
     spread(out, "duration", &filesystem.commits.duration_micros)?;
     spread(out, "gate closed", &filesystem.commits.gate_closed_micros)?;
+    writeln!(out, "\nLogs")?;
+    line(out, "count", filesystem.logs.count)?;
+    line(out, "tree_blocks_written", filesystem.logs.tree_blocks_written)?;
+    spread(out, "duration", &filesystem.logs.duration_micros)?;
+    filesystem.fsyncs.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nWaiting for the next commit")?;
     line(out, "promised_bytes", filesystem.pending.promised_bytes)?;
     line(out, "delayed_refs", filesystem.pending.delayed_refs)?;

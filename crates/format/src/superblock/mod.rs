@@ -191,6 +191,12 @@ impl Superblock {
         (Logical::new(self.raw.chunk_root.get()), self.raw.chunk_root_level, generation)
     }
 
+    /// Has it lead to a tree of log trees.
+    pub fn set_log_root(&mut self, root: Logical, level: u8) {
+        self.raw.log_root = root.get().into();
+        self.raw.log_root_level = level;
+    }
+
     /// Address and level of the tree of log trees, when there is something to replay.
     #[must_use]
     pub fn log_root(&self) -> Option<(Logical, u8)> {

@@ -36,6 +36,7 @@ pub use table::SubvolumeTable;
 use crate::data::nocow_counters::Nocow;
 use crate::delalloc::Writeback;
 use crate::fault::Planted;
+use crate::fsync::counters::Fsyncs;
 use crate::inode::access_time::AccessTimes;
 use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::{DelayedRoot, Later};
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) nodatacow: bool,
     /// What was written in place, and why other things were not.
     pub(crate) nocow: Nocow,
+    pub(crate) fsyncs: Fsyncs,
     pub(crate) planted: Planted,
 }
 
@@ -80,6 +82,7 @@ impl Shared {
             at_close: Arc::default(),
             nodatacow: options.nodatacow,
             nocow: Nocow::new(options.nocow_keeps_leaf),
+            fsyncs: Fsyncs::default(),
             planted: Planted::default(),
         })
     }

@@ -91,6 +91,8 @@ impl ChunkAllocator {
         let group = BlockGroup::new(start, len, flags, sector, 0, excluded_ranges(&chunk));
         let free = group.give_back(start, len);
         assert!(free, "nothing of a new group is free yet");
+        // Who was handed some of it finds it here.
+        self.newest.store(generation.get(), Ordering::SeqCst);
         space.add_group(group);
         state.pending.push(generation, chunk);
         self.pending.store(state.pending.len() as u64, Ordering::Release);

@@ -24,6 +24,7 @@ mod remove;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use creamery_base::Generation;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_tree::Tree;
 use creamery_volume::Volume;
@@ -47,6 +48,7 @@ pub(crate) struct ChunkAllocator {
     unallocated: AtomicU64,
     pending: AtomicU64,
     made: AtomicU64,
+    newest: AtomicU64,
     removed: AtomicU64,
 }
 
@@ -89,6 +91,7 @@ impl ChunkAllocator {
             dev_tree,
             state: RankedMutex::new(state),
             made: zero(),
+            newest: zero(),
             removed: zero(),
             pending: zero(),
         }
@@ -98,6 +101,12 @@ impl ChunkAllocator {
     /// makes one.
     pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::Acquire)
+    }
+
+    /// The transaction that made a chunk last; 0 when none did since the filesystem was opened. Whoever was handed space of a
+    /// chunk and asks then is told of that chunk.
+    pub(crate) fn newest(&self) -> Generation {
+        Generation::new(self.newest.load(Ordering::SeqCst))
     }
 
     /// How many chunks were removed since the filesystem was opened.

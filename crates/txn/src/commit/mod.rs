@@ -54,7 +54,7 @@ pub(crate) use next_superblock::{Facts, NextSuperblock};
 pub(crate) use participant::Participants;
 pub(crate) use phase::PhaseNow;
 pub(crate) use turn::{CommitTurn, CommitTurns};
-pub(crate) use write_out::{Blocks, Closed, CommittedPort, WriteOut, WriteOutPorts};
+pub(crate) use write_out::{Blocks, Closed, CommittedPort, WriteOut, WriteOutPorts, sealed};
 
 /// What commits share.
 pub(crate) struct CommitPipeline {

@@ -286,21 +286,7 @@ impl WriteOutPorts<'_> {
         if copies.len() < blocks.len() * node_size || Arc::get_mut(copies).is_none() {
             *copies = Arc::new(AlignedBuffer::zeroed(blocks.len() * node_size));
         }
-        let memory = Arc::get_mut(copies).expect("nobody else has it");
-        for (buffer, copy) in blocks.iter().zip(memory.chunks_mut(node_size)) {
-            // Briefly and one at a time: holding several node locks here could deadlock with a search.
-            let mut guard = Arc::clone(buffer).write();
-            guard.block_mut().mark_written();
-            seal(guard.bytes_mut(), self.volume.checksum_type());
-            copy.copy_from_slice(guard.block().bytes());
-        }
-        let copies = SharedBytes::from(Arc::clone(copies));
-        let mut writes = WriteBatch::default();
-        for (number, buffer) in blocks.iter().enumerate() {
-            let copy = copies.slice(number * node_size..(number + 1) * node_size);
-            writes.add_tree_block(buffer.logical(), copy);
-        }
-        drop(copies);
+        let writes = sealed(self.volume, blocks, copies);
         let written = self.volume.write(writes)?;
         self.store.written(blocks);
         Ok(written)
@@ -316,4 +302,29 @@ impl WriteOutPorts<'_> {
         self.transaction.enter(CommitPhase::Release);
         (self.committed)(closed, &committed)
     }
+}
+
+/// Marks blocks that are not changed any more as written, and gives them their checksums; what is to be written are copies, in
+/// memory that nobody else has.
+pub(crate) fn sealed(
+    volume: &Volume,
+    blocks: &[Arc<ExtentBuffer>],
+    copies: &mut Arc<AlignedBuffer>,
+) -> WriteBatch {
+    let node_size = volume.node_size() as usize;
+    let memory = Arc::get_mut(copies).expect("nobody else has it");
+    for (buffer, copy) in blocks.iter().zip(memory.chunks_mut(node_size)) {
+        // Briefly and one at a time: holding several node locks here could deadlock with a search.
+        let mut guard = Arc::clone(buffer).write();
+        guard.block_mut().mark_written();
+        seal(guard.bytes_mut(), volume.checksum_type());
+        copy.copy_from_slice(guard.block().bytes());
+    }
+    let copies = SharedBytes::from(Arc::clone(copies));
+    let mut writes = WriteBatch::default();
+    for (number, buffer) in blocks.iter().enumerate() {
+        let copy = copies.slice(number * node_size..(number + 1) * node_size);
+        writes.add_tree_block(buffer.logical(), copy);
+    }
+    writes
 }

@@ -166,10 +166,16 @@ impl Engine {
     fn close(&self, _turn: &CommitTurn<'_>) -> Result<()> {
         // Before the turn is given back: nobody else is to commit what is left.
         let _aborts = AbortsWhenItPanics(&self.transaction);
+        let generation = self.generation();
+        self.logs.close(generation);
         self.run_refs_before_the_gate()?;
         let closed = self.transaction.or_abort(self.close_transaction());
         self.transaction.enter(CommitPhase::Running);
-        if let Some((closed, blocks)) = closed? {
+        let closed = closed?;
+        if closed.is_none() {
+            self.logs.reopen(generation);
+        }
+        if let Some((closed, blocks)) = closed {
             let nothing = self.volume().nothing_written();
             self.pipeline.write_out.begin(&self.transaction, closed, &blocks, nothing);
             self.wake_background();

@@ -22,6 +22,8 @@ pub struct EngineMemory {
     pub dirty_blocks: u64,
     /// Tree blocks that a commit is writing out, and what it needs for that.
     pub writing_blocks: u64,
+    /// Tree blocks of logs.
+    pub log_blocks: u64,
     /// Kept for tree blocks to come; the process has it, not this engine alone.
     pub spare_blocks: u64,
     /// Changes of references that are not yet in the extent tree.
@@ -47,6 +49,7 @@ impl Engine {
             clean_blocks: clean,
             dirty_blocks: dirty,
             writing_blocks: writing + write_out,
+            log_blocks: self.logs.memory(),
             spare_blocks: AlignedBuffer::spare_bytes(),
             delayed_refs: self.extent_tree.refs().memory() + to_run,
             pinned: freed + freed_before + self.discards.memory(),

@@ -13,6 +13,7 @@
 //! | `space` | make, record and remove block groups |
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
+//! | `log` | make durable what somebody syncs, without a commit |
 //! | `replay` | bring logs into the trees |
 //! | `abort` | end all writing |
 //! | `users` | tell who refers to data |
@@ -30,6 +31,7 @@ mod drop_tree;
 #[cfg(feature = "faults")]
 mod fault;
 mod handles;
+mod log;
 mod make_room;
 mod memory;
 mod open;
@@ -69,6 +71,7 @@ use crate::roots::{RootTree, Switches};
 use crate::run_refs::{Ports, RefRunner};
 use crate::space_info::{DelallocAccount, Reservations, Space};
 use crate::transaction::{Joined, Transaction};
+use crate::tree_log::TreeLogs;
 
 /// How an engine runs.
 ///
@@ -90,6 +93,8 @@ pub struct Options {
     pub early_unlock: bool,
     /// Batches of items that continue the thread's last one go straight to its leaf. Off, to measure what that is worth.
     pub fingers: bool,
+    /// Who syncs writes to a log, where that is enough. Off, every one is a commit (Linux' `notreelog`).
+    pub tree_log: bool,
     /// Takes the times of locks on tree blocks.
     pub lock_times: bool,
     /// Clock and randomness.
@@ -105,6 +110,7 @@ impl Default for Options {
             delayed_refs_max: 200_000,
             early_unlock: true,
             fingers: true,
+            tree_log: true,
             lock_times: false,
             env: Arc::new(SystemEnv),
         }
@@ -144,6 +150,7 @@ pub struct Engine {
     superblock: NextSuperblock,
     transaction: Transaction,
     pipeline: CommitPipeline,
+    logs: TreeLogs,
     background: Arc<Background>,
     timer: CommitTimer,
     /// Why nothing may be written, known from the start.
@@ -215,6 +222,7 @@ impl Engine {
             counters: Counters::default(),
             transaction: Transaction::after(superblock.generation()),
             pipeline: CommitPipeline::new(superblock.generation()),
+            logs: TreeLogs::new(superblock.generation().next()),
             log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,

@@ -1,6 +1,6 @@
 //! The critical section: with the gate closed, everything that was put off is done, until nothing changes any more.
 
-use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
 use creamery_format::Superblock;
 
 use super::Engine;
@@ -42,7 +42,8 @@ impl Engine {
             blocks.len() as u64,
             "OWN-1: blocks that trees have made and those that wait to be written"
         );
-        let pinned = self.runner.turn().take_freed();
+        let mut pinned = self.runner.turn().take_freed();
+        self.end_logs(generation, &mut pinned)?;
         let written = gate.take_written().unwrap_or_else(|| self.volume().nothing_written());
         assert!(self.extent_tree.refs().len() == 0, "COMMIT-1: no delayed ref is left");
         assert!(!self.has_pending_chunks(), "COMMIT-1: no chunk is left");
@@ -50,6 +51,15 @@ impl Engine {
         self.counters.gate_closed(self.env().monotonic().saturating_sub(begun));
         let block_count = blocks.len();
         Ok(Some((Closed { generation, superblock, block_count, pinned, written, begun }, blocks)))
+    }
+
+    /// What the logs took is free when the transaction is durable (LOG-2).
+    fn end_logs(&self, generation: Generation, pinned: &mut Vec<(Logical, u64)>) -> Result<()> {
+        let len = u64::from(self.node_size());
+        self.logs.end(generation).into_iter().try_for_each(|at| {
+            pinned.push((at, len));
+            self.space.pin(at, len)
+        })
     }
 
     fn has_nothing_to_commit(&self) -> bool {

@@ -22,6 +22,12 @@ pub struct EngineCounters {
     /// How long they kept handles from beginning, microseconds: from when a commit asks for the gate, for nobody gets in
     /// while it waits for those inside.
     pub gate_closed_micros: HistogramSnapshot,
+    /// How often logs were made durable, each time for all who had asked by then.
+    pub log_writes: u64,
+    /// Tree blocks written for that.
+    pub log_blocks_written: u64,
+    /// How long that took, microseconds.
+    pub log_micros: HistogramSnapshot,
     /// Bytes of metadata promised to handles that have not ended.
     pub promised_bytes: u64,
     /// Extents with changes of references that wait for the next commit.
@@ -67,11 +73,15 @@ impl Engine {
     pub fn counters(&self) -> EngineCounters {
         let (commits, blocks_written) = self.counters.commits();
         let (commit_micros, gate_closed_micros) = self.counters.times();
+        let (log_writes, log_blocks_written, log_micros) = self.counters.logs();
         EngineCounters {
             commits,
             blocks_written,
             commit_micros,
             gate_closed_micros,
+            log_writes,
+            log_blocks_written,
+            log_micros,
             promised_bytes: self.reservations.promised_to_handles(),
             delayed_refs: self.extent_tree.refs().len() as u64,
             store: self.store().counters(),

@@ -1,20 +1,4 @@
-//! Log trees: what fsync made durable after the last commit, as it lies on the devices.
-//!
-//! An fsync that had to wait for a commit would wait for everybody's work. Instead it writes copies of the items that it is about
-//! into a tree beside the others, one for each subvolume; a tree of their roots, which the superblock names, leads to them. When
-//! power goes, the next one who may write brings them into the subvolumes' trees, and commits: the replay
-//! ([`Replay`](crate::Replay)). A commit before that ends all logs.
-//!
-//! ```text
-//!   superblock.log_root -> (TREE_LOG ROOT_ITEM subvolume) -> inodes, names, file extents, ..., (EXTENT_CSUM EXTENT_CSUM address)
-//! ```
-//! No tree counts their blocks, nor the extents that are new: the last commit takes their places for free. So they are withheld
-//! from the first moment on (REPLAY-1), which also shows a log that lies about them, and nothing is taken for a block that
-//! another tree has.
-//!
-//! # Invariants
-//! - LOG-1: blocks of logs are of the transaction behind the last commit, each is reached once, and none is in use. Shown by
-//!   `logs_that_lie_are_refused_by_name`.
+//! Opening the logs that are on the devices. Every block is looked at, once (LOG-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,0 +1,144 @@
+//! Syncing without a commit: putting inodes into the logs of the running transaction, and making these durable. What logs are is
+//! in `tree_log`; what an inode's log has to say is the business of the layer above.
+
+use std::sync::Arc;
+
+use creamery_base::{Generation, Logical, ObjectId, Result, Wait};
+use creamery_tree::Tree;
+
+use super::Engine;
+use crate::tree_log::{InodeLog, LogBase, LogTicket, SealedLog, Turn};
+use crate::units::Units;
+
+/// Blocks that putting an inode takes at least: paths in the tree of its subvolume's log and in that of the roots.
+const BLOCKS_PER_PUT: u64 = 12;
+
+impl Engine {
+    /// A subvolume as the last commit has it, for who is to put an inode of it into the logs. None when logs cannot say what was
+    /// changed since: the subvolume or a chunk is new, the filesystem has new features, there are to be no logs. Then a commit has to.
+    /// Errors: those of the commit that is being written; device errors; damage.
+    pub fn log_base(&self, tree: &Tree) -> Result<Option<Arc<LogBase>>> {
+        if !self.options.tree_log || self.is_opened_for_reading() || self.log_waits() {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        // What a log says is meant for the last commit, which may be on its way.
+        if !self.pipeline.write_out.is_over() {
+            self.end_write_out()?;
+        }
+        let _running = self.join(); // nobody closes the transaction meanwhile
+        let generation = self.generation();
+        if !self.logs_say_all(generation)
+            || self.superblock.incompat() != self.volume().superblock().incompat()
+        {
+            return Ok(None);
+        }
+        self.logs.base(generation, tree.id(), || {
+            let (root, kept) = (tree.commit_root(), self.commit_root_guard());
+            if root.generation == Generation::default() || kept.generation().next() != generation {
+                return Ok(None);
+            }
+            let base = Tree::open(Arc::clone(self.store()), tree.id(), root, 0, tree.last_snapshot())?;
+            Ok(Some(LogBase::new(generation, tree.id(), base, kept)))
+        })
+    }
+
+    /// Whether the last commit has all chunks that there are (LOG-4).
+    fn logs_say_all(&self, generation: Generation) -> bool {
+        self.chunks.newest() < generation
+    }
+
+    /// The ticket of an inode that is in the logs already, as it was after at least `sequence` changes.
+    pub fn is_logged(&self, base: &LogBase, ino: ObjectId, sequence: u64) -> Option<LogTicket> {
+        self.logs.ticket_of(base, ino, sequence)
+    }
+
+    /// Puts an inode into the logs, in place of what they have of it. None when they cannot say it: then a commit has to. Never call
+    /// it with a handle.
+    /// Errors: closed; read-only; aborted.
+    pub fn log_inode(&self, base: &LogBase, inode: &InodeLog) -> Result<Option<LogTicket>> {
+        let handle = match self.start(self.units_of_put(inode)) {
+            Ok(handle) => handle,
+            // There is no room for a log, but there may be for a commit.
+            Err(error) if error.kind() == creamery_base::ErrorKind::NoSpace => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Whoever committed meanwhile has made it durable, or somebody has to.
+        let ticket = if handle.generation() == base.generation() {
+            let csums = |at: Logical, len: u64| self.csums_of(at, len);
+            self.logs.put(&handle, self.store(), base, inode, &csums)
+        } else {
+            None
+        };
+        handle.end();
+        Ok(ticket)
+    }
+
+    /// The leaves that its items and checksums may be in are copied, each split once; what does not fit is no log.
+    fn units_of_put(&self, inode: &InodeLog) -> Units {
+        let node = u64::from(self.node_size());
+        let sector = u64::from(self.sector_size());
+        let sectors: u64 = inode.data.iter().map(|(_, len)| len.div_ceil(sector)).sum();
+        let bytes = inode.bytes() as u64 + sectors * self.checksum_type().size() as u64;
+        let leaves = 1 + bytes.div_ceil(node / 4) + inode.data.len() as u64 / 8;
+        let blocks = BLOCKS_PER_PUT + 2 * leaves;
+        let items = (blocks * node).div_ceil(self.item_bytes());
+        Units::spare(u32::try_from(items).unwrap_or(u32::MAX))
+    }
+
+    /// Checksums of data, in runs as long as an item may be.
+    fn csums_of(&self, at: Logical, len: u64) -> Result<Vec<(Logical, Vec<u8>)>> {
+        let (sector, most) = (u64::from(self.sector_size()), self.csum_tree.most());
+        let sectors = usize::try_from(len / sector).expect("an extent's sectors can be counted");
+        let csums = self.csum_tree.read(at, sectors, Wait::Yes)?;
+        let mut runs: Vec<(Logical, Vec<u8>)> = Vec::new();
+        let mut goes_on = false;
+        for index in 0..sectors {
+            let Some(csum) = csums.get(index) else {
+                goes_on = false;
+                continue;
+            };
+            match runs.last_mut().filter(|(_, run)| goes_on && run.len() + csum.len() <= most) {
+                Some((_, run)) => run.extend_from_slice(csum),
+                None => runs.push((at + index as u64 * sector, csum.to_vec())),
+            }
+            goes_on = true;
+        }
+        Ok(runs)
+    }
+
+    /// Makes what was put into the logs durable, with all data that was written before: by writing the logs, or waiting for who
+    /// does; by a commit, where one has begun. Never call it with a handle.
+    /// Errors: those of the devices, and then all writing has ended; those of the commit.
+    pub fn sync_log(&self, ticket: LogTicket) -> Result<()> {
+        loop {
+            self.check_writable()?;
+            let says_all = || self.logs_say_all(ticket.generation());
+            match self.logs.turn(self.volume(), ticket, says_all)? {
+                Turn::Durable => return Ok(()),
+                Turn::Commit => return self.commit_through(ticket.generation()),
+                Turn::Write(log) => self.transaction.or_abort(self.write_log(log))?,
+            }
+        }
+    }
+
+    fn write_log(&self, mut log: SealedLog<'_>) -> Result<()> {
+        let _aborts = crate::transaction::AbortsWhenItPanics(&self.transaction);
+        let begun = self.env().monotonic();
+        let (volume, writes) = (self.volume(), std::mem::take(&mut log.writes));
+        let written = volume.write(writes)?;
+        // GATE-3: what the items show goes to the platter with them.
+        let written = match self.transaction.take_written() {
+            Some(data) => written.and(data),
+            None => written,
+        };
+        let durable = volume.flush(written)?;
+        let mut superblock = volume.superblock();
+        superblock.set_log_root(log.root.logical, log.root.level);
+        let published = volume.publish(&mut superblock, durable)?;
+        let logged = volume.finish_log(published)?;
+        self.counters.logged(log.block_count(), self.env().monotonic().saturating_sub(begun));
+        log.durable(&logged);
+        Ok(())
+    }
+}

@@ -1,0 +1,58 @@
+//! Log trees: what fsync made durable after the last commit, as it lies on the devices.
+//!
+//! An fsync that had to wait for a commit would wait for everybody's work. Instead it writes copies of the items that it is about
+//! into a tree beside the others, one for each subvolume; a tree of their roots, which the superblock names, leads to them. When
+//! power goes, the next one who may write brings them into the subvolumes' trees, and commits: the replay
+//! ([`Replay`](crate::Replay)). A commit before that ends all logs.
+//!
+//! ```text
+//!   superblock.log_root -> (TREE_LOG ROOT_ITEM subvolume) -> inodes, names, file extents, ..., (EXTENT_CSUM EXTENT_CSUM address)
+//! ```
+//! No tree counts their blocks, nor the extents that are new: the last commit takes their places for free. So they are withheld
+//! from the first moment on (REPLAY-1), which also shows a log that lies about them, and nothing is taken for a block that
+//! another tree has.
+//!
+//! # Writing
+//! Whoever syncs puts the items of his inode into the logs in memory, with a handle; then the first one who finds nobody writing
+//! seals what there is and writes it, for all who have put theirs by then:
+//!
+//! ```text
+//!   put the items               handle, then the logs' lock; sealed blocks are copied before they change
+//!   seal                        what is in memory is what is written; who comes later is in the next one
+//!   write the blocks            -> Written, with all data that was written since the last flush
+//!   flush                       -> Durable
+//!   superblock of the last commit, with the logs' root, first copy -> Published
+//!   flush                       -> Logged
+//! ```
+//! What a log says is meant for the trees as the last commit left them. So the last commit is durable before anything is put, and
+//! whoever puts compares with it ([`LogBase`]). When a transaction is about to close, its logs take no more; who asks then waits
+//! for the commit.
+//!
+//! | file | |
+//! |---|---|
+//! | `open` | reading the logs that are on the devices |
+//! | `writer` | the logs of the running transaction |
+//! | `items` | what is in them |
+//! | `blocks` | what space they take |
+//! | `ranges` | the sectors whose checksums they have |
+//!
+//! # Invariants
+//! - LOG-1: blocks of logs are of the transaction behind the last commit, each is reached once, and none is in use. Shown by
+//!   `logs_that_lie_are_refused_by_name`.
+//! - LOG-4: a superblock with logs is written only between the one of the last commit and the one of the next, and leads to nothing
+//!   in a chunk that the last commit does not have. Shown by `what_was_synced_survives_every_power_cut`.
+//! - LOG-5: what an inode's log says never goes back: of two who put the same inode, the one who saw it later stays.
+//!   Shown by `an_older_look_at_an_inode_does_not_replace_a_newer_one`.
+
+mod blocks;
+mod items;
+mod open;
+mod ranges;
+mod writer;
+
+pub use items::InodeLog;
+pub use open::LogTree;
+pub use writer::{LogBase, LogTicket};
+
+pub(crate) use open::open_logs;
+pub(crate) use writer::{SealedLog, TreeLogs, Turn};

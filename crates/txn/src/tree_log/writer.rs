@@ -1,0 +1,330 @@
+//! The logs of the running transaction, and whose turn it is to write them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
+use creamery_base::{Generation, Logical, Result, TreeId};
+use creamery_device::AlignedBuffer;
+use creamery_tree::{BufferStore, ExtentBuffer, RootPointer, Tree};
+use creamery_volume::{Logged, Volume, WriteBatch};
+
+use super::blocks::GivenUp;
+use super::items::{CsumSource, InodeLog, Log};
+use crate::commit::{CommitRootGuard, sealed};
+use crate::handle::Handle;
+
+/// Blocks of logs in a transaction at most. With more the commit would take as long as it always did, and the replay longer.
+const BLOCKS_MAX: usize = 2048;
+
+/// A subvolume as the last commit has it, which is durable: what a replay of the running transaction's logs begins from.
+///
+/// ```no_run
+/// # fn look(base: &creamery_txn::LogBase) {
+/// println!("logs of transaction {} begin from {} blocks", base.generation(), base.tree().blocks());
+/// # }
+/// ```
+pub struct LogBase {
+    generation: Generation,
+    subvolume: TreeId,
+    tree: Tree,
+    _kept: CommitRootGuard,
+}
+
+impl LogBase {
+    pub(crate) fn new(
+        generation: Generation,
+        subvolume: TreeId,
+        tree: Tree,
+        kept: CommitRootGuard,
+    ) -> Arc<Self> {
+        assert_eq!(kept.generation().next(), generation, "LOG-4: a log is for the last commit");
+        Arc::new(Self { generation, subvolume, tree, _kept: kept })
+    }
+
+    /// The transaction whose logs are meant.
+    #[must_use]
+    pub const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The subvolume's items, which are not to be changed.
+    #[must_use]
+    pub const fn tree(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+/// What somebody has put into the logs, to be made durable with [`Engine::sync_log`](crate::Engine::sync_log).
+///
+/// ```no_run
+/// # fn sync(engine: &creamery_txn::Engine, ticket: creamery_txn::LogTicket) -> creamery_base::Result<()> {
+/// engine.sync_log(ticket)
+/// # }
+/// ```
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub struct LogTicket {
+    generation: Generation,
+    batch: u64,
+}
+
+impl LogTicket {
+    /// The transaction that it is part of.
+    pub(crate) const fn generation(self) -> Generation {
+        self.generation
+    }
+}
+
+/// Whether logs take more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Open,
+    /// Their transaction is about to close.
+    Closing,
+    /// Something cannot be said in them, or putting it failed half way.
+    Useless,
+}
+
+struct State {
+    /// The transaction whose logs these are.
+    generation: Generation,
+    stage: Stage,
+    bases: HashMap<TreeId, Arc<LogBase>>,
+    log: Option<Log>,
+    /// What is put now is written with this batch.
+    filling: u64,
+    /// This one and those before are durable.
+    durable: u64,
+    writing: bool,
+}
+
+/// The logs of the running transaction.
+pub(crate) struct TreeLogs {
+    state: RankedMutex<State, { rank::TREE_LOG }>,
+    changed: RankedCondvar,
+}
+
+type Locked<'l> = RankedGuard<'l, State, { rank::TREE_LOG }>;
+
+/// What is left to do for somebody who has put something.
+pub(crate) enum Turn<'l> {
+    /// Nothing: it is durable.
+    Durable,
+    /// A commit: the logs say no more.
+    Commit,
+    /// Writing, for all who have put something.
+    Write(SealedLog<'l>),
+}
+
+/// Logs that do not change any more, to be written. Dropped before they are durable, they are of no use.
+#[must_use]
+pub(crate) struct SealedLog<'l> {
+    logs: &'l TreeLogs,
+    store: Arc<BufferStore>,
+    blocks: Vec<Arc<ExtentBuffer>>,
+    given_up: Option<GivenUp>,
+    batch: u64,
+    /// Where the superblock is to lead.
+    pub(crate) root: RootPointer,
+    /// What is to be written.
+    pub(crate) writes: WriteBatch,
+}
+
+impl TreeLogs {
+    /// The logs behind a commit: transaction `generation` has none yet.
+    pub(crate) fn new(generation: Generation) -> Self {
+        let state = State {
+            generation,
+            stage: Stage::Open,
+            bases: HashMap::new(),
+            log: None,
+            filling: 1,
+            durable: 0,
+            writing: false,
+        };
+        Self { state: RankedMutex::new(state), changed: RankedCondvar::new() }
+    }
+
+    /// The logs of transaction `generation`, which runs; none when they take no more.
+    fn of(&self, generation: Generation) -> Option<Locked<'_>> {
+        let mut state = self.state.lock();
+        if state.generation < generation {
+            assert!(state.log.is_none(), "LOG-2: logs of transaction {} were not ended", state.generation);
+            assert!(!state.writing, "LOG-4: logs of transaction {} are being written", state.generation);
+            (state.generation, state.stage) = (generation, Stage::Open);
+            state.bases.clear();
+        }
+        (state.generation == generation && state.stage == Stage::Open).then_some(state)
+    }
+
+    /// A subvolume as the last commit has it, opened by `open` if nobody has asked yet; none when logs take no more.
+    pub(crate) fn base(
+        &self,
+        generation: Generation,
+        subvolume: TreeId,
+        open: impl FnOnce() -> Result<Option<Arc<LogBase>>>,
+    ) -> Result<Option<Arc<LogBase>>> {
+        let Some(state) = self.of(generation) else { return Ok(None) };
+        if let Some(base) = state.bases.get(&subvolume) {
+            return Ok(Some(Arc::clone(base)));
+        }
+        drop(state);
+        let Some(base) = open()? else { return Ok(None) };
+        let Some(mut state) = self.of(generation) else { return Ok(None) };
+        Ok(Some(Arc::clone(state.bases.entry(subvolume).or_insert(base))))
+    }
+
+    /// The ticket of who put an inode when it had at least `sequence` changes.
+    pub(crate) fn ticket_of(
+        &self,
+        base: &LogBase,
+        ino: creamery_base::ObjectId,
+        sequence: u64,
+    ) -> Option<LogTicket> {
+        let state = self.of(base.generation)?;
+        let batch = state.log.as_ref()?.batch_of(base.subvolume, ino, sequence)?;
+        Some(LogTicket { generation: base.generation, batch })
+    }
+
+    /// Puts an inode into the logs; none when they cannot say it, and a commit has to.
+    pub(crate) fn put(
+        &self,
+        handle: &Handle<'_>,
+        store: &BufferStore,
+        base: &LogBase,
+        inode: &InodeLog,
+        csums: &CsumSource<'_>,
+    ) -> Option<LogTicket> {
+        let generation = base.generation;
+        assert_eq!(handle.generation(), generation, "LOG-4: a handle of the logs' transaction");
+        let mut state = self.of(generation)?;
+        let batch = state.filling;
+        if let Some(log) = &state.log {
+            // Somebody has seen it later and was faster.
+            if let Some(batch) = log.batch_of(base.subvolume, inode.ino, inode.sequence) {
+                return Some(LogTicket { generation, batch });
+            }
+            if log.has_name_of_others(base.subvolume, inode) || log.block_count() >= BLOCKS_MAX {
+                return None;
+            }
+        }
+        // A failure is none of who syncs: he commits.
+        let put = match &mut state.log {
+            Some(log) => log.put(handle, base.subvolume, inode, batch, csums),
+            none => Log::new(store, handle)
+                .and_then(|log| none.insert(log).put(handle, base.subvolume, inode, batch, csums)),
+        };
+        if put.is_err() {
+            state.stage = Stage::Useless;
+            drop(state);
+            self.changed.notify_all();
+            return None;
+        }
+        Some(LogTicket { generation, batch })
+    }
+
+    /// What is left to do for the owner of `ticket`; waits for who writes. `says_all` is asked, once all blocks of the logs are there,
+    /// whether the last commit has all the chunks that they may lie in (LOG-4).
+    /// Errors: those of looking at the logs' root.
+    pub(crate) fn turn(
+        &self,
+        volume: &Volume,
+        ticket: LogTicket,
+        says_all: impl FnOnce() -> bool,
+    ) -> Result<Turn<'_>> {
+        let waits = |state: &mut State| {
+            state.writing && state.generation == ticket.generation && state.durable < ticket.batch
+        };
+        let mut state = self.state.lock();
+        if waits(&mut state) {
+            state = gate::passing(Reason::Commit, || self.changed.wait_while(state, waits));
+        }
+        if state.generation != ticket.generation {
+            return Ok(Turn::Commit);
+        }
+        if state.durable >= ticket.batch {
+            return Ok(Turn::Durable);
+        }
+        if state.stage == Stage::Open && !says_all() {
+            state.stage = Stage::Useless;
+            self.changed.notify_all();
+        }
+        let (batch, is_open) = (state.filling, state.stage == Stage::Open);
+        let Some(log) = state.log.as_mut().filter(|_| is_open) else { return Ok(Turn::Commit) };
+        let (root, store, blocks) = (log.root()?, Arc::clone(log.store()), log.store().take_dirty());
+        let mut copies = Arc::new(AlignedBuffer::zeroed(blocks.len() * volume.node_size() as usize));
+        let writes = sealed(volume, &blocks, &mut copies);
+        let given_up = Some(log.blocks_mut().seal());
+        (state.writing, state.filling) = (true, batch + 1);
+        Ok(Turn::Write(SealedLog { logs: self, store, blocks, given_up, batch, root, writes }))
+    }
+
+    /// Has the logs of transaction `generation` take no more, and waits for who writes them: it is about to close.
+    pub(crate) fn close(&self, generation: Generation) {
+        let mut state = self.state.lock();
+        if state.generation == generation && state.stage == Stage::Open {
+            state.stage = Stage::Closing;
+        }
+        if state.writing {
+            let writing = |state: &mut State| state.writing;
+            drop(gate::passing(Reason::Commit, || self.changed.wait_while(state, writing)));
+        }
+    }
+
+    /// The transaction does not close after all: there was nothing to commit, and so nothing to log.
+    pub(crate) fn reopen(&self, generation: Generation) {
+        let mut state = self.state.lock();
+        if state.generation == generation && state.stage == Stage::Closing {
+            assert!(state.log.is_none(), "LOG-2: who logs has something to commit");
+            state.stage = Stage::Open;
+        }
+    }
+
+    /// Ends the logs of transaction `generation`, which closes: their blocks go when it is durable (LOG-2).
+    pub(crate) fn end(&self, generation: Generation) -> Vec<Logical> {
+        let mut state = self.state.lock();
+        if state.generation > generation {
+            return Vec::new();
+        }
+        assert!(!state.writing, "LOG-4: logs are written behind their commit's back");
+        (state.generation, state.stage) = (generation, Stage::Closing);
+        state.bases.clear();
+        state.log.take().map_or_else(Vec::new, |log| log.into_blocks().into_all())
+    }
+
+    /// What they take in memory, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.state.lock().log.as_ref().map_or(0, Log::memory)
+    }
+}
+
+impl SealedLog<'_> {
+    /// How many blocks there are to write.
+    pub(crate) fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// The logs are on the platter: whoever put something goes home.
+    pub(crate) fn durable(mut self, _proof: &Logged) {
+        self.store.written(&self.blocks);
+        let given_up = self.given_up.take().expect("this is the end of it");
+        let mut state = self.logs.state.lock();
+        let log = state.log.as_mut().expect("LOG-4: nobody ends logs that are being written");
+        log.blocks_mut().durable(given_up);
+        state.durable = self.batch;
+    }
+}
+
+impl Drop for SealedLog<'_> {
+    fn drop(&mut self) {
+        let mut state = self.logs.state.lock();
+        state.writing = false;
+        if self.given_up.is_some() {
+            state.stage = Stage::Useless;
+        }
+        drop(state);
+        self.logs.changed.notify_all();
+    }
+}
