@@ -29,9 +29,15 @@ const DIRTY_BYTES: u64 = 1 << 20;
 const DELAYED_REFS_MAX: usize = 160;
 const DIRECTORIES: u64 = 24;
 
-/// Commits fall due soon, and refs are run beside operations.
+/// Commits fall due soon, and refs are run beside operations. Who syncs commits: what a superblock has is looked at here, and logs
+/// elsewhere (`log_run`).
 pub(crate) fn small_budgets() -> Options {
-    Options { dirty_bytes: DIRTY_BYTES, delayed_refs_max: DELAYED_REFS_MAX, ..Options::default() }
+    Options {
+        dirty_bytes: DIRTY_BYTES,
+        delayed_refs_max: DELAYED_REFS_MAX,
+        tree_log: false,
+        ..Options::default()
+    }
 }
 
 /// Bytes of data that may be delayed in the run of `seed`: none, little, or all that it writes.

@@ -165,7 +165,11 @@ fn open_engine(device: Arc<dyn BlockDevice>, options: Options) -> Arc<Engine> {
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Arc<Filesystem> {
-    Filesystem::open(open_engine(device, Options::default()), FsOptions::default()).expect("it opens")
+    open_with(device, Options { tree_log: false, ..Options::default() })
+}
+
+fn open_with(device: Arc<dyn BlockDevice>, options: Options) -> Arc<Filesystem> {
+    Filesystem::open(open_engine(device, options), FsOptions::default()).expect("it opens")
 }
 
 fn root(fs: &Filesystem) -> InodeId {
@@ -335,6 +339,62 @@ fn a_device_that_fails_in_a_phase_is_told_by_its_name() {
         CommitPhase::Finish,
     ];
     assert!(all.iter().all(|phase| met.contains(phase)), "{met:?}");
+}
+
+/// Verifies an image, and tells whether a replay finds the first of the new files and nothing else of [`work`].
+fn shows_what_was_synced(image: &Image) -> bool {
+    let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
+    let fs = open(Arc::clone(&device));
+    let is_there = |name: String| fs.lookup(root(&fs), name.as_bytes(), Wait::Yes).is_ok();
+    let made: Vec<u64> = (0..NEW).filter(|number| is_there(format!("new{number}"))).collect();
+    let left = (0..REMOVED).filter(|number| is_there(format!("name{number}"))).count() as u64;
+    assert!(made.is_empty() || made == [0] && fs.replayed().is_some(), "{made:?} were made");
+    assert_eq!(left, REMOVED, "nobody has synced that files are gone");
+    fs.shut_down().expect("it closes");
+    drop(fs);
+    let volume = Volume::open(vec![device], Mode::ReadOnly).expect("it opens");
+    let options = CheckOptions { check_data_csum: true, threads: 1, ..CheckOptions::default() };
+    let report = check(&volume, &options, &NoProgress).expect("it can be read");
+    assert!(report.is_clean(), "{:?}", report.findings.iter().map(ToString::to_string).collect::<Vec<_>>());
+    !made.is_empty()
+}
+
+#[test]
+fn a_device_that_fails_while_a_log_is_written_is_told() {
+    let met = watched(LIMIT, |watch| {
+        let base = prepared();
+        let mut met = BTreeSet::new();
+        for fate in [Fate::Lost, Fate::Arrives, Fate::Gone] {
+            for request in 0.. {
+                let case = Case { way: Way::Fsync, request, fate, new: NEW };
+                watch.doing(&case);
+                let device = Failing::new(base.clone());
+                let fs = open_with(Arc::<Failing>::clone(&device), Options::default());
+                let file = work(&fs, case.new);
+                device.arm(Some((request, fate)), false);
+                let asked = file.sync(false);
+                let Some(struck) = device.struck() else {
+                    asked.expect("nothing failed");
+                    assert_eq!(fs.statistics().fsyncs.logged, 1, "it is not committed");
+                    assert!(shows_what_was_synced(&device.below.image()), "{case:?}");
+                    break;
+                };
+                let abort = fs.engine().aborted().cloned().expect("what was to be logged is lost");
+                let told = asked.expect_err("it aborted").to_string();
+                assert!(told.contains(CABLE) && told.contains("phase log"), "{told}");
+                assert_eq!(abort.phase, CommitPhase::Log, "{case:?}");
+                is_told(file.sync(true));
+                is_told(create(&fs, "later"));
+                is_told(fs.shut_down());
+                let is_new = struck == "finish" || struck == "publish" && fate == Fate::Arrives;
+                assert_eq!(shows_what_was_synced(&device.below.image()), is_new, "{case:?}: {struck}");
+                met.insert(struck);
+            }
+        }
+        met
+    });
+    let all = ["write-out", "flush", "publish", "finish"];
+    assert!(all.iter().all(|request| met.contains(*request)), "{met:?}");
 }
 
 #[test]

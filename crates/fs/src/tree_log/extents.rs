@@ -86,8 +86,9 @@ impl LogReplay<'_, '_> {
         let (start, end) = (start.get(), start.get() + len);
         let size = self.engine.checksum_type().size();
         let first = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, 0);
-        let from = self.log.cursor_at_or_before(&Key { offset: start, ..first }, Wait::Yes)?;
-        let from = from.item().map(|(key, _)| key).filter(|key| *key >= first).unwrap_or(first);
+        let cursor = self.log.cursor_at_or_before(&Key { offset: start, ..first }, Wait::Yes)?;
+        let from = cursor.item().map(|(key, _)| key).filter(|key| *key >= first).unwrap_or(first);
+        drop(cursor);
         let mut found = Vec::new();
         each_item(self.log, from, Key { offset: end - 1, ..first }, &mut |key, data| {
             let covered = (data.len() / size) as u64 * self.sector;

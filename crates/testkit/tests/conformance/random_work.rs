@@ -102,8 +102,10 @@ impl Work<'_> {
         self.make_room()
     }
 
-    /// Some operations on files, at most so many, between which so many files and directories are synced at most, and one in the end.
-    pub(crate) fn some(&mut self, operations: u64, syncs: u64) -> Result<()> {
+    /// Some operations on files, at most so many, between which so many files and directories are synced at most, and one in the end,
+    /// which is returned.
+    pub(crate) fn some(&mut self, operations: u64, syncs: u64) -> Result<PathBuf> {
+        let mut synced = PathBuf::new();
         for _ in 0..=self.below(syncs) {
             for _ in 0..self.below(operations / syncs) {
                 let operation = self.below(24);
@@ -115,9 +117,10 @@ impl Work<'_> {
                 Some(path) => path,
                 None => self.pick_dir(&subvolume)?,
             };
-            File::open(path)?.sync_all()?;
+            File::open(&path)?.sync_all()?;
+            synced = path;
         }
-        Ok(())
+        Ok(synced)
     }
 
     fn below(&mut self, bound: u64) -> u64 {

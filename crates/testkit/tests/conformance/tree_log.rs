@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
@@ -28,9 +28,19 @@ pub(crate) fn cases() -> Vec<Case> {
     let case = |(name, options, seed)| {
         Case::new(name, &MOUNTED, move |bench| logs_of_linux_are_replayed_as_linux_does(bench, options, seed))
     };
+    let ours = [
+        ("log/of-ours-replayed-by-linux-as-by-us", &[][..], 41),
+        ("log/of-ours-replayed-by-linux-as-by-us-small-nodes", &["-n", "4096", "--csum", "xxhash"], 42),
+        ("log/of-ours-replayed-by-linux-as-by-us-hole-extents", &["-O", "^no-holes"], 43),
+        ("log/of-ours-replayed-by-linux-as-by-us-mixed", &["--mixed", "--csum", "sha256"], 44),
+    ];
+    let of_ours = |(name, options, seed)| {
+        let run = move |bench: &Bench| logs_of_ours_are_replayed_by_linux_as_by_us(bench, options, seed);
+        Case::new(name, &MOUNTED, run)
+    };
     let with_xattrs = [&MOUNTED[..], &[Judge::Tool("setfattr")]].concat();
     let lies = Case::new("log/that-lies-is-refused", &with_xattrs, logs_that_lie_are_refused_by_name);
-    runs.into_iter().map(case).chain([lies]).collect()
+    runs.into_iter().map(case).chain(ours.into_iter().map(of_ours)).chain([lies]).collect()
 }
 
 /// Power cuts of a run; `CREAMERY_ROUNDS` says otherwise.
@@ -122,6 +132,78 @@ fn has_log(image: &Path) -> Result<bool> {
     Ok(superblock_word(image, LOG_ROOT_AT)? != 0)
 }
 
+fn cuts() -> u64 {
+    std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(CUTS)
+}
+
+/// Two copies of a device as it is at this moment.
+fn copies(bench: &Bench, image: &Path) -> Result<[PathBuf; 2]> {
+    let copies = ["ours.img", "linux.img"].map(|name| bench.scratch.file(name));
+    // One after the other: meanwhile data may be written in place.
+    for (from, to) in [(image, &copies[0]), (&copies[0], &copies[1])] {
+        Run::new("cp").arg("--sparse=always").args([from, to]).ok()?;
+    }
+    Ok(copies)
+}
+
+/// Replays the logs of two copies, one by Linux and one by us, and compares all that is seen then.
+fn expect_same_replays(bench: &Bench, what: &str, [ours, theirs]: &[PathBuf; 2]) -> Result<()> {
+    let file = |name: &str| bench.scratch.file(name);
+    let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+    let linux = Seen::take(theirs, &file("linux"))?;
+    FuseMount::mount(bench.creamery(), ours, &file("fuse"), "noatime")?.unmount()?;
+    ensure!(!has_log(ours)?, "{what}: the log is still there");
+    for image in [ours, theirs] {
+        btrfs_check(image).with_context(|| what.to_owned())?;
+    }
+    Seen::take(ours, &file("linux"))?.expect_as_linux(what, &linux, start)
+}
+
+/// What Linux makes of our logs is what we make of them, and the file that was synced last is there.
+fn logs_of_ours_are_replayed_by_linux_as_by_us(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
+    let file = |name: &str| bench.scratch.file(name);
+    let image = file("disk.img");
+    mkfs_empty(bench.creamery(), options, "600M", &image)?;
+    let mut state = State::new(seed);
+    let mount = FuseMount::mount(bench.creamery(), &image, &file("ours"), "commit=300,noatime")?;
+    let by = By::Us(bench.creamery());
+    Work { top: mount.dir(), by, state: &mut state }.round(OPERATIONS)?;
+    let (mut logs, cuts) = (0, 3 * cuts());
+    for cut in 0..cuts {
+        let what = format!("seed {seed}, cut {cut}");
+        if state.random.below(3) > 0 {
+            sync_filesystem(mount.dir())?;
+        }
+        let mut work = Work { top: mount.dir(), by, state: &mut state };
+        let synced = work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
+        let copies = copies(bench, &image)?;
+        if !has_log(&copies[0])? {
+            continue; // what was done could not be told by a log
+        }
+        logs += 1;
+        let name = synced.strip_prefix(mount.dir())?;
+        expect_same_replays(bench, &what, &copies)?;
+        let linux = LoopMount::mount(&copies[1], &file("linux"), "ro,noatime")?;
+        let (left, there) = (linux.dir().join(name), &synced);
+        let what = || format!("{what}: {}", name.display());
+        if there.is_file() {
+            ensure!(std::fs::read(&left).with_context(what)? == std::fs::read(there)?, "{}", what());
+        }
+        let [left, there] = [left.metadata().with_context(what)?, there.metadata()?];
+        ensure!(
+            (left.len(), left.mode(), left.nlink(), left.mtime_nsec())
+                == (there.len(), there.mode(), there.nlink(), there.mtime_nsec()),
+            "{}: {left:?} is {there:?} before",
+            what()
+        );
+        linux.unmount()?;
+    }
+    mount.unmount()?;
+    btrfs_check(&image)?;
+    ensure!(logs >= cuts / 6, "of {cuts} cuts {logs} left a log");
+    Ok(())
+}
+
 fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     let file = |name: &str| bench.scratch.file(name);
     let (image, kernel) = (file("disk.img"), file("kernel"));
@@ -129,8 +211,7 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
     let mut state = State::new(seed);
     let mount = LoopMount::mount(&image, &kernel, "commit=300,nodiscard")?;
     Work { top: mount.dir(), by: By::Linux, state: &mut state }.round(OPERATIONS)?;
-    let cuts = std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(CUTS);
-    let mut logs = 0;
+    let (mut logs, cuts) = (0, cuts());
     for cut in 0..cuts {
         let what = format!("seed {seed}, cut {cut}");
         if state.random.below(3) > 0 {
@@ -138,20 +219,12 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
         }
         let mut work = Work { top: mount.dir(), by: By::Linux, state: &mut state };
         work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
-        let (ours, theirs) = (file("ours.img"), file("linux.img"));
-        for copy in [&ours, &theirs] {
-            Run::new("cp").arg("--sparse=always").arg(&image).arg(copy).ok()?;
-        }
-        if !has_log(&ours)? {
+        let copies = copies(bench, &image)?;
+        if !has_log(&copies[0])? {
             continue; // what was done could not be told by a log
         }
         logs += 1;
-        let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-        let linux = Seen::take(&theirs, &file("linux"))?;
-        FuseMount::mount(bench.creamery(), &ours, &file("fuse"), "noatime")?.unmount()?;
-        ensure!(!has_log(&ours)?, "{what}: the log is still there");
-        btrfs_check(&ours).with_context(|| what.clone())?;
-        Seen::take(&ours, &file("linux"))?.expect_as_linux(&what, &linux, start)?;
+        expect_same_replays(bench, &what, &copies)?;
     }
     mount.unmount()?;
     ensure!(logs >= cuts / 3, "of {cuts} cuts {logs} left a log");

@@ -11,6 +11,7 @@
 //! | `publish` | open | the superblock is written | the last commit or this one | aborts; which of the two is not known |
 //! | `finish` | open | all devices make it durable, and its copies follow | the last commit or this one | aborts; which of the two is not known |
 //! | `release` | open | space that only the last commit reached can be handed out | this commit | aborts |
+//! | `log` | open | no commit: the logs of the running transaction are written and made durable | the last commit, with these logs or those before | aborts; which of the two is not known |
 //!
 //! From `write-out` on the next transaction runs beside it. Where nothing is to be committed but data was written all the same,
 //! `flush` comes right behind `close-gate`. Who dies in the middle of a phase aborts as who fails does.
@@ -28,7 +29,7 @@ macro_rules! phases {
         /// use creamery_txn::CommitPhase;
         /// assert_eq!(CommitPhase::WriteOut.to_string(), "write-out");
         /// assert!(CommitPhase::Flush < CommitPhase::Publish);
-        /// assert_eq!(CommitPhase::ALL.len(), 9);
+        /// assert_eq!(CommitPhase::ALL.len(), 10);
         /// ```
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
         pub enum CommitPhase {
@@ -68,6 +69,8 @@ phases! {
     Finish "finish",
     /// What nobody needs any more can be handed out.
     Release "release",
+    /// None is on its way: logs are written.
+    Log "log",
 }
 
 impl fmt::Display for CommitPhase {

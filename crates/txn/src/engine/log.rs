@@ -7,6 +7,7 @@ use creamery_base::{Generation, Logical, ObjectId, Result, Wait};
 use creamery_tree::Tree;
 
 use super::Engine;
+use crate::commit::CommitPhase;
 use crate::tree_log::{InodeLog, LogBase, LogTicket, SealedLog, Turn};
 use crate::units::Units;
 
@@ -117,13 +118,17 @@ impl Engine {
             match self.logs.turn(self.volume(), ticket, says_all)? {
                 Turn::Durable => return Ok(()),
                 Turn::Commit => return self.commit_through(ticket.generation()),
-                Turn::Write(log) => self.transaction.or_abort(self.write_log(log))?,
+                Turn::Write(log) => {
+                    let written = self.transaction.or_abort(self.write_log(log));
+                    written.map_err(|error| self.transaction.aborts().named(error))?;
+                }
             }
         }
     }
 
     fn write_log(&self, mut log: SealedLog<'_>) -> Result<()> {
         let _aborts = crate::transaction::AbortsWhenItPanics(&self.transaction);
+        self.transaction.enter(CommitPhase::Log);
         let begun = self.env().monotonic();
         let (volume, writes) = (self.volume(), std::mem::take(&mut log.writes));
         let written = volume.write(writes)?;
@@ -138,6 +143,7 @@ impl Engine {
         let published = volume.publish(&mut superblock, durable)?;
         let logged = volume.finish_log(published)?;
         self.counters.logged(log.block_count(), self.env().monotonic().saturating_sub(begun));
+        self.transaction.enter(CommitPhase::Running);
         log.durable(&logged);
         Ok(())
     }
