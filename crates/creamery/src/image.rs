@@ -71,6 +71,7 @@ pub struct ImageOptions {
     flush_on_commit: bool,
     nodatacow: bool,
     nocow_keeps_leaf: bool,
+    tree_log: Option<bool>,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -174,6 +175,13 @@ impl ImageOptions {
         self
     }
 
+    /// Whether a file that is synced is written to a log, where that is enough, as it is unless told; else each is a commit.
+    #[must_use]
+    pub fn tree_log(mut self, on: bool) -> Self {
+        self.tree_log = Some(on);
+        self
+    }
+
     /// Whether the leaf of a file stays locked while is looked whether its data may be written in place: as Linux once did, for those
     /// who measure what that costs.
     #[must_use]
@@ -235,6 +243,7 @@ impl ImageOptions {
             early_unlock: self.early_unlock.unwrap_or(usual.early_unlock),
             fingers: self.fingers.unwrap_or(usual.fingers),
             lock_times: self.lock_times,
+            tree_log: self.tree_log.unwrap_or(usual.tree_log),
             env,
             ..usual
         };

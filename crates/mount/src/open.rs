@@ -47,7 +47,8 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
                     to see it without";
         return Err(Error::new(ErrorKind::ReadOnly, what));
     }
-    let engine = Engine::open(volume, creamery_txn::Options { read_only, ..Default::default() })?;
+    let tree_log = options.treelog;
+    let engine = Engine::open(volume, creamery_txn::Options { read_only, tree_log, ..Default::default() })?;
     let usual = FsOptions::default();
     let fs_options = FsOptions {
         flush_on_commit: options.flush_on_commit,

@@ -29,7 +29,7 @@ const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Options about how the server writes.
-const OF_WRITING: [&str; 9] = [
+const OF_WRITING: [&str; 11] = [
     "commit",
     "discard",
     "nodiscard",
@@ -39,6 +39,8 @@ const OF_WRITING: [&str; 9] = [
     "nodelalloc",
     "datacow",
     "nodatacow",
+    "treelog",
+    "notreelog",
 ];
 
 /// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
@@ -82,6 +84,8 @@ pub struct Options {
     pub flush_on_commit: bool,
     /// New files are overwritten in place.
     pub nodatacow: bool,
+    /// Whether who syncs writes to a log, where that is enough.
+    pub treelog: bool,
     /// Whether what is written stays in memory for a while.
     pub delalloc: bool,
     /// A log of what was synced after the last commit is passed over.
@@ -115,6 +119,8 @@ pub struct Writing {
     pub delalloc: bool,
     /// `nodatacow`.
     pub nodatacow: bool,
+    /// `treelog`.
+    pub treelog: bool,
 }
 
 /// What to do about an option that does not exist.
@@ -166,6 +172,7 @@ impl Options {
             discard: DiscardPolicy::Off,
             flush_on_commit: false,
             nodatacow: false,
+            treelog: true,
             delalloc: true,
             nologreplay: false,
             owner: Owner::default(),
@@ -189,6 +196,7 @@ impl Options {
             flush_on_commit: self.flush_on_commit,
             delalloc: self.delalloc,
             nodatacow: self.nodatacow,
+            treelog: self.treelog,
         }
     }
 
@@ -205,6 +213,7 @@ impl Options {
                     "discard" | "nodiscard" => wanted.discard != kept.discard,
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
                     "datacow" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
+                    "treelog" | "notreelog" => wanted.treelog != kept.treelog,
                     _ => wanted.delalloc != kept.delalloc,
                 }
         };
@@ -234,6 +243,7 @@ impl Options {
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
             "datacow" | "nodatacow" if value.is_empty() => self.nodatacow = name == "nodatacow",
+            "treelog" | "notreelog" if value.is_empty() => self.treelog = name == "treelog",
             "nologreplay" if value.is_empty() => self.nologreplay = true,
             "rescue" if value == "nologreplay" => self.nologreplay = true,
             "uid" => self.owner.uid = Some(id()?),
@@ -241,7 +251,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, nologreplay, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, notreelog, nologreplay, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

@@ -1,10 +1,23 @@
 //! What was synced is there, whenever power fails.
 
-use creamery_sim::{Canary, MadeBy, fresh_image, log_run};
+use std::sync::Arc;
+
+use creamery_base::{Error, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_device::BlockDevice;
+use creamery_format::{Key, KeyType};
+use creamery_fs::{Filesystem, FsOptions, NewInode, RenameMode};
+use creamery_sim::{Canary, Image, MadeBy, SimDevice, fresh_image, log_run};
+use creamery_txn::{Engine, InodeLog, Options};
+use creamery_volume::{Mode, Volume};
+
+/// Runs of random work; `CREAMERY_ROUNDS` says otherwise.
+const ROUNDS: u64 = 6;
 
 #[test]
 fn what_was_synced_survives_every_power_cut() {
-    for seed in 0..6 {
+    let rounds =
+        std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    for seed in 0..rounds {
         let node_size = if seed % 2 == 0 { 4096 } else { 16384 };
         let image = fresh_image(&MadeBy { node_size, ..MadeBy::default() }).expect("an image");
         let report = log_run(&image, seed, 150, None).unwrap_or_else(|error| panic!("{error:#}"));
@@ -20,4 +33,219 @@ fn a_device_that_ignores_the_flush_of_a_log_is_noticed() {
         let noticed = (0..10).find_map(|seed| log_run(&image, seed, 300, Some(canary)).err());
         println!("{canary:?}: {:#}", noticed.expect("a broken promise"));
     }
+}
+
+fn engine_on(device: &Arc<SimDevice>) -> Arc<Engine> {
+    let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
+    let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
+    Engine::open(volume, Options::default()).expect("it opens")
+}
+
+fn open(image: &Image) -> (Arc<SimDevice>, Arc<Filesystem>) {
+    let device = Arc::new(SimDevice::new(image.clone()));
+    let fs = Filesystem::open(engine_on(&device), FsOptions::default()).expect("it opens");
+    (device, fs)
+}
+
+/// A filesystem in the midst of being changed.
+struct Here<'f> {
+    fs: &'f Filesystem,
+    root: InodeId,
+}
+
+impl Here<'_> {
+    fn file(&self, dir: InodeId, name: &str) -> Result<InodeId> {
+        let id = self.fs.create(dir, name.as_bytes(), &NewInode::file(0o644))?.id;
+        self.fs.open_file(id)?.write_at(0, name.as_bytes())?;
+        Ok(id)
+    }
+
+    fn dir(&self, name: &str) -> Result<InodeId> {
+        Ok(self.fs.create(self.root, name.as_bytes(), &NewInode::directory(0o755))?.id)
+    }
+
+    fn move_to(&self, from: &str, dir: InodeId, to: &str) -> Result<()> {
+        self.fs.rename(self.root, from.as_bytes(), dir, to.as_bytes(), RenameMode::Replace).map(drop)
+    }
+
+    fn unlink(&self, name: &str) -> Result<()> {
+        self.fs.unlink(self.root, name.as_bytes())
+    }
+
+    fn sync(&self, file: InodeId) -> Result<()> {
+        self.fs.open_file(file)?.sync(false)
+    }
+}
+
+/// What is done behind a commit that has the files "a" and "b", and a directory; whom to sync then.
+type Change = fn(&Here<'_>, [InodeId; 3]) -> Result<InodeId>;
+
+/// What each is, whether a log can say it, and what there has to be after a power cut.
+const CHANGES: [(&str, bool, Change, &[&str]); 11] = [
+    ("a file is written", true, |_, [a, ..]| Ok(a), &["a", "b"]),
+    ("a file is new", true, |here, _| here.file(here.root, "new"), &["a", "b", "new"]),
+    (
+        "it has a second name",
+        true,
+        |here, [a, ..]| here.fs.link(a, here.root, b"c").map(|_| a),
+        &["a", "b", "c"],
+    ),
+    ("its directory is new", false, |here, _| here.file(here.dir("e")?, "new"), &["a", "b", "e/new"]),
+    (
+        "its name was another's",
+        false,
+        |here, _| {
+            here.move_to("a", here.root, "c")?;
+            here.file(here.root, "a")
+        },
+        &["a", "b", "c"],
+    ),
+    (
+        "it has the name of one that was removed",
+        false,
+        |here, _| {
+            here.unlink("a")?;
+            here.file(here.root, "a")
+        },
+        &["a", "b"],
+    ),
+    (
+        "it takes the place of another",
+        false,
+        |here, _| {
+            let new = here.file(here.root, "new")?;
+            here.move_to("new", here.root, "a")?;
+            Ok(new)
+        },
+        &["a", "b"],
+    ),
+    (
+        "it was moved",
+        false,
+        |here, [a, _, dir]| {
+            here.move_to("a", dir, "a")?;
+            Ok(a)
+        },
+        &["b", "d/a"],
+    ),
+    (
+        "it has lost a name",
+        false,
+        |here, [a, ..]| {
+            here.fs.link(a, here.root, b"c")?;
+            here.unlink("a")?;
+            Ok(a)
+        },
+        &["b", "c"],
+    ),
+    (
+        "the log gave its name to another",
+        false,
+        |here, _| {
+            let other = here.file(here.root, "new")?;
+            here.sync(other)?;
+            here.move_to("new", here.root, "newer")?;
+            here.file(here.root, "new")
+        },
+        &["a", "b", "new", "newer"],
+    ),
+    (
+        "it was moved since it was synced",
+        true,
+        |here, _| {
+            let new = here.file(here.root, "new")?;
+            here.sync(new)?;
+            here.move_to("new", here.root, "newer")?;
+            Ok(new)
+        },
+        &["a", "b", "newer"],
+    ),
+];
+
+/// What would be replayed in another's place is committed.
+#[test]
+fn names_that_a_log_would_take_from_others_are_committed() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    for (what, is_logged, change, wanted) in CHANGES {
+        let (device, fs) = open(&base);
+        let here = Here { fs: &fs, root: fs.root(TreeId::FS).expect("the root") };
+        let run = || -> Result<u64> {
+            let (a, b, dir) = (here.file(here.root, "a")?, here.file(here.root, "b")?, here.dir("d")?);
+            fs.sync()?;
+            let file = change(&here, [a, b, dir])?;
+            let before = fs.statistics().fsyncs.logged;
+            fs.open_file(file)?.write_at(5, b"synced")?;
+            here.sync(file)?;
+            Ok(fs.statistics().fsyncs.logged - before)
+        };
+        let logged = run().unwrap_or_else(|error: Error| panic!("{what}: {error}"));
+        assert_eq!(logged > 0, is_logged, "{what}");
+        let (_, left) = open(&device.image());
+        assert_eq!(left.replayed().is_some(), is_logged, "{what}");
+        let root = left.root(TreeId::FS).expect("the root");
+        for path in wanted {
+            let found =
+                path.split('/').try_fold(root, |dir, name| left.lookup(dir, name.as_bytes(), Wait::Yes));
+            assert!(found.is_ok(), "{what}: {path} is not there");
+        }
+        let count = wanted.len() - wanted.iter().filter(|path| path.contains('/')).count();
+        let mut names = 0;
+        let listed = left.read_dir(root, 0, Wait::Yes, &mut |entry| {
+            names += usize::from(entry.kind == creamery_fs::FileType::File);
+            std::ops::ControlFlow::Continue(())
+        });
+        listed.expect("it can be listed");
+        assert_eq!(names, count, "{what}");
+    }
+}
+
+/// Logs take no space for good, however often somebody syncs.
+#[test]
+fn what_logs_took_is_free_again_with_the_commit() {
+    const COMMITS: u64 = 40;
+    const SYNCS: u64 = 60;
+    let (_, fs) = open(&fresh_image(&MadeBy::default()).expect("an image"));
+    let root = fs.root(TreeId::FS).expect("the root");
+    let file = fs
+        .open_file(fs.create(root, b"file", &NewInode::file(0o644)).expect("room").id)
+        .expect("it is there");
+    fs.sync().expect("room");
+    for number in 0..COMMITS * SYNCS {
+        file.write_at(number % SYNCS * 4096, &[number as u8; 4096]).expect("room");
+        file.sync(false).expect("room");
+        if number % SYNCS == SYNCS - 1 {
+            fs.sync().expect("room");
+        }
+    }
+    let done = fs.statistics();
+    assert_eq!((done.fsyncs.logged, done.fsyncs.refused), (COMMITS * SYNCS, 0), "{:?}", done.fsyncs);
+    let written = done.logs.tree_blocks_written * u64::from(fs.engine().node_size());
+    let all = fs.engine().space().metadata_total;
+    assert!(written > 2 * all, "{written} bytes of logs went through {all} bytes of metadata");
+}
+
+#[test]
+fn an_older_look_at_an_inode_does_not_replace_a_newer_one() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    let device = Arc::new(SimDevice::new(base));
+    let engine = engine_on(&device);
+    let tree = engine.tree(TreeId::FS).expect("it is there");
+    let log = engine.log_base(&tree).expect("it opens").expect("nothing is new");
+    let ino = ObjectId::new(1000);
+    let key = Key::new(ino, KeyType::INODE_ITEM, 0);
+    let seen = |sequence: u64| InodeLog {
+        sequence,
+        items: vec![(key, creamery_fs::InodeItem { sequence, ..Default::default() }.encode().to_vec())],
+        ..InodeLog::of(ino)
+    };
+    assert!(engine.is_logged(&log, ino, 0).is_none());
+    for sequence in [7, 6, 8, 7] {
+        let ticket = engine.log_inode(&log, &seen(sequence)).expect("room").expect("it can be said");
+        engine.sync_log(ticket).expect("it is written");
+    }
+    assert!(engine.is_logged(&log, ino, 8).is_some() && engine.is_logged(&log, ino, 9).is_none());
+    let left = engine_on(&Arc::new(SimDevice::new(device.image())));
+    let (_replay, logs) = left.begin_replay().expect("it is well").expect("there is a log");
+    let item = logs[0].tree().get(&key, Wait::Yes, creamery_fs::InodeItem::decode).expect("it can be read");
+    assert_eq!(item.expect("it was logged").expect("it is well").sequence, 8);
 }
