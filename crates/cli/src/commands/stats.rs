@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use creamery::{Aborted, BackgroundStatistics, Distribution, ErrorKind, NamedTree, TreeStatistics};
+use creamery::{
+    Aborted, BackgroundStatistics, Distribution, ErrorKind, NamedTree, Statistics, TreeStatistics,
+};
 use creamery_mount::{MountStatistics, Requests};
 
 use crate::failure::Failure;
@@ -110,11 +112,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     line(out, "tree_blocks_written", filesystem.commits.tree_blocks_written)?;
     spread(out, "duration", &filesystem.commits.duration_micros)?;
     spread(out, "gate closed", &filesystem.commits.gate_closed_micros)?;
-    writeln!(out, "\nLogs")?;
-    line(out, "count", filesystem.logs.count)?;
-    line(out, "tree_blocks_written", filesystem.logs.tree_blocks_written)?;
-    spread(out, "duration", &filesystem.logs.duration_micros)?;
-    filesystem.fsyncs.named().try_for_each(|(name, count)| line(out, name, count))?;
+    logs(out, filesystem)?;
     writeln!(out, "\nWaiting for the next commit")?;
     line(out, "promised_bytes", filesystem.pending.promised_bytes)?;
     line(out, "delayed_refs", filesystem.pending.delayed_refs)?;
@@ -169,6 +167,14 @@ fn line(out: &mut Output, name: &str, count: u64) -> std::io::Result<()> {
         Some(name) => writeln!(out, "  {:<32}{:>12}", spaced(name), Human(count)),
         None => writeln!(out, "  {:<32}{count:>12}", spaced(name)),
     }
+}
+
+fn logs(out: &mut Output, filesystem: &Statistics) -> std::io::Result<()> {
+    writeln!(out, "\nLogs")?;
+    line(out, "count", filesystem.logs.count)?;
+    line(out, "tree_blocks_written", filesystem.logs.tree_blocks_written)?;
+    spread(out, "duration", &filesystem.logs.duration_micros)?;
+    filesystem.fsyncs.named().try_for_each(|(name, count)| line(out, name, count))
 }
 
 fn spread(out: &mut Output, name: &str, times: &Distribution) -> std::io::Result<()> {

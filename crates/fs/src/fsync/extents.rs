@@ -1,10 +1,10 @@
 //! Extents: what differs from the last commit, as items that take the place of what is there.
 
 use creamery_base::Result;
-use creamery_format::{Compression, Key, KeyType};
+use creamery_format::{Compression, KeyType};
 use creamery_txn::{InodeLog, LogBase};
 
-use super::items;
+use super::items::{Item, items};
 use crate::data::file_extent::{self, Extent, FileExtent};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -62,8 +62,8 @@ fn read_of(extent: &Extent) -> (creamery_base::Logical, u64) {
     }
 }
 
-fn pieces(items: &[(Key, Vec<u8>)], sector: u64) -> Result<Vec<Piece>> {
-    let piece = |(key, data): &(Key, Vec<u8>)| {
+fn pieces(items: &[Item], sector: u64) -> Result<Vec<Piece>> {
+    let piece = |(key, data): &Item| {
         debug_assert!(key.kind == KeyType::EXTENT_DATA);
         let extent = FileExtent::check(key, data, sector)?;
         let is_hole = matches!(extent, FileExtent::Hole { .. });
@@ -82,7 +82,7 @@ struct Gaps {
 
 impl Gaps {
     /// A hole from there to `to`, if there was something.
-    fn before(&self, to: u64, ino: creamery_base::ObjectId) -> Option<(Key, Vec<u8>)> {
+    fn before(&self, to: u64, ino: creamery_base::ObjectId) -> Option<Item> {
         let from = self.from;
         if from >= to {
             return None;

@@ -26,11 +26,10 @@
 
 pub(crate) mod counters;
 mod extents;
+mod items;
 mod names;
 
 use creamery_base::{Result, Wait};
-use creamery_format::Key;
-use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogTicket};
 
 use crate::inode::{FileType, Inode, InodeItem};
@@ -86,18 +85,4 @@ fn look(inode: &Inode, item: &InodeItem, base: &LogBase) -> Result<Option<InodeL
         return Ok(None);
     }
     Ok(Some(log))
-}
-
-/// The items from `first` to `last`; none when there are more than `most`.
-fn items(tree: &Tree, first: &Key, last: &Key, most: usize) -> Result<Option<Vec<(Key, Vec<u8>)>>> {
-    let mut items = Vec::new();
-    let mut cursor = tree.cursor(first, Wait::Yes)?;
-    while let Some((key, data)) = cursor.item().filter(|(key, _)| key <= last) {
-        if items.len() == most {
-            return Ok(None);
-        }
-        items.push((key, data.to_vec()));
-        cursor.advance()?;
-    }
-    Ok(Some(items))
 }

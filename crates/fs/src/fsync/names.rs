@@ -4,7 +4,7 @@ use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_format::{InodeExtrefs, InodeRefs, Key, KeyType};
 use creamery_txn::{InodeLog, LogBase};
 
-use super::items;
+use super::items::{Item, items};
 use crate::inode::{Inode, InodeItem};
 use crate::keys;
 use crate::names::dir_item;
@@ -69,7 +69,7 @@ fn is_free(base: &LogBase, link: &Link) -> Result<bool> {
     Ok(!taken.transpose()?.unwrap_or(false) && !number_is_taken)
 }
 
-fn links(items: &[(Key, Vec<u8>)]) -> Result<Vec<Link>> {
+fn links(items: &[Item]) -> Result<Vec<Link>> {
     let mut all = Vec::new();
     for (key, data) in items {
         all.extend(links_in(key, data)?);

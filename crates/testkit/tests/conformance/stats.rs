@@ -118,10 +118,13 @@ fn percentiles_are_in_order(json: &Value) -> Result<()> {
 fn for_people(bench: &Bench) -> Result<()> {
     let mount = mounted(bench)?;
     work(mount.dir())?;
+    bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     let said = bench.creamery().run(["stats"]).arg(mount.dir()).ok()?.stdout_text();
     for word in [
         "Commits",
         "gate closed",
+        "Logs",
+        "logged                                     1",
         "Memory",
         "delayed refs",
         "5 top level",
