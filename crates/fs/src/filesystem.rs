@@ -112,7 +112,9 @@ impl Filesystem {
 
     fn commit(&self) -> Result<()> {
         let committed = self.engine.commit();
-        self.shared().write_errors.tell(&self.told).and(committed)
+        // A commit that failed has lost more than the data has.
+        let told = self.shared().write_errors.tell(&self.told);
+        committed.and(told)
     }
 
     /// Brings what was done into the trees of the last commit, for who walks references there: what is queued is in no tree
@@ -168,7 +170,7 @@ impl Filesystem {
         // Also what somebody was told before, for this says what is on the devices. Who writes from now on is told himself what
         // becomes of it.
         let written = self.shared().write_errors.tell(&Told::of_nothing());
-        written.and(self.engine.shut_down())
+        self.engine.shut_down().and(written)
     }
 
     /// Calls `tell` with a file of which delayed data was lost: whoever keeps what was read of it, as the kernel does, has to ask

@@ -127,7 +127,7 @@ fn go_on(bench: &Bench, image: &Path, turn: usize) -> Result<()> {
 }
 
 /// Commits one time after the other until space comes back, or until a random moment some of the times.
-fn work_until_it_drops(dir: &Path, random: &mut Random) -> Result<()> {
+fn work_until_it_drops(bench: &Bench, dir: &Path, random: &mut Random) -> Result<()> {
     let file = std::fs::File::create(dir.join("file"))?;
     let free = || Ok::<_, anyhow::Error>(rustix::fs::statvfs(dir)?.f_bfree);
     let before = free()?;
@@ -136,7 +136,7 @@ fn work_until_it_drops(dir: &Path, random: &mut Random) -> Result<()> {
     let mut more = random.below(4);
     while Instant::now() < latest && more > 0 {
         file.write_all_at(b"changed", 0)?;
-        file.sync_all()?;
+        bench.creamery().run(["sync"]).arg(dir).ok()?;
         more -= u64::from(free()? > before + 100);
     }
     std::thread::sleep(Duration::from_micros(random.below(5_000)));
@@ -159,7 +159,7 @@ fn live(bench: &Bench) -> Result<()> {
                 bench.creamery().run(["subvolume", "delete"]).arg(path).ok()?;
             }
             let server = daemon(&image)?;
-            work_until_it_drops(mount.dir(), &mut random)?;
+            work_until_it_drops(bench, mount.dir(), &mut random)?;
             signal("KILL", server)?;
             drop(mount);
             btrfs_check(&image).with_context(|| format!("snapshot {number}, server killed, turn {turn}"))?;
