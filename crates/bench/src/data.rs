@@ -1,13 +1,16 @@
 //! Work on data: files written and read in pieces, each thread its own.
 
 use std::path::Path;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::Random;
+use serde_json::Value;
 
 use crate::content::{Contents, PIECE_MAX};
 use crate::side::{Content, How, Side};
-use crate::times::{Times, in_threads};
+use crate::times::{Times, in_threads, spread};
 
 /// The kinds of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +43,8 @@ pub(crate) struct Shape {
     /// Bytes of one operation.
     pub(crate) piece: usize,
     pub(crate) order: Order,
+    /// Pieces of each file that are read or written at most, those that come first; 0: all.
+    pub(crate) pieces: usize,
     /// After so many pieces the file is made durable; 0: not before the end.
     pub(crate) sync_every: usize,
     /// Of the content that is written or expected.
@@ -56,6 +61,7 @@ impl Shape {
         bytes: 256 << 20,
         piece: 128 << 10,
         order: Order::Sequential,
+        pieces: 0,
         sync_every: 0,
         generation: 0,
         zeros: false,
@@ -69,6 +75,9 @@ impl Shape {
         if self.order == Order::Random {
             Random::new(file as u64 + 1).shuffle(&mut offsets);
         }
+        if self.pieces > 0 {
+            offsets.truncate(self.pieces);
+        }
         offsets
     }
 }
@@ -78,6 +87,8 @@ struct Part {
     number: usize,
     file: Box<dyn Content>,
     offsets: Vec<u64>,
+    /// How long it took each time to write as many pieces as are made durable together, and to do that.
+    synced: Mutex<Vec<Duration>>,
 }
 
 impl Workload {
@@ -100,8 +111,8 @@ impl Workload {
         }
     }
 
-    /// Does it and measures.
-    pub(crate) fn run(self, side: &dyn Side, shape: &Shape) -> Result<Times> {
+    /// Does it and measures: all together, and each time that a file was made durable.
+    pub(crate) fn run(self, side: &dyn Side, shape: &Shape) -> Result<Value> {
         ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
         ensure!(shape.bytes.is_multiple_of(shape.piece as u64) && shape.bytes > 0, "a file has whole pieces");
         let contents = Contents::new(shape.generation, shape.zeros);
@@ -109,26 +120,37 @@ impl Workload {
             .map(|number| {
                 let path = Path::new(&shape.below).join(format!("data-{number}"));
                 let path = path.to_str().context("the directory's name is no text")?;
-                Ok(Part { number, file: side.open(path, self.how())?, offsets: shape.offsets(number) })
+                let (file, offsets) = (side.open(path, self.how())?, shape.offsets(number));
+                Ok(Part { number, file, offsets, synced: Mutex::default() })
             })
             .collect::<Result<_>>()?;
         let work = |thread: usize| self.work(&parts[thread], shape, &contents);
         if self == Self::ReadWarm {
             in_threads(shape.threads, &work)?;
         }
-        Times::measure(side, shape.threads, &work)
+        let mut said = Times::measure(side, shape.threads, &work)?.to_json();
+        let synced: Vec<Duration> =
+            parts.into_iter().flat_map(|part| part.synced.into_inner().expect("nobody panicked")).collect();
+        if !synced.is_empty() {
+            said["synced"] = spread(synced);
+        }
+        Ok(said)
     }
 
     /// One thread's part; gives back how many pieces it was.
     fn work(self, part: &Part, shape: &Shape, contents: &Contents) -> Result<usize> {
-        let Part { number, file, offsets } = part;
+        let Part { number, file, offsets, synced } = part;
         let mut piece = vec![0; shape.piece];
+        let (mut took, mut begun) = (Vec::new(), Instant::now());
         for (done, &offset) in (1..).zip(offsets) {
             match self {
                 Self::Write | Self::Overwrite => {
                     file.write_all_at(contents.at(*number, offset, shape.piece), offset)?;
                     if shape.sync_every > 0 && done % shape.sync_every == 0 {
                         file.sync()?;
+                        let now = Instant::now();
+                        took.push(now - begun);
+                        begun = now;
                     }
                 }
                 Self::Read | Self::ReadWarm => {
@@ -141,6 +163,7 @@ impl Workload {
                 }
             }
         }
+        *synced.lock().expect("nobody panicked") = took;
         Ok(offsets.len())
     }
 }

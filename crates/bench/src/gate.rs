@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::content::{Contents, PIECE_MAX};
 use crate::data::Shape;
 use crate::side::{How, Side};
-use crate::times::Times;
+use crate::times::{Times, spread};
 
 const FILE: &str = "data-0";
 const STRANGER: &str = "stranger";
@@ -52,7 +52,7 @@ pub(crate) fn run(side: &dyn Side, shape: &Shape) -> Result<(Times, Value)> {
         Ok::<_, anyhow::Error>((times?, meanwhile.context("the stranger's changes")?))
     })?;
     let alone = alone(side, times.took().max(ALONE_MIN))?;
-    let said = json!({ "delayed_refs_max": waiting.into_inner(), "meanwhile": told(meanwhile), "alone": told(alone) });
+    let said = json!({ "delayed_refs_max": waiting.into_inner(), "meanwhile": spread(meanwhile), "alone": spread(alone) });
     Ok((times, said))
 }
 
@@ -80,34 +80,4 @@ fn changes(side: &dyn Side, over: &AtomicBool) -> Result<Vec<Duration>> {
     }
     ensure!(!took.is_empty(), "no change was made");
     Ok(took)
-}
-
-/// The time that so many thousandths do not exceed.
-fn thousandth(sorted: &[Duration], thousandths: usize) -> f64 {
-    let behind = (sorted.len() * thousandths).div_ceil(1_000);
-    sorted[behind.saturating_sub(1)].as_secs_f64()
-}
-
-fn told(mut took: Vec<Duration>) -> Value {
-    took.sort_unstable();
-    json!({
-        "changes": took.len(),
-        "median_seconds": thousandth(&took, 500),
-        "p999_seconds": thousandth(&took, 999),
-        "worst_seconds": thousandth(&took, 1_000),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::thousandth;
-
-    #[test]
-    fn of_a_thousand_times_the_last_but_one_is_the_999th() {
-        let sorted: Vec<Duration> = (1..=1_000).map(Duration::from_secs).collect();
-        assert_eq!([500, 999, 1_000].map(|part| thousandth(&sorted, part)), [500.0, 999.0, 1_000.0]);
-        assert_eq!([1, 1_000].map(|part| thousandth(&sorted[..1], part)), [1.0, 1.0]);
-    }
 }

@@ -23,11 +23,11 @@ use times::Times;
 
 const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [--server PID] [--sync-by PROGRAM]) [OPTIONS]
   create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
-  write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
+  write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--pieces N] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
-  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off]";
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -83,7 +83,9 @@ impl Workload {
         let Options { threads, files, rounds, .. } = *options;
         let times: Result<Times> = match self {
             Self::Names(workload) => workload.run(side, names::Scale { threads, files, rounds }),
-            Self::Data(workload) => workload.run(side, &data::Shape { threads, ..options.shape.clone() }),
+            Self::Data(workload) => {
+                return workload.run(side, &data::Shape { threads, ..options.shape.clone() });
+            }
             Self::Tree(workload) => workload.run(side, &tree::Tree { host: options.host.clone(), files }),
             Self::Subvolumes(workload) => {
                 let data::Shape { bytes, piece, .. } = options.shape;
@@ -160,6 +162,7 @@ impl Options {
             "--bytes" => shape.bytes = value.parse()?,
             "--piece" => shape.piece = number()?,
             "--order" => shape.order = order(value)?,
+            "--pieces" => shape.pieces = number()?,
             "--sync-every" => shape.sync_every = number()?,
             "--generation" => shape.generation = number()?,
             "--zeros" => shape.zeros = switch(value)?,
@@ -170,6 +173,9 @@ impl Options {
             "--early-unlock" => setting.early_unlock = Some(switch(value)?),
             "--fingers" => setting.fingers = Some(switch(value)?),
             "--lock-times" => setting.lock_times = switch(value)?,
+            "--tree-log" => setting.tree_log = Some(switch(value)?),
+            "--nodatacow" => setting.nodatacow = switch(value)?,
+            "--nocow-keeps-leaf" => setting.nocow_keeps_leaf = switch(value)?,
             _ => bail!("unknown option\n{USAGE}"),
         }
         Ok(())

@@ -87,3 +87,35 @@ pub(crate) fn in_threads(threads: usize, work: &(dyn Fn(usize) -> Result<usize> 
         Ok(operations)
     })
 }
+
+/// How long each of several took: the middle, the 99th and 999th of a hundred and of a thousand, and the worst.
+pub(crate) fn spread(mut took: Vec<Duration>) -> serde_json::Value {
+    took.sort_unstable();
+    json!({
+        "count": took.len(),
+        "median_seconds": thousandth(&took, 500),
+        "p99_seconds": thousandth(&took, 990),
+        "p999_seconds": thousandth(&took, 999),
+        "worst_seconds": thousandth(&took, 1_000),
+    })
+}
+
+/// The time that so many thousandths of at least one do not exceed.
+fn thousandth(sorted: &[Duration], thousandths: usize) -> f64 {
+    let behind = (sorted.len() * thousandths).div_ceil(1_000);
+    sorted[behind.saturating_sub(1)].as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::thousandth;
+
+    #[test]
+    fn of_a_thousand_times_the_last_but_one_is_the_999th() {
+        let sorted: Vec<Duration> = (1..=1_000).map(Duration::from_secs).collect();
+        assert_eq!([500, 999, 1_000].map(|part| thousandth(&sorted, part)), [500.0, 999.0, 1_000.0]);
+        assert_eq!([1, 1_000].map(|part| thousandth(&sorted[..1], part)), [1.0, 1.0]);
+    }
+}

@@ -24,6 +24,8 @@ pub enum Fault {
     ObjectPassedOver,
     /// Who makes a file durable leaves what is delayed where it is.
     SyncedWithoutData,
+    /// It is not noted where extents change, for the log.
+    ChangesUnnoted,
 }
 
 /// The fault that was planted, if there is one.

@@ -69,7 +69,7 @@ pub use in_place::{InPlaceReport, in_place_run};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
 pub use kernel_run::kernel_run;
 pub use linearize::{Ask, Call, Told, linearizable};
-pub use log_run::{LogReport, log_run};
+pub use log_run::{LogReport, log_run, log_run_with};
 pub use made_log::with_log;
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};

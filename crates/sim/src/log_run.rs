@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
+use creamery_fs::Filesystem;
 use creamery_testkit::Random;
 use creamery_txn::Options;
 
@@ -70,9 +71,24 @@ struct Recorder {
 /// # Errors
 /// The first state that shows something else, in words that tell how to make it again.
 pub fn log_run(base: &Image, seed: u64, states: usize, canary: Option<Canary>) -> Result<LogReport> {
+    log_run_with(base, seed, states, canary, |_| ())
+}
+
+/// The same behind `prepare`, which may plant a fault that should be noticed.
+///
+/// # Errors
+/// As [`log_run`].
+pub fn log_run_with(
+    base: &Image,
+    seed: u64,
+    states: usize,
+    canary: Option<Canary>,
+    prepare: impl FnOnce(&Filesystem),
+) -> Result<LogReport> {
     let device = Arc::new(SimDevice::recording(base.clone(), canary));
     let delayed = if seed.is_multiple_of(4) { 0 } else { 1 << 30 };
     let driver = Driver::open_fresh_with(&device, Options::default(), delayed)?;
+    prepare(driver.filesystem());
     let commits = vec![Commit::first(driver.model())];
     let mut recorder = Recorder {
         device: Arc::clone(&device),

@@ -8,7 +8,7 @@ mod steps;
 use creamery_base::panics;
 use creamery_fs::Fault;
 use creamery_mkfs::Profile;
-use creamery_sim::{MadeBy, crash, fresh_image, readers_run_with, record_beside};
+use creamery_sim::{MadeBy, crash, fresh_image, log_run_with, readers_run_with, record_beside};
 use creamery_txn::Engine;
 
 use crate::refill::{DUP, SINGLE, refill};
@@ -55,6 +55,14 @@ fn a_power_cut_notices_data_that_was_not_synced() {
     let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
     let told = format!("{noticed:#}");
     assert!(told.contains("no legal commit") || told.contains("no such file"), "{told}");
+}
+
+#[test]
+fn a_power_cut_notices_changes_that_no_log_was_told() {
+    let base = fresh_image(&MadeBy::default()).expect("an image");
+    let run = |seed| log_run_with(&base, seed, 100, None, |fs| fs.plant(Fault::ChangesUnnoted)).err();
+    let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
+    println!("{noticed:#}");
 }
 
 #[test]

@@ -46,6 +46,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench fingers       creating with batches straight to their leaf, and with that switched off (--files --runs --dry)
   bench flat       creating ten million files beside a hundred thousand, with the same memory (--files --runs --dry)
   bench gate       how long a commit keeps strangers waiting, and commits of threads that sync: library beside the kernel (--bytes --runs --dry --quick; as root)
+  bench fsync      4 KiB appended and synced by 1, 8 and 64 threads: library and mount, beside the kernel (--runs --dry --only WORD; as root, with fio)
+  bench nocow-fsync
+                   files overwritten in place and synced: library, and fio on the mount, beside the kernel (--runs --dry --only WORD; as root, with fio)
   bench data       content of files, and a tree of them: library and mount, beside the kernel and a null server (--files --runs --dry --quick --only WORD; as root)
   bench snapshot   snapshots taken and deleted through the library, beside the kernel (--files --runs --dry; as root)
   bench clone      clones of a file, and cp on the mount, beside the kernel (--files --bytes --runs --dry; as root)

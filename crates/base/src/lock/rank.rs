@@ -10,6 +10,8 @@ pub const SUBVOLUME_LOAD: u8 = 12;
 pub const DIRECTORY_RENAME: u8 = 14;
 /// Operations of an inode; within: subvolume, then number.
 pub const INODE: u8 = 20;
+/// Putting an inode into the logs, one thread at a time.
+pub const FSYNC: u8 = 22;
 /// A range of bytes of a file.
 pub const RANGE: u8 = 24;
 /// Making a subvolume, and changing what is said about one.

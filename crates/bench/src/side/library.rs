@@ -20,6 +20,9 @@ pub(crate) struct Setting {
     pub(crate) early_unlock: Option<bool>,
     pub(crate) fingers: Option<bool>,
     pub(crate) lock_times: bool,
+    pub(crate) tree_log: Option<bool>,
+    pub(crate) nodatacow: bool,
+    pub(crate) nocow_keeps_leaf: bool,
 }
 
 /// An image that the library has open.
@@ -30,6 +33,10 @@ pub(crate) struct Library {
 impl Library {
     pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
         let mut options = Image::options().write(true).lock_times(setting.lock_times);
+        options = options.nodatacow(setting.nodatacow).nocow_keeps_leaf(setting.nocow_keeps_leaf);
+        if let Some(on) = setting.tree_log {
+            options = options.tree_log(on);
+        }
         if let Some(cache) = setting.cache_mib {
             options = options.cache_bytes((cache as u64) << 20);
         }

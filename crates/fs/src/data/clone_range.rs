@@ -253,7 +253,7 @@ fn put_in(
         }
     }
     let now = handle.now();
-    *item = locked.update_extents(handle, |item| {
+    *item = locked.update_extents(handle, (plan.start, plan.stop), |item| {
         item.flags |= flags;
         item.nbytes = recount(item.nbytes, plan.bytes, bytes);
         item.size = item.size.max(plan.stop.min(range.to + range.len));

@@ -262,7 +262,7 @@ impl OrderedExtent {
                         show_more(&handle, inode, start, stop - start)?;
                     }
                 }
-                update_for(behalf, &handle, &mut locked, item, |item| {
+                update_for(behalf, &handle, &mut locked, (at, stop), item, |item| {
                     item.flags |= flags;
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {

@@ -44,7 +44,9 @@ pub(crate) fn grow_for(
         let handle = behalf.start(inode, Units::items(holes.len() + 1))?;
         let mut locked = lock_alone(inode, seen);
         let done = holes.insert(&handle, inode.tree(), inode.id.ino).and_then(|()| {
-            update_for(behalf, &handle, &mut locked, item, |item| item.size = size.min(holes.stop))
+            update_for(behalf, &handle, &mut locked, (from, holes.stop), item, |item| {
+                item.size = size.min(holes.stop)
+            })
         });
         drop(locked);
         finish(handle, done)?;

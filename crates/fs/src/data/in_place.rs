@@ -36,7 +36,7 @@ use super::file_extent::{Extent, FileExtent};
 use super::holes::HolePlan;
 use super::nocow::{self, Candidate, NocowExtent};
 use super::payload::TakesData;
-use super::{Behalf, reserve, update_for};
+use super::{Behalf, NO_EXTENTS, reserve, update_for};
 use crate::inode::lock::{ExtentsSeen, HeldExtents};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -147,6 +147,7 @@ impl InPlace {
                 handle.end();
                 continue;
             }
+            let changed = if conversion.is_some() { range } else { NO_EXTENTS };
             let proof = proof.take().expect("it is completed once");
             let done = (|| {
                 holes.insert(&handle, inode.tree(), inode.id.ino)?;
@@ -154,7 +155,7 @@ impl InPlace {
                     conversion.apply(&handle, inode)?;
                 }
                 handle.complete_in_place(at, proof, self.csums.as_deref())?;
-                update_for(behalf, &handle, &mut locked, item, |item| {
+                update_for(behalf, &handle, &mut locked, changed, item, |item| {
                     item.size = item.size.max(size.min(range.1));
                 })?;
                 behalf.completed(inode, range.1);

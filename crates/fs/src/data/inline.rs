@@ -67,7 +67,7 @@ pub(crate) fn rewrite_for(
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);
         inode.tree().upsert(&handle, &extent_data(inode.id.ino, 0), &bytes)?;
-        update_for(behalf, &handle, &mut locked, item, |item| {
+        update_for(behalf, &handle, &mut locked, (0, sector), item, |item| {
             item.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
             item.size = content.len() as u64;
         })?;

@@ -95,14 +95,18 @@ fn lock_alone(inode: &Inode, seen: ExtentsSeen) -> LockedItem<'_> {
     locked
 }
 
-/// Changes the inode's item at the end of a change of its extents, and `item`, what the operation knows of it.
+/// Nothing but the item.
+const NO_EXTENTS: (u64, u64) = (0, 0);
+
+/// Changes the inode's item at the end of a change of its extents in `changed`, and `item`, what the operation knows of it.
 fn update(
     handle: &Handle<'_>,
     mut locked: LockedItem<'_>,
+    changed: (u64, u64),
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
 ) -> Result<()> {
-    update_for(&Behalf::Operation, handle, &mut locked, item, change)
+    update_for(&Behalf::Operation, handle, &mut locked, changed, item, change)
 }
 
 /// The same, with the times of those on whose behalf it is.
@@ -110,11 +114,12 @@ fn update_for(
     behalf: &Behalf<'_>,
     handle: &Handle<'_>,
     locked: &mut LockedItem<'_>,
+    changed: (u64, u64),
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
 ) -> Result<()> {
     let now = handle.now();
-    *item = locked.update_extents(handle, |item| {
+    *item = locked.update_extents(handle, changed, |item| {
         change(item);
         if let Behalf::Operation = behalf {
             item.mtime = now;

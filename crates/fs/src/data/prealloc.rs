@@ -21,7 +21,7 @@ use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::grow::grow;
 use super::holes::HolePlan;
 use super::tail::settle_tail;
-use super::update;
+use super::{NO_EXTENTS, update};
 use crate::inode::{Inode, InodeItem};
 use crate::operation::in_handle;
 
@@ -94,7 +94,7 @@ pub(crate) fn complete(
     }
     if nothing_new || size > item.size {
         in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {
-            update(handle, inode.lock_item(), item, |item| item.size = item.size.max(size))
+            update(handle, inode.lock_item(), NO_EXTENTS, item, |item| item.size = item.size.max(size))
         })?;
     }
     Ok(())

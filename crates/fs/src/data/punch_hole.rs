@@ -60,6 +60,8 @@ fn drop_step(inode: &Inode, item: &mut InodeItem, (plan, seen): (&DropPlan, Exte
             let bytes = encode_hole(handle.generation(), len);
             inode.tree().upsert(handle, &extent_data(inode.id.ino, plan.start), &bytes)?;
         }
-        update(handle, locked, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
+        update(handle, locked, (plan.start, plan.stop), item, |item| {
+            item.nbytes = recount(item.nbytes, plan.bytes, 0)
+        })
     })
 }

@@ -14,7 +14,7 @@ use creamery_txn::{Handle, Units};
 use super::drop_extents::DropPlan;
 use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
-use super::{Behalf, inline, lock_alone, read, recount, reserve, update};
+use super::{Behalf, NO_EXTENTS, inline, lock_alone, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::lock::ExtentsSeen;
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -74,7 +74,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     match rewrite_last_sector(&mut Behalf::Operation, inode, item, size) {
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
-                update(handle, inode.lock_item(), item, |item| item.size = size)
+                update(handle, inode.lock_item(), NO_EXTENTS, item, |item| item.size = size)
             })
         }
         result => result,
@@ -95,7 +95,7 @@ fn apply(
 ) -> Result<()> {
     let locked = lock_alone(inode, seen);
     plan.apply(handle, inode.tree(), inode.id, None)?;
-    update(handle, locked, item, |item| {
+    update(handle, locked, (plan.start, u64::MAX), item, |item| {
         item.nbytes = recount(item.nbytes, plan.bytes, 0);
         item.size = size;
     })

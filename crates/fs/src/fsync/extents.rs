@@ -1,18 +1,19 @@
 //! Extents: what differs from the last commit, as items that take the place of what is there.
 
-use creamery_base::Result;
+use creamery_base::{ObjectId, Result};
 use creamery_format::{Compression, KeyType};
-use creamery_txn::{InodeLog, LogBase};
+use creamery_txn::{InodeLog, LogBase, LoggedExtents};
 
-use super::items::{Item, items};
+use super::changes::{Changes, Since};
+use super::items::{Item, drop_others, end_of, extents_over};
 use crate::data::file_extent::{self, Extent, FileExtent};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 
 /// Items that are compared at most. With more a commit costs less than looking at all of them each time.
 const COMPARED_MAX: usize = 4096;
-/// Items of one inode that a log has at most: each fsync looks at all of them again.
-const LOGGED_MAX: usize = 256;
+/// Items that are put at once at most.
+const PUT_MAX: usize = 256;
 
 /// A part of a file that an item says something of.
 struct Piece {
@@ -22,19 +23,86 @@ struct Piece {
     is_hole: bool,
 }
 
-/// Adds the extents that differ. False when they are too many.
-pub(super) fn look(inode: &Inode, item: &InodeItem, base: &LogBase, log: &mut InodeLog) -> Result<bool> {
+/// Adds the extents that differ, among the `changes` where these are known. False when they are too many.
+pub(super) fn look(
+    inode: &Inode,
+    item: &InodeItem,
+    base: &LogBase,
+    changes: Option<Changes>,
+    log: &mut InodeLog,
+) -> Result<bool> {
+    let sector = u64::from(inode.engine().sector_size());
+    let mut changes =
+        changes.unwrap_or_else(|| Changes { since: Since::Commit, ranges: vec![(0, u64::MAX)] });
+    if changes.since == Since::Commit {
+        // A replay cuts off what lies behind the end, changed or not.
+        changes.add(item.size.next_multiple_of(sector), u64::MAX);
+    }
+    let mut whole = Changes { since: changes.since, ranges: Vec::new() };
+    for range in changes.ranges {
+        let Some((start, end)) = whole_items(inode, base, range, sector)? else { return Ok(false) };
+        whole.add(start, end);
+    }
+    let before = log.items.len();
+    for range in &whole.ranges {
+        if !look_at(inode, item, base, *range, log)? || log.items.len() - before > PUT_MAX {
+            return Ok(false);
+        }
+    }
+    log.extents = match whole.since {
+        Since::Commit => LoggedExtents::All,
+        Since::Put(sequence) => LoggedExtents::Changed { since: sequence, ranges: whole.ranges },
+    };
+    Ok(true)
+}
+
+/// A range grown so far that no item of the file or of its log has only a part in it. None when there are too many of them.
+fn whole_items(
+    inode: &Inode,
+    base: &LogBase,
+    mut range: (u64, u64),
+    sector: u64,
+) -> Result<Option<(u64, u64)>> {
+    let (engine, ino) = (inode.engine(), inode.id.ino);
+    loop {
+        let was = range;
+        let Some(now) = extents_over(inode.tree(), ino, range, sector, COMPARED_MAX)? else {
+            return Ok(None);
+        };
+        let (first, last) = (extent_data(ino, range.0), extent_data(ino, range.1 - 1));
+        let mut logged = engine.logged_items(base, &first, &last)?;
+        drop_others(&mut logged, ino, range.0, sector)?;
+        for items in [now, logged] {
+            if let Some((key, _)) = items.first() {
+                range.0 = range.0.min(key.offset);
+            }
+            if let Some((key, data)) = items.last() {
+                range.1 = range.1.max(end_of(key, data, sector)?);
+            }
+        }
+        if range == was {
+            return Ok(Some(range));
+        }
+    }
+}
+
+/// Adds the extents that differ in a range. False when they are too many.
+fn look_at(
+    inode: &Inode,
+    item: &InodeItem,
+    base: &LogBase,
+    range: (u64, u64),
+    log: &mut InodeLog,
+) -> Result<bool> {
     let (ino, sector) = (inode.id.ino, u64::from(inode.engine().sector_size()));
-    let (first, last) = (extent_data(ino, 0), extent_data(ino, u64::MAX));
-    let Some(now) = items(inode.tree(), &first, &last, COMPARED_MAX)? else { return Ok(false) };
-    let Some(before) = items(base.tree(), &first, &last, COMPARED_MAX)? else { return Ok(false) };
+    let over = |tree| extents_over(tree, ino, range, sector, COMPARED_MAX);
+    let (Some(now), Some(before)) = (over(inode.tree())?, over(base.tree())?) else { return Ok(false) };
     let end_of_file = item.size.next_multiple_of(sector);
-    let mut logged = Vec::new();
-    let mut gaps = Gaps { pieces: pieces(&before, sector)?, logged_in: base.generation(), from: 0 };
+    let mut gaps = Gaps { pieces: pieces(&before, sector)?, logged_in: base.generation(), from: range.0 };
     for (key, data) in now {
         let extent = FileExtent::check(&key, &data, sector)?;
         let end = key.offset + extent.len(sector);
-        logged.extend(gaps.before(key.offset.min(end_of_file), ino));
+        log.items.extend(gaps.before(key.offset.min(end_of_file), ino));
         gaps.from = gaps.from.max(end);
         let is_known =
             before.binary_search_by(|(other, _)| other.cmp(&key)).is_ok_and(|at| before[at].1 == data);
@@ -46,12 +114,10 @@ pub(super) fn look(inode: &Inode, item: &InodeItem, base: &LogBase, log: &mut In
         {
             log.data.push(read_of(&extent));
         }
-        logged.push((key, data));
+        log.items.push((key, data));
     }
-    logged.extend(gaps.before(end_of_file, ino));
-    let fits = logged.len() <= LOGGED_MAX;
-    log.items.append(&mut logged);
-    Ok(fits)
+    log.items.extend(gaps.before(end_of_file.min(range.1), ino));
+    Ok(true)
 }
 
 /// What has to be read of an extent to read what an item shows of it.
@@ -82,7 +148,7 @@ struct Gaps {
 
 impl Gaps {
     /// A hole from there to `to`, if there was something.
-    fn before(&self, to: u64, ino: creamery_base::ObjectId) -> Option<Item> {
+    fn before(&self, to: u64, ino: ObjectId) -> Option<Item> {
         let from = self.from;
         if from >= to {
             return None;

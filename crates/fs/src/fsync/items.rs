@@ -1,16 +1,55 @@
 //! Items of a tree, all at once, as far as they are not too many.
 
-use creamery_base::{Result, Wait};
-use creamery_format::Key;
-use creamery_tree::Tree;
+use creamery_base::{ObjectId, Result, Wait};
+use creamery_format::{Key, KeyType};
+use creamery_tree::{Cursor, Tree};
+
+use crate::data::file_extent::FileExtent;
+use crate::keys::extent_data;
 
 /// A key and its data.
 pub(super) type Item = (Key, Vec<u8>);
 
 /// The items from `first` to `last`; none when there are more than `most`.
 pub(super) fn items(tree: &Tree, first: &Key, last: &Key, most: usize) -> Result<Option<Vec<Item>>> {
+    collect(tree.cursor(first, Wait::Yes)?, last, most)
+}
+
+/// The items of extents that a file has in `[start, end)`, also in part; none when there are more than `most`.
+pub(super) fn extents_over(
+    tree: &Tree,
+    ino: ObjectId,
+    (start, end): (u64, u64),
+    sector: u64,
+    most: usize,
+) -> Result<Option<Vec<Item>>> {
+    let cursor = tree.cursor_at_or_before(&extent_data(ino, start), Wait::Yes)?;
+    // The one before may be of something else.
+    let Some(mut items) = collect(cursor, &extent_data(ino, end - 1), most.saturating_add(1))? else {
+        return Ok(None);
+    };
+    drop_others(&mut items, ino, start, sector)?;
+    Ok((items.len() <= most).then_some(items))
+}
+
+/// Drops the first of some items when it is no extent of the file that reaches behind `start`.
+pub(super) fn drop_others(items: &mut Vec<Item>, ino: ObjectId, start: u64, sector: u64) -> Result<()> {
+    if let Some((key, data)) = items.first() {
+        let is_of_it = key.objectid == ino && key.kind == KeyType::EXTENT_DATA;
+        if !is_of_it || end_of(key, data, sector)? <= start {
+            items.remove(0);
+        }
+    }
+    Ok(())
+}
+
+/// Where in its file the extent of an item ends.
+pub(super) fn end_of(key: &Key, data: &[u8], sector: u64) -> Result<u64> {
+    Ok(key.offset + FileExtent::check(key, data, sector)?.len(sector))
+}
+
+fn collect(mut cursor: Cursor<'_>, last: &Key, most: usize) -> Result<Option<Vec<Item>>> {
     let mut items = Vec::new();
-    let mut cursor = tree.cursor(first, Wait::Yes)?;
     while let Some((key, data)) = cursor.item().filter(|(key, _)| key <= last) {
         if items.len() == most {
             return Ok(None);

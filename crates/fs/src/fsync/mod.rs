@@ -1,8 +1,7 @@
 //! What fsync makes durable without a commit: an inode as it is now, said in a log by how it differs from the last commit.
 //!
-//! A replay begins from the last commit (`tree_log`). So what the log has to say is the difference: nobody keeps notes of what
-//! changed, which could be wrong or be lost with the inode's object; both trees are there to be compared. What a replay would get
-//! wrong shows in the same comparison, and is committed.
+//! A replay begins from the last commit (`tree_log`). So what the log has to say is the difference, and both trees are there to be
+//! compared. What a replay would get wrong shows in the same comparison, and is committed.
 //!
 //! | of the inode | in the log | committed instead |
 //! |---|---|---|
@@ -16,14 +15,22 @@
 //! the subvolume. A name that the log gave to another inode is refused when it is put.
 //!
 //! Who syncs has the inode together with others, so no name comes or goes meanwhile, and holds its extents as they are while he
-//! looks. Of two who look one after the other the later one's look stays (LOG-5).
+//! looks. One at a time does so with an inode. Of two who look one after the other the later one's look stays (LOG-5).
+//!
+//! What takes long to compare are the extents: a file that is appended to and synced again and again has one more each time. So
+//! `changes` has notes of where they changed since the last commit, or since the log was put, and only there one looks; a log is told
+//! to keep what it has of the rest. Without notes all of the file is compared. Notes say too much at worst: what is in them is compared,
+//! not believed.
 //!
 //! # Invariants
 //! - FSYNC-1: what a replay makes of the last commit and the log is the inode as it was when it was synced, or later.
 //!   Shown by `what_was_synced_survives_every_power_cut`, `logs_of_ours_are_replayed_by_linux_as_by_us`.
 //! - FSYNC-2: a replay takes no name from an inode that was not synced.
 //!   Shown by `names_that_a_log_would_take_from_others_are_committed`.
+//! - FSYNC-3: what changed of an inode's extents is in its notes, where it has any.
+//!   Shown by `a_power_cut_notices_changes_that_no_log_was_told`.
 
+mod changes;
 pub(crate) mod counters;
 mod extents;
 mod items;
@@ -34,6 +41,8 @@ use creamery_txn::{InodeLog, LogBase, LogTicket};
 
 use crate::inode::{FileType, Inode, InodeItem};
 use crate::keys;
+use changes::Changes;
+pub(crate) use changes::ExtentChanges;
 use counters::Fsyncs;
 
 /// Makes an inode durable, without its data that is in memory only.
@@ -55,6 +64,7 @@ fn log(inode: &Inode) -> Result<Option<LogTicket>> {
     let Some(base) = engine.log_base(inode.tree())? else { return Ok(None) };
     // Who deletes it makes nothing of it durable.
     let Ok(_names_stay) = inode.lock_shared(Wait::Yes) else { return Ok(None) };
+    let turn = inode.log_changes().turn();
     let item = inode.hold_extents(Wait::Yes)?;
     if item.transid != base.generation() {
         return Ok(None);
@@ -62,17 +72,31 @@ fn log(inode: &Inode) -> Result<Option<LogTicket>> {
     if let Some(ticket) = engine.is_logged(&base, inode.id.ino, item.sequence) {
         return Ok(Some(ticket));
     }
-    let log = look(inode, &item, &base)?;
+    let sector = u64::from(engine.sector_size());
+    let changes = inode.log_changes().take(&turn, base.generation(), &item, sector);
+    let log = look(inode, &item, &base, changes);
     drop(item);
-    let Some(log) = log else { return Ok(None) };
-    let ticket = engine.log_inode(&base, &log)?;
+    let ticket = log.and_then(|log| log.map_or(Ok(None), |log| put(inode, &base, &log)));
+    if !matches!(ticket, Ok(Some(_))) {
+        inode.log_changes().forget();
+    }
+    ticket
+}
+
+fn put(inode: &Inode, base: &LogBase, log: &InodeLog) -> Result<Option<LogTicket>> {
+    let ticket = inode.engine().log_inode(base, log)?;
     let counts = &inode.shared().fsyncs;
     Fsyncs::count(if ticket.is_some() { &counts.logged } else { &counts.refused });
     Ok(ticket)
 }
 
 /// What the log has to say of an inode that nobody changes; none when it cannot.
-fn look(inode: &Inode, item: &InodeItem, base: &LogBase) -> Result<Option<InodeLog>> {
+fn look(
+    inode: &Inode,
+    item: &InodeItem,
+    base: &LogBase,
+    changes: Option<Changes>,
+) -> Result<Option<InodeLog>> {
     let (ino, counts) = (inode.id.ino, &inode.shared().fsyncs);
     let mut log = InodeLog { sequence: item.sequence, ..InodeLog::of(ino) };
     log.items.push((keys::inode_item(ino), item.encode().to_vec()));
@@ -80,7 +104,7 @@ fn look(inode: &Inode, item: &InodeItem, base: &LogBase) -> Result<Option<InodeL
         Fsyncs::count(&counts.names);
         return Ok(None);
     }
-    if !extents::look(inode, item, base, &mut log)? {
+    if !extents::look(inode, item, base, changes, &mut log)? {
         Fsyncs::count(&counts.extents);
         return Ok(None);
     }

@@ -25,6 +25,7 @@ use creamery_base::{ErrorKind, Result, Wait};
 use creamery_txn::Handle;
 
 use super::{Inode, InodeItem, SIZE_OF_ITEM, delayed};
+use crate::fault::Fault;
 
 /// An inode locked by one of several operations that share it.
 ///
@@ -97,14 +98,19 @@ impl LockedItem<'_> {
         self.inode.extents_seen() == seen
     }
 
-    /// As [`LockedItem::update`], after extents changed.
+    /// As [`LockedItem::update`], after the extents in `changed` did.
     pub(crate) fn update_extents(
         &mut self,
         handle: &Handle<'_>,
+        changed: (u64, u64),
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
         self.inode.extent_changes.fetch_add(1, Ordering::Release);
-        self.update(handle, change)
+        let item = self.update(handle, change)?;
+        if !self.inode.shared().planted.has(Fault::ChangesUnnoted) {
+            self.inode.log_changes().add(changed.0, changed.1);
+        }
+        Ok(item)
     }
 
     /// Changes the item, in the tree too; returns it as the tree has it then. One leaf change.
@@ -126,6 +132,7 @@ impl LockedItem<'_> {
     /// Makes `next`, which has the access time, the item.
     pub(super) fn replace(&mut self, handle: &Handle<'_>, next: &InodeItem) -> Result<()> {
         let inode = self.inode;
+        inode.log_changes().begin(handle.generation(), &self.item);
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
         self.item.clone_from(next);
         self.access_time_written();

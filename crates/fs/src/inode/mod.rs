@@ -56,6 +56,7 @@ pub use range_lock::{RangeGuard, RangeLocks};
 
 use crate::delalloc::{Delalloc, Delayed};
 use crate::fault::Fault;
+use crate::fsync::ExtentChanges;
 use crate::subvolume::{InPlaceWriters, Shared, SubvolumeRef};
 use acl::Acl;
 use delayed::DelayedNode;
@@ -83,6 +84,8 @@ pub struct Inode {
     shown_size: AtomicU64,
     /// How often extents changed; raised with the item locked for writing.
     extent_changes: AtomicU64,
+    /// Where they changed, for the log.
+    log_changes: ExtentChanges,
     /// Byte ranges that readers, writers and truncation hold.
     ranges: RangeLocks,
     /// The next free DIR_INDEX number of a directory; 0 = not looked up yet. Read and raised by who has it alone, so relaxed
@@ -147,6 +150,7 @@ impl Inode {
             access_time: RankedMutex::default(),
             shown_size: AtomicU64::new(SIZE_OF_ITEM),
             extent_changes: AtomicU64::new(0),
+            log_changes: ExtentChanges::default(),
             ranges: RangeLocks::new(),
             next_index: AtomicU64::new(0),
             data_behind: AtomicU64::new(0),
@@ -169,6 +173,11 @@ impl Inode {
     /// Its data that is in memory only.
     pub(crate) const fn delalloc(&self) -> &Delalloc {
         &self.delalloc
+    }
+
+    /// Notes of where its extents changed.
+    pub(crate) const fn log_changes(&self) -> &ExtentChanges {
+        &self.log_changes
     }
 
     /// What became of such data.

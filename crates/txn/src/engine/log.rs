@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Generation, Logical, ObjectId, Result, Wait};
+use creamery_format::Key;
 use creamery_tree::Tree;
 
 use super::Engine;
@@ -52,6 +53,12 @@ impl Engine {
     /// The ticket of an inode that is in the logs already, as it was after at least `sequence` changes.
     pub fn is_logged(&self, base: &LogBase, ino: ObjectId, sequence: u64) -> Option<LogTicket> {
         self.logs.ticket_of(base, ino, sequence)
+    }
+
+    /// What the logs have of a subvolume, from the item at or before `first` to `last`. Nothing, once they take no more.
+    /// Errors: damage.
+    pub fn logged_items(&self, base: &LogBase, first: &Key, last: &Key) -> Result<Vec<(Key, Vec<u8>)>> {
+        self.logs.items(base, first, last)
     }
 
     /// Puts an inode into the logs, in place of what they have of it. None when they cannot say it: then a commit has to. Never call
@@ -112,6 +119,9 @@ impl Engine {
     /// does; by a commit, where one has begun. Never call it with a handle.
     /// Errors: those of the devices, and then all writing has ended; those of the commit.
     pub fn sync_log(&self, ticket: LogTicket) -> Result<()> {
+        // On a device that is quicker than a thread's share of a processor nobody would ever find company: who is about to put
+        // something goes first.
+        std::thread::yield_now();
         loop {
             self.check_writable()?;
             let says_all = || self.logs_say_all(ticket.generation());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType, RawRootItem};
-use creamery_tree::{BufferStore, CowHost, RootPointer, Tree};
+use creamery_tree::{BufferStore, CowHost, Cursor, RootPointer, Tree};
 use zerocopy::IntoBytes;
 
 use super::blocks::{LogBlocks, LogHost};
@@ -15,6 +15,27 @@ use crate::handle::Handle;
 
 /// Clean blocks of logs that stay in memory, bytes; who syncs the same inode again finds its items there.
 const CACHE_BYTES: u64 = 8 << 20;
+
+/// Which of an inode's extents its log is told of.
+///
+/// ```
+/// use creamery_txn::LoggedExtents;
+/// let first_sector = LoggedExtents::Changed { since: 7, ranges: vec![(0, 4096)] };
+/// assert_ne!(first_sector, LoggedExtents::All);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LoggedExtents {
+    /// All that there is to say.
+    All,
+    /// Only those in some parts of the file, in order. What the log has of the rest since it was put with `since` changes stays.
+    /// No extent that it has is only in part in one of them.
+    Changed {
+        /// The inode's number of changes then.
+        since: u64,
+        /// Beginnings and ends.
+        ranges: Vec<(u64, u64)>,
+    },
+}
 
 /// What is known of an inode when it is synced.
 ///
@@ -29,8 +50,10 @@ pub struct InodeLog {
     pub ino: ObjectId,
     /// Its number of changes: what was seen later has a greater one.
     pub sequence: u64,
-    /// All items that its log is to have, in order of their keys.
+    /// All items that its log is to have, in order of their keys; of extents those that `extents` says.
     pub items: Vec<(Key, Vec<u8>)>,
+    /// Which extents are among them.
+    pub extents: LoggedExtents,
     /// Where its data lies that has checksums: address and bytes.
     pub data: Vec<(Logical, u64)>,
     /// The names among the items that the last commit does not have: directory and name.
@@ -41,7 +64,23 @@ impl InodeLog {
     /// A log that has nothing of `ino` yet.
     #[must_use]
     pub const fn of(ino: ObjectId) -> Self {
-        Self { ino, sequence: 0, items: Vec::new(), data: Vec::new(), names: Vec::new() }
+        let extents = LoggedExtents::All;
+        Self { ino, sequence: 0, items: Vec::new(), extents, data: Vec::new(), names: Vec::new() }
+    }
+
+    /// The keys that the items are all of.
+    fn key_ranges(&self) -> Vec<(Key, Key)> {
+        let extent = |offset| Key::new(self.ino, KeyType::EXTENT_DATA, offset);
+        let first = Key::new(self.ino, KeyType::new(0), 0);
+        match &self.extents {
+            LoggedExtents::All => vec![(first, Key::new(self.ino, KeyType::new(u8::MAX), u64::MAX))],
+            LoggedExtents::Changed { ranges, .. } => {
+                let mut all =
+                    vec![(first, Key::new(self.ino, KeyType::new(KeyType::EXTENT_DATA.get() - 1), u64::MAX))];
+                all.extend(ranges.iter().map(|(start, end)| (extent(*start), extent(end - 1))));
+                all
+            }
+        }
     }
 
     /// Bytes that the items take.
@@ -114,6 +153,19 @@ impl Log {
         (seen.wrapping_sub(sequence).cast_signed() >= 0).then_some(*batch)
     }
 
+    /// Whether the log has of an inode what `inode` says the difference to.
+    pub(super) fn is_followed_by(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
+        let LoggedExtents::Changed { since, .. } = &inode.extents else { return true };
+        let seen = self.logs.get(&subvolume).and_then(|log| log.inodes.get(&inode.ino));
+        seen.is_some_and(|(seen, _)| seen == since)
+    }
+
+    /// The items from the one at or before `first` to `last`. Errors: damage.
+    pub(super) fn items(&self, subvolume: TreeId, first: &Key, last: &Key) -> Result<Vec<(Key, Vec<u8>)>> {
+        let Some(log) = self.logs.get(&subvolume) else { return Ok(Vec::new()) };
+        collect(log.tree.cursor_at_or_before(first, Wait::Yes)?, last)
+    }
+
     /// Whether one of the names is that of another inode in the log. Who had it then may have lost it since, and a replay could not
     /// give it to both.
     pub(super) fn has_name_of_others(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
@@ -158,18 +210,29 @@ impl SubvolumeLog {
 
     /// Items that stay as they are are not touched: mostly it is the inode's alone that changes.
     fn put_items(&self, host: &dyn CowHost, inode: &InodeLog) -> Result<()> {
-        let mut known = Vec::new();
-        let mut cursor = self.tree.cursor(&Key::new(inode.ino, KeyType::INODE_ITEM, 0), Wait::Yes)?;
-        while let Some((key, data)) = cursor.item().filter(|(key, _)| key.objectid == inode.ino) {
-            known.push((key, data.to_vec()));
-            cursor.advance()?;
+        let mut items = &inode.items[..];
+        for (first, last) in inode.key_ranges() {
+            let (here, behind) = items.split_at(items.partition_point(|(key, _)| *key <= last));
+            assert!(here.first().is_none_or(|(key, _)| *key >= first), "LOG-6: items of what has changed");
+            self.put_range(host, (&first, &last), here)?;
+            items = behind;
         }
-        drop(cursor);
+        assert!(items.is_empty(), "LOG-6: items of what has changed");
+        Ok(())
+    }
+
+    fn put_range(
+        &self,
+        host: &dyn CowHost,
+        (first, last): (&Key, &Key),
+        items: &[(Key, Vec<u8>)],
+    ) -> Result<()> {
+        let known = collect(self.tree.cursor(first, Wait::Yes)?, last)?;
         let of = |items: &[(Key, Vec<u8>)], key: &Key| items.binary_search_by(|(other, _)| other.cmp(key));
-        for (key, _) in known.iter().filter(|(key, _)| of(&inode.items, key).is_err()) {
+        for (key, _) in known.iter().filter(|(key, _)| of(items, key).is_err()) {
             self.tree.remove(host, key)?;
         }
-        for (key, data) in &inode.items {
+        for (key, data) in items {
             match of(&known, key) {
                 Ok(at) if known[at].1 == *data => {}
                 Ok(_) => self.tree.upsert(host, key, data)?,
@@ -198,6 +261,16 @@ impl SubvolumeLog {
         }
         Ok(())
     }
+}
+
+/// The items from a cursor on to `last`.
+fn collect(mut cursor: Cursor<'_>, last: &Key) -> Result<Vec<(Key, Vec<u8>)>> {
+    let mut items = Vec::new();
+    while let Some((key, data)) = cursor.item().filter(|(key, _)| key <= last) {
+        items.push((key, data.to_vec()));
+        cursor.advance()?;
+    }
+    Ok(items)
 }
 
 fn root_item(root: RootPointer, bytes: u64) -> RawRootItem {

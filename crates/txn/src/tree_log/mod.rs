@@ -43,6 +43,8 @@
 //!   in a chunk that the last commit does not have. Shown by `what_was_synced_survives_every_power_cut`.
 //! - LOG-5: what an inode's log says never goes back: of two who put the same inode, the one who saw it later stays.
 //!   Shown by `an_older_look_at_an_inode_does_not_replace_a_newer_one`.
+//! - LOG-6: who says only what changed of an inode's extents says it of what the log has of it.
+//!   Shown by `what_was_synced_survives_every_power_cut`.
 
 mod blocks;
 mod items;
@@ -50,7 +52,7 @@ mod open;
 mod ranges;
 mod writer;
 
-pub use items::InodeLog;
+pub use items::{InodeLog, LoggedExtents};
 pub use open::LogTree;
 pub use writer::{LogBase, LogTicket};
 

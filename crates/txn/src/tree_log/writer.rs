@@ -7,11 +7,12 @@ use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{Generation, Logical, Result, TreeId};
 use creamery_device::AlignedBuffer;
+use creamery_format::Key;
 use creamery_tree::{BufferStore, ExtentBuffer, RootPointer, Tree};
 use creamery_volume::{Logged, Volume, WriteBatch};
 
 use super::blocks::GivenUp;
-use super::items::{CsumSource, InodeLog, Log};
+use super::items::{CsumSource, InodeLog, Log, LoggedExtents};
 use crate::commit::{CommitRootGuard, sealed};
 use crate::handle::Handle;
 
@@ -188,6 +189,13 @@ impl TreeLogs {
         Some(LogTicket { generation: base.generation, batch })
     }
 
+    /// The items of a subvolume's log from the one at or before `first` to `last`. Errors: damage.
+    pub(crate) fn items(&self, base: &LogBase, first: &Key, last: &Key) -> Result<Vec<(Key, Vec<u8>)>> {
+        let state = self.of(base.generation);
+        let log = state.as_ref().and_then(|state| state.log.as_ref());
+        log.map_or_else(|| Ok(Vec::new()), |log| log.items(base.subvolume, first, last))
+    }
+
     /// Puts an inode into the logs; none when they cannot say it, and a commit has to.
     pub(crate) fn put(
         &self,
@@ -209,6 +217,13 @@ impl TreeLogs {
             if log.has_name_of_others(base.subvolume, inode) || log.block_count() >= BLOCKS_MAX {
                 return None;
             }
+        }
+        if !state
+            .log
+            .as_ref()
+            .map_or(inode.extents == LoggedExtents::All, |log| log.is_followed_by(base.subvolume, inode))
+        {
+            return None;
         }
         // A failure is none of who syncs: he commits.
         let put = match &mut state.log {

@@ -7,6 +7,7 @@
 mod check;
 mod check_memory;
 mod data;
+mod durable;
 mod flat;
 mod fs_mark;
 mod gate;
@@ -34,6 +35,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "image" => image::image(options),
         "fs_mark" => fs_mark::fs_mark(options),
         "data" => data::data(options),
+        "fsync" => durable::fsync(options),
+        "nocow-fsync" => durable::nocow_fsync(options),
         "gate" => gate::gate(options),
         "snapshot" => subvolumes::snapshot(options),
         "clone" => subvolumes::clone(options),

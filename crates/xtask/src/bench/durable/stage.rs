@@ -1,0 +1,280 @@
+//! Playing a scene by one of the ways.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use creamery_testkit::{CpuMeter, LoopDevice, Program, Run, Scratch, btrfs_check};
+use serde_json::Value;
+
+use super::Scene;
+use crate::bench::library::{bench_of, build_bench, empty_filesystem, kernel_filesystem};
+use crate::bench::server::{Server, build_null, server_threads};
+use crate::workspace::{build_program, target};
+
+const IMAGE_BYTES: u64 = 6 << 30;
+const LIMIT: Duration = Duration::from_secs(300);
+const FIO_SECONDS: f64 = 8.0;
+
+/// Who keeps the files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Who {
+    Library,
+    Kernel,
+    Mount,
+    Null,
+}
+
+/// A side, and what is switched on there.
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    pub(super) who: Who,
+    /// Options of its mount.
+    mount: &'static str,
+    /// Options of `creamery-bench`, for the library.
+    words: &'static [(&'static str, &'static str)],
+}
+
+impl Way {
+    pub(super) const fn new(name: &'static str, who: Who) -> Self {
+        Self { name, who, mount: "", words: &[] }
+    }
+
+    pub(super) const fn mount(self, mount: &'static str) -> Self {
+        Self { mount, ..self }
+    }
+
+    pub(super) const fn words(self, words: &'static [(&'static str, &'static str)]) -> Self {
+        Self { words, ..self }
+    }
+}
+
+/// What is done on it.
+#[derive(Clone, Copy)]
+pub(super) enum Work {
+    /// `creamery-bench`.
+    Bench {
+        workload: &'static str,
+        threads: u64,
+        bytes: u64,
+        piece: u64,
+        pieces: u64,
+        sync_every: u64,
+        random: bool,
+    },
+    /// fio, in the files that are there.
+    Fio,
+}
+
+impl Work {
+    /// As many files as threads, each of `bytes`.
+    pub(super) const fn files(workload: &'static str, threads: u64, bytes: u64) -> Self {
+        Self::Bench { workload, threads, bytes, piece: 4096, pieces: 0, sync_every: 0, random: false }
+    }
+}
+
+/// Changes one thing of what `creamery-bench` does.
+macro_rules! with {
+    ($($field:ident: $type:ty),*) => {
+        impl Work {
+            $(pub(super) const fn $field(mut self, to: $type) -> Self {
+                if let Self::Bench { $field, .. } = &mut self {
+                    *$field = to;
+                }
+                self
+            })*
+
+            pub(super) const fn random(mut self) -> Self {
+                if let Self::Bench { random, .. } = &mut self {
+                    *random = true;
+                }
+                self
+            }
+        }
+    };
+}
+with!(workload: &'static str, piece: u64, pieces: u64, sync_every: u64);
+
+/// What a run took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken {
+    /// Writes a second.
+    pub(super) rate: f64,
+    /// Of making what was written durable, microseconds.
+    pub(super) median: f64,
+    pub(super) p99: f64,
+    /// CPU time of a write with its part of the fsync, microseconds.
+    pub(super) cpu: f64,
+}
+
+/// Images, and the programs.
+pub(super) struct Stage {
+    scratch: Scratch,
+    creamery: Program,
+    /// The folder that has `creamery-bench`.
+    programs: PathBuf,
+}
+
+/// A side with an image of its own.
+enum Set {
+    Library(PathBuf),
+    Kernel(LoopDevice),
+    Mount(PathBuf),
+    Null(Server),
+}
+
+impl Stage {
+    pub(super) fn new(name: &str) -> Result<Self> {
+        build_program()?;
+        build_bench(&["--release"])?;
+        build_null(&["--release"])?;
+        let programs = target().join("release");
+        Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, creamery: Program::find()?, programs })
+    }
+
+    /// Plays `scene` on a fresh filesystem. A figure counts only if `btrfs check` accepts an image of ours.
+    pub(super) fn play(&self, way: &Way, scene: &Scene) -> Result<Taken> {
+        let set = self.set(way.who)?;
+        if let Some(work) = &scene.before {
+            self.step(way, &set, work)?;
+        }
+        let taken = self.step(way, &set, &scene.work)?.context("nothing was made durable")?;
+        if let Some(work) = scene.after.as_ref().filter(|_| way.who != Who::Null) {
+            self.step(way, &set, work)?;
+        }
+        match set {
+            Set::Kernel(device) => device.detach()?,
+            Set::Null(server) => server.end()?,
+            Set::Library(image) | Set::Mount(image) => btrfs_check(&image)?,
+        }
+        Ok(taken)
+    }
+
+    fn set(&self, who: Who) -> Result<Set> {
+        let image = self.scratch.file("durable.img");
+        Ok(match who {
+            Who::Library | Who::Mount => {
+                empty_filesystem(&self.creamery, &image, IMAGE_BYTES)?;
+                if who == Who::Mount { Set::Mount(image) } else { Set::Library(image) }
+            }
+            Who::Kernel => {
+                kernel_filesystem(&image, IMAGE_BYTES)?;
+                Set::Kernel(LoopDevice::attach(&image, false)?)
+            }
+            Who::Null => {
+                let (mut command, dir) =
+                    (Command::new(self.programs.join("examples/null")), self.mount_point()?);
+                Set::Null(Server::start(command.args(["--threads", &server_threads()]).arg(&dir), &dir)?)
+            }
+        })
+    }
+
+    fn mount_point(&self) -> Result<PathBuf> {
+        self.scratch.dir("mount")
+    }
+
+    /// One step, opened or mounted anew.
+    fn step(&self, way: &Way, set: &Set, work: &Work) -> Result<Option<Taken>> {
+        let dir = self.mount_point()?;
+        match set {
+            Set::Library(image) => {
+                let words = way.words.iter().map(|(option, value)| (*option, (*value).to_owned()));
+                let mut words: Vec<_> = words.collect();
+                words.push(("--image", image.display().to_string()));
+                self.bench(work, words)
+            }
+            Set::Kernel(device) => {
+                let options = ["ssd", way.mount].join(",");
+                let mount = Run::new("mount").args(["-t", "btrfs", "-o"]).arg(options.trim_end_matches(','));
+                mount.arg(device.path()).arg(&dir).ok()?;
+                let taken = self.on_dir(work, &dir, &[], None);
+                Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
+                taken
+            }
+            Set::Mount(image) => {
+                let mut command = Command::new(self.creamery.path());
+                command.args(["mount", "--foreground"]);
+                if !way.mount.is_empty() {
+                    command.args(["-o", way.mount]);
+                }
+                let server = Server::start(command.arg(image).arg(&dir), &dir)?;
+                let taken = self.on_dir(work, &dir, &[server.id()], Some(self.creamery.path()));
+                server.end()?;
+                taken
+            }
+            Set::Null(server) => self.on_dir(work, &dir, &[server.id()], None),
+        }
+    }
+
+    fn on_dir(
+        &self,
+        work: &Work,
+        dir: &Path,
+        servers: &[u32],
+        sync_by: Option<&Path>,
+    ) -> Result<Option<Taken>> {
+        if matches!(work, Work::Fio) {
+            return fio(dir, servers).map(Some);
+        }
+        let mut words = vec![("--dir", dir.display().to_string())];
+        words.extend(servers.iter().map(|server| ("--server", server.to_string())));
+        words.extend(sync_by.map(|program| ("--sync-by", program.display().to_string())));
+        self.bench(work, words)
+    }
+
+    fn bench(&self, work: &Work, mut words: Vec<(&'static str, String)>) -> Result<Option<Taken>> {
+        let Work::Bench { workload, threads, bytes, piece, pieces, sync_every, random } = *work else {
+            anyhow::bail!("fio wants a directory");
+        };
+        let numbers = [
+            ("--threads", threads),
+            ("--bytes", bytes),
+            ("--piece", piece),
+            ("--pieces", pieces),
+            ("--sync-every", sync_every),
+        ];
+        words.extend(numbers.map(|(option, number)| (option, number.to_string())));
+        words.push(("--order", if random { "random" } else { "sequential" }.to_owned()));
+        let said = bench_of(&self.programs, workload, &words).context(workload)?;
+        if sync_every == 0 {
+            return Ok(None);
+        }
+        let operations = said.number("operations")?;
+        Ok(Some(Taken {
+            rate: operations / said.time("work_seconds")?.as_secs_f64(),
+            median: said.at(&["synced", "median_seconds"])? * 1e6,
+            p99: said.at(&["synced", "p99_seconds"])? * 1e6,
+            cpu: said.number("cpu_seconds")? * 1e6 / operations,
+        }))
+    }
+}
+
+/// The job whose author measured what letting go of the tree is worth, for as long as `FIO_SECONDS`.
+fn fio(dir: &Path, servers: &[u32]) -> Result<Taken> {
+    let job = Run::new("fio").args([
+        "--name=writers",
+        "--rw=randwrite",
+        "--bs=4k",
+        "--fsync=2",
+        "--fallocate=none",
+    ]);
+    let job =
+        job.args(["--direct=0", "--ioengine=sync", "--size=64m", "--numjobs=16", "--group_reporting=1"]);
+    let job = job.args(["--filename_format=data-$jobnum", "--time_based", "--output-format=json"]);
+    let job = job.arg(format!("--runtime={FIO_SECONDS}")).arg(format!("--directory={}", dir.display()));
+    let cpu = CpuMeter::start(servers)?;
+    let said: Value = serde_json::from_slice(&job.limit(LIMIT).ok()?.stdout).context("what fio says")?;
+    let cpu = cpu.elapsed()?;
+    let number = |names: &[&str]| {
+        let found = names.iter().fold(&said["jobs"][0], |value, name| &value[*name]);
+        found.as_f64().with_context(|| format!("fio says no {}", names.join(".")))
+    };
+    let writes = number(&["write", "total_ios"])?;
+    Ok(Taken {
+        rate: number(&["write", "iops"])?,
+        median: number(&["sync", "lat_ns", "percentile", "50.000000"])? / 1e3,
+        p99: number(&["sync", "lat_ns", "percentile", "99.000000"])? / 1e3,
+        cpu: cpu.as_secs_f64() * 1e6 / writes,
+    })
+}
