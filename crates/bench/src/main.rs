@@ -7,7 +7,9 @@
 mod content;
 mod data;
 mod gate;
+mod load;
 mod names;
+mod replay;
 mod side;
 mod subvolumes;
 mod times;
@@ -15,6 +17,7 @@ mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -25,6 +28,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
   write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--pieces N] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
+  replay --load FILE                               [--threads N] [--seconds N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
   with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off]";
@@ -66,6 +70,7 @@ enum Workload {
     Tree(tree::Workload),
     Subvolumes(subvolumes::Workload),
     Gate,
+    Replay,
 }
 
 impl Workload {
@@ -75,7 +80,8 @@ impl Workload {
         let tree = || tree::Workload::parse(word).map(Self::Tree);
         let subvolumes = || subvolumes::Workload::parse(word).map(Self::Subvolumes);
         let gate = || (word == "gate").then_some(Self::Gate);
-        names().or_else(data).or_else(tree).or_else(subvolumes).or_else(gate)
+        let replay = || (word == "replay").then_some(Self::Replay);
+        names().or_else(data).or_else(tree).or_else(subvolumes).or_else(gate).or_else(replay)
     }
 
     /// What is to be said of it.
@@ -91,6 +97,10 @@ impl Workload {
                 let data::Shape { bytes, piece, .. } = options.shape;
                 let Options { count, measured, .. } = *options;
                 return workload.run(side, subvolumes::Scale { files, count, measured, bytes, piece });
+            }
+            Self::Replay => {
+                let load = options.load.as_deref().context("--load FILE is missing")?;
+                return replay::run(side, load, threads, options.time);
             }
             Self::Gate => {
                 let (times, stranger) = gate::run(side, &options.shape)?;
@@ -121,6 +131,8 @@ struct Options {
     measured: usize,
     shape: data::Shape,
     host: Option<PathBuf>,
+    load: Option<PathBuf>,
+    time: Duration,
 }
 
 impl Options {
@@ -137,6 +149,8 @@ impl Options {
             measured: 1,
             shape: data::Shape::USUAL,
             host: None,
+            load: None,
+            time: Duration::from_secs(10),
         };
         for pair in words.chunks(2) {
             let [name, value] = pair else { bail!("{} wants a value\n{USAGE}", pair[0]) };
@@ -159,6 +173,8 @@ impl Options {
             "--count" => self.count = number()?.max(1),
             "--measured" => self.measured = number()?,
             "--host" => self.host = Some(value.into()),
+            "--load" => self.load = Some(value.into()),
+            "--seconds" => self.time = Duration::from_secs(value.parse()?),
             "--bytes" => shape.bytes = value.parse()?,
             "--piece" => shape.piece = number()?,
             "--order" => shape.order = order(value)?,

@@ -42,6 +42,26 @@ const SUBVOLUME_STEPS: [(&str, &str, u64); 3] = [
     ("drop --files 4000", "/alone/operations", 1000),
 ];
 
+/// What one client of a file server did.
+const LOAD: &str = r#"Deltree "\clients\client1" NT_STATUS_OK
+NTCreateX "\clients\client1" 0x1 0x2 1 NT_STATUS_OK
+Close 1 NT_STATUS_OK
+NTCreateX "\clients\client1\a" 0x40 0x1 2 NT_STATUS_OBJECT_NAME_NOT_FOUND
+NTCreateX "\clients\client1\a" 0x40 0x2 2 NT_STATUS_OK
+WriteX 2 0 4096 4096 NT_STATUS_OK
+Flush 2 NT_STATUS_OK
+ReadX 2 3996 4096 100 NT_STATUS_OK
+SET_FILE_INFORMATION 2 1004 NT_STATUS_OK
+QUERY_FILE_INFORMATION 2 258 NT_STATUS_OK
+LockX 2 2147483538 1 NT_STATUS_OK
+Close 2 NT_STATUS_OK
+QUERY_FS_INFORMATION 1 NT_STATUS_OK
+Rename "\clients\client1\a" "\clients\client1\b" NT_STATUS_OK
+QUERY_PATH_INFORMATION "\clients\client1\a" 1004 NT_STATUS_OBJECT_NAME_NOT_FOUND
+FIND_FIRST "\clients\client1\*" 260 1366 2 NT_STATUS_OK
+Unlink "\clients\client1\b" 0x6 NT_STATUS_OK
+"#;
+
 fn main() -> ExitCode {
     let library = [Judge::Program, Judge::BtrfsProgs];
     let mount = [Judge::Program, Judge::BtrfsProgs, Judge::Fuse];
@@ -134,7 +154,23 @@ fn all_steps(bench: &Bench, side: &[&str]) -> Result<()> {
         ensure!(said["operations"] == operations, "{step}: {said}");
     }
     let (want, have) = (Walk::take(&host)?, Walk::take(&out)?);
-    expect_same("what was copied in and out", &want, &have, &Compare { holes: false, ..Compare::default() })
+    expect_same("what was copied in and out", &want, &have, &Compare { holes: false, ..Compare::default() })?;
+    replay(bench, side)
+}
+
+/// A load file: two clients do what it says, and who is refused where it was not, or not where it was, is told.
+fn replay(bench: &Bench, side: &[&str]) -> Result<()> {
+    let load = bench.scratch.file("load");
+    std::fs::write(&load, LOAD)?;
+    let step = format!("replay --threads 2 --seconds 1 --load {}", text(&load)?);
+    let output = run(&step, side)?;
+    ensure!(output.status.success(), "{step}: {}", String::from_utf8_lossy(&output.stderr));
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let count = |name: &str| said["latencies"][name]["count"].as_u64().unwrap_or(0);
+    ensure!(count("Flush") > 0 && count("LockX") == 0, "{step}: {said}");
+    // Of each 4 KiB written, 100 bytes are read.
+    ensure!(said["bytes"].as_u64() > Some(4096 * (count("WriteX") - 1)), "{step}: {said}");
+    Ok(())
 }
 
 fn what_fails_is_told(bench: &Bench) -> Result<()> {

@@ -40,7 +40,7 @@ pub use loop_mount::{LoopDevice, LoopMount};
 pub use program::Program;
 pub use random::Random;
 pub use remap::{ficlonerange, fideduperange};
-pub use scratch::{Scratch, scratch_root, unmount_below};
+pub use scratch::{Scratch, free_bytes, scratch_root, unmount_below};
 pub use subvolumes::{
     commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, has_subvolume, subvolume_id,
 };

@@ -14,10 +14,23 @@ pub fn scratch_root() -> PathBuf {
         return PathBuf::from(dir);
     }
     let memory = Path::new("/dev/shm");
-    match rustix::fs::statvfs(memory) {
-        Ok(room) if room.f_bavail.saturating_mul(room.f_frsize) >= ROOM_WANTED => memory.to_owned(),
+    match free_bytes(memory) {
+        Ok(room) if room >= ROOM_WANTED => memory.to_owned(),
         _ => std::env::temp_dir(),
     }
+}
+
+/// Room for data in the filesystem that `path` is in, bytes.
+///
+/// ```
+/// creamery_testkit::free_bytes("/".as_ref()).unwrap();
+/// ```
+///
+/// # Errors
+/// When the path cannot be found.
+pub fn free_bytes(path: &Path) -> Result<u64> {
+    let room = rustix::fs::statvfs(path).with_context(|| path.display().to_string())?;
+    Ok(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
 /// A folder of one's own that is removed when dropped (unless `CREAMERY_TEST_KEEP` is set).

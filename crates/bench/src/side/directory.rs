@@ -1,17 +1,17 @@
 //! A mounted filesystem, by system calls.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use creamery::Statistics;
 use creamery_testkit::{
-    commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, ficlonerange, has_subvolume,
-    subvolume_id, sync_filesystem,
+    commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, ficlonerange, free_bytes,
+    has_subvolume, subvolume_id, sync_filesystem,
 };
 
 use super::{Content, How, Side};
@@ -66,6 +66,15 @@ impl Side for Directory {
         Ok(std::fs::set_permissions(self.root.join(path), Permissions::from_mode(mode))?)
     }
 
+    fn touch(&self, path: &str) -> Result<()> {
+        let now = FileTimes::new().set_accessed(SystemTime::now()).set_modified(SystemTime::now());
+        Ok(File::open(self.root.join(path))?.set_times(now)?)
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        free_bytes(&self.root)
+    }
+
     fn unlink(&self, path: &str) -> Result<()> {
         Ok(std::fs::remove_file(self.root.join(path))?)
     }
@@ -76,6 +85,9 @@ impl Side for Directory {
             How::New => options.write(true).create_new(true),
             How::Write => options.write(true),
             How::Read => options.read(true),
+            How::Load { create, truncate } => {
+                options.read(true).write(true).create(create).truncate(truncate)
+            }
         };
         Ok(Box::new(options.open(self.root.join(path))?))
     }
@@ -191,6 +203,14 @@ fn run(command: &mut Command) -> Result<()> {
 impl Content for File {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         Ok(FileExt::read_exact_at(self, out, offset)?)
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(FileExt::read_at(self, out, offset)?)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.metadata()?.len())
     }
 
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {

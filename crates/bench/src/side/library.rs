@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery::{
-    CopyOptions, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink, Statistics,
+    CopyOptions, Env, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink, Statistics,
+    SystemEnv,
 };
 
 use super::{Content, How, Side};
@@ -87,6 +88,15 @@ impl Side for Library {
         Ok(self.fs.set_permissions(path, Permissions::from_mode(mode))?)
     }
 
+    fn touch(&self, path: &str) -> Result<()> {
+        let now = SystemEnv.now();
+        Ok(self.fs.set_times(path, now, now)?)
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        Ok(self.fs.usage().available)
+    }
+
     fn unlink(&self, path: &str) -> Result<()> {
         Ok(self.fs.remove_file(path)?)
     }
@@ -97,6 +107,9 @@ impl Side for Library {
             How::New => options.write(true).create_new(true),
             How::Write => options.write(true),
             How::Read => options.read(true),
+            How::Load { create, truncate } => {
+                options.read(true).write(true).create(create).truncate(truncate)
+            }
         };
         Ok(Box::new(options.open(&self.fs, path)?))
     }
@@ -182,6 +195,21 @@ impl Content for File {
             done += count;
         }
         Ok(())
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            match Self::read_at(self, &mut out[done..], offset + done as u64)? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(done)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.metadata()?.len())
     }
 
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {

@@ -25,6 +25,10 @@ pub(crate) trait Side: Sync {
     fn rename(&self, from: &str, to: &str) -> Result<()>;
     /// Other permissions.
     fn change_mode(&self, path: &str, mode: u32) -> Result<()>;
+    /// Times of now.
+    fn touch(&self, path: &str) -> Result<()>;
+    /// Room for data.
+    fn free_bytes(&self) -> Result<u64>;
     /// The end of a file's name.
     fn unlink(&self, path: &str) -> Result<()>;
     /// A file with its content.
@@ -72,12 +76,18 @@ pub(crate) enum How {
     Write,
     /// One that exists, for reading.
     Read,
+    /// For both, made or made empty before.
+    Load { create: bool, truncate: bool },
 }
 
 /// An open file.
 pub(crate) trait Content: Send + Sync {
     /// Fills `out` from `offset` on; that there is less is an error.
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
+    /// Reads what there is from `offset` on, `out` at most.
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize>;
+    /// Bytes of the file.
+    fn len(&self) -> Result<u64>;
     /// Writes all of `data`.
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()>;
     /// What was written is durable.

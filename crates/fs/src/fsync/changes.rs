@@ -147,8 +147,11 @@ mod tests {
 
     #[test]
     fn notes_are_of_one_transaction_and_complete() {
-        let at = |transid: u64, size: u64| {
-            InodeItem { transid: Generation::new(transid), size, sequence: size, ..InodeItem::default() }
+        let at = |transid: u64, size: u64| InodeItem {
+            transid: Generation::new(transid),
+            size,
+            sequence: size,
+            ..InodeItem::default()
         };
         let (changes, seven) = (ExtentChanges::default(), Generation::new(7));
         let turn = changes.turn();

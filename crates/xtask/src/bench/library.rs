@@ -116,6 +116,11 @@ impl Said {
         found.as_f64().with_context(|| format!("creamery-bench says no {}", names.join(".")))
     }
 
+    /// The names below a name at the top.
+    pub(super) fn names(&self, name: &str) -> Vec<String> {
+        self.0[name].as_object().map_or_else(Vec::new, |object| object.keys().cloned().collect())
+    }
+
     /// A time by its name at the top.
     pub(super) fn time(&self, name: &str) -> Result<Duration> {
         self.number(name).map(Duration::from_secs_f64)

@@ -36,6 +36,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "fs_mark" => fs_mark::fs_mark(options),
         "data" => data::data(options),
         "fsync" => durable::fsync(options),
+        "dbench" => durable::dbench(options),
         "nocow-fsync" => durable::nocow_fsync(options),
         "gate" => gate::gate(options),
         "snapshot" => subvolumes::snapshot(options),

@@ -89,7 +89,9 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
         assert_eq!(plan.stop, range.1);
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            update(handle, inode.lock_item(), range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
+            update(handle, inode.lock_item(), range, item, |item| {
+                item.nbytes = recount(item.nbytes, plan.bytes, 0)
+            })
         })
         .expect("a change");
         assert_eq!(items(&inode), *want, "{file} {range:?}");
@@ -122,7 +124,9 @@ fn a_split_extent_is_freed_with_its_last_part() {
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            update(handle, inode.lock_item(), range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
+            update(handle, inode.lock_item(), range, item, |item| {
+                item.nbytes = recount(item.nbytes, plan.bytes, 0)
+            })
         })
         .expect("a change");
         writeln!(log, "{} changes: {}", plan.changes().1, items(&inode)).expect("text");

@@ -6,11 +6,14 @@
 //! checksums and the loop device's requests to other threads: four switches, of 10 to 20 us each, which the library does not have.
 //! The mount adds the two round trips of write(2) and fsync(2), 30 us each, which a server that does no work shows.
 
+mod dbench;
 mod stage;
 mod table;
 
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges};
+
+pub(crate) use dbench::dbench;
 
 use super::options::{Options, options};
 use super::report::publish;
@@ -109,33 +112,12 @@ fn compare(name: &str, scenes: &'static [Scene], says: &str, words: &[&str]) -> 
     }
     let mut options = options(Options { files: 0, bytes: 0, runs: 3, dry: false }, &words)?;
     options.dry |= !only.is_empty();
-    let needed = [
-        Judge::Root,
-        Judge::Fuse,
-        Judge::KernelBtrfs,
-        Judge::LoopDevices,
-        Judge::BtrfsProgs,
-        Judge::Tool("fio"),
-    ];
-    if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
-        bail!("bench {name} stands beside the kernel: {missing} is missing");
-    }
+    needs(name, Judge::Tool("fio"))?;
     let stage = Stage::new(name)?;
     let mut rows = Vec::new();
     for scene in scenes.iter().filter(|scene| scene.name.contains(only)) {
-        let mut played: Vec<Row> =
-            scene.ways.iter().map(|way| Row { scene: scene.name, way, taken: Vec::new() }).collect();
-        for round in 1..=options.runs {
-            // Who comes later finds memory that the one before warmed: each comes first in its turn.
-            played.rotate_left(1);
-            for row in &mut played {
-                let taken = stage.play(row.way, scene);
-                row.taken.push(taken.with_context(|| format!("{}: {}", scene.name, row.way.name))?);
-            }
-            println!("  run {round}: {}", scene.name);
-        }
-        played.rotate_right(options.runs % scene.ways.len());
-        rows.append(&mut played);
+        let played = rounds(scene.ways, options.runs, scene.name, |way| stage.play(way, scene))?;
+        rows.extend(scene.ways.iter().zip(played).map(|(way, taken)| Row { scene: scene.name, way, taken }));
     }
     let text = format!(
         "{}\n`cargo xtask bench {name} --runs {}`: {says}. `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, ways in turn, medians of {}; `btrfs check` accepted each image of ours.",
@@ -144,4 +126,32 @@ fn compare(name: &str, scenes: &'static [Scene], says: &str, words: &[&str]) -> 
         options.runs
     );
     publish(&format!("bench {name}"), &text, options.dry)
+}
+
+fn needs(name: &str, tool: Judge) -> Result<()> {
+    let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs, tool];
+    match needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
+        Some(missing) => bail!("bench {name} stands beside the kernel: {missing} is missing"),
+        None => Ok(()),
+    }
+}
+
+/// What `play` gives for each of `ways`, once each round.
+fn rounds<T>(
+    ways: &'static [Way],
+    runs: usize,
+    scene: &str,
+    play: impl Fn(&'static Way) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let mut taken: Vec<Vec<T>> = ways.iter().map(|_| Vec::new()).collect();
+    for round in 1..=runs {
+        for number in 0..ways.len() {
+            // Who comes later finds memory that the one before warmed: each comes first in its turn.
+            let number = (number + round) % ways.len();
+            let way = &ways[number];
+            taken[number].push(play(way).with_context(|| format!("{scene}: {}", way.name))?);
+        }
+        println!("  run {round}: {scene}");
+    }
+    Ok(taken)
 }

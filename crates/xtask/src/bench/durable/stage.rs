@@ -9,7 +9,7 @@ use creamery_testkit::{CpuMeter, LoopDevice, Program, Run, Scratch, btrfs_check}
 use serde_json::Value;
 
 use super::Scene;
-use crate::bench::library::{bench_of, build_bench, empty_filesystem, kernel_filesystem};
+use crate::bench::library::{Said, bench_of, build_bench, empty_filesystem, kernel_filesystem};
 use crate::bench::server::{Server, build_null, server_threads};
 use crate::workspace::{build_program, target};
 
@@ -133,22 +133,41 @@ impl Stage {
         Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, creamery: Program::find()?, programs })
     }
 
-    /// Plays `scene` on a fresh filesystem. A figure counts only if `btrfs check` accepts an image of ours.
+    /// Plays `scene` on a fresh filesystem.
     pub(super) fn play(&self, way: &Way, scene: &Scene) -> Result<Taken> {
+        self.fresh(way, |set| {
+            if let Some(work) = &scene.before {
+                self.at(way, set, |at| self.step(work, &at))?;
+            }
+            let taken = self.at(way, set, |at| self.step(&scene.work, &at))?;
+            if let Some(work) = scene.after.as_ref().filter(|_| way.who != Who::Null) {
+                self.at(way, set, |at| self.step(work, &at))?;
+            }
+            taken.context("nothing was made durable")
+        })
+    }
+
+    /// Has `run` work on a fresh filesystem. What it found counts only if `btrfs check` accepts an image of ours.
+    fn fresh<T>(&self, way: &Way, run: impl FnOnce(&Set) -> Result<T>) -> Result<T> {
         let set = self.set(way.who)?;
-        if let Some(work) = &scene.before {
-            self.step(way, &set, work)?;
-        }
-        let taken = self.step(way, &set, &scene.work)?.context("nothing was made durable")?;
-        if let Some(work) = scene.after.as_ref().filter(|_| way.who != Who::Null) {
-            self.step(way, &set, work)?;
-        }
+        let found = run(&set)?;
         match set {
             Set::Kernel(device) => device.detach()?,
             Set::Null(server) => server.end()?,
             Set::Library(image) | Set::Mount(image) => btrfs_check(&image)?,
         }
-        Ok(taken)
+        Ok(found)
+    }
+
+    /// The same where it is opened or mounted once.
+    pub(super) fn once<T>(&self, way: &Way, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
+        self.fresh(way, |set| self.at(way, set, run))
+    }
+
+    /// What `creamery-bench` says of a workload.
+    pub(super) fn bench(&self, workload: &str, at: &At<'_>, mut words: Vec<Word>) -> Result<Said> {
+        words.extend(at.words.iter().cloned());
+        bench_of(&self.programs, workload, &words).with_context(|| workload.to_owned())
     }
 
     fn set(&self, who: Who) -> Result<Set> {
@@ -174,23 +193,22 @@ impl Stage {
         self.scratch.dir("mount")
     }
 
-    /// One step, opened or mounted anew.
-    fn step(&self, way: &Way, set: &Set, work: &Work) -> Result<Option<Taken>> {
+    /// Has `run` do something there, opened or mounted anew.
+    fn at<T>(&self, way: &Way, set: &Set, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
         let dir = self.mount_point()?;
         match set {
             Set::Library(image) => {
                 let words = way.words.iter().map(|(option, value)| (*option, (*value).to_owned()));
-                let mut words: Vec<_> = words.collect();
-                words.push(("--image", image.display().to_string()));
-                self.bench(work, words)
+                let image = ("--image", image.display().to_string());
+                run(At { words: words.chain([image]).collect(), dir: None, servers: &[] })
             }
             Set::Kernel(device) => {
                 let options = ["ssd", way.mount].join(",");
                 let mount = Run::new("mount").args(["-t", "btrfs", "-o"]).arg(options.trim_end_matches(','));
                 mount.arg(device.path()).arg(&dir).ok()?;
-                let taken = self.on_dir(work, &dir, &[], None);
+                let found = run(At::dir(&dir, &[], None));
                 Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
-                taken
+                found
             }
             Set::Mount(image) => {
                 let mut command = Command::new(self.creamery.path());
@@ -199,33 +217,17 @@ impl Stage {
                     command.args(["-o", way.mount]);
                 }
                 let server = Server::start(command.arg(image).arg(&dir), &dir)?;
-                let taken = self.on_dir(work, &dir, &[server.id()], Some(self.creamery.path()));
+                let found = run(At::dir(&dir, &[server.id()], Some(self.creamery.path())));
                 server.end()?;
-                taken
+                found
             }
-            Set::Null(server) => self.on_dir(work, &dir, &[server.id()], None),
+            Set::Null(server) => run(At::dir(&dir, &[server.id()], None)),
         }
     }
 
-    fn on_dir(
-        &self,
-        work: &Work,
-        dir: &Path,
-        servers: &[u32],
-        sync_by: Option<&Path>,
-    ) -> Result<Option<Taken>> {
-        if matches!(work, Work::Fio) {
-            return fio(dir, servers).map(Some);
-        }
-        let mut words = vec![("--dir", dir.display().to_string())];
-        words.extend(servers.iter().map(|server| ("--server", server.to_string())));
-        words.extend(sync_by.map(|program| ("--sync-by", program.display().to_string())));
-        self.bench(work, words)
-    }
-
-    fn bench(&self, work: &Work, mut words: Vec<(&'static str, String)>) -> Result<Option<Taken>> {
+    fn step(&self, work: &Work, at: &At<'_>) -> Result<Option<Taken>> {
         let Work::Bench { workload, threads, bytes, piece, pieces, sync_every, random } = *work else {
-            anyhow::bail!("fio wants a directory");
+            return fio(at.mounted()?, at.servers).map(Some);
         };
         let numbers = [
             ("--threads", threads),
@@ -234,9 +236,9 @@ impl Stage {
             ("--pieces", pieces),
             ("--sync-every", sync_every),
         ];
-        words.extend(numbers.map(|(option, number)| (option, number.to_string())));
+        let mut words: Vec<Word> = numbers.map(|(option, number)| (option, number.to_string())).into();
         words.push(("--order", if random { "random" } else { "sequential" }.to_owned()));
-        let said = bench_of(&self.programs, workload, &words).context(workload)?;
+        let said = self.bench(workload, at, words)?;
         if sync_every == 0 {
             return Ok(None);
         }
@@ -247,6 +249,32 @@ impl Stage {
             p99: said.at(&["synced", "p99_seconds"])? * 1e6,
             cpu: said.number("cpu_seconds")? * 1e6 / operations,
         }))
+    }
+}
+
+/// An option of `creamery-bench`.
+pub(super) type Word = (&'static str, String);
+
+/// Where a step works.
+pub(super) struct At<'a> {
+    /// How `creamery-bench` is told.
+    words: Vec<Word>,
+    /// The mounted directory, where there is one.
+    dir: Option<&'a Path>,
+    pub(super) servers: &'a [u32],
+}
+
+impl<'a> At<'a> {
+    fn dir(dir: &'a Path, servers: &'a [u32], sync_by: Option<&Path>) -> Self {
+        let mut words = vec![("--dir", dir.display().to_string())];
+        words.extend(servers.iter().map(|server| ("--server", server.to_string())));
+        words.extend(sync_by.map(|program| ("--sync-by", program.display().to_string())));
+        Self { words, dir: Some(dir), servers }
+    }
+
+    /// Errors: the library has no directory of the host.
+    pub(super) fn mounted(&self) -> Result<&'a Path> {
+        self.dir.context("the program wants a mounted directory")
     }
 }
 

@@ -1,0 +1,236 @@
+//! What a load file of dbench says: the requests that a client of a file server once made, a line each.
+//!
+//! ```text
+//! NTCreateX "\clients\client1\file" OPTIONS DISPOSITION HANDLE STATUS
+//! WriteX HANDLE OFFSET BYTES BYTES STATUS
+//! ```
+//! The status is what the server answered: whoever does the same again gets the same.
+
+use anyhow::{Context, Result, bail};
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// A directory, made if it is not there.
+    OpenDir {
+        path: String,
+        handle: u32,
+    },
+    Open {
+        path: String,
+        create: bool,
+        truncate: bool,
+        handle: u32,
+    },
+    Close(u32),
+    Read {
+        handle: u32,
+        offset: u64,
+        len: usize,
+    },
+    Write {
+        handle: u32,
+        offset: u64,
+        len: usize,
+    },
+    Flush(u32),
+    Rename {
+        from: String,
+        to: String,
+    },
+    Unlink(String),
+    RemoveTree(String),
+    MakeDir(String),
+    /// What is known of a name.
+    Stat(String),
+    /// Of an open file.
+    StatOpen(u32),
+    /// Of the filesystem.
+    Space,
+    Touch(u32),
+    List(String),
+}
+
+/// A request, and whether it went well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) request: Request,
+    pub(crate) goes_well: bool,
+}
+
+impl Request {
+    /// The name that the load file has for it.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::OpenDir { .. } | Self::Open { .. } => "NTCreateX",
+            Self::Close(_) => "Close",
+            Self::Read { .. } => "ReadX",
+            Self::Write { .. } => "WriteX",
+            Self::Flush(_) => "Flush",
+            Self::Rename { .. } => "Rename",
+            Self::Unlink(_) => "Unlink",
+            Self::RemoveTree(_) => "Deltree",
+            Self::MakeDir(_) => "Mkdir",
+            Self::Stat(_) => "QUERY_PATH_INFORMATION",
+            Self::StatOpen(_) => "QUERY_FILE_INFORMATION",
+            Self::Space => "QUERY_FS_INFORMATION",
+            Self::Touch(_) => "SET_FILE_INFORMATION",
+            Self::List(_) => "FIND_FIRST",
+        }
+    }
+}
+
+/// All requests of a load file. Locks of byte ranges are left out: they are no business of a filesystem.
+/// Errors: a line that says nothing known.
+pub(crate) fn parse(text: &str) -> Result<Vec<Recorded>> {
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let all = lines.map(|(number, line)| self::line(line).with_context(|| format!("line {number}: {line}")));
+    all.filter_map(Result::transpose).collect()
+}
+
+fn line(line: &str) -> Result<Option<Recorded>> {
+    let mut words = Words(line.trim());
+    let name = words.word()?;
+    let request = match name {
+        "NTCreateX" => {
+            let (path, options, disposition, handle) =
+                (words.path()?, words.number()?, words.number()?, words.number()?);
+            let handle = u32::try_from(handle)?;
+            match options & 1 {
+                1 => Request::OpenDir { path, handle },
+                _ => {
+                    let (create, truncate) = (matches!(disposition, 2 | 3 | 5), matches!(disposition, 4 | 5));
+                    Request::Open { path, create, truncate, handle }
+                }
+            }
+        }
+        "Close" => Request::Close(words.handle()?),
+        "ReadX" => {
+            let (handle, offset, len) = words.range()?;
+            Request::Read { handle, offset, len }
+        }
+        "WriteX" => {
+            let (handle, offset, len) = words.range()?;
+            Request::Write { handle, offset, len }
+        }
+        "Flush" => Request::Flush(words.handle()?),
+        "Rename" => Request::Rename { from: words.path()?, to: words.path()? },
+        "Unlink" => Request::Unlink(words.path()?),
+        "Deltree" => Request::RemoveTree(words.path()?),
+        "Mkdir" => Request::MakeDir(words.path()?),
+        "QUERY_PATH_INFORMATION" => Request::Stat(words.path()?),
+        "QUERY_FILE_INFORMATION" => Request::StatOpen(words.handle()?),
+        "QUERY_FS_INFORMATION" => Request::Space,
+        "SET_FILE_INFORMATION" => Request::Touch(words.handle()?),
+        "FIND_FIRST" => {
+            let pattern = words.path()?;
+            let (dir, _) = pattern.rsplit_once('/').context("a pattern in a directory")?;
+            Request::List(dir.to_owned())
+        }
+        "LockX" | "UnlockX" => return Ok(None),
+        _ => bail!("an unknown request"),
+    };
+    let goes_well = match line.split_whitespace().last() {
+        // A directory can be listed, whether something in it suits or not.
+        Some("NT_STATUS_OK" | "NT_STATUS_NO_SUCH_FILE") => true,
+        Some(status) if status.starts_with("NT_STATUS_") => false,
+        _ => bail!("no status"),
+    };
+    Ok(Some(Recorded { request, goes_well }))
+}
+
+/// What is left of a line.
+struct Words<'l>(&'l str);
+
+impl<'l> Words<'l> {
+    fn word(&mut self) -> Result<&'l str> {
+        let (word, rest) = self.0.split_once(char::is_whitespace).unwrap_or((self.0, ""));
+        self.0 = rest.trim_start();
+        if word.is_empty() { bail!("it ends too early") } else { Ok(word) }
+    }
+
+    /// A quoted path, as a relative one of ours.
+    fn path(&mut self) -> Result<String> {
+        let rest = self.0.strip_prefix('"').context("no path")?;
+        let (path, rest) = rest.split_once('"').context("a path without an end")?;
+        self.0 = rest.trim_start();
+        Ok(path.trim_start_matches('\\').replace('\\', "/"))
+    }
+
+    fn number(&mut self) -> Result<u64> {
+        let word = self.word()?;
+        let number = match word.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => word.parse(),
+        };
+        number.with_context(|| format!("{word} is no number"))
+    }
+
+    fn handle(&mut self) -> Result<u32> {
+        Ok(u32::try_from(self.number()?)?)
+    }
+
+    fn range(&mut self) -> Result<(u32, u64, usize)> {
+        Ok((self.handle()?, self.number()?, usize::try_from(self.number()?)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(line: &str) -> (Request, bool) {
+        let mut all = parse(line).expect("a known line");
+        let recorded = all.pop().expect("a request");
+        assert!(all.is_empty());
+        (recorded.request, recorded.goes_well)
+    }
+
+    #[test]
+    fn lines_are_requests() {
+        let (path, handle) = ("clients/client1/a b".to_owned(), 7);
+        let open = |create, truncate| Request::Open { path: path.clone(), create, truncate, handle };
+        let name = r#""\clients\client1\a b""#;
+        for (line, wanted, goes_well) in [
+            (format!("NTCreateX {name} 0x40 0x1 7 NT_STATUS_OK"), open(false, false), true),
+            (
+                format!("NTCreateX {name} 0x40 0x1 7 NT_STATUS_OBJECT_NAME_NOT_FOUND"),
+                open(false, false),
+                false,
+            ),
+            (format!("NTCreateX {name} 0x40 0x2 7 NT_STATUS_OK"), open(true, false), true),
+            (format!("NTCreateX {name} 0x40 0x5 7 NT_STATUS_OK"), open(true, true), true),
+            (
+                format!("NTCreateX {name} 0x1 0x2 7 NT_STATUS_OK"),
+                Request::OpenDir { path: path.clone(), handle },
+                true,
+            ),
+            (
+                "WriteX 7 65534 1 1 NT_STATUS_OK".into(),
+                Request::Write { handle, offset: 65534, len: 1 },
+                true,
+            ),
+            (
+                format!("FIND_FIRST {name} 260 1366 0 NT_STATUS_NO_SUCH_FILE"),
+                Request::List("clients/client1".into()),
+                true,
+            ),
+            (
+                format!("Rename {name} {name} NT_STATUS_OK"),
+                Request::Rename { from: path.clone(), to: path.clone() },
+                true,
+            ),
+        ] {
+            assert_eq!(one(&line), (wanted, goes_well), "{line}");
+        }
+        assert_eq!(parse("\nLockX 7 2147483538 1 NT_STATUS_OK\n").expect("a known line"), []);
+    }
+
+    #[test]
+    fn what_is_no_request_is_told_with_its_line() {
+        for line in ["Dance 1 NT_STATUS_OK", "Close NT_STATUS_OK", "Close 1", "Unlink x NT_STATUS_OK"] {
+            let told = format!("{:#}", parse(&format!("Close 1 NT_STATUS_OK\n{line}")).expect_err(line));
+            assert!(told.starts_with("line 2: "), "{told}");
+        }
+    }
+}
