@@ -16,6 +16,7 @@ mod library;
 mod measure;
 mod memory;
 mod names;
+mod nocow_leaf;
 mod options;
 mod quiet;
 mod report;
@@ -37,6 +38,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "data" => data::data(options),
         "fsync" => durable::fsync(options),
         "dbench" => durable::dbench(options),
+        "nocow-leaf" => nocow_leaf::nocow_leaf(options),
         "nocow-fsync" => durable::nocow_fsync(options),
         "gate" => gate::gate(options),
         "snapshot" => subvolumes::snapshot(options),
