@@ -33,7 +33,7 @@ use crate::handles::Handles;
 use crate::nodes::Nodes;
 use crate::options::{Options, Owner, Writing};
 use crate::ranges;
-use crate::subvolumes::Subvolumes;
+use crate::subvolumes::{Server, Subvolumes};
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
 const VALID: Duration = Duration::from_secs(60);
@@ -96,6 +96,12 @@ impl Adapter {
             file.sync(true)?;
         }
         Ok(written)
+    }
+
+    /// Who answers what concerns subvolumes.
+    pub(crate) fn server(&self) -> Server<'_> {
+        let Self { fs, nodes, handles, owner, row, subvolumes, .. } = self;
+        Server { fs, nodes, handles, owner: *owner, row, state: subvolumes }
     }
 
     /// What it tells those who ask.

@@ -159,6 +159,12 @@ impl Nodes {
         found
     }
 
+    /// One of the inodes of a subvolume that are kept.
+    pub(crate) fn kept_in(&self, subvolume: TreeId) -> Option<Arc<Inode>> {
+        let of_it = |inode: &&Arc<Inode>| inode.id.subvolume == subvolume;
+        self.shards.iter().find_map(|shard| shard.lock().kept.values().find(of_it).cloned())
+    }
+
     /// The mounted directory.
     pub(crate) const fn root(&self) -> InodeId {
         self.root

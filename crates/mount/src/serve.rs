@@ -19,7 +19,7 @@ use crate::adapter::Adapter;
 use crate::closing::{End, Watchers};
 use crate::lost_writes::{LostWrites, Tell};
 use crate::options::Options;
-use crate::subvolumes::Subvolumes;
+use crate::subvolumes::{Lingering, Subvolumes};
 use crate::telling;
 use crate::why::Why;
 
@@ -42,6 +42,8 @@ pub struct Mounted {
     session: Session,
     /// Ends with the session.
     losses: NotifyThread,
+    /// As well.
+    lingering: Lingering,
     commit: Duration,
     log: Option<String>,
     watchers: Arc<Watchers>,
@@ -73,11 +75,15 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let files = Arc::downgrade(&adapter);
     let losses = telling::of_losses(&fs, &session, move |id| files.upgrade()?.node(id));
     adapter.subvolumes().told.begin(losses.queue());
+    let names = Arc::downgrade(&adapter);
+    let forget = move |id| names.upgrade().is_none_or(|adapter| adapter.server().forget_names_of(id));
+    let lingering = adapter.subvolumes().begin_forgetting(forget);
     let subvolumes = Arc::clone(adapter.subvolumes());
     Ok(Mounted {
         fs,
         session,
         losses,
+        lingering,
         commit,
         log,
         watchers,
@@ -130,13 +136,15 @@ impl Mounted {
     /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
     /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
-        let Self { fs, session, losses, commit, log, watchers, lost_writes, tell, ends_well, .. } = self;
+        let Self {
+            fs, session, losses, lingering, commit, log, watchers, lost_writes, tell, ends_well, ..
+        } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
         let served = session.run(workers());
-        drop(losses);
+        drop((lingering, losses));
         if let Err(error) = background.stop() {
             // Told at once: what comes next may wait for it. By itself it is no loss.
             if let Some(tell) = tell {

@@ -64,6 +64,14 @@ impl Here<'_> {
         Ok(self.fs.create(self.root, name.as_bytes(), &NewInode::directory(0o755))?.id)
     }
 
+    /// One in a new subvolume, committed.
+    fn file_in_subvolume(&self, name: &str) -> Result<InodeId> {
+        let root = self.fs.create_subvolume(self.root, name.as_bytes(), &NewInode::directory(0o755))?;
+        let file = self.file(root, "file")?;
+        self.fs.sync()?;
+        Ok(file)
+    }
+
     fn move_to(&self, from: &str, dir: InodeId, to: &str) -> Result<()> {
         self.fs.rename(self.root, from.as_bytes(), dir, to.as_bytes(), RenameMode::Replace).map(drop)
     }
@@ -81,7 +89,7 @@ impl Here<'_> {
 type Change = fn(&Here<'_>, [InodeId; 3]) -> Result<InodeId>;
 
 /// What each is, whether a log can say it, and what there has to be after a power cut.
-const CHANGES: [(&str, bool, Change, &[&str]); 11] = [
+const CHANGES: [(&str, bool, Change, &[&str]); 13] = [
     ("a file is written", true, |_, [a, ..]| Ok(a), &["a", "b"]),
     ("a file is new", true, |here, _| here.file(here.root, "new"), &["a", "b", "new"]),
     (
@@ -148,6 +156,28 @@ const CHANGES: [(&str, bool, Change, &[&str]); 11] = [
             here.file(here.root, "new")
         },
         &["a", "b", "new", "newer"],
+    ),
+    (
+        "its subvolume was renamed",
+        false,
+        |here, _| {
+            let file = here.file_in_subvolume("s")?;
+            here.move_to("s", here.root, "t")?;
+            Ok(file)
+        },
+        &["a", "b", "t/file"],
+    ),
+    (
+        "its subvolume was moved to another one",
+        false,
+        |here, _| {
+            let file = here.file_in_subvolume("s")?;
+            let other = here.fs.create_subvolume(here.root, b"t", &NewInode::directory(0o755))?;
+            here.fs.sync()?;
+            here.move_to("s", other, "s")?;
+            Ok(file)
+        },
+        &["a", "b", "t/s/file"],
     ),
     (
         "it was moved since it was synced",

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use creamery_base::{Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
 
 use super::Filesystem;
-use crate::names::NewInode;
+use crate::inode::Inode;
+use crate::names::{NewInode, inode_ref};
 use crate::subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 use crate::tree_search::{self, FoundItem, SearchKey};
 
@@ -62,6 +63,14 @@ impl Filesystem {
     /// Errors: not found; damage.
     pub fn path_in_subvolume(&self, id: InodeId) -> Result<Vec<u8>> {
         self.inodes.subvolumes().path_in(id)
+    }
+
+    /// All names of an inode in the subvolume of `beside`, which may be deleted, with the directories that have them.
+    /// Errors: damage.
+    pub fn names_beside(&self, beside: &Inode, ino: ObjectId) -> Result<Vec<(InodeId, Vec<u8>)>> {
+        let names = inode_ref::names(beside.tree(), ino, Wait::Yes)?;
+        let subvolume = beside.id.subvolume;
+        Ok(names.into_iter().map(|(dir, name)| (InodeId::new(subvolume, dir), name)).collect())
     }
 
     /// Reports items of a tree as they are now, until `each` breaks; what was put off, and data that was written but not written

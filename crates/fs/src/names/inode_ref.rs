@@ -280,6 +280,30 @@ pub(crate) fn first_parent(tree: &Tree, id: InodeId, wait: Wait) -> Result<Objec
     }
 }
 
+/// All names of an inode, with the directories that have them.
+pub(crate) fn names(tree: &Tree, ino: ObjectId, wait: Wait) -> Result<Vec<(ObjectId, Vec<u8>)>> {
+    let mut cursor = tree.cursor(&Key::new(ino, KeyType::INODE_REF, 0), wait)?;
+    let mut names = Vec::new();
+    while let Some((key, item)) = cursor.item().filter(|(key, _)| key.objectid == ino) {
+        match key.kind {
+            KeyType::INODE_REF => {
+                for found in InodeRefs::new(item) {
+                    names.push((ObjectId::new(key.offset), found.map_err(damaged)?.name.to_vec()));
+                }
+            }
+            KeyType::INODE_EXTREF => {
+                for found in InodeExtrefs::new(item) {
+                    let found = found.map_err(damaged)?;
+                    names.push((ObjectId::new(found.parent), found.name.to_vec()));
+                }
+            }
+            _ => break,
+        }
+        cursor.advance()?;
+    }
+    Ok(names)
+}
+
 /// An inode's first name, and the directory that has it.
 pub(crate) fn first_name(tree: &Tree, id: InodeId, wait: Wait) -> Result<(ObjectId, Vec<u8>)> {
     let cursor = tree.cursor(&Key::new(id.ino, KeyType::INODE_REF, 0), wait)?;

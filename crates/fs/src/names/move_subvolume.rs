@@ -74,6 +74,7 @@ impl Names {
             self.subvolumes().remove_refs(&handle, id, from.id.subvolume)?;
             let entry = SubvolumeEntry { dir: to.id, index, name: new_name.bytes() };
             self.subvolumes().insert_refs(&handle, id, &entry)?;
+            self.engine().give_up_logs(&handle);
             let less = guards.item(from.id).size.saturating_sub(name.size_in_directory());
             from.update_later(&handle, |item| directory::touch(item, less, now))?;
             let more = guards.item(to.id).size.saturating_add(new_name.size_in_directory());

@@ -462,6 +462,7 @@ impl MoveStep<'_> {
                 let entry =
                     SubvolumeEntry { dir: ends.to.id, index: self.index, name: ends.new_name.bytes() };
                 names.subvolumes().update_refs(&handle, *id, &entry)?;
+                names.engine().give_up_logs(&handle);
             }
             let more = if self.losing.is_some() { 0 } else { ends.new_name.size_in_directory() };
             let less = if self.whiteout.is_some() { 0 } else { ends.name.size_in_directory() };

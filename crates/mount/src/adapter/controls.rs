@@ -8,7 +8,7 @@ use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 use super::Adapter;
 use crate::control::SYNC;
 use crate::flags;
-use crate::subvolumes::{self, Server, Subvolumes};
+use crate::subvolumes::{self, Subvolumes};
 
 impl Adapter {
     /// What is remembered of those who ask for subvolumes.
@@ -33,14 +33,7 @@ impl Adapter {
         if let Some(answer) = self.control.answer(context, ioctl, input, output, (&self.fs, requests)) {
             return answer;
         }
-        let server = Server {
-            fs: &self.fs,
-            nodes: &self.nodes,
-            handles: &self.handles,
-            owner: self.owner,
-            row: &self.row,
-            state: &self.subvolumes,
-        };
+        let server = self.server();
         if let Some(what) = subvolumes::Control::of(ioctl.command).filter(|_| is_dir) {
             return self.control.page(input, output, || server.answer(what, context.pid, id, input));
         }

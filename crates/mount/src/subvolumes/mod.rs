@@ -26,6 +26,7 @@
 
 mod ask;
 mod ioctl;
+mod lingering;
 mod orders;
 mod rights;
 mod server;
@@ -38,6 +39,7 @@ use crate::asker::Asker;
 use crate::control::{GROUP, HEAD, KEY, PAGE};
 
 pub use ask::Live;
+pub(crate) use lingering::Lingering;
 pub use orders::DeletedSubvolume;
 pub(crate) use server::{Server, Subvolumes};
 

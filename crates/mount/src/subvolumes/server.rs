@@ -10,6 +10,7 @@ use creamery_fs::{FileType, Filesystem, NewInode};
 use creamery_fuse::{Errno, NodeId};
 
 use super::Control;
+use super::lingering::{Deleted, Lingering};
 use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::rights::{Judged, Refused, SEARCH, WRITE};
 use super::told::Told;
@@ -33,6 +34,7 @@ pub(crate) struct Subvolumes {
     /// Those that were deleted.
     gone: RankedRwLock<BTreeSet<TreeId>, { rank::LEAF }>,
     any_gone: AtomicBool,
+    lingering: OnceLock<Deleted>,
     tell: OnceLock<Tell>,
     /// Whether the log says already what is to be done instead of what was refused.
     pub(super) has_refused: AtomicBool,
@@ -61,6 +63,17 @@ impl Subvolumes {
     fn set_gone(&self, id: TreeId) {
         self.gone.write().insert(id);
         self.any_gone.store(true, Ordering::Release);
+        if let Some(lingering) = self.lingering.get() {
+            let _ = lingering.send(Some(id)); // when it has ended the mount is going
+        }
+    }
+
+    /// The mount is there: has the kernel forget what it remembers of deleted subvolumes, until what is given back is dropped.
+    /// `forget` is [`Server::forget_names_of`].
+    pub(crate) fn begin_forgetting(&self, forget: impl Fn(TreeId) -> bool + Send + 'static) -> Lingering {
+        let lingering = Lingering::spawn(forget);
+        assert!(self.lingering.set(lingering.deleted()).is_ok(), "one mount has one such thread");
+        lingering
     }
 
     pub(super) fn say(&self, line: &str) {
@@ -215,6 +228,22 @@ impl Server<'_> {
         }
         used.retain(|id| id.ino != ObjectId::FIRST_FREE);
         used.into_iter().filter_map(|id| self.place_of(id).ok()).collect()
+    }
+
+    /// Has the kernel forget the names that it knows in a deleted subvolume; whether there are none. Those that are in use it
+    /// forgets when they are let go of.
+    pub(crate) fn forget_names_of(&self, id: TreeId) -> bool {
+        let known = self.nodes.known_in(id);
+        // Nobody finds the subvolume any more, but its directories were kept. With none of them nothing keeps it.
+        let Some(kept) = self.nodes.kept_in(id) else { return known.is_empty() };
+        for id in known.iter().filter(|id| id.ino != ObjectId::FIRST_FREE) {
+            for (dir, name) in self.fs.names_beside(&kept, id.ino).unwrap_or_default() {
+                if let Ok(dir) = self.nodes.node(dir) {
+                    self.state.told.forget_name(dir, &name);
+                }
+            }
+        }
+        false
     }
 
     /// The directory that an inode is in, or one of them, and its name there.

@@ -39,6 +39,7 @@ mod subvolumes_killed;
 mod subvolumes_live;
 mod subvolumes_moved;
 mod subvolumes_told;
+mod subvolumes_walked;
 mod support;
 mod tree_log;
 mod unprivileged;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         many_snapshots::cases(),
         subvolumes_live::cases(),
         subvolumes_moved::cases(),
+        subvolumes_walked::cases(),
         subvolumes_told::cases(),
         references::cases(),
         loss::cases(),

@@ -9,6 +9,7 @@ use creamery_tree::Tree;
 
 use super::Engine;
 use crate::commit::CommitPhase;
+use crate::handle::Handle;
 use crate::tree_log::{InodeLog, LogBase, LogTicket, SealedLog, Turn};
 use crate::units::Units;
 
@@ -43,6 +44,12 @@ impl Engine {
             let base = Tree::open(Arc::clone(self.store()), tree.id(), root, 0, tree.last_snapshot())?;
             Ok(Some(LogBase::new(generation, tree.id(), base, kept)))
         })
+    }
+
+    /// Has everybody commit who syncs from here on to the end of the handle's transaction: it changes what no log can say, and
+    /// what is synced would not be found where it is now.
+    pub fn give_up_logs(&self, handle: &Handle<'_>) {
+        self.logs.give_up(handle.generation());
     }
 
     /// Whether the last commit has all chunks that there are (LOG-4).

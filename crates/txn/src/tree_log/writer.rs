@@ -288,6 +288,15 @@ impl TreeLogs {
         }
     }
 
+    /// Has the logs of transaction `generation`, which runs, take no more: something was changed that they cannot say.
+    pub(crate) fn give_up(&self, generation: Generation) {
+        if let Some(mut state) = self.of(generation) {
+            state.stage = Stage::Useless;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
     /// The transaction does not close after all: there was nothing to commit, and so nothing to log.
     pub(crate) fn reopen(&self, generation: Generation) {
         let mut state = self.state.lock();

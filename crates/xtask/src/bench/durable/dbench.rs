@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use creamery_testkit::{CpuMeter, Judge, Run};
 
+use super::rounds::{needs, rounds};
 use super::stage::{At, Stage, Way, Who};
-use super::{needs, rounds};
 use crate::bench::measure::median;
 use crate::bench::options::{Options, options};
 use crate::bench::report::publish;
@@ -52,13 +52,15 @@ struct Row {
     ran: Vec<Ran>,
 }
 
+type Play = fn(&Stage, At<'_>) -> Result<Ran>;
+
 /// `cargo xtask bench dbench`.
 pub(crate) fn dbench(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 0, bytes: 0, runs: 3, dry: false }, words)?;
     needs("dbench", Judge::Tool("dbench"))?;
     let stage = Stage::new("dbench")?;
     let mut rows = Vec::new();
-    let scenes: [(_, &'static [Way], fn(&Stage, At<'_>) -> Result<Ran>); 2] =
+    let scenes: [(_, &'static [Way], Play); 2] =
         [("dbench", &BY_DBENCH, by_dbench), ("replayed", &REPLAYED, replayed)];
     for (scene, ways, run) in scenes {
         let played = rounds(ways, options.runs, scene, |way| stage.once(way, |at| run(&stage, at)))?;

@@ -7,35 +7,20 @@
 //! The mount adds the two round trips of write(2) and fsync(2), 30 us each, which a server that does no work shows.
 
 mod dbench;
+mod rounds;
 mod stage;
 mod table;
 
-use anyhow::{Context, Result, bail};
-use creamery_testkit::{Judge, Judges};
+use anyhow::{Context, Result};
+use creamery_testkit::Judge;
 
 pub(crate) use dbench::dbench;
 
 use super::options::{Options, options};
 use super::report::publish;
-use stage::{Stage, Taken, Way, Who, Work};
-
-/// What is done, and by which ways it is compared.
-struct Scene {
-    name: &'static str,
-    /// What makes the files, unless the work does.
-    before: Option<Work>,
-    work: Work,
-    /// What reads back at the end.
-    after: Option<Work>,
-    ways: &'static [Way],
-}
-
-/// What one way took, each run.
-struct Row {
-    scene: &'static str,
-    way: &'static Way,
-    taken: Vec<Taken>,
-}
+use rounds::{needs, rounds};
+use stage::{Scene, Stage, Way, Who, Work};
+use table::Row;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -126,32 +111,4 @@ fn compare(name: &str, scenes: &'static [Scene], says: &str, words: &[&str]) -> 
         options.runs
     );
     publish(&format!("bench {name}"), &text, options.dry)
-}
-
-fn needs(name: &str, tool: Judge) -> Result<()> {
-    let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs, tool];
-    match needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
-        Some(missing) => bail!("bench {name} stands beside the kernel: {missing} is missing"),
-        None => Ok(()),
-    }
-}
-
-/// What `play` gives for each of `ways`, once each round.
-fn rounds<T>(
-    ways: &'static [Way],
-    runs: usize,
-    scene: &str,
-    play: impl Fn(&'static Way) -> Result<T>,
-) -> Result<Vec<Vec<T>>> {
-    let mut taken: Vec<Vec<T>> = ways.iter().map(|_| Vec::new()).collect();
-    for round in 1..=runs {
-        for number in 0..ways.len() {
-            // Who comes later finds memory that the one before warmed: each comes first in its turn.
-            let number = (number + round) % ways.len();
-            let way = &ways[number];
-            taken[number].push(play(way).with_context(|| format!("{scene}: {}", way.name))?);
-        }
-        println!("  run {round}: {scene}");
-    }
-    Ok(taken)
 }

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use creamery_testkit::{CpuMeter, LoopDevice, Program, Run, Scratch, btrfs_check};
 use serde_json::Value;
 
-use super::Scene;
 use crate::bench::library::{Said, bench_of, build_bench, empty_filesystem, kernel_filesystem};
 use crate::bench::server::{Server, build_null, server_threads};
 use crate::workspace::{build_program, target};
@@ -95,6 +94,17 @@ macro_rules! with {
     };
 }
 with!(workload: &'static str, piece: u64, pieces: u64, sync_every: u64);
+
+/// What is done, and by which ways it is compared.
+pub(super) struct Scene {
+    pub(super) name: &'static str,
+    /// What makes the files, unless the work does.
+    pub(super) before: Option<Work>,
+    pub(super) work: Work,
+    /// What reads back at the end.
+    pub(super) after: Option<Work>,
+    pub(super) ways: &'static [Way],
+}
 
 /// What a run took.
 #[derive(Clone, Copy, Debug)]

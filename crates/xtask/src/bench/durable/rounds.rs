@@ -1,0 +1,35 @@
+//! What benches beside the kernel have in common: what they need, and that all ways come first in turn.
+
+use anyhow::{Context, Result, bail};
+use creamery_testkit::{Judge, Judges};
+
+use super::stage::Way;
+
+/// Errors: something that bench `name` needs is missing.
+pub(super) fn needs(name: &str, tool: Judge) -> Result<()> {
+    let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs, tool];
+    match needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
+        Some(missing) => bail!("bench {name} stands beside the kernel: {missing} is missing"),
+        None => Ok(()),
+    }
+}
+
+/// What `play` gives for each of `ways`, once each round.
+pub(super) fn rounds<T>(
+    ways: &'static [Way],
+    runs: usize,
+    scene: &str,
+    play: impl Fn(&'static Way) -> Result<T>,
+) -> Result<Vec<Vec<T>>> {
+    let mut taken: Vec<Vec<T>> = ways.iter().map(|_| Vec::new()).collect();
+    for round in 1..=runs {
+        for number in 0..ways.len() {
+            // Who comes later finds memory that the one before warmed: each comes first in its turn.
+            let number = (number + round) % ways.len();
+            let way = &ways[number];
+            taken[number].push(play(way).with_context(|| format!("{scene}: {}", way.name))?);
+        }
+        println!("  run {round}: {scene}");
+    }
+    Ok(taken)
+}
