@@ -94,7 +94,10 @@ pub fn crash(
 }
 
 /// Has our own verifier look at an image, data included.
-pub(crate) fn judge(image: &Image) -> Result<()> {
+///
+/// # Errors
+/// With the first of what it finds.
+pub fn judge(image: &Image) -> Result<()> {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
     let volume = Volume::open(vec![device], Mode::ReadOnly)?;
     let options = CheckOptions { check_data_csum: true, threads: 1, ..CheckOptions::default() };

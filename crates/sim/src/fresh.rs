@@ -33,11 +33,14 @@ pub struct MadeBy {
     pub metadata: Profile,
     /// Whether data and metadata share their chunks, in blocks of 4096 bytes.
     pub mixed: bool,
+    /// Whether holes in files go without items.
+    pub no_holes: bool,
 }
 
 impl Default for MadeBy {
     fn default() -> Self {
-        Self { len: 128 << 20, node_size: 16384, data: Profile::Single, metadata: Profile::Dup, mixed: false }
+        let (data, metadata) = (Profile::Single, Profile::Dup);
+        Self { len: 128 << 20, node_size: 16384, data, metadata, mixed: false, no_holes: true }
     }
 }
 
@@ -51,6 +54,9 @@ pub fn fresh_image(how: &MadeBy) -> Result<Image> {
     let mut options = MkfsOptions { node_size: Some(how.node_size), ..MkfsOptions::default() };
     (options.data, options.metadata) = (Some(how.data), Some(how.metadata));
     options.features.mixed_groups = how.mixed;
+    options.features.no_holes = how.no_holes;
+    // It asks for the other.
+    options.features.block_group_tree &= how.no_holes;
     make_filesystem(&device, &options, &env)?;
     let mut image = device.image();
     image.freeze();

@@ -58,7 +58,7 @@ mod workload;
 
 pub use beside::{faulty_run_beside, random_run_beside, record_beside, requests_of_a_run_beside};
 pub use campaign::{Campaign, campaign};
-pub use crash::{CrashReport, Survivor, crash};
+pub use crash::{CrashReport, Survivor, crash, judge};
 pub use device::{Canary, Fault, Kind, SimDevice};
 pub use driver::{Driver, open};
 pub use due::record_due;
@@ -78,7 +78,7 @@ pub use random_run::{random_run, random_run_on};
 pub use readers::{ReadersReport, readers_run, readers_run_with};
 pub use replay_run::replay_run;
 pub use seeds::stored_seeds;
-pub use snapshot::{Entry, Snapshot, walk_damaged};
+pub use snapshot::{Entry, Snapshot, hash_of, snapshot, walk_damaged};
 pub use threads::threads_run;
 pub use watch::{Watch, watched};
 pub use workload::{Features, History, record};

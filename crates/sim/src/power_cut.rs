@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use creamery_testkit::Random;
 
-use crate::device::Event;
+use crate::device::{Event, SimDevice};
 use crate::image::{Image, PAGE, Page};
 
 /// How a state comes about.
@@ -99,6 +99,12 @@ pub struct PowerCut {
 const TRIES_MAX: usize = 2000;
 
 impl PowerCut {
+    /// States of a device that held `base` before all that it noted, which it forgets.
+    #[must_use]
+    pub fn of(device: &SimDevice, base: &Image, seed: u64) -> Self {
+        Self::new(base.clone(), device.take_log(), seed, false)
+    }
+
     /// States of a device that held `base` before `events`. Torn superblocks only where that is said.
     pub(crate) fn new(base: Image, events: Vec<Event>, seed: u64, torn_superblocks: bool) -> Self {
         let mut epochs = Vec::new();
@@ -145,6 +151,33 @@ impl PowerCut {
             }
         }
         None
+    }
+
+    /// What is new of what it leaves once the event before `position` had begun: of its epoch nothing, all up to that one in order,
+    /// all but one, or that one alone.
+    pub fn states_at(&mut self, position: usize) -> Vec<CutState> {
+        let number = self.epochs.partition_point(|(range, _)| range.end < position);
+        let Some((range, platter)) = self.epochs.get(number).cloned() else { return Vec::new() };
+        let begun: Vec<usize> = (range.start..position.min(range.end)).collect();
+        let last = begun.last().copied();
+        let lost = begun.get(self.below(begun.len().max(1))).copied();
+        let choices: [(Class, &dyn Fn(usize) -> bool); 4] = [
+            (Class::Boundary, &|_| false),
+            (Class::Prefix, &|_| true),
+            (Class::DroppedOne, &|at| Some(at) != lost),
+            (Class::Subset, &|at| Some(at) == last),
+        ];
+        let mut states = Vec::new();
+        for (class, lands) in choices {
+            let mut image = platter.clone();
+            begun.iter().filter(|at| lands(**at)).for_each(|at| apply(&mut image, &self.events[*at]));
+            if self.seen.insert(image.hash()) {
+                let more =
+                    if class == Class::DroppedOne { format!(" without {lost:?}") } else { String::new() };
+                states.push(self.state(image, position, class, more));
+            }
+        }
+        states
     }
 
     /// A state after the whole log: any of the writes of the last epoch, none of them the first time.

@@ -59,7 +59,8 @@ pub struct Snapshot {
 }
 
 /// Hash of file content, as [`Entry::content`] holds it.
-pub(crate) fn hash_of(parts: &[&[u8]]) -> u64 {
+#[must_use]
+pub fn hash_of(parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
@@ -81,6 +82,15 @@ struct Walker<'a> {
     fs: &'a Filesystem,
     keep: bool,
     found: Walked,
+}
+
+/// Everything that is seen of `fs` from the root of the default subvolume. Nothing may be open: that there is no inode without a
+/// path is looked after, too.
+///
+/// # Errors
+/// When something cannot be read, or is there without a path.
+pub fn snapshot(fs: &Filesystem) -> Result<Snapshot> {
+    walk(fs, false).map(|walked| walked.snapshot)
 }
 
 /// Walks everything below a directory, and allows inodes that no path leads to: they may be open.

@@ -24,6 +24,7 @@ const MADE_BY: MadeBy = MadeBy {
     data: Profile::Single,
     metadata: Profile::Single,
     mixed: false,
+    no_holes: true,
 };
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
 /// Files that were there before, and how many of them are removed.

@@ -11,8 +11,14 @@ use creamery_sim::{MadeBy, SimDevice, fresh_image};
 use creamery_txn::{CommitParticipant, Engine, Handle, Options, Units};
 use creamery_volume::{Mode, Volume};
 
-const IMAGE: MadeBy =
-    MadeBy { len: 64 << 20, node_size: 4096, data: Profile::Single, metadata: Profile::Single, mixed: false };
+const IMAGE: MadeBy = MadeBy {
+    len: 64 << 20,
+    node_size: 4096,
+    data: Profile::Single,
+    metadata: Profile::Single,
+    mixed: false,
+    no_holes: true,
+};
 
 fn open() -> Arc<Engine> {
     open_on(Arc::new(SimDevice::new(fresh_image(&IMAGE).expect("an image"))))

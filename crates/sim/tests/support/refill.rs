@@ -11,8 +11,14 @@ use creamery_testkit::{Judge, Judges, Scratch};
 use creamery_txn::Engine;
 
 /// The smallest device with two copies of metadata.
-pub(crate) const DUP: MadeBy =
-    MadeBy { len: 110 << 20, node_size: 16384, data: Profile::Single, metadata: Profile::Dup, mixed: false };
+pub(crate) const DUP: MadeBy = MadeBy {
+    len: 110 << 20,
+    node_size: 16384,
+    data: Profile::Single,
+    metadata: Profile::Dup,
+    mixed: false,
+    no_holes: true,
+};
 /// A small device with one copy of everything.
 pub(crate) const SINGLE: MadeBy = MadeBy { len: 48 << 20, node_size: 4096, metadata: Profile::Single, ..DUP };
 
