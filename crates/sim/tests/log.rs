@@ -89,14 +89,46 @@ impl Here<'_> {
 type Change = fn(&Here<'_>, [InodeId; 3]) -> Result<InodeId>;
 
 /// What each is, whether a log can say it, and what there has to be after a power cut.
-const CHANGES: [(&str, bool, Change, &[&str]); 13] = [
+const CHANGES: [(&str, bool, Change, &[&str]); 16] = [
     ("a file is written", true, |_, [a, ..]| Ok(a), &["a", "b"]),
     ("a file is new", true, |here, _| here.file(here.root, "new"), &["a", "b", "new"]),
     (
         "it has a second name",
-        true,
+        false,
         |here, [a, ..]| here.fs.link(a, here.root, b"c").map(|_| a),
         &["a", "b", "c"],
+    ),
+    (
+        "it is new and has a second name",
+        true,
+        |here, [_, _, dir]| {
+            let new = here.file(here.root, "new")?;
+            here.fs.link(new, dir, b"c").map(|_| new)
+        },
+        &["a", "b", "new", "d/c"],
+    ),
+    (
+        "a file has a second name since it was synced",
+        false,
+        |here, [_, _, dir]| {
+            let new = here.file(here.root, "new")?;
+            here.sync(new)?;
+            here.fs.link(new, dir, b"c")?;
+            here.file(here.root, "newer")
+        },
+        &["a", "b", "new", "newer", "d/c"],
+    ),
+    (
+        "a directory was moved to another one",
+        false,
+        |here, [a, _, dir]| {
+            let moved = here.fs.create(dir, b"e", &NewInode::directory(0o755))?.id;
+            here.file(moved, "x")?;
+            here.fs.sync()?;
+            here.fs.rename(dir, b"e", here.root, b"e", RenameMode::Replace)?;
+            Ok(a)
+        },
+        &["a", "b", "e/x"],
     ),
     ("its directory is new", false, |here, _| here.file(here.dir("e")?, "new"), &["a", "b", "e/new"]),
     (

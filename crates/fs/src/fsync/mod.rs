@@ -6,7 +6,7 @@
 //! | of the inode | in the log | committed instead |
 //! |---|---|---|
 //! | its item | always | it is no regular file; it has no name left |
-//! | names | those that it has got since | it has lost one; a new one is in a directory that the last commit does not have, or is taken there, or its number is |
+//! | names | of a new inode, all | an older one has got or lost one; one is in a directory that the last commit does not have, or is taken there, or its number is |
 //! | attributes | all of them: a replay takes away what is not there | |
 //! | extents | those that differ, holes where data was, and what lies behind the end, which a replay cuts off | there are too many to compare |
 //! | checksums | of all data in the log | |

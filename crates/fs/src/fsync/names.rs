@@ -20,8 +20,8 @@ struct Link {
     index: u64,
 }
 
-/// Adds the names that an inode has got since the last commit, and its attributes. False when a replay could not give it the names,
-/// or would have to take some away.
+/// Adds the names of an inode that is newer than the last commit, and its attributes. False when a replay could not give it the
+/// names, or when an older inode has others than it had.
 pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<bool> {
     let ino = inode.id.ino;
     let (first, last) = (
@@ -32,6 +32,10 @@ pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<
     let Some(before) = items(base.tree(), &first, &last, ITEMS_MAX)? else { return Ok(false) };
     let (had, has) = (links(&before)?, links(&now)?);
     if has.is_empty() || had.iter().any(|link| !has.contains(link)) {
+        return Ok(false);
+    }
+    // With a new name of an old file Linux makes durable what else is new in that directory.
+    if !had.is_empty() && has.len() > had.len() {
         return Ok(false);
     }
     for link in has.iter().filter(|link| !had.contains(link)) {

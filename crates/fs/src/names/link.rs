@@ -74,6 +74,7 @@ impl Names {
                 assert!(had_orphan, "ORPHAN-1: inode {} had no name", target.id);
             }
             dir.update_later(&handle, |item| directory::touch(item, size, now))?;
+            self.engine().give_up_logs_of(&handle, target.id);
             target.update(&handle, |item| {
                 item.nlink += 1;
                 item.ctime = now;

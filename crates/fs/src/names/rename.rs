@@ -93,6 +93,14 @@ impl Moved<'_> {
             Self::Subvolume(id) => Target::Subvolume(*id),
         }
     }
+
+    /// Whether others go to another directory, or to another path in another subvolume, with it.
+    fn takes_others_along(&self, ends: &Ends<'_>) -> bool {
+        match self {
+            Self::Inode(inode, _) => inode.is_dir() && !ends.same_dir(),
+            Self::Subvolume(_) => true,
+        }
+    }
 }
 
 enum Round {
@@ -409,6 +417,9 @@ impl Names {
             for inode in [source, target] {
                 inode.update(&handle, |item| item.ctime = now)?;
             }
+            if (source.is_dir() || target.is_dir()) && !ends.same_dir() {
+                self.engine().give_up_logs(&handle);
+            }
             update_dirs(&handle, ends, guards, (0, 0), now)
         })();
         finish(handle, done)
@@ -462,6 +473,9 @@ impl MoveStep<'_> {
                 let entry =
                     SubvolumeEntry { dir: ends.to.id, index: self.index, name: ends.new_name.bytes() };
                 names.subvolumes().update_refs(&handle, *id, &entry)?;
+            }
+            // What is below it and synced from here on is found where it is now.
+            if moved.takes_others_along(ends) {
                 names.engine().give_up_logs(&handle);
             }
             let more = if self.losing.is_some() { 0 } else { ends.new_name.size_in_directory() };

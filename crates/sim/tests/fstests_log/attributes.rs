@@ -9,6 +9,13 @@ pub(crate) fn cases() -> Vec<Case> {
 const ATTRIBUTES: &[Row] = &[
     (
         "generic/066",
+        "an attribute that was removed is back, where the file was synced before and got a name",
+        "create foo; set foo user.attr1 val1; set foo user.attr3 val3; sync; write foo 0 13 61; fsync foo
+        unset foo user.attr1; link foo foo_link; create qwerty; fsync qwerty",
+        "foo xattrs user.attr3; foo data 13:61; qwerty data",
+    ),
+    (
+        "generic/066",
         "an attribute that was removed is back",
         "create foo; set foo user.attr1 val1; set foo user.attr2 val2; set foo user.attr3 val3; sync
         unset foo user.attr2; fsync foo",

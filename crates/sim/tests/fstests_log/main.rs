@@ -6,7 +6,6 @@
 
 mod attributes;
 mod extents;
-mod known;
 mod names;
 mod run;
 mod script;
@@ -20,7 +19,6 @@ use creamery_sim::Canary;
 use creamery_testkit::Judge;
 use creamery_testkit::harness::{self, Bench};
 
-use crate::known::KNOWN;
 use crate::run::{Case, SETUPS, run, run_on};
 
 /// The group: the numbers under `generic` and under `btrfs`.
@@ -61,16 +59,11 @@ fn all() -> Vec<Case> {
     [names::cases(), extents::cases(), attributes::cases()].concat()
 }
 
-/// Cases of which less holds than their tests want; with what holds.
-fn known() -> Vec<Case> {
-    KNOWN.iter().map(|(row, holds)| Case { wants: (*holds).to_owned(), ..Case::from(row) }).collect()
-}
-
 fn every_test_of_the_group_has_a_case_or_a_reason() -> Result<()> {
     let group = GENERIC.iter().map(|number| format!("generic/{number:03}"));
     let group: BTreeSet<String> =
         group.chain(BTRFS.iter().map(|number| format!("btrfs/{number:03}"))).collect();
-    let cases: BTreeSet<String> = all().iter().chain(&known()).map(|case| case.test.to_owned()).collect();
+    let cases: BTreeSet<String> = all().iter().map(|case| case.test.to_owned()).collect();
     let others: BTreeSet<String> = NOT_HERE.iter().map(|(test, ..)| (*test).to_owned()).collect();
     ensure!(group.len() == 94, "{} tests", group.len());
     ensure!(cases.is_disjoint(&others), "both: {:?}", &cases & &others);
@@ -99,16 +92,6 @@ fn survive(cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Less holds than is wanted: otherwise those cases are ones like all others.
-fn what_is_not_promised_is_known() -> Result<()> {
-    for (case, setup) in
-        KNOWN.iter().flat_map(|(row, _)| SETUPS.iter().map(move |setup| (Case::from(row), setup)))
-    {
-        ensure!(run(&case, setup)?.expect_after_power_cuts(&case).is_err(), "{} holds by now", case.test);
-    }
-    survive(&known())
-}
-
 /// Who breaks a promise is found out by each case that has data.
 fn a_device_that_ignores_flushes_is_noticed() -> Result<()> {
     for canary in [Canary::NoFlushBeforeSuperblock, Canary::NoFlushAfterSuperblock] {
@@ -123,7 +106,7 @@ fn a_device_that_ignores_flushes_is_noticed() -> Result<()> {
 /// The kernel makes the same of the logs that were left: of each case in one of the setups.
 fn survive_in_the_kernel(bench: &Bench) -> Result<()> {
     let mut replayed = 0;
-    for (number, case) in [all(), known()].concat().iter().enumerate() {
+    for (number, case) in all().iter().enumerate() {
         let done = run(case, &SETUPS[number % SETUPS.len()])?;
         if done.is_logged {
             done.expect_of_the_kernel(case, &bench.scratch)?;
@@ -143,7 +126,6 @@ fn main() -> ExitCode {
         harness::Case::new("extents", &[], |_| survive(&extents::cases())),
         harness::Case::new("attributes", &[], |_| survive(&attributes::cases())),
         harness::Case::new("canaries", &[], |_| a_device_that_ignores_flushes_is_noticed()),
-        harness::Case::new("known", &[], |_| what_is_not_promised_is_known()),
         harness::Case::new("kernel", &kernel, survive_in_the_kernel),
     ])
 }

@@ -9,6 +9,20 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Names that are added and taken away.
 const LINKS: &[Row] = &[
     (
+        "generic/104",
+        "two files get names in one directory, and one of them is synced",
+        "mkdir d; create d/foo; create d/bar; sync; link d/bar d/bar_link; link d/foo d/foo_link
+        fsync d/bar",
+        "d names bar bar_link foo foo_link; d/bar links 2; d/foo links 2",
+    ),
+    (
+        "generic/343",
+        "a file gets a name in a directory to which others are moved, which have two places then",
+        "mkdir x; mkdir y; create x/foo; mkdir y/z; create y/foo2; sync
+        link x/foo x/bar; rename y/z x/z; rename y/foo2 x/foo2; fsync x/bar",
+        "x names bar foo foo2 z; y names; x/bar is x/foo",
+    ),
+    (
         "generic/034",
         "a directory counts a name twice that the commit and the log have, and is never empty again",
         "mkdir d; create d/foo; sync; create d/bar; fsync d; fsync d/bar",
@@ -254,6 +268,14 @@ const MOVES: &[Row] = &[
 
 /// Directories, and what is neither a file nor one of those.
 const DIRECTORIES: &[Row] = &[
+    (
+        "btrfs/239",
+        "a directory is moved out of a large one that was synced, and has two parents",
+        "mkdir d; for 1 1200: create d/file%
+        mkdir d/dira; fsync /; sync; chmod d 700; fsync d; rename d/dira dira; write d/file1 0 64K ab
+        fsync d/file1",
+        "d/dira gone; / names d dira; d mode 700; d/file1 data 64K:ab; for 2 1200: d/file% data",
+    ),
     (
         "generic/341",
         "a new directory has the name that another had, whose files are lost",

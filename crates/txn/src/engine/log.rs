@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Generation, Logical, ObjectId, Result, Wait};
+use creamery_base::{Generation, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_format::Key;
 use creamery_tree::Tree;
 
@@ -49,7 +49,12 @@ impl Engine {
     /// Has everybody commit who syncs from here on to the end of the handle's transaction: it changes what no log can say, and
     /// what is synced would not be found where it is now.
     pub fn give_up_logs(&self, handle: &Handle<'_>) {
-        self.logs.give_up(handle.generation());
+        self.logs.give_up(handle.generation(), None);
+    }
+
+    /// The same if the logs have the inode: it gets a name, and with that goes all that it is now.
+    pub fn give_up_logs_of(&self, handle: &Handle<'_>, id: InodeId) {
+        self.logs.give_up(handle.generation(), Some(id));
     }
 
     /// Whether the last commit has all chunks that there are (LOG-4).

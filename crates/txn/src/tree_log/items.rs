@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType, RawRootItem};
 use creamery_tree::{BufferStore, CowHost, Cursor, RootPointer, Tree};
 use zerocopy::IntoBytes;
@@ -151,6 +151,11 @@ impl Log {
     pub(super) fn batch_of(&self, subvolume: TreeId, ino: ObjectId, sequence: u64) -> Option<u64> {
         let (seen, batch) = self.logs.get(&subvolume)?.inodes.get(&ino)?;
         (seen.wrapping_sub(sequence).cast_signed() >= 0).then_some(*batch)
+    }
+
+    /// Whether it has something of an inode.
+    pub(super) fn has(&self, id: InodeId) -> bool {
+        self.logs.get(&id.subvolume).is_some_and(|log| log.inodes.contains_key(&id.ino))
     }
 
     /// Whether the log has of an inode what `inode` says the difference to.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
-use creamery_base::{Generation, Logical, Result, TreeId};
+use creamery_base::{Generation, InodeId, Logical, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::Key;
 use creamery_tree::{BufferStore, ExtentBuffer, RootPointer, Tree};
@@ -288,9 +288,12 @@ impl TreeLogs {
         }
     }
 
-    /// Has the logs of transaction `generation`, which runs, take no more: something was changed that they cannot say.
-    pub(crate) fn give_up(&self, generation: Generation) {
-        if let Some(mut state) = self.of(generation) {
+    /// Has the logs of transaction `generation`, which runs, take no more: something was changed that they cannot say. With `of`
+    /// only if they have that inode.
+    pub(crate) fn give_up(&self, generation: Generation, of: Option<InodeId>) {
+        let Some(mut state) = self.of(generation) else { return };
+        let has = |id: InodeId| state.log.as_ref().is_some_and(|log| log.has(id));
+        if of.is_none_or(has) {
             state.stage = Stage::Useless;
             drop(state);
             self.changed.notify_all();
