@@ -152,6 +152,18 @@ impl FileDevice {
         self.shared.kind == Kind::Block
     }
 
+    /// Whether it is a device that turns, as the system says; an image file is none.
+    #[must_use]
+    pub fn is_rotational(&self) -> bool {
+        let Ok(stat) = rustix::fs::stat(&self.shared.path) else { return false };
+        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+        let device = format!("/sys/dev/block/{major}:{minor}");
+        // A partition has no queue of its own.
+        let queues = ["queue", "../queue"].map(|queue| format!("{device}/{queue}/rotational"));
+        let said = queues.iter().find_map(|path| std::fs::read_to_string(path).ok());
+        self.is_block_device() && said.is_some_and(|said| said.trim() == "1")
+    }
+
     fn new(
         mut file: File,
         path: &Path,

@@ -40,7 +40,9 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
         true => (Access::ReadOnly, Mode::ReadOnly),
         false => (Access::ReadWrite, Mode::ReadWrite),
     };
-    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
+    let device = FileDevice::open(path, access)?;
+    let gather_syncs = !options.ssd.unwrap_or_else(|| !device.is_rotational());
+    let device: Arc<dyn BlockDevice> = Arc::new(device);
     let volume = Volume::open(vec![device], mode)?;
     if read_only && !options.nologreplay && volume.superblock().log_root().is_some() {
         let what = "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
@@ -48,7 +50,9 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
         return Err(Error::new(ErrorKind::ReadOnly, what));
     }
     let tree_log = options.treelog;
-    let engine = Engine::open(volume, creamery_txn::Options { read_only, tree_log, ..Default::default() })?;
+    let options_of_engine =
+        creamery_txn::Options { read_only, tree_log, gather_syncs, ..creamery_txn::Options::default() };
+    let engine = Engine::open(volume, options_of_engine)?;
     let usual = FsOptions::default();
     let fs_options = FsOptions {
         flush_on_commit: options.flush_on_commit,

@@ -29,7 +29,7 @@ const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Options about how the server writes.
-const OF_WRITING: [&str; 11] = [
+const OF_WRITING: [&str; 13] = [
     "commit",
     "discard",
     "nodiscard",
@@ -41,6 +41,8 @@ const OF_WRITING: [&str; 11] = [
     "nodatacow",
     "treelog",
     "notreelog",
+    "ssd",
+    "nossd",
 ];
 
 /// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
@@ -86,6 +88,8 @@ pub struct Options {
     pub nodatacow: bool,
     /// Whether who syncs writes to a log, where that is enough.
     pub treelog: bool,
+    /// Whether the device turns (`nossd`) or not (`ssd`); none: as it says itself.
+    pub ssd: Option<bool>,
     /// Whether what is written stays in memory for a while.
     pub delalloc: bool,
     /// A log of what was synced after the last commit is passed over.
@@ -121,6 +125,8 @@ pub struct Writing {
     pub nodatacow: bool,
     /// `treelog`.
     pub treelog: bool,
+    /// `ssd`, or `nossd`; none where neither was said.
+    pub ssd: Option<bool>,
 }
 
 /// What to do about an option that does not exist.
@@ -173,6 +179,7 @@ impl Options {
             flush_on_commit: false,
             nodatacow: false,
             treelog: true,
+            ssd: None,
             delalloc: true,
             nologreplay: false,
             owner: Owner::default(),
@@ -197,6 +204,7 @@ impl Options {
             delalloc: self.delalloc,
             nodatacow: self.nodatacow,
             treelog: self.treelog,
+            ssd: self.ssd,
         }
     }
 
@@ -214,6 +222,7 @@ impl Options {
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
                     "datacow" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
                     "treelog" | "notreelog" => wanted.treelog != kept.treelog,
+                    "ssd" | "nossd" => wanted.ssd != kept.ssd,
                     _ => wanted.delalloc != kept.delalloc,
                 }
         };
@@ -244,6 +253,7 @@ impl Options {
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
             "datacow" | "nodatacow" if value.is_empty() => self.nodatacow = name == "nodatacow",
             "treelog" | "notreelog" if value.is_empty() => self.treelog = name == "treelog",
+            "ssd" | "nossd" if value.is_empty() => self.ssd = Some(name == "ssd"),
             "nologreplay" if value.is_empty() => self.nologreplay = true,
             "rescue" if value == "nologreplay" => self.nologreplay = true,
             "uid" => self.owner.uid = Some(id()?),
@@ -251,7 +261,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, notreelog, nologreplay, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, notreelog, ssd, nossd, nologreplay, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

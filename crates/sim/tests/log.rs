@@ -286,6 +286,40 @@ fn what_logs_took_is_free_again_with_the_commit() {
     assert!(written > 2 * all, "{written} bytes of logs went through {all} bytes of metadata");
 }
 
+/// On a device that turns who comes first waits for those whom the last write was for, too.
+#[test]
+fn who_syncs_at_once_shares_writes() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 25;
+    let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
+    let volume = Volume::open(vec![device as Arc<dyn BlockDevice>], Mode::ReadWrite).expect("it opens");
+    let engine = Engine::open(volume, Options { gather_syncs: true, ..Options::default() });
+    let fs = Filesystem::open(engine.expect("it opens"), FsOptions::default()).expect("it opens");
+    let root = fs.root(TreeId::FS).expect("the root");
+    let files: Vec<_> = (0..THREADS)
+        .map(|number| fs.create(root, &[b'a' + number as u8], &NewInode::file(0o644)).expect("room").id)
+        .collect();
+    fs.sync().expect("room");
+    let before = fs.statistics().logs.count as usize;
+    let all_here = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| {
+                let file = fs.open_file(*file).expect("it is there");
+                for round in 0..ROUNDS as u64 {
+                    all_here.wait();
+                    file.write_at(round * 4096, &[7; 4096]).expect("room");
+                    file.sync(false).expect("room");
+                }
+                fs.close(file);
+            });
+        }
+    });
+    let (done, writes) = (fs.statistics().fsyncs.logged, fs.statistics().logs.count as usize - before);
+    assert_eq!(done, (THREADS * ROUNDS) as u64, "{:?}", fs.statistics().fsyncs);
+    assert!(writes < (THREADS - 1) * ROUNDS, "{writes} writes for {done} calls");
+}
+
 #[test]
 fn an_older_look_at_an_inode_does_not_replace_a_newer_one() {
     let base = fresh_image(&MadeBy::default()).expect("an image");

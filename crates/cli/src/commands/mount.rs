@@ -28,7 +28,8 @@ const READY: &[u8] = b"mounted\n";
 /// the space of what is removed back to the host, or not), nodelalloc, delalloc (write at once, or keep what is written
 /// in memory for up to 30 seconds), flushoncommit, noflushoncommit (a commit has the data with it that was written
 /// before, or not), nodatacow, datacow (new files are overwritten in place and have no checksums, or not), notreelog,
-/// treelog (a file that is synced is a commit, or is written to a log where that is enough), nologreplay (with ro: what
+/// treelog (a file that is synced is a commit, or is written to a log where that is enough), nossd, ssd (who syncs waits
+/// a moment for others, or not; as the device turns, where neither is said), nologreplay (with ro: what
 /// was synced after the last commit is not brought back), noatime, relatime, strictatime, nodiratime,
 /// lazytime (access times), uid=ID, gid=ID (show every file as owned by them),
 /// allow_other, default_permissions, and remount (change the flags of what is mounted at DIR; how it is written stays).

@@ -95,6 +95,9 @@ pub struct Options {
     pub fingers: bool,
     /// Who syncs writes to a log, where that is enough. Off, every one is a commit (Linux' `notreelog`).
     pub tree_log: bool,
+    /// Who is about to write a log waits a moment for others, when the last one was for several: on a device that turns a write
+    /// more costs more than that (Linux' `nossd`).
+    pub gather_syncs: bool,
     /// Takes the times of locks on tree blocks.
     pub lock_times: bool,
     /// Clock and randomness.
@@ -111,6 +114,7 @@ impl Default for Options {
             early_unlock: true,
             fingers: true,
             tree_log: true,
+            gather_syncs: false,
             lock_times: false,
             env: Arc::new(SystemEnv),
         }
@@ -192,6 +196,7 @@ impl Engine {
         let csum_tree = keep(parts.csum_tree);
         let free_space_tree = parts.free_space_tree.map(keep);
         let block_group_tree = parts.block_group_tree.map(keep);
+        let logs = TreeLogs::new(superblock.generation().next(), options.gather_syncs);
         let block_group_items = block_group_tree.as_ref().unwrap_or(&extent_tree);
         Self {
             block_groups: BlockGroupItems::new(Arc::clone(block_group_items)),
@@ -222,7 +227,7 @@ impl Engine {
             counters: Counters::default(),
             transaction: Transaction::after(superblock.generation()),
             pipeline: CommitPipeline::new(superblock.generation()),
-            logs: TreeLogs::new(superblock.generation().next()),
+            logs,
             log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
@@ -18,6 +19,8 @@ use crate::handle::Handle;
 
 /// Blocks of logs in a transaction at most. With more the commit would take as long as it always did, and the replay longer.
 const BLOCKS_MAX: usize = 2048;
+/// As long as who writes waits for others: a tick of Linux' clock, as that waits.
+const GATHER_MAX: Duration = Duration::from_millis(4);
 
 /// A subvolume as the last commit has it, which is durable: what a replay of the running transaction's logs begins from.
 ///
@@ -96,6 +99,9 @@ struct State {
     log: Option<Log>,
     /// What is put now is written with this batch.
     filling: u64,
+    /// How often something was put into that, and into the one before.
+    puts: usize,
+    served: usize,
     /// This one and those before are durable.
     durable: u64,
     writing: bool,
@@ -105,6 +111,9 @@ struct State {
 pub(crate) struct TreeLogs {
     state: RankedMutex<State, { rank::TREE_LOG }>,
     changed: RankedCondvar,
+    /// Who writes waits for others first.
+    gathers: bool,
+    more: RankedCondvar,
 }
 
 type Locked<'l> = RankedGuard<'l, State, { rank::TREE_LOG }>;
@@ -135,17 +144,20 @@ pub(crate) struct SealedLog<'l> {
 
 impl TreeLogs {
     /// The logs behind a commit: transaction `generation` has none yet.
-    pub(crate) fn new(generation: Generation) -> Self {
+    pub(crate) fn new(generation: Generation, gathers: bool) -> Self {
         let state = State {
             generation,
             stage: Stage::Open,
             bases: HashMap::new(),
             log: None,
             filling: 1,
+            puts: 0,
+            served: 0,
             durable: 0,
             writing: false,
         };
-        Self { state: RankedMutex::new(state), changed: RankedCondvar::new() }
+        let (changed, more) = (RankedCondvar::new(), RankedCondvar::new());
+        Self { state: RankedMutex::new(state), changed, gathers, more }
     }
 
     /// The logs of transaction `generation`, which runs; none when they take no more.
@@ -155,6 +167,7 @@ impl TreeLogs {
             assert!(state.log.is_none(), "LOG-2: logs of transaction {} were not ended", state.generation);
             assert!(!state.writing, "LOG-4: logs of transaction {} are being written", state.generation);
             (state.generation, state.stage) = (generation, Stage::Open);
+            state.puts = 0;
             state.bases.clear();
         }
         (state.generation == generation && state.stage == Stage::Open).then_some(state)
@@ -237,7 +250,18 @@ impl TreeLogs {
             self.changed.notify_all();
             return None;
         }
+        state.puts += 1;
+        self.more.notify_all();
         Some(LogTicket { generation, batch })
+    }
+
+    /// Waits for as many to put something as the last write was for.
+    fn gather<'l>(&'l self, state: Locked<'l>, ticket: LogTicket) -> Locked<'l> {
+        let missing = |state: &mut State| {
+            let is_open = state.stage == Stage::Open && state.generation == ticket.generation;
+            is_open && !state.writing && state.durable < ticket.batch && state.puts < state.served
+        };
+        gate::passing(Reason::Commit, || self.more.wait_while_for(state, GATHER_MAX, missing))
     }
 
     /// What is left to do for the owner of `ticket`; waits for who writes. `says_all` is asked, once all blocks of the logs are there,
@@ -253,6 +277,9 @@ impl TreeLogs {
             state.writing && state.generation == ticket.generation && state.durable < ticket.batch
         };
         let mut state = self.state.lock();
+        if self.gathers && state.served > 1 {
+            state = self.gather(state, ticket);
+        }
         if waits(&mut state) {
             state = gate::passing(Reason::Commit, || self.changed.wait_while(state, waits));
         }
@@ -273,6 +300,7 @@ impl TreeLogs {
         let writes = sealed(volume, &blocks, &mut copies);
         let given_up = Some(log.blocks_mut().seal());
         (state.writing, state.filling) = (true, batch + 1);
+        (state.puts, state.served) = (0, state.puts);
         Ok(Turn::Write(SealedLog { logs: self, store, blocks, given_up, batch, root, writes }))
     }
 
