@@ -65,6 +65,22 @@ impl Failure {
     }
 }
 
+/// Does `each` with all of `items`, also behind one that failed: that is told at once, and the last failure is given back.
+pub(crate) fn with_all<T>(
+    items: impl IntoIterator<Item = T>,
+    mut each: impl FnMut(T) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut last: Option<Failure> = None;
+    for item in items {
+        if let Err(failure) = each(item)
+            && let Some(earlier) = last.replace(failure)
+        {
+            let _ = earlier.report();
+        }
+    }
+    last.map_or(Ok(()), Err)
+}
+
 /// Whether who was to read the output went away.
 pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     error.host() == Some(std::io::ErrorKind::BrokenPipe)

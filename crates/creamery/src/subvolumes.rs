@@ -3,11 +3,15 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, TreeId, Uuid};
+use creamery_base::{Error, Generation, ObjectId, Result, TreeId, Uuid};
 use creamery_fs::{ListedSubvolume, NewExtent, NewInode, SubvolumeInfo, SubvolumeTable};
 
 use crate::filesystem::{DIRECTORY_MODE, Filesystem};
 use crate::path::{Last, at};
+
+/// Why the subvolume that is worked in is not deleted.
+const IS_OPEN: &str =
+    "the image is opened at this subvolume, its default; make another one the default first";
 
 /// Subvolumes.
 impl Filesystem {
@@ -185,7 +189,7 @@ impl Filesystem {
         let (dir, name) = self.resolve_parent(path)?;
         let found = self.resolve(path, Last::Keep)?;
         if found.ino == ObjectId::FIRST_FREE && found.subvolume == self.root.subvolume {
-            return Err(at(path)(Error::new(ErrorKind::Busy, "the subvolume that is open")));
+            return Err(at(path)(Error::invalid(IS_OPEN)));
         }
         self.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
     }
@@ -196,8 +200,11 @@ impl Filesystem {
     /// The same; when there is no such subvolume.
     pub fn delete_subvolume_by_id(&self, id: TreeId) -> Result<()> {
         let failed = |error: Error| error.context(format_args!("subvolume {id}"));
+        if id == TreeId::FS {
+            return Err(failed(Error::invalid("it is the top level, which cannot be deleted")));
+        }
         if id == self.root.subvolume {
-            return Err(failed(Error::new(ErrorKind::Busy, "the subvolume that is open")));
+            return Err(failed(Error::invalid(IS_OPEN)));
         }
         let (dir, name) = self.fs.subvolume_entry(id).map_err(failed)?;
         self.fs.delete_subvolume(dir, &name).map(drop).map_err(failed)

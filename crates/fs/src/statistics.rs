@@ -215,6 +215,10 @@ counts! {
         no_group,
         /// Ranges for which nobody looked, because a snapshot was being taken.
         barred,
+        /// Searches for what comes behind an extent whose data went to new space.
+        searched_again,
+        /// Looks at other trees with the file's leaf held; none without the switch for that.
+        looks_with_leaf,
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn answer_in_person(fs: &Filesystem, thread: u32, input: &[u8]) -> cr
     let mut asker = in_person::connect(input)?;
     let outcome = match fs.trim((0, u64::MAX), u64::from_le_bytes(*min)) {
         Ok(trimmed) => Outcome { bytes: trimmed.bytes, ..Outcome::default() },
-        Err(error) => Outcome { failure: Some(error.without_kind()), why: Why::of(error.kind()), bytes: 0 },
+        Err(error) => Outcome { failure: Some(error.without_kind()), why: Why::of_error(&error), bytes: 0 },
     };
     // Who has left does not want to know.
     let _ = serde_json::to_writer(&mut asker, &outcome).map(|()| asker.flush());
@@ -64,7 +64,7 @@ pub(crate) fn ask_in_person(mounter: u32, min: u64, tell: impl FnOnce(&[u8]) -> 
         .map_err(|error| Error::with_source(ErrorKind::Io, "reading what the mount tells", error))?;
     match outcome.failure {
         None => Ok(outcome.bytes),
-        Some(failure) => Err(Error::new(outcome.why.kind(), failure)),
+        Some(failure) => Err(outcome.why.error(failure)),
     }
 }
 

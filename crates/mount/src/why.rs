@@ -1,6 +1,6 @@
 //! What kind of a failure one end of a channel tells the other, beside its words.
 
-use creamery_base::ErrorKind;
+use creamery_base::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 /// The kinds that make a difference to who is told.
@@ -10,6 +10,8 @@ pub(crate) enum Why {
     Unsupported,
     ReadOnly,
     NoSpace,
+    /// The host has no room for what the image has: that is written in it.
+    HostFull,
     /// Nothing can be written any more.
     Aborted,
     NotFound,
@@ -25,6 +27,23 @@ pub(crate) enum Why {
 }
 
 impl Why {
+    /// Of an error, with what the host said.
+    pub(crate) fn of_error(error: &Error) -> Self {
+        match error.host() {
+            Some(std::io::ErrorKind::StorageFull) => Self::HostFull,
+            _ => Self::of(error.kind()),
+        }
+    }
+
+    /// The error again, from what was said of it.
+    pub(crate) fn error(self, failure: String) -> Error {
+        match self {
+            Self::HostFull => std::io::Error::new(std::io::ErrorKind::StorageFull, failure).into(),
+            _ if failure.is_empty() => self.kind().into(),
+            _ => Error::new(self.kind(), failure),
+        }
+    }
+
     pub(crate) const fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::Unsupported => Self::Unsupported,
@@ -47,7 +66,7 @@ impl Why {
         match self {
             Self::Unsupported => ErrorKind::Unsupported,
             Self::ReadOnly => ErrorKind::ReadOnly,
-            Self::NoSpace => ErrorKind::NoSpace,
+            Self::NoSpace | Self::HostFull => ErrorKind::NoSpace,
             Self::Aborted => ErrorKind::Aborted,
             Self::NotFound => ErrorKind::NotFound,
             Self::AlreadyExists => ErrorKind::AlreadyExists,

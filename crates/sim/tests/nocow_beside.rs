@@ -76,7 +76,8 @@ fn changes_beside(nocow_keeps_leaf: bool) -> bool {
         if !beside {
             is_done.recv().expect("it ends when the leaf is let go of");
         }
-        assert_eq!(fs.statistics().nocow.written, 1);
+        let counters = fs.statistics().nocow;
+        assert_eq!((counters.written, counters.looks_with_leaf), (1, u64::from(nocow_keeps_leaf)));
         beside
     })
 }

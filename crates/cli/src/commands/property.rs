@@ -1,15 +1,16 @@
 //! `creamery property`: what btrfs-progs calls properties of files, subvolumes and filesystems.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
-use creamery::{Error, ErrorKind, Filesystem};
+use creamery::{Error, ErrorKind, Filesystem, Image};
+use creamery_mount::Live;
 use serde::Serialize;
 
-use super::subvolume::target::{failed_at, live};
+use super::subvolume::target::{failed_at, live, parent_of};
 use super::subvolume::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
@@ -234,7 +235,7 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
     let found = match (args.name, End::parse(&args.object.place)) {
-        (Some(Property::Ro), End::Host(path)) if path.is_dir() => vec![get_live(&mut images, args)?],
+        (name, End::Host(path)) if is_live(&path) => get_live(&mut images, args, name, &path)?,
         _ => get_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
@@ -250,16 +251,45 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
     })
 }
 
-/// Whether a subvolume of a live mount is read-only.
-fn get_live(images: &mut Images<'_>, args: &GetArgs) -> Result<(Property, Vec<u8>), Failure> {
-    let Told { table, here, is_root } = Told::of(images, &args.object.place)?;
-    match table.get(here).filter(|_| is_root) {
-        Some(found) => Ok((Property::Ro, found.info.is_read_only().to_string().into_bytes())),
-        None => {
-            let text = format!("{}: not the root of a subvolume", args.object.place.display());
-            Err(Failure::new(images.command(), Error::invalid(text)))
+/// Whether a path is on a live mount, and not an image that somebody keeps there.
+fn is_live(path: &Path) -> bool {
+    if path.is_dir() {
+        return true;
+    }
+    let is_on_mount = Live::at(parent_of(path)).is_ok_and(|dir| dir.is_some());
+    is_on_mount && Image::options().open(path).is_err()
+}
+
+/// What a live mount tells: whether a subvolume is read-only.
+fn get_live(
+    images: &mut Images<'_>,
+    args: &GetArgs,
+    name: Option<Property>,
+    path: &Path,
+) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
+    let found = ro_of_live(images, &args.object.place, path)?;
+    match name {
+        Some(Property::Ro) if found.is_none() => Err(Failure::new(
+            images.command(),
+            Error::invalid(format!("{}: not the root of a subvolume", path.display())),
+        )),
+        None | Some(Property::Ro) => Ok(found.into_iter().map(|value| (Property::Ro, value)).collect()),
+        Some(other) => {
+            let text = format!("{}: a live mount does not tell the {}", path.display(), other.what());
+            let advice = "ask the image when it is not mounted; there `ro` alone is told";
+            Err(Failure::new(images.command(), Error::unsupported(text)).advise(advice))
         }
     }
+}
+
+/// The value of `ro` of a subvolume's root on a live mount; none of all else.
+fn ro_of_live(images: &mut Images<'_>, place: &OsStr, path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    let Told { table, here, is_root } = Told::of(images, place)?;
+    let found = table.get(here).filter(|_| is_root);
+    Ok(found.map(|found| found.info.is_read_only().to_string().into_bytes()))
 }
 
 fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
@@ -285,6 +315,21 @@ fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property
 fn list(args: &ListArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property list";
     let mut images = Images::new(COMMAND, &args.view);
+    let found = match End::parse(&args.object.place) {
+        End::Host(path) if is_live(&path) => {
+            ro_of_live(&mut images, &args.object.place, &path)?.map(|_| Property::Ro).into_iter().collect()
+        }
+        _ => list_in_image(&mut images, args)?,
+    };
+    print(COMMAND, |out| {
+        if args.json {
+            return as_json(out, found.iter().map(|property| (*property, None)));
+        }
+        found.iter().try_for_each(|property| writeln!(out, "{:<20}{}", property.name(), property.what()))
+    })
+}
+
+fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Property>, Failure> {
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
@@ -294,12 +339,7 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
             found.push(property);
         }
     }
-    print(COMMAND, |out| {
-        if args.json {
-            return as_json(out, found.iter().map(|property| (*property, None)));
-        }
-        found.iter().try_for_each(|property| writeln!(out, "{:<20}{}", property.name(), property.what()))
-    })
+    Ok(found)
 }
 
 fn set(args: &SetArgs) -> Result<(), Failure> {

@@ -67,7 +67,9 @@ impl Candidate {
     /// Errors: would block; device errors; damage.
     fn decide(self, inode: &Inode, range: (u64, u64), wait: Wait) -> Result<Option<NocowExtent>> {
         let nocow = &inode.shared().nocow;
-        if !nocow.keeps_leaf {
+        if nocow.keeps_leaf {
+            Nocow::count(&nocow.looks_with_leaf);
+        } else {
             Held::none_of(rank::NODE, "NOCOW-1: other trees are searched with a leaf held");
         }
         let engine = inode.engine();
@@ -200,6 +202,9 @@ impl<'i> NocowWalk<'i> {
                 return Ok(decided);
             }
             at = range.1;
+            if at < self.end {
+                Nocow::count(&inode.shared().nocow.searched_again);
+            }
         }
         Ok(None)
     }

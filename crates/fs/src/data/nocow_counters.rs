@@ -12,6 +12,8 @@ pub(crate) struct Nocow {
     pub(super) with_csums: AtomicU64,
     pub(super) no_group: AtomicU64,
     pub(super) barred: AtomicU64,
+    pub(super) searched_again: AtomicU64,
+    pub(super) looks_with_leaf: AtomicU64,
 }
 
 /// The same, as it is now.
@@ -22,6 +24,8 @@ pub(crate) struct NocowCounters {
     pub(crate) with_csums: u64,
     pub(crate) no_group: u64,
     pub(crate) barred: u64,
+    pub(crate) searched_again: u64,
+    pub(crate) looks_with_leaf: u64,
 }
 
 impl Nocow {
@@ -41,6 +45,8 @@ impl Nocow {
             with_csums: of(&self.with_csums),
             no_group: of(&self.no_group),
             barred: of(&self.barred),
+            searched_again: of(&self.searched_again),
+            looks_with_leaf: of(&self.looks_with_leaf),
         }
     }
 }

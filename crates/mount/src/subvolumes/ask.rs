@@ -199,8 +199,7 @@ impl Live {
         }
         match outcome.failure {
             None => Ok(outcome),
-            Some(failure) if failure.is_empty() => Err(outcome.why.kind().into()),
-            Some(failure) => Err(Error::new(outcome.why.kind(), failure)),
+            Some(failure) => Err(outcome.why.error(failure)),
         }
     }
 }

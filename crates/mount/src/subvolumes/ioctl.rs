@@ -13,6 +13,7 @@ use creamery_base::{InodeId, ObjectId, Timespec, TreeId, Uuid};
 use creamery_fs::{SearchKey, SubvolumeInfo};
 use creamery_fuse::{Errno, IoctlReply};
 
+use super::rights::Judged;
 use super::server::{Result, Server};
 use crate::asker::Asker;
 
@@ -45,6 +46,8 @@ const NAME_V2: usize = 56;
 const BY_ID: u64 = 1 << 4;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
+/// `BTRFS_SUBVOL_QGROUP_INHERIT`: numbers of quota groups come with it.
+const IN_QUOTA_GROUPS: u64 = 1 << 2;
 /// Bytes of `struct btrfs_ioctl_get_subvol_info_args` and of `struct btrfs_ioctl_fs_info_args`.
 const SUBVOL_INFO_LEN: usize = 504;
 const FS_INFO_LEN: usize = 1024;
@@ -89,11 +92,17 @@ impl Server<'_> {
     }
 
     fn create_v2(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
-        // A read-only one, or one in quota groups.
-        if number(input, FLAGS_V2)? != 0 {
-            return Err(Errno::EOPNOTSUPP.into());
+        match number(input, FLAGS_V2)? {
+            0 => self.create_named(asker, dir, input, NAME_V2),
+            READ_ONLY => {
+                let made = self.create(asker, dir, name_in(input, NAME_V2)?)?;
+                self.fs.set_subvolume_read_only(made.subvolume, true)?;
+                self.state.told.wait();
+                Ok(Vec::new())
+            }
+            flags if flags & !(READ_ONLY | IN_QUOTA_GROUPS) == 0 => Err(Errno::EINVAL.into()),
+            _ => Err(Errno::EOPNOTSUPP.into()),
         }
-        self.create_named(asker, dir, input, NAME_V2)
     }
 
     fn destroy(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
@@ -114,13 +123,13 @@ impl Server<'_> {
 
     /// Deletes a subvolume by its number, which is for the administrator.
     fn delete_by_id(&self, asker: &Asker, id: TreeId) -> Result<TreeId> {
-        if !asker.administrates() {
-            return Err(Errno::EPERM.into());
-        }
         if id.objectid() < ObjectId::FIRST_FREE {
             return Err(Errno::EINVAL.into());
         }
         let (dir, name) = self.fs.subvolume_entry(id)?;
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
         self.delete(asker, dir, &name)
     }
 
@@ -152,6 +161,10 @@ impl Server<'_> {
 
     fn set_flags(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         let flags = number(input, 0)?;
+        Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
+        if at.ino != ObjectId::FIRST_FREE {
+            return Err(Errno::EINVAL.into());
+        }
         if flags & !READ_ONLY != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
@@ -159,7 +172,11 @@ impl Server<'_> {
     }
 
     fn subvolume_info(&self, at: InodeId) -> Result<Vec<u8>> {
-        Ok(subvolume_info(&self.fs.subvolume_info(at.subvolume)?))
+        let info = self.fs.subvolume_info(at.subvolume)?;
+        if info.is_deleted {
+            return Err(Errno::ENOENT.into());
+        }
+        Ok(subvolume_info(&info))
     }
 
     /// The subvolume that `at` is in, which anybody may ask for, as the root of one; and where an inode of one is.
@@ -213,7 +230,8 @@ impl Server<'_> {
             objectids: (word(8)?, word(16)?),
             offsets: (word(24)?, word(32)?),
             transids: (word(40)?, word(48)?),
-            types: (low(types), low(types >> 32)),
+            // Linux looks at no more than a type has.
+            types: (low(types) & 0xff, low(types >> 32) & 0xff),
         };
         let wanted = low(word(64)?);
         let mut answer = input.get(..SEARCH_KEY).ok_or(Errno::EINVAL)?.to_vec();
@@ -223,13 +241,15 @@ impl Server<'_> {
             let whole = SearchHeader::LEN + item.data.len();
             // As Linux does it: of an item that fits nowhere the first version tells no more than that there is one.
             let data = if whole <= room { item.data } else { &[] };
-            if found == wanted || whole > room && found > 0 {
+            if whole > room && found > 0 {
                 return std::ops::ControlFlow::Break(());
             }
             answer.extend(SearchHeader::of(&item, data.len()));
             answer.extend(data);
             found += 1;
-            if whole > room { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+            // One is told also to who wants none.
+            let is_last = whole > room || found >= wanted;
+            if is_last { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
         })?;
         answer[64..68].copy_from_slice(&found.to_le_bytes());
         answer.resize(ARGS, 0);

@@ -62,6 +62,6 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(super) fn failed(error: &Error) -> Self {
-        Self { failure: Some(error.without_kind()), why: Why::of(error.kind()), ..Self::default() }
+        Self { failure: Some(error.without_kind()), why: Why::of_error(error), ..Self::default() }
     }
 }

@@ -40,6 +40,7 @@ mod subvolumes_live;
 mod subvolumes_moved;
 mod subvolumes_told;
 mod subvolumes_walked;
+mod subvolumes_words;
 mod support;
 mod tree_log;
 mod unprivileged;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         subvolumes_live::cases(),
         subvolumes_moved::cases(),
         subvolumes_walked::cases(),
+        subvolumes_words::cases(),
         subvolumes_told::cases(),
         references::cases(),
         loss::cases(),

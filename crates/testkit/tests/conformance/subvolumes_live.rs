@@ -384,7 +384,7 @@ const fn text(bytes: &[u8]) -> &str {
 }
 
 /// Controls that change something, as root and as nobody, and what is looked at after each.
-const CHANGES: [(&str, &[&str]); 77] = [
+const CHANGES: [(&str, &[&str]); 90] = [
     ("root", &["create", ".", "one"]),
     ("root", &["create", ".", "one"]),
     ("root", &["create", ".", "."]),
@@ -462,6 +462,19 @@ const CHANGES: [(&str, &[&str]); 77] = [
     ("root", &["flags", "file", "2"]),
     ("root", &["flags", "open/mine", "18446744073709551615"]),
     ("root", &["destroy", "file", "x"]),
+    ("root", &["create-v2", ".", "made-read-only", "2"]),
+    ("root", &["flags", "made-read-only"]),
+    ("root", &["create", "made-read-only", "new"]),
+    ("root", &["create-v2", ".", "new-4", "4"]),
+    ("root", &["create-v2", ".", "new-6", "6"]),
+    ("root", &["create-v2", ".", "new-1", "1"]),
+    ("root", &["create-v2", ".", "new-64", "64"]),
+    ("root", &["flags", "file", "1024"]),
+    ("root", &["flags", "open", "1024"]),
+    ("nobody", &["flags", "file", "2"]),
+    ("nobody", &["destroy-id", ".", "5"]),
+    ("nobody", &["destroy-id", ".", "999"]),
+    ("root", &["destroy", ".", "made-read-only"]),
 ];
 
 /// What the controls answer one after the other, with all names and their modes and owners after each.
@@ -550,7 +563,7 @@ fn controls_tell(bench: &Bench) -> Result<()> {
         .arg(kernel.dir().join("some"))
         .ok()?;
     kernel.unmount()?;
-    let rows: [&[&str]; 17] = [
+    let rows: [&[&str]; 18] = [
         &["info", "."],
         &["info", "some/dir"],
         &["info", "some/dir/one/deep"],
@@ -564,6 +577,7 @@ fn controls_tell(bench: &Bench) -> Result<()> {
         &["lookup", ".", "999", "256"],
         &["search", ".", "1", "1000"],
         &["search", ".", "1", "3"],
+        &["search", ".", "1", "0"],
         &["search", ".", "5", "1000"],
         &["search", "some/dir/one", "0", "100"],
         &["search", ".", "2", "7"],

@@ -7,7 +7,7 @@ use clap::Args;
 use creamery::{Error, Filesystem};
 
 use super::target::{Target, failed_at, live, parent_of};
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
 use crate::view::ViewArgs;
@@ -50,23 +50,25 @@ fn create_all(args: &CreateArgs, images: &mut Images<'_>) -> Result<(), Failure>
         let what = Error::unsupported(format!("-i {group}: subvolumes in quota groups"));
         return Err(Failure::new(COMMAND, what).advise("leave -i out"));
     }
-    for text in &args.places {
-        if args.parents {
-            make_parents(text)?;
+    with_all(&args.places, |text| create_one(args, images, text))
+}
+
+fn create_one(args: &CreateArgs, images: &mut Images<'_>, text: &OsStr) -> Result<(), Failure> {
+    if args.parents {
+        make_parents(text)?;
+    }
+    match Target::of(COMMAND, text)? {
+        Target::Image(place) => {
+            let failed = images.failed(&place.image);
+            let fs = images.open(&place.image, Purpose::Write)?;
+            create(fs, &place, args.parents).map_err(&failed)?;
+            println!("Create subvolume '{place}'");
         }
-        let place = match Target::of(COMMAND, text)? {
-            Target::Image(place) => place,
-            Target::Live(entry) => {
-                let made = entry.dir.create_subvolume(&entry.name);
-                made.map_err(failed_at(COMMAND, &entry.path))?;
-                println!("Create subvolume '{}'", entry.path.display());
-                continue;
-            }
-        };
-        let failed = images.failed(&place.image);
-        let fs = images.open(&place.image, Purpose::Write)?;
-        create(fs, &place, args.parents).map_err(&failed)?;
-        println!("Create subvolume '{place}'");
+        Target::Live(entry) => {
+            let made = entry.dir.create_subvolume(&entry.name);
+            made.map_err(failed_at(COMMAND, &entry.path))?;
+            println!("Create subvolume '{}'", entry.path.display());
+        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use creamery_mount::{DeletedSubvolume, Live};
 
 use super::sync::drop_all;
 use super::target::{Target, failed_at, live};
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
 use crate::view::ViewArgs;
@@ -65,42 +65,37 @@ pub(super) fn run(args: &DeleteArgs) -> Result<(), Failure> {
 
 fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     let (mut changed, mut mounts): (Vec<PathBuf>, Vec<Live>) = (Vec::new(), Vec::new());
-    let mut outcome = Ok(());
-    for text in &args.places {
-        outcome = match target(args, text)? {
-            Target::Image(place) => {
-                let deleted = delete_in_image(args, images, &place);
-                if !changed.contains(&place.image) {
-                    changed.push(place.image);
-                }
-                deleted
+    let outcome = with_all(&args.places, |text| match target(args, text)? {
+        Target::Image(place) => {
+            let deleted = delete_in_image(args, images, &place);
+            if deleted.is_ok() && !changed.contains(&place.image) {
+                changed.push(place.image);
             }
-            Target::Live(entry) => {
-                let deleted = match args.id {
-                    Some(id) => entry.dir.delete_subvolume_by_id(id, args.recursive),
-                    None => entry.dir.delete_subvolume(&entry.name, args.recursive),
-                };
-                let told = deleted.map_err(failed_at(COMMAND, &entry.path)).map_err(advise);
-                let told = told.map(|gone| print_deleted(args, &entry.path, &gone));
-                let synced = if args.commit_each { entry.dir.sync() } else { Ok(()) };
-                if args.commit_after && !mounts.iter().any(|other| other.is_beside(&entry.dir)) {
-                    mounts.push(entry.dir);
-                }
-                told.and(synced.map_err(failed_at(COMMAND, &entry.path)))
-            }
-        };
-        if outcome.is_err() {
-            break;
+            deleted
         }
-    }
+        Target::Live(entry) => {
+            let deleted = match args.id {
+                Some(id) => entry.dir.delete_subvolume_by_id(id, args.recursive),
+                None => entry.dir.delete_subvolume(&entry.name, args.recursive),
+            };
+            let told =
+                deleted.map_err(failed_at(COMMAND, &entry.path)).map_err(|failed| advise(args, failed));
+            let told = told.map(|gone| print_deleted(args, &entry.path, &gone));
+            let synced = if args.commit_each { entry.dir.sync() } else { Ok(()) };
+            let synced = synced.map_err(failed_at(COMMAND, &entry.path));
+            if args.commit_after && !mounts.iter().any(|other| other.is_beside(&entry.dir)) {
+                mounts.push(entry.dir);
+            }
+            told.and(synced)
+        }
+    });
     for mount in mounts {
         mount.sync().map_err(|error| Failure::new(COMMAND, error))?;
     }
-    outcome?;
     for image in changed {
         drop_all(images.get(&image)).map_err(images.failed(&image))?;
     }
-    Ok(())
+    outcome
 }
 
 fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
@@ -120,7 +115,7 @@ fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) ->
     let id = || args.id.map_or_else(|| fs.subvolume_at(&place.path), |id| Ok(TreeId::new(id)));
     if args.recursive {
         let deleted = id().and_then(|id| delete_with_nested(fs, place, id));
-        return deleted.map_err(failed);
+        return deleted.map_err(failed).map_err(|failed| advise(args, failed));
     }
     let deleted = match args.id {
         Some(id) => fs.delete_subvolume_by_id(TreeId::new(id)),
@@ -128,7 +123,10 @@ fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) ->
     };
     let shown =
         args.id.map_or_else(|| format!("'{place}'"), |id| format!("{id} of {}", place.image.display()));
-    deleted.map_err(failed).map_err(advise).map(|()| println!("Delete subvolume {shown}"))
+    deleted
+        .map_err(failed)
+        .map_err(|failed| advise(args, failed))
+        .map(|()| println!("Delete subvolume {shown}"))
 }
 
 fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<(), Error> {
@@ -152,8 +150,11 @@ fn print_deleted(args: &DeleteArgs, path: &std::path::Path, gone: &[DeletedSubvo
     }
 }
 
-fn advise(failure: Failure) -> Failure {
+fn advise(args: &DeleteArgs, failure: Failure) -> Failure {
     match failure.kind() {
+        ErrorKind::NotFound if args.id.is_some() => {
+            failure.advise("`creamery subvolume list` tells the numbers")
+        }
         ErrorKind::DirectoryNotEmpty => failure.advise("delete the subvolumes in it first, or use -R"),
         _ => failure,
     }

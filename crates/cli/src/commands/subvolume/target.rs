@@ -49,7 +49,13 @@ impl Entry {
             }
         };
         let (parent, name) = (parent_of(&whole), whole.file_name().unwrap_or_default().to_owned());
-        let dir = live(command, parent, path)?;
+        let dir = match live(command, parent, path) {
+            Err(_) if Live::at(&whole).is_ok_and(|root| root.is_some()) => {
+                let text = format!("{}: it is the root of the mount", path.display());
+                return Err(failed(Error::new(ErrorKind::Busy, text)).advise("name something in it"));
+            }
+            dir => dir?,
+        };
         let device = |path: &Path| std::fs::symlink_metadata(path).map(|meta| meta.dev()).ok();
         if device(&whole).is_some_and(|there| Some(there) != device(parent)) {
             let text = format!("{}: something is mounted there", path.display());
@@ -60,7 +66,7 @@ impl Entry {
 }
 
 /// The directory that a path is in.
-pub(super) fn parent_of(path: &Path) -> &Path {
+pub(in crate::commands) fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -117,6 +117,9 @@ fn what_a_clone_shares_goes_to_new_space_and_what_lies_between_stays() {
             assert_eq!(moved, !committed, "the second time nobody shares them any more");
             let (in_place, refused) = if committed { (4, 0) } else { (2, 2) };
             assert_eq!(counters(&inode), (written + in_place, shared + refused, 0, 0));
+            let more = inode.shared().nocow.counters();
+            // Behind the first that is shared; the last one has nothing behind it.
+            assert_eq!((more.searched_again, more.looks_with_leaf), (1, 0), "committed: {committed}");
             fixture.commit().expect("a commit");
         }
         assert_eq!(content(&clone)[4096..8192], [1; 4096], "a clone keeps what it had");
