@@ -87,6 +87,19 @@ impl Filesystem {
         tree_search::search(&self.engine, wanted, each)
     }
 
+    /// The same in the tree of the subvolume that `inside` is in, whatever tree is wanted, also when that was deleted while somebody
+    /// has it open.
+    /// Errors: not found; damage.
+    pub fn tree_search_around(
+        &self,
+        inside: InodeId,
+        wanted: &SearchKey,
+        each: &mut dyn FnMut(FoundItem<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let _kept = self.inode(inside, Wait::Yes)?;
+        tree_search::search(&self.engine, &SearchKey { tree: inside.subvolume, ..*wanted }, each)
+    }
+
     /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks. Returns the
     /// last transaction that changed the subvolume, to ask from the next time.
     /// Errors: not found; damage; what was written before cannot be made durable.
@@ -115,7 +128,14 @@ impl Filesystem {
 
     /// Forbids or allows changes in a subvolume.
     pub fn set_subvolume_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
-        self.inodes.subvolumes().set_read_only(id, read_only)
+        let subvolume = self.inodes.subvolumes().get(id, Wait::Yes)?;
+        self.inodes.subvolumes().set_read_only(&subvolume, read_only)
+    }
+
+    /// The same of the subvolume that `inside` is in, also when that was deleted while somebody has it open.
+    pub fn set_read_only_around(&self, inside: InodeId, read_only: bool) -> Result<()> {
+        let inode = self.inode(inside, Wait::Yes)?;
+        self.inodes.subvolumes().set_read_only(inode.subvolume(), read_only)
     }
 
     /// The root directory of a subvolume.

@@ -238,8 +238,8 @@ impl Subvolumes {
     }
 
     /// Forbids or allows changes in a subvolume.
-    pub(crate) fn set_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
-        let subvolume = self.get(id, Wait::Yes)?;
+    pub(crate) fn set_read_only(&self, subvolume: &Subvolume, read_only: bool) -> Result<()> {
+        let id = subvolume.tree().id();
         let before = subvolume.read_only.load(Ordering::Acquire);
         if read_only {
             // From now on nobody writes; what was written before belongs to it. What is lost of that is told as usual.
