@@ -10,10 +10,9 @@
 use std::sync::atomic::Ordering;
 
 use creamery_base::{InodeId, ObjectId, Timespec, TreeId, Uuid};
-use creamery_fs::{SearchKey, SubvolumeInfo};
+use creamery_fs::{FoundItem, SearchKey, SubvolumeInfo};
 use creamery_fuse::{Errno, IoctlReply};
 
-use super::rights::Judged;
 use super::server::{Result, Server};
 use crate::asker::Asker;
 
@@ -38,16 +37,19 @@ const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
 const FS_INFO: u32 = 0x8400_941f;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 
-/// Where the name begins in both versions of the arguments, where the flags of the second are, and its number of a subvolume.
+/// Where the name begins in both versions of the arguments, where the flags of the second are, how long its
+/// `struct btrfs_qgroup_inherit` is, and its number of a subvolume.
 const NAME: usize = 8;
 const FLAGS_V2: usize = 16;
+const INHERIT_LEN_V2: usize = 24;
 const NAME_V2: usize = 56;
 /// `BTRFS_SUBVOL_SPEC_BY_ID`: a number instead of a name.
 const BY_ID: u64 = 1 << 4;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
-/// `BTRFS_SUBVOL_QGROUP_INHERIT`: numbers of quota groups come with it.
-const IN_QUOTA_GROUPS: u64 = 1 << 2;
+/// `BTRFS_SUBVOL_QGROUP_INHERIT`: in quota groups, which are told behind a pointer; as many bytes can be there.
+const QGROUP_INHERIT: u64 = 1 << 2;
+const INHERIT_LENS: std::ops::RangeInclusive<u64> = 72..=4096;
 /// Bytes of `struct btrfs_ioctl_get_subvol_info_args` and of `struct btrfs_ioctl_fs_info_args`.
 const SUBVOL_INFO_LEN: usize = 504;
 const FS_INFO_LEN: usize = 1024;
@@ -92,17 +94,20 @@ impl Server<'_> {
     }
 
     fn create_v2(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
-        match number(input, FLAGS_V2)? {
-            0 => self.create_named(asker, dir, input, NAME_V2),
-            READ_ONLY => {
-                let made = self.create(asker, dir, name_in(input, NAME_V2)?)?;
-                self.fs.set_subvolume_read_only(made.subvolume, true)?;
-                self.state.told.wait();
-                Ok(Vec::new())
-            }
-            flags if flags & !(READ_ONLY | IN_QUOTA_GROUPS) == 0 => Err(Errno::EINVAL.into()),
-            _ => Err(Errno::EOPNOTSUPP.into()),
+        let flags = number(input, FLAGS_V2)?;
+        let inherits = flags & QGROUP_INHERIT != 0;
+        if flags & !(READ_ONLY | QGROUP_INHERIT) == 0
+            && inherits
+            && !INHERIT_LENS.contains(&number(input, INHERIT_LEN_V2)?)
+        {
+            return Err(Errno::EINVAL.into());
         }
+        // What is behind a pointer of the caller's a server cannot see.
+        if flags & !READ_ONLY != 0 {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        // Linux 6.18 takes `READ_ONLY`, and makes one that can be written to.
+        self.create_named(asker, dir, input, NAME_V2)
     }
 
     fn destroy(&self, asker: &Asker, dir: InodeId, input: &[u8]) -> Result<Vec<u8>> {
@@ -121,15 +126,13 @@ impl Server<'_> {
         Ok(Vec::new())
     }
 
-    /// Deletes a subvolume by its number, which is for the administrator.
+    /// Deletes a subvolume by its number, which is for the administrator; what is wrong is told in the order in which Linux looks.
     fn delete_by_id(&self, asker: &Asker, id: TreeId) -> Result<TreeId> {
         if id.objectid() < ObjectId::FIRST_FREE {
             return Err(Errno::EINVAL.into());
         }
+        self.check_writable()?;
         let (dir, name) = self.fs.subvolume_entry(id)?;
-        if !asker.administrates() {
-            return Err(Errno::EPERM.into());
-        }
         self.delete(asker, dir, &name)
     }
 
@@ -161,22 +164,19 @@ impl Server<'_> {
 
     fn set_flags(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         let flags = number(input, 0)?;
-        Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
-        if at.ino != ObjectId::FIRST_FREE {
-            return Err(Errno::EINVAL.into());
-        }
+        self.check_may_set_read_only(asker, at)?;
         if flags & !READ_ONLY != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        self.set_read_only(asker, at, flags & READ_ONLY != 0).map(|()| Vec::new())
+        self.fs.set_read_only_around(at, flags & READ_ONLY != 0)?;
+        Ok(Vec::new())
     }
 
     fn subvolume_info(&self, at: InodeId) -> Result<Vec<u8>> {
-        let info = self.fs.subvolume_info(at.subvolume)?;
-        if info.is_deleted {
-            return Err(Errno::ENOENT.into());
+        match self.fs.subvolume_info(at.subvolume)? {
+            info if info.is_deleted => Err(Errno::ENOENT.into()),
+            info => Ok(subvolume_info(&info)),
         }
-        Ok(subvolume_info(&info))
     }
 
     /// The subvolume that `at` is in, which anybody may ask for, as the root of one; and where an inode of one is.
@@ -222,35 +222,36 @@ impl Server<'_> {
         }
         let word = |at: usize| number(input, at);
         let types = word(56)?;
+        let tree = word(0)?;
         let key = SearchKey {
-            tree: match word(0)? {
-                0 => at.subvolume,
-                id => TreeId::new(id),
-            },
+            tree: TreeId::new(tree),
             objectids: (word(8)?, word(16)?),
             offsets: (word(24)?, word(32)?),
             transids: (word(40)?, word(48)?),
-            // Linux looks at no more than a type has.
+            // As Linux does it: of both bounds the lowest byte counts.
             types: (low(types) & 0xff, low(types >> 32) & 0xff),
         };
-        let wanted = low(word(64)?);
+        // And who wants none is told one.
+        let wanted = low(word(64)?).max(1);
         let mut answer = input.get(..SEARCH_KEY).ok_or(Errno::EINVAL)?.to_vec();
         let mut found = 0_u32;
-        self.fs.tree_search(&key, &mut |item| {
+        let mut put = |item: FoundItem<'_>| {
             let room = ARGS - answer.len();
             let whole = SearchHeader::LEN + item.data.len();
             // As Linux does it: of an item that fits nowhere the first version tells no more than that there is one.
             let data = if whole <= room { item.data } else { &[] };
-            if whole > room && found > 0 {
+            if found == wanted || whole > room && found > 0 {
                 return std::ops::ControlFlow::Break(());
             }
             answer.extend(SearchHeader::of(&item, data.len()));
             answer.extend(data);
             found += 1;
-            // One is told also to who wants none.
-            let is_last = whole > room || found >= wanted;
-            if is_last { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
-        })?;
+            if whole > room { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+        };
+        match tree {
+            0 => self.fs.tree_search_around(at, &key, &mut put)?,
+            _ => self.fs.tree_search(&key, &mut put)?,
+        }
         answer[64..68].copy_from_slice(&found.to_le_bytes());
         answer.resize(ARGS, 0);
         Ok(answer)
@@ -263,7 +264,7 @@ struct SearchHeader;
 impl SearchHeader {
     const LEN: usize = 32;
 
-    fn of(item: &creamery_fs::FoundItem<'_>, len: usize) -> Vec<u8> {
+    fn of(item: &FoundItem<'_>, len: usize) -> Vec<u8> {
         let len = u32::try_from(len).expect("less than a page");
         let words = [item.transid, item.objectid, item.offset].map(u64::to_le_bytes).concat();
         [&words[..], &item.kind.to_le_bytes(), &len.to_le_bytes()].concat()

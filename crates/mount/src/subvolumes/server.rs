@@ -265,11 +265,16 @@ impl Server<'_> {
         Ok(self.fs.set_default_subvolume(id)?)
     }
 
-    pub(super) fn set_read_only(&self, asker: &Asker, at: InodeId, read_only: bool) -> Result<()> {
+    fn set_read_only(&self, asker: &Asker, at: InodeId, read_only: bool) -> Result<()> {
+        self.check_may_set_read_only(asker, at)?;
+        Ok(self.fs.set_subvolume_read_only(at.subvolume, read_only)?)
+    }
+
+    /// Whether `asker` may forbid or allow changes in the subvolume whose root is `at`.
+    pub(super) fn check_may_set_read_only(&self, asker: &Asker, at: InodeId) -> Result<()> {
         Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
         self.check_writable()?;
-        check_root(at)?;
-        Ok(self.fs.set_subvolume_read_only(at.subvolume, read_only)?)
+        check_root(at)
     }
 
     /// Refuses what the command refuses and the control of Linux does not.
@@ -313,7 +318,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn check_writable(&self) -> Result<()> {
+    pub(super) fn check_writable(&self) -> Result<()> {
         if self.row.is_read_only() { Err(Errno::EROFS.into()) } else { Ok(()) }
     }
 
@@ -330,7 +335,19 @@ impl Server<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.into()),
         }
+        self.check_subvolume_writable(dir)?;
         Ok(judged.check_access(asker, WRITE | SEARCH)?)
+    }
+
+    /// Of what is read-only Linux says so before it looks at permissions.
+    fn check_subvolume_writable(&self, dir: InodeId) -> Result<()> {
+        match self.fs.subvolume_info(dir.subvolume)? {
+            info if info.is_read_only() => {
+                let text = format!("subvolume {}", dir.subvolume);
+                Err(Error::new(ErrorKind::ReadOnly, text).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether `asker` may delete the subvolume `name` of `dir`. Returns its root.
@@ -345,6 +362,7 @@ impl Server<'_> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
+        self.check_subvolume_writable(dir)?;
         judged.check_access(asker, WRITE | SEARCH)?;
         match kind {
             FileType::Directory => Ok(id),

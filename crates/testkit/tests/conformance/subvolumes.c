@@ -126,6 +126,32 @@ static int search(int file, const char *tree, const char *count)
 	}
 }
 
+/* One answer: TREE OBJECT MIN_TYPE MAX_TYPE COUNT; without an object of all. */
+static int search_once(int file, char **words)
+{
+	static struct btrfs_ioctl_search_args args;
+	struct btrfs_ioctl_search_key *key = &args.key;
+	key->tree_id = strtoull(words[0], NULL, 10);
+	key->max_offset = key->max_transid = (uint64_t)-1;
+	key->min_objectid = strtoull(words[1], NULL, 10);
+	key->max_objectid = key->min_objectid ? key->min_objectid : (uint64_t)-1;
+	key->min_type = strtoul(words[2], NULL, 10);
+	key->max_type = strtoul(words[3], NULL, 10);
+	key->nr_items = strtoul(words[4], NULL, 10);
+	int result = ioctl(file, BTRFS_IOC_TREE_SEARCH, &args);
+	if (result < 0)
+		return told(result);
+	printf("%u items\n", key->nr_items);
+	const char *at = args.buf;
+	for (unsigned number = 0; number < key->nr_items; number++) {
+		struct btrfs_ioctl_search_header head;
+		memcpy(&head, at, sizeof head);
+		at += sizeof head + head.len;
+		printf("%llu %u %llu\n", head.objectid, head.type, head.offset);
+	}
+	return 0;
+}
+
 static int flags(int file, const char *wanted)
 {
 	__u64 word = 0;
@@ -140,6 +166,26 @@ static int flags(int file, const char *wanted)
 	return 0;
 }
 
+/* What an open file answers when the subvolume it is in, NAME of the working directory, NUMBER, was deleted. */
+static int gone(int file, const char *name, const char *number)
+{
+	int dir = open(".", O_RDONLY);
+	char *inside[] = {"0", "0", "0", "255", "1"}, *by_number[] = {(char *)number, "0", "0", "255", "1"};
+	if (dir < 0)
+		return told(dir);
+	named(dir, BTRFS_IOC_SNAP_DESTROY, name);
+	info(file);
+	lookup(file, "0", "256");
+	search_once(file, inside);
+	search_once(file, by_number);
+	search_once(dir, by_number);
+	flags(file, NULL);
+	flags(file, "2");
+	flags(file, NULL);
+	flags(file, "0");
+	return flags(file, "4");
+}
+
 int main(int count, char **words)
 {
 	if (count < 3)
@@ -151,7 +197,9 @@ int main(int count, char **words)
 	if (!strcmp(what, "create"))
 		return named(file, BTRFS_IOC_SUBVOL_CREATE, first);
 	if (!strcmp(what, "create-v2"))
-		return named_v2(file, BTRFS_IOC_SUBVOL_CREATE_V2, first, second ? strtoull(second, NULL, 10) : 0);
+		return named_v2(file, BTRFS_IOC_SUBVOL_CREATE_V2, first, 0);
+	if (!strcmp(what, "create-flags"))
+		return named_v2(file, BTRFS_IOC_SUBVOL_CREATE_V2, first, strtoull(second, NULL, 10));
 	if (!strcmp(what, "destroy"))
 		return named(file, BTRFS_IOC_SNAP_DESTROY, first);
 	if (!strcmp(what, "destroy-v2"))
@@ -168,6 +216,10 @@ int main(int count, char **words)
 		return filesystem(file);
 	if (!strcmp(what, "search"))
 		return search(file, first, second);
+	if (!strcmp(what, "search-once"))
+		return search_once(file, words + 3);
+	if (!strcmp(what, "gone"))
+		return gone(file, first, second);
 	if (!strcmp(what, "flags"))
 		return flags(file, first);
 	if (!strcmp(what, "default")) {
