@@ -35,6 +35,7 @@ mod references;
 mod reproducible;
 mod stats;
 mod subvolumes;
+mod subvolumes_controls;
 mod subvolumes_killed;
 mod subvolumes_live;
 mod subvolumes_moved;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         subvolumes_killed::cases(),
         many_snapshots::cases(),
         subvolumes_live::cases(),
+        subvolumes_controls::cases(),
         subvolumes_moved::cases(),
         subvolumes_walked::cases(),
         subvolumes_words::cases(),

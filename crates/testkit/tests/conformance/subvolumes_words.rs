@@ -36,7 +36,7 @@ fn behind_a_failure(bench: &Bench) -> Result<()> {
     let said = create(&["/e", "/a", "/c", "/f"])?;
     let lines = String::from_utf8_lossy(&said.stderr).lines().count();
     ensure!(said.code == Some(1) && lines == 2, "{}", String::from_utf8_lossy(&said.stderr));
-    let paths = ["/a", "/nope", "/c", "/e"].map(|path| at(path));
+    let paths = ["/a", "/nope", "/c", "/e"].map(at);
     let said = bench.creamery().run(["subvolume", "delete"]).args(paths).output()?;
     ensure!(said.code == Some(1), "one is not there");
     let listed = bench.creamery().run(["ls"]).arg(at("/")).ok()?.stdout_text();
