@@ -39,6 +39,10 @@ pub struct InPlaceReport {
     pub written: u64,
     /// Those that went to new space because of that.
     pub shared: u64,
+    /// Calls of fsync that a log was enough for.
+    pub logged: u64,
+    /// Of the states those with a log, which was replayed.
+    pub replayed: usize,
     /// Distinct states of the device that were judged.
     pub states: usize,
     /// Snapshots and clones found in them.
@@ -256,9 +260,13 @@ pub fn in_place_run(base: &Image, seed: u64, states: usize, canary: Option<Canar
     for operation in 0..OPERATIONS {
         recorder.step().with_context(|| format!("seed {seed}, operation {operation}"))?;
     }
-    let counters = recorder.fs.statistics().nocow;
-    let mut report =
-        InPlaceReport { written: counters.written, shared: counters.shared, ..InPlaceReport::default() };
+    let counters = recorder.fs.statistics();
+    let mut report = InPlaceReport {
+        written: counters.nocow.written,
+        shared: counters.nocow.shared,
+        logged: counters.fsyncs.logged,
+        ..InPlaceReport::default()
+    };
     let mut cut = PowerCut::new(start, recorder.device.take_log(), seed, false);
     while report.states < states
         && let Some(state) = cut.next_state()
@@ -279,6 +287,7 @@ impl Recorder {
         judge(image).context("verifying what the power cut left")?;
         let device = Arc::new(SimDevice::new(image.clone()));
         let fs = driver::open(&device).context("opening what the power cut left")?;
+        report.replayed += usize::from(fs.replayed().is_some());
         let top = fs.root(TreeId::FS)?;
         for file in 0..FILES {
             let found = read(&fs, fs.lookup(top, name(file).as_bytes(), Wait::Yes)?)?;

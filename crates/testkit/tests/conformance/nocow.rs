@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("nocow/stays-in-place-as-on-linux", &with_chattr, as_on_linux),
         Case::new("nocow/mount-option", &with_chattr, mount_option),
         Case::new("nocow/when-all-is-full", &with_chattr, when_full),
+        Case::new("nocow/snapshot-when-all-is-full", &with_chattr, snapshot_when_full),
     ]
 }
 
@@ -237,12 +238,7 @@ fn when_full(bench: &Bench) -> Result<()> {
     let mut now = random.bytes(20 << 20);
     file.write_all_at(&now, 0)?;
     file.sync_all()?;
-    let filler = File::create(mount.dir().join("filler"))?;
-    let mut at = 0;
-    while filler.write_all_at(&[5; 1 << 16], at).is_ok() && filler.sync_data().is_ok() {
-        at += 1 << 16;
-    }
-    drop(filler);
+    fill(mount.dir())?;
     for round in 0..200 {
         let at = random.below(19 << 20);
         let len = usize::try_from(1 + random.below(200_000))?;
@@ -259,5 +255,58 @@ fn when_full(bench: &Bench) -> Result<()> {
     btrfs_check(&image)?;
     let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
     ensure!(std::fs::read(linux.dir().join("file"))? == now, "the file is something else");
+    linux.unmount()
+}
+
+/// Writes until there is no room for data.
+fn fill(dir: &Path) -> Result<()> {
+    let filler = File::create(dir.join("filler"))?;
+    let mut at = 0;
+    while filler.write_all_at(&[5; 1 << 16], at).is_ok() && filler.sync_data().is_ok() {
+        at += 1 << 16;
+    }
+    Ok(())
+}
+
+/// What was written in place and not synced before a snapshot is in both; what comes then needs room, and whoever has none is
+/// told at once, not when it is written back.
+fn snapshot_when_full(bench: &Bench) -> Result<()> {
+    const PIECES: u64 = 400;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
+    let work = mount.dir().join("work");
+    bench.creamery().run(["subvolume", "create"]).arg(&work).ok()?;
+    let file = new_in_place(&work.join("file"))?;
+    let mut now = vec![b'a'; usize::try_from(PIECES * 4 * SECTOR)?];
+    file.write_all_at(&now, 0)?;
+    file.sync_all()?;
+    fill(mount.dir())?;
+    let mut put = |byte: u8, piece: u64| -> std::io::Result<()> {
+        let at = piece * 4 * SECTOR + u64::from(byte % 4) * SECTOR;
+        file.write_all_at(&[byte; SECTOR as usize], at)?;
+        now[at as usize..][..SECTOR as usize].fill(byte);
+        Ok(())
+    };
+    for piece in 0..PIECES {
+        put(b'b', piece)?;
+    }
+    bench.creamery().run(["subvolume", "snapshot"]).arg(&work).arg(mount.dir().join("snapshot")).ok()?;
+    let mut refused = 0;
+    for piece in 0..PIECES {
+        match put(b'c', piece) {
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => refused += 1,
+            written => written?,
+        }
+    }
+    ensure!(refused > 0, "there was room: this is no test");
+    file.sync_all()?;
+    let frozen: Vec<u8> = now.iter().map(|byte| if *byte == b'c' { b'a' } else { *byte }).collect();
+    drop(file);
+    mount.unmount()?;
+    btrfs_check(&image)?;
+    let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+    ensure!(std::fs::read(linux.dir().join("work/file"))? == now, "the file is something else");
+    ensure!(std::fs::read(linux.dir().join("snapshot/file"))? == frozen, "the snapshot is something else");
     linux.unmount()
 }
