@@ -1,4 +1,5 @@
-//! `cargo xtask fsx [--operations N] [--checkout DIR]`: random reads, writes, mappings and truncations of one file, three seeds.
+//! `cargo xtask fsx [--operations N] [--checkout DIR]`: random reads, writes, mappings and truncations of a file, three seeds; every
+//! second one has a file that is overwritten in place.
 //! Cargo installs the program; with a checkout of fstests, built, it is the one there, which zeros ranges, too.
 
 use std::ffi::OsString;
@@ -112,20 +113,25 @@ pub(crate) fn fsx(words: &[&str]) -> Result<()> {
     mount.unmount()?;
     let fsx = Fsx::new(checkout, &scratch)?;
     for seed in 1..=SEEDS {
+        let in_place = seed.is_multiple_of(2);
+        let (options, how) = match in_place {
+            true => (format!("{OPTIONS},nodatacow"), " in place"),
+            false => (OPTIONS.to_owned(), ""),
+        };
         let share = operations.div_ceil(SEEDS);
         let mut left = share;
         let mut round = 0;
         while left > 0 {
             let count = left.min(OPERATIONS_OF_A_ROUND);
-            let mount = FuseMount::mount(&Program::find()?, &image, &dir, OPTIONS)?;
+            let mount = FuseMount::mount(&Program::find()?, &image, &dir, &options)?;
             // Each round has its own random numbers, made from the seed's.
-            fsx.run(seed + SEEDS * round, count, &mount.dir().join("file"))?;
+            fsx.run(seed + SEEDS * round, count, &mount.dir().join(format!("file-{seed}")))?;
             mount.unmount()?;
             btrfs_check(&image)?;
             left -= count;
             round += 1;
         }
-        println!("{}: seed {seed}, {share} operations in {round} rounds agree", fsx.name());
+        println!("{}: seed {seed}, {share} operations{how} in {round} rounds agree", fsx.name());
     }
     Ok(())
 }
