@@ -14,6 +14,8 @@ pub(crate) struct Failure {
     error: Error,
     advice: Option<String>,
     status: u8,
+    /// Whether its line was printed when it happened.
+    is_told: bool,
 }
 
 impl Failure {
@@ -22,13 +24,13 @@ impl Failure {
         let full = error.host() == Some(std::io::ErrorKind::StorageFull);
         let advice = if full { Some(FULL_HOST) } else { usual_advice(command, error.kind()) };
         let advice = advice.map(str::to_owned);
-        Self { command, error, advice, status: 1 }
+        Self { command, error, advice, status: 1, is_told: false }
     }
 
     /// A command line that clap lets pass but that makes no sense; the exit status is 2.
     pub(crate) fn usage(command: &'static str, what: &str) -> Self {
         let advice = Some(format!("see `creamery {command} --help`"));
-        Self { command, error: Error::invalid(what), advice, status: 2 }
+        Self { command, error: Error::invalid(what), advice, status: 2, is_told: false }
     }
 
     /// What sort of failure it is.
@@ -42,6 +44,25 @@ impl Failure {
         self
     }
 
+    /// Where what was looked for is a number: no path is wrong.
+    pub(crate) fn of_number(self) -> Self {
+        match self.kind() {
+            ErrorKind::NotFound => self.advise("check the number"),
+            _ => self,
+        }
+    }
+
+    /// Prints the line now. It is a failure still, but says no more.
+    pub(crate) fn tell(self) -> Self {
+        let _ = self.report();
+        Self { is_told: true, ..self }
+    }
+
+    /// Whether its line was printed.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.is_told
+    }
+
     /// With this exit status instead of 1.
     pub(crate) fn status(mut self, status: u8) -> Self {
         self.status = status;
@@ -50,7 +71,7 @@ impl Failure {
 
     /// Prints the line; gives the exit status. A reader that went away (`| head`) is no failure worth a word.
     pub(crate) fn report(&self) -> ExitCode {
-        if is_broken_pipe(&self.error) {
+        if self.is_told || is_broken_pipe(&self.error) {
             return ExitCode::from(self.status);
         }
         let error = self.error.to_string();
@@ -65,20 +86,25 @@ impl Failure {
     }
 }
 
-/// Does `each` with all of `items`, also behind one that failed: that is told at once, and the last failure is given back.
-pub(crate) fn with_all<T>(
-    items: impl IntoIterator<Item = T>,
-    mut each: impl FnMut(T) -> Result<(), Failure>,
+/// Does `each` with all of `items`, also behind one that failed. Of several each failure is told at once; the first is given
+/// back, and says no more.
+pub(crate) fn with_all<I: ExactSizeIterator>(
+    items: impl IntoIterator<Item = I::Item, IntoIter = I>,
+    mut each: impl FnMut(I::Item) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut last: Option<Failure> = None;
+    let items = items.into_iter();
+    let are_several = items.len() > 1;
+    let mut first: Option<Failure> = None;
     for item in items {
-        if let Err(failure) = each(item)
-            && let Some(earlier) = last.replace(failure)
-        {
-            let _ = earlier.report();
+        let Err(failure) = each(item) else { continue };
+        // Nobody reads what the others would give.
+        if is_broken_pipe(&failure.error) {
+            return Err(failure);
         }
+        let failure = if are_several { failure.tell() } else { failure };
+        first.get_or_insert(failure);
     }
-    last.map_or(Ok(()), Err)
+    first.map_or(Ok(()), Err)
 }
 
 /// Whether who was to read the output went away.

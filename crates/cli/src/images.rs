@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{Error, Escaped, Filesystem, Image, TreeId};
+use creamery::{Error, ErrorKind, Escaped, Filesystem, Image, TreeId};
 
-use crate::failure::{Failure, warn};
-use crate::place::Place;
+use crate::failure::{Failure, warn, with_all};
+use crate::place::{Place, is_no_image, mount_of};
 use crate::view::ViewArgs;
 
 /// Whether images are written to.
@@ -36,6 +36,9 @@ impl<'a> Images<'a> {
     /// The place that `text` names in an image.
     pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         let place = Place::parse(text);
+        if mount_of(&place.image).is_some() && place.image.is_dir() {
+            return Err(self.on_a_mount(&place.image));
+        }
         if place.image.is_dir() {
             let what = Error::unsupported(format!("{} is a directory of the host", place.image.display()));
             let advice =
@@ -50,12 +53,33 @@ impl<'a> Images<'a> {
         let index = match self.open.iter().position(|(open, ..)| open == path) {
             Some(index) => index,
             None => {
-                let fs = self.open_new(path, purpose).map_err(|error| Failure::new(self.command, error))?;
+                let fs = self.open_new(path, purpose).map_err(|error| self.not_open(path, error))?;
                 self.open.push((path.to_owned(), purpose, fs));
                 self.open.len() - 1
             }
         };
         Ok(&self.open[index].2)
+    }
+
+    /// Why an image is not open. What is on a live mount and no image was not meant as one.
+    fn not_open(&self, path: &Path, error: Error) -> Failure {
+        match error.kind() {
+            _ if is_no_image(&error) && mount_of(path).is_some() => self.on_a_mount(path),
+            // Of the image, where commands have advice of their own for what is in one.
+            ErrorKind::NotFound => {
+                let is_number = self.view.subvolid.is_some() && path.exists();
+                let what = if is_number { "check the number" } else { "check the path" };
+                Failure::new(self.command, error).advise(what)
+            }
+            _ => Failure::new(self.command, error),
+        }
+    }
+
+    fn on_a_mount(&self, path: &Path) -> Failure {
+        let what = Error::unsupported(format!("{} is on a live mount, and no image", path.display()));
+        let advice =
+            "name an image that is not mounted, as IMAGE:/PATH; on a mount use the programs of the host";
+        Failure::new(self.command, what).advise(advice)
     }
 
     /// One that is open.
@@ -97,19 +121,20 @@ impl<'a> Images<'a> {
         }
     }
 
-    /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure.
+    /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure, and where
+    /// one of several was told, what else is not durable.
     pub(crate) fn finish(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
-        let closed = self.close();
-        outcome.and(closed)
-    }
-
-    fn close(self) -> Result<(), Failure> {
-        for (path, purpose, fs) in self.open {
-            if purpose == Purpose::Write {
-                fs.close().map_err(|error| Failure::new(self.command, error.context(path.display())))?;
-            }
+        let (command, is_alone) = (self.command, outcome.as_ref().is_err_and(|failure| !failure.is_told()));
+        let written: Vec<_> =
+            self.open.into_iter().filter(|(_, purpose, _)| *purpose == Purpose::Write).collect();
+        let closed = with_all(written, |(path, _, fs)| match fs.close() {
+            Err(error) if !is_alone => Err(Failure::new(command, error.context(path.display()))),
+            _ => Ok(()),
+        });
+        match outcome {
+            Err(failure) if failure.is_told() => Err(closed.map_err(Failure::tell).err().unwrap_or(failure)),
+            outcome => outcome.and(closed),
         }
-        Ok(())
     }
 }
 

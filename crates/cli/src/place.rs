@@ -4,6 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use creamery::{Error, ErrorKind};
+use creamery_mount::Live;
+
 /// A path inside an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
@@ -37,6 +40,23 @@ fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
 /// Whether an image can be there at all.
 fn is_image(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir())
+}
+
+/// The directory that a path is in.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The directory of a live mount that a path lies in, or is, whether it is an image or not. A link is where it leads.
+pub(crate) fn mount_of(path: &Path) -> Option<Live> {
+    let whole = path.canonicalize();
+    let path = whole.as_deref().unwrap_or(path);
+    Live::at(if path.is_dir() { path } else { parent_of(path) }).ok().flatten()
+}
+
+/// Whether opening it as an image failed because it is none.
+pub(crate) fn is_no_image(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory | ErrorKind::NotFound)
 }
 
 impl Place {

@@ -10,8 +10,7 @@ use crate::filesystem::{DIRECTORY_MODE, Filesystem};
 use crate::path::{Last, at};
 
 /// Why the subvolume that is worked in is not deleted.
-const IS_OPEN: &str =
-    "the image is opened at this subvolume, its default; make another one the default first";
+const IS_OPEN: &str = "paths begin in this subvolume; open the image at another one";
 
 /// Subvolumes.
 impl Filesystem {
@@ -188,10 +187,18 @@ impl Filesystem {
         let path = path.as_ref();
         let (dir, name) = self.resolve_parent(path)?;
         let found = self.resolve(path, Last::Keep)?;
-        if found.ino == ObjectId::FIRST_FREE && found.subvolume == self.root.subvolume {
-            return Err(at(path)(Error::invalid(IS_OPEN)));
+        if found.ino == ObjectId::FIRST_FREE {
+            self.check_may_go(found.subvolume).map_err(at(path))?;
         }
         self.fs.delete_subvolume(dir, name).map(drop).map_err(at(path))
+    }
+
+    fn check_may_go(&self, id: TreeId) -> Result<()> {
+        self.fs.check_may_go(id)?;
+        if id == self.root.subvolume {
+            return Err(Error::invalid(IS_OPEN).context(format_args!("subvolume {id}")));
+        }
+        Ok(())
     }
 
     /// As [`Filesystem::delete_subvolume`], by its number, wherever it is.
@@ -200,13 +207,8 @@ impl Filesystem {
     /// The same; when there is no such subvolume.
     pub fn delete_subvolume_by_id(&self, id: TreeId) -> Result<()> {
         let failed = |error: Error| error.context(format_args!("subvolume {id}"));
-        if id == TreeId::FS {
-            return Err(failed(Error::invalid("it is the top level, which cannot be deleted")));
-        }
-        if id == self.root.subvolume {
-            return Err(failed(Error::invalid(IS_OPEN)));
-        }
-        let (dir, name) = self.fs.subvolume_entry(id).map_err(failed)?;
+        self.check_may_go(id)?;
+        let (dir, name) = self.fs.subvolume_entry(id)?;
         self.fs.delete_subvolume(dir, &name).map(drop).map_err(failed)
     }
 

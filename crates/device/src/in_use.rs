@@ -44,7 +44,7 @@ enum User {
     },
     /// An exclusive open failed and none of the above was found.
     Kernel,
-    /// A lock is held by a process that is not visible from here.
+    /// A lock is held by a process that is not visible from here; or was, by one that has ended since.
     Unknown,
 }
 
@@ -66,7 +66,9 @@ impl fmt::Display for User {
             }
             Self::Holder { device } => write!(f, "the kernel's block device {device} is built on it"),
             Self::Kernel => f.write_str("the kernel or another process has it open exclusively"),
-            Self::Unknown => f.write_str("a process that is not visible from here has it locked"),
+            Self::Unknown => f.write_str(
+                "somebody has it locked: a process that is not visible from here, or one that has just ended; try again",
+            ),
         }
     }
 }

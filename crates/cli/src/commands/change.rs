@@ -3,7 +3,7 @@
 use creamery::{ErrorKind, Permissions};
 
 use crate::args::{MkdirArgs, RmArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::Place;
 
@@ -15,7 +15,7 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
 
 fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     let permissions = Permissions::from_mode(args.mode);
-    for text in &args.places {
+    with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
@@ -28,8 +28,8 @@ fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
         } else {
             fs.create_dir_mode(&place.path, permissions).map_err(&failed)?;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
@@ -39,14 +39,14 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
 }
 
 fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    for text in &args.places {
+    with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         let is_not_there =
             |error: &creamery::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
         let meta = match fs.symlink_metadata(&place.path) {
-            Err(error) if args.force && is_not_there(&error) => continue,
+            Err(error) if args.force && is_not_there(&error) => return Ok(()),
             meta => meta.map_err(&failed)?,
         };
         let removed = if meta.is_dir() && args.recursive {
@@ -54,7 +54,6 @@ fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
         } else {
             fs.remove_file(&place.path)
         };
-        removed.map_err(&failed)?;
-    }
-    Ok(())
+        removed.map_err(&failed)
+    })
 }

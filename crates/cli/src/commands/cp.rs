@@ -3,7 +3,7 @@
 use creamery::{CopyOptions, Error};
 
 use crate::args::CpArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::names::Names;
 use crate::place::End;
@@ -20,8 +20,8 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let mut images = Images::new("cp", &args.view);
     let names = Names::new(args.verbose);
     let outcome = copy_all(&mut images, &from, &to, args, &names);
-    images.finish(outcome)?;
-    names.finish("cp")
+    let outcome = images.finish(outcome);
+    names.finish("cp").and(outcome)
 }
 
 fn copy_all(
@@ -48,10 +48,7 @@ fn copy_all(
         let error = Error::new(creamery::ErrorKind::NotADirectory, path.display().to_string());
         return Err(told(error).advise("several sources need a directory to go to"));
     }
-    for end in from {
-        copy(images, end, to, args, names)?;
-    }
-    Ok(())
+    with_all(from, |end| copy(images, end, to, args, names))
 }
 
 fn copy(

@@ -9,7 +9,7 @@ use clap::Args;
 use creamery::DedupeReport;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::names::Names;
 use crate::output::{Output, writing};
@@ -67,16 +67,13 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
     }
     let names = Names::new(args.verbose);
     let mut reports = Vec::new();
-    let mut dedupe = || {
-        for (image, paths) in &places {
-            let failed = images.failed(image);
-            let fs = images.open(image, Purpose::Write)?;
-            reports.push((image, fs.dedupe(paths, &names).map_err(failed)?));
-        }
+    let outcome = with_all(&places, |(image, paths)| {
+        let failed = images.failed(image);
+        let fs = images.open(image, Purpose::Write)?;
+        reports.push((image, fs.dedupe(paths, &names).map_err(failed)?));
         Ok(())
-    };
-    let outcome = dedupe();
-    images.finish(outcome)?;
+    });
+    let outcome = images.finish(outcome);
     names.finish(COMMAND)?;
     let mut out = Output::new();
     let mut print = || {
@@ -88,7 +85,8 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
         }
         Ok(())
     };
-    print().map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
+    let printed = print().map_err(writing).and_then(|()| out.finish());
+    printed.map_err(|error| Failure::new(COMMAND, error)).and(outcome)
 }
 
 fn as_json(out: &mut Output, image: String, report: &DedupeReport) -> io::Result<()> {

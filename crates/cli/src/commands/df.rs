@@ -5,7 +5,7 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::args::DfArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
     let view = ViewArgs::default();
     let mut images = Images::new("df", &view);
     let mut rows = Vec::new();
-    for text in &args.images {
+    let outcome = with_all(&args.images, |text| {
         let place = Place::parse(text);
         let fs = images.open(&place.image, Purpose::Read)?;
         let usage = fs.usage();
@@ -37,11 +37,16 @@ pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
             used: usage.total.saturating_sub(usage.free),
             available: usage.available,
         });
+        Ok(())
+    });
+    if rows.is_empty() {
+        return outcome;
     }
     let mut out = Output::new();
     let print =
         |out: &mut Output| if args.json { as_json(out, &rows) } else { as_table(out, &rows, args.raw) };
-    print(&mut out).map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new("df", error))
+    let printed = print(&mut out).map_err(writing).and_then(|()| out.finish());
+    printed.map_err(|error| Failure::new("df", error)).and(outcome)
 }
 
 fn as_json(out: &mut Output, rows: &[Row]) -> std::io::Result<()> {

@@ -8,7 +8,7 @@ use clap::Args;
 use creamery::DiskUsage;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
             .map_err(printing)?;
         Sink::Table(&mut out, &args.units)
     };
-    for text in &args.places {
+    let outcome = with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
@@ -119,10 +119,10 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
         let DiskUsage { total, exclusive, set_shared } = counted;
         written
             .and_then(|()| sink.row(&Row::new(&place, total, exclusive, Some(set_shared))))
-            .map_err(printing)?;
-    }
+            .map_err(printing)
+    });
     if let Sink::Json(array) = sink {
         array.end().map_err(printing)?;
     }
-    out.finish().map_err(|error| Failure::new(COMMAND, error))
+    out.finish().map_err(|error| Failure::new(COMMAND, error)).and(outcome)
 }

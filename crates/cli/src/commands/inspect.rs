@@ -3,17 +3,17 @@
 use creamery::inspect::{self, SuperDump, TreeDump};
 
 use crate::args::{DumpSuperArgs, DumpTreeArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::output::{Output, Printed};
 
 pub(crate) fn dump_super(args: &DumpSuperArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("dump-super", error);
     let mut out = Output::new();
     let what = SuperDump { full: args.full, all: args.all };
-    for image in &args.images {
-        inspect::dump_super(image, what, &mut Printed(&mut out)).map_err(told)?;
-    }
-    out.finish().map_err(told)
+    let outcome = with_all(&args.images, |image| {
+        inspect::dump_super(image, what, &mut Printed(&mut out)).map_err(told)
+    });
+    out.finish().map_err(told).and(outcome)
 }
 
 pub(crate) fn dump_tree(args: &DumpTreeArgs) -> Result<(), Failure> {
@@ -27,7 +27,10 @@ pub(crate) fn dump_tree(args: &DumpTreeArgs) -> Result<(), Failure> {
         wanted.push(TreeDump::Everything);
     }
     for what in wanted {
-        inspect::dump_tree(&args.image, what, &mut Printed(&mut out)).map_err(told)?;
+        let is_number = !matches!(what, TreeDump::Everything);
+        let dumped = inspect::dump_tree(&args.image, what, &mut Printed(&mut out)).map_err(told);
+        let is_there = args.image.exists();
+        dumped.map_err(|failure| if is_number && is_there { failure.of_number() } else { failure })?;
     }
     out.finish().map_err(told)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use creamery::{DirEntry, Error, FileType, Filesystem, Metadata};
 
 use crate::args::LsArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, FileJson};
 use crate::output::{Output, writing};
@@ -32,18 +32,15 @@ struct Details {
 pub(crate) fn run(args: &LsArgs) -> Result<(), Failure> {
     let mut images = Images::new("ls", &args.view);
     let mut out = Output::new();
-    if args.json {
-        as_json(args, &mut images, &mut out)?;
-    } else {
-        as_text(args, &mut images, &mut out)?;
-    }
-    out.finish().map_err(|error| Failure::new("ls", error))
+    let list = if args.json { as_json } else { as_text };
+    let outcome = list(args, &mut images, &mut out);
+    out.finish().map_err(|error| Failure::new("ls", error)).and(outcome)
 }
 
 fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
     let several = args.places.len() > 1 || args.recursive;
     let mut first = true;
-    for text in &args.places {
+    with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
@@ -54,7 +51,7 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
             let row = row(fs, name, place.path.clone(), meta.file_type(), args.long).map_err(&failed)?;
             print(out, &[row]).map_err(writing).map_err(&failed)?;
             first = false;
-            continue;
+            return Ok(());
         }
         let mut todo = vec![place.path.clone()];
         while let Some(dir) = todo.pop() {
@@ -67,8 +64,8 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
             list(out, heading, first, &rows).map_err(writing).map_err(&failed)?;
             first = false;
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn list(out: &mut Output, heading: Option<&Path>, first: bool, rows: &[Row]) -> io::Result<()> {
@@ -148,7 +145,7 @@ fn print(out: &mut Output, rows: &[Row]) -> io::Result<()> {
 fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(), Failure> {
     let told = |error| Failure::new("ls", writing(error));
     let mut array = Array::begin(out).map_err(told)?;
-    for text in &args.places {
+    let outcome = with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
@@ -158,8 +155,7 @@ fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
             array.push(&FileJson::new(path, &meta, target.as_deref())).map_err(told)
         };
         if args.directory || !is_dir {
-            push(&place.path)?;
-            continue;
+            return push(&place.path);
         }
         let mut todo = vec![place.path.clone()];
         while let Some(dir) = todo.pop() {
@@ -172,6 +168,7 @@ fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
                 todo.extend(below.map(DirEntry::path));
             }
         }
-    }
-    array.end().map_err(told)
+        Ok(())
+    });
+    array.end().map_err(told).and(outcome)
 }

@@ -1,22 +1,20 @@
 //! `creamery property`: what btrfs-progs calls properties of files, subvolumes and filesystems.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use clap::{Args, Subcommand, ValueEnum};
-use creamery::{Error, ErrorKind, Filesystem, Image};
-use creamery_mount::Live;
+use creamery::{Error, ErrorKind, Filesystem};
 use serde::Serialize;
 
-use super::subvolume::target::{failed_at, live, parent_of};
+use super::subvolume::target::{OnMount, failed_at};
 use super::subvolume::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
-use crate::place::End;
 use crate::view::ViewArgs;
 
 /// Where compression is written down.
@@ -85,7 +83,7 @@ pub(crate) struct GetArgs {
     view: ViewArgs,
 }
 
-/// Print which properties there are.
+/// Print which properties there are. On a live mount there is `ro` alone.
 ///
 /// Examples:
 ///   creamery property list disk.img:/home
@@ -163,6 +161,14 @@ impl Property {
         }
     }
 
+    /// Why it is neither told nor set where something on a live mount is named.
+    fn is_not_live(self, command: &'static str, path: &Path) -> Failure {
+        let text = format!("{}: the {} on a live mount", path.display(), self.what());
+        let advice =
+            "name it in the image when that is not mounted, as IMAGE:/PATH; on a mount there is `ro` alone";
+        Failure::new(command, Error::unsupported(text)).advise(advice)
+    }
+
     /// Whether what is at `path` has it.
     fn is_of(self, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<bool, Error> {
         let meta = fs.symlink_metadata(path)?;
@@ -234,9 +240,9 @@ fn check(property: Property, fs: &Filesystem, path: &Path, kind: Option<Kind>) -
 fn get(args: &GetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property get";
     let mut images = Images::new(COMMAND, &args.view);
-    let found = match (args.name, End::parse(&args.object.place)) {
-        (name, End::Host(path)) if is_live(&path) => get_live(&mut images, args, name, &path)?,
-        _ => get_in_image(&mut images, args)?,
+    let found = match OnMount::of(COMMAND, &args.object.place)? {
+        Some(on_mount) => get_live(on_mount, args.name)?,
+        None => get_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
         if args.json {
@@ -251,43 +257,28 @@ fn get(args: &GetArgs) -> Result<(), Failure> {
     })
 }
 
-/// Whether a path is on a live mount, and not an image that somebody keeps there.
-fn is_live(path: &Path) -> bool {
-    if path.is_dir() {
-        return true;
-    }
-    let is_on_mount = Live::at(parent_of(path)).is_ok_and(|dir| dir.is_some());
-    is_on_mount && Image::options().open(path).is_err()
-}
-
 /// What a live mount tells: whether a subvolume is read-only.
-fn get_live(
-    images: &mut Images<'_>,
-    args: &GetArgs,
-    name: Option<Property>,
-    path: &Path,
-) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
-    let found = ro_of_live(images, &args.object.place, path)?;
-    match name {
-        Some(Property::Ro) if found.is_none() => Err(Failure::new(
-            images.command(),
-            Error::invalid(format!("{}: not the root of a subvolume", path.display())),
-        )),
-        None | Some(Property::Ro) => Ok(found.into_iter().map(|value| (Property::Ro, value)).collect()),
-        Some(other) => {
-            let text = format!("{}: a live mount does not tell the {}", path.display(), other.what());
-            let advice = "ask the image when it is not mounted; there `ro` alone is told";
-            Err(Failure::new(images.command(), Error::unsupported(text)).advise(advice))
+fn get_live(on_mount: OnMount, name: Option<Property>) -> Result<Vec<(Property, Vec<u8>)>, Failure> {
+    const COMMAND: &str = "property get";
+    if let Some(other @ (Property::Label | Property::Compression)) = name {
+        return Err(other.is_not_live(COMMAND, &on_mount.path));
+    }
+    let path = on_mount.path.clone();
+    match ro_of_live(COMMAND, on_mount)? {
+        None if name.is_some() => {
+            let text = format!("{}: not the root of a subvolume", path.display());
+            Err(Failure::new(COMMAND, Error::invalid(text)))
         }
+        found => Ok(found.into_iter().map(|value| (Property::Ro, value)).collect()),
     }
 }
 
 /// The value of `ro` of a subvolume's root on a live mount; none of all else.
-fn ro_of_live(images: &mut Images<'_>, place: &OsStr, path: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    if !path.is_dir() {
+fn ro_of_live(command: &'static str, on_mount: OnMount) -> Result<Option<Vec<u8>>, Failure> {
+    if !on_mount.is_dir {
         return Ok(None);
     }
-    let Told { table, here, is_root } = Told::of(images, place)?;
+    let Told { table, here, is_root } = Told::of_mount(command, on_mount)?;
     let found = table.get(here).filter(|_| is_root);
     Ok(found.map(|found| found.info.is_read_only().to_string().into_bytes()))
 }
@@ -315,11 +306,9 @@ fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property
 fn list(args: &ListArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property list";
     let mut images = Images::new(COMMAND, &args.view);
-    let found = match End::parse(&args.object.place) {
-        End::Host(path) if is_live(&path) => {
-            ro_of_live(&mut images, &args.object.place, &path)?.map(|_| Property::Ro).into_iter().collect()
-        }
-        _ => list_in_image(&mut images, args)?,
+    let found = match OnMount::of(COMMAND, &args.object.place)? {
+        Some(on_mount) => ro_of_live(COMMAND, on_mount)?.map(|_| Property::Ro).into_iter().collect(),
+        None => list_in_image(&mut images, args)?,
     };
     print(COMMAND, |out| {
         if args.json {
@@ -344,10 +333,11 @@ fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Propert
 
 fn set(args: &SetArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property set";
-    if let (Property::Ro, End::Host(path)) = (args.name, End::parse(&args.object.place))
-        && path.is_dir()
-    {
-        let dir = live(COMMAND, &path, &path)?;
+    if let Some(on_mount) = OnMount::of(COMMAND, &args.object.place)? {
+        if args.name != Property::Ro {
+            return Err(args.name.is_not_live(COMMAND, &on_mount.path));
+        }
+        let (dir, path) = on_mount.directory(COMMAND)?;
         let set = read_only_of(args.value.as_bytes()).and_then(|value| dir.set_subvolume_read_only(value));
         return set.map_err(failed_at(COMMAND, &path));
     }

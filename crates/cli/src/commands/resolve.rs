@@ -43,7 +43,7 @@ pub(crate) fn logical(args: &LogicalResolveArgs) -> Result<(), Failure> {
     let failed = images.failed(&args.image);
     let fs = images.open(&args.image, Purpose::Read)?;
     let part = if args.ignore_offset { ExtentPart::Whole } else { ExtentPart::Byte };
-    let users = fs.resolve_logical(args.logical, part).map_err(&failed)?;
+    let users = fs.resolve_logical(args.logical, part).map_err(&failed).map_err(Failure::of_number)?;
     if !args.inodes {
         let mut paths = Vec::new();
         for user in &users {
@@ -76,7 +76,7 @@ pub(crate) fn inode(args: &InodeResolveArgs) -> Result<(), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let subvolume = fs.metadata(&place.path).map_err(&failed)?.subvolume();
-    let paths = fs.inode_paths(subvolume, args.inode).map_err(&failed)?;
+    let paths = fs.inode_paths(subvolume, args.inode).map_err(&failed).map_err(Failure::of_number)?;
     let top = fs.subvolume_path(subvolume).map_err(&failed)?;
     let paths: Vec<PathBuf> = paths.iter().map(|below| Path::new("/").join(&top).join(below)).collect();
     print_paths(COMMAND, &paths, args.json)
@@ -88,7 +88,7 @@ pub(crate) fn subvolid(args: &SubvolidResolveArgs) -> Result<(), Failure> {
     let mut images = Images::new(COMMAND, &view);
     let failed = images.failed(&args.image);
     let fs = images.open(&args.image, Purpose::Read)?;
-    let path = fs.subvolume_path(TreeId::new(args.id)).map_err(failed)?;
+    let path = fs.subvolume_path(TreeId::new(args.id)).map_err(failed).map_err(Failure::of_number)?;
     print_paths(COMMAND, &[path], args.json)
 }
 

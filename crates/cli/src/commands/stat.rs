@@ -6,7 +6,7 @@ use std::path::Path;
 use creamery::{Error, FileType, Filesystem, Metadata};
 
 use crate::args::StatArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, FileJson};
 use crate::output::{Output, writing};
@@ -24,13 +24,14 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let mut images = Images::new("stat", &args.view);
     let told = |error| Failure::new("stat", error);
     let mut found = Vec::new();
-    for text in &args.places {
+    let outcome = with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let facts = facts(fs, &place.path, args.dereference).map_err(failed)?;
         found.push((place, facts));
-    }
+        Ok(())
+    });
     let mut out = Output::new();
     let print = |out: &mut Output| -> io::Result<()> {
         if !args.json {
@@ -42,7 +43,8 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
         }
         array.end()
     };
-    print(&mut out).map_err(writing).and_then(|()| out.finish()).map_err(told)
+    let printed = print(&mut out).map_err(writing).and_then(|()| out.finish());
+    printed.map_err(told).and(outcome)
 }
 
 fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use creamery_base::{Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
+use creamery_base::{Error, Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
 
 use super::Filesystem;
 use crate::inode::Inode;
@@ -16,6 +16,19 @@ impl Filesystem {
     #[must_use]
     pub fn default_subvolume(&self) -> TreeId {
         self.inodes.subvolumes().default()
+    }
+
+    /// Refuses, in words, what nobody may delete: the top level, and the default.
+    /// Errors: invalid.
+    pub fn check_may_go(&self, id: TreeId) -> Result<()> {
+        if id == TreeId::FS {
+            return Err(Error::invalid("the top level cannot be deleted"));
+        }
+        if id == self.default_subvolume() {
+            let text = format!("subvolume {id} is the default, which is mounted when none is named");
+            return Err(Error::invalid(format!("{text}; make another one the default first")));
+        }
+        Ok(())
     }
 
     /// Makes `subvolume` the one that is mounted when none is named.

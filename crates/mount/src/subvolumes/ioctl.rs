@@ -133,6 +133,9 @@ impl Server<'_> {
         }
         self.check_writable()?;
         let (dir, name) = self.fs.subvolume_entry(id)?;
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
         self.delete(asker, dir, &name)
     }
 
@@ -173,10 +176,11 @@ impl Server<'_> {
     }
 
     fn subvolume_info(&self, at: InodeId) -> Result<Vec<u8>> {
-        match self.fs.subvolume_info(at.subvolume)? {
-            info if info.is_deleted => Err(Errno::ENOENT.into()),
-            info => Ok(subvolume_info(&info)),
+        let info = self.fs.subvolume_info(at.subvolume)?;
+        if info.is_deleted {
+            return Err(Errno::ENOENT.into());
         }
+        Ok(subvolume_info(&info))
     }
 
     /// The subvolume that `at` is in, which anybody may ask for, as the root of one; and where an inode of one is.
@@ -228,11 +232,10 @@ impl Server<'_> {
             objectids: (word(8)?, word(16)?),
             offsets: (word(24)?, word(32)?),
             transids: (word(40)?, word(48)?),
-            // As Linux does it: of both bounds the lowest byte counts.
+            // Linux looks at no more than a type has.
             types: (low(types) & 0xff, low(types >> 32) & 0xff),
         };
-        // And who wants none is told one.
-        let wanted = low(word(64)?).max(1);
+        let wanted = low(word(64)?);
         let mut answer = input.get(..SEARCH_KEY).ok_or(Errno::EINVAL)?.to_vec();
         let mut found = 0_u32;
         let mut put = |item: FoundItem<'_>| {
@@ -240,13 +243,15 @@ impl Server<'_> {
             let whole = SearchHeader::LEN + item.data.len();
             // As Linux does it: of an item that fits nowhere the first version tells no more than that there is one.
             let data = if whole <= room { item.data } else { &[] };
-            if found == wanted || whole > room && found > 0 {
+            if whole > room && found > 0 {
                 return std::ops::ControlFlow::Break(());
             }
             answer.extend(SearchHeader::of(&item, data.len()));
             answer.extend(data);
             found += 1;
-            if whole > room { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+            // One is told also to who wants none.
+            let is_last = whole > room || found >= wanted;
+            if is_last { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
         };
         match tree {
             0 => self.fs.tree_search_around(at, &key, &mut put)?,

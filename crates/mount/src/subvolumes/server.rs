@@ -169,20 +169,23 @@ impl Server<'_> {
         deleted: &mut Vec<DeletedSubvolume>,
     ) -> Result<()> {
         let Order { name, id, recursive, .. } = order;
-        let id = match id {
-            None => self.check_may_delete(asker, at, name)?.subvolume,
+        let root = match id {
+            None => self.check_may_delete(asker, at, name)?,
             Some(_) if !asker.administrates() => return Err(Errno::EPERM.into()),
-            Some(id) => TreeId::new(*id),
+            Some(id) => InodeId::new(TreeId::new(*id), ObjectId::FIRST_FREE),
         };
-        if order.id.is_none() && !recursive {
+        // A plain directory is in a subvolume, and that is not what was named.
+        if root.ino != ObjectId::FIRST_FREE {
+            return Err(Error::invalid("not a subvolume").into());
+        }
+        let mut ids = if *recursive { self.fs.nested_subvolumes(root.subvolume)? } else { Vec::new() };
+        ids.push(root.subvolume);
+        // What stays is refused before others are gone.
+        ids.iter().rev().try_for_each(|id| self.check_may_go(*id))?;
+        if id.is_none() && !recursive {
             let id = self.remove(at, name)?.get();
             deleted.push(DeletedSubvolume { id, path: name.clone() });
             return Ok(());
-        }
-        let mut ids = if *recursive { self.fs.nested_subvolumes(id)? } else { Vec::new() };
-        ids.push(id);
-        if ids.contains(&self.nodes.root().subvolume) {
-            return Err(is_mounted(self.nodes.root().subvolume).into());
         }
         let listed = self.fs.subvolumes()?.into_iter();
         let mut paths: BTreeMap<TreeId, _> = listed.map(|listed| (listed.info.id, listed.path)).collect();
@@ -193,6 +196,14 @@ impl Server<'_> {
             deleted.push(DeletedSubvolume { id: id.get(), path });
         }
         Ok(())
+    }
+
+    /// Refuses, in words, what nobody may delete.
+    fn check_may_go(&self, id: TreeId) -> Result<()> {
+        if id == self.nodes.root().subvolume {
+            return Err(is_mounted(id).into());
+        }
+        Ok(self.fs.check_may_go(id)?)
     }
 
     fn remove(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {

@@ -16,6 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("commands/copy-in-and-out", &JUDGED, copy_in_and_out),
         Case::new("commands/list-and-show", &[Judge::Program], list_and_show),
         Case::new("commands/change", &JUDGED, change),
+        Case::new("commands/those-behind-a-failure", &JUDGED, behind_a_failure),
         Case::new("commands/dump-super-equal", &DUMPED, dump_super_equal),
         Case::new("commands/dump-tree-equal", &DUMPED, dump_tree_equal),
         Case::new("commands/dump-tree-goes-on-past-damage", &[Judge::Program], dump_tree_goes_on),
@@ -84,6 +85,52 @@ fn change(bench: &Bench) -> Result<()> {
         bench.creamery().run(["rm"]).arg(inside(&image, "/new")),
         &["/new", "directory"],
     )
+}
+
+/// A command, places of which two fail, where they go to, and what is said of the others.
+type Behind<'a> = (&'a [&'a str], &'a [&'a str], Option<&'a Path>, &'a [&'a str]);
+
+/// As coreutils do it: of several places each is done, each failure is a line, and the status is 1.
+fn behind_a_failure(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let host = bench.scratch.dir("host")?;
+    for name in ["one", "two"] {
+        std::fs::write(host.join(name), format!("{name}\n"))?;
+        bench.creamery().run(["cp"]).arg(host.join(name)).arg(inside(&image, "/")).ok()?;
+    }
+    let out = bench.scratch.dir("out")?;
+    let rows: [Behind<'_>; 9] = [
+        (&["mkdir"], &["/a", "/one", "/a/b", "/none/c", "/c"], None, &[]),
+        (&["cat"], &["/one", "/none", "/a", "/two"], None, &["one\n", "two\n"]),
+        (&["ls"], &["/none", "/two", "/nothing", "/a"], None, &["/two\n", "/a:\nb\n"]),
+        (&["ls", "--json"], &["/none", "/two", "/nothing", "/a"], None, &["\"/two\"", "\"/a/b\""]),
+        (&["stat"], &["/none", "/two", "/nothing", "/a"], None, &["File: /two\n", "File: /a\n"]),
+        (&["filesystem", "du"], &["/none", "/two", "/nothing", "/a"], None, &[":/two\n", ":/a\n"]),
+        (&["cp"], &["/none", "/one", "/a", "/two"], Some(&out), &[]),
+        (&["subvolume", "create"], &["/s", "/none/t", "/one", "/t"], None, &["/s'\n", "/t'\n"]),
+        (&["rm"], &["/none", "/one", "/a", "/two"], None, &[]),
+    ];
+    for (words, paths, to, said) in rows {
+        let run = bench.creamery().run(words).args(paths.iter().map(|path| inside(&image, path)));
+        let run = if let Some(to) = to { run.arg(to) } else { run };
+        let finished = run.output()?;
+        let (stdout, stderr) = (finished.stdout_text(), finished.stderr_text());
+        ensure!(finished.code == Some(1) && stderr.lines().count() == 2, "{finished}");
+        for part in said {
+            ensure!(stdout.contains(part), "does not say {part:?}: {finished}");
+        }
+    }
+    ensure!(out.join("one").is_file() && out.join("two").is_file(), "what was copied");
+    let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();
+    ensure!(listed == "a\nc\ns\nt\n", "what is left: {listed:?}");
+    for words in [&["df"][..], &["inspect-internal", "dump-super"]] {
+        let finished = bench.creamery().run(words).arg("none.img").arg(&image).arg("no.img").output()?;
+        let lines = finished.stderr_text().lines().count();
+        ensure!(finished.code == Some(1) && lines == 2, "{finished}");
+        ensure!(finished.stdout_text().contains("disk.img"), "{finished}");
+    }
+    btrfs_check(&image)
 }
 
 fn dump_super_equal(bench: &Bench) -> Result<()> {

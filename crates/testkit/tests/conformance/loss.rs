@@ -21,6 +21,8 @@ pub(crate) fn cases() -> Vec<Case> {
     let with_cc = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
     vec![
         Case::new("loss/last-commit", &MOUNTED, last_commit),
+        Case::new("loss/room-on-the-host", &MOUNTED, room_on_the_host),
+        Case::new("loss/behind-another-failure", &JUDGED, behind_another_failure),
         Case::new("loss/told-everywhere", &MOUNTED, told_everywhere),
         Case::new("loss/of-mappings", &with_cc, of_mappings),
         Case::new("loss/of-delayed-data", &MOUNTED, of_delayed_data),
@@ -102,6 +104,41 @@ fn expect_loss(said: &Finished, words: &[&str]) -> Result<()> {
 }
 
 const WHY: [&str; 3] = ["aborted at crates/", ".rs:", "No space left on device"];
+
+/// The image has room and its host has none: that is told, also when a control of the mount meets it.
+fn room_on_the_host(bench: &Bench) -> Result<()> {
+    let host = FullHost::new(bench)?;
+    let dir = host.mount.dir();
+    let creamery = |words: &[&str]| bench.creamery().run(words);
+    creamery(&["subvolume", "create"]).arg(dir.join("work")).ok()?;
+    creamery(&["sync"]).arg(dir).ok()?;
+    host.fill()?;
+    std::fs::write(dir.join("work/file"), creamery_testkit::Random::new(1).bytes(3_000_000))?;
+    let snapshot = creamery(&["subvolume", "snapshot"]).arg(dir.join("work")).arg(dir.join("copy"));
+    expect_refusal(snapshot, &["No space left on device", "make room on the host"])?;
+    host.umount()?;
+    std::fs::remove_file(host.host.join("fill"))?;
+    btrfs_check(&host.image)?;
+    Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
+}
+
+/// Of several places one is refused, and what became of the others is not durable: both are told.
+fn behind_another_failure(bench: &Bench) -> Result<()> {
+    let host = bench.scratch.dir("host")?;
+    Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
+    let image = host.join("disk.img");
+    mkfs_empty(bench.creamery(), &["-m", "single"], "1G", &image)?;
+    let places: Vec<_> = (0..400).map(|number| inside(&image, &format!("/dir-{number}"))).collect();
+    bench.creamery().run(["mkdir"]).arg(&places[7]).ok()?;
+    std::fs::write(host.join("fill"), vec![0; 64 << 20]).expect_err("the host has less");
+    let said = bench.creamery().run(["mkdir"]).args(&places).output()?;
+    let text = said.stderr_text();
+    ensure!(said.code == Some(1) && text.contains("/dir-7: already exists"), "{said}");
+    ensure!(text.lines().last().is_some_and(|last| last.contains("No space left on device")), "{said}");
+    std::fs::remove_file(host.join("fill"))?;
+    btrfs_check(&image)?;
+    Run::new("umount").arg(&host).again_while_busy().ok().map(drop)
+}
 
 fn last_commit(bench: &Bench) -> Result<()> {
     let host = FullHost::new(bench)?;

@@ -1,4 +1,4 @@
-//! The controls that other programs send to Linux' Btrfs for subvolumes, beside Linux.
+//! The controls that other programs send to Linux' Btrfs, sent to a live mount and to the kernel.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -120,28 +120,28 @@ const CHANGES: [(&str, &[&str]); 129] = [
     ("root", &["flags", "open/mine", "18446744073709551615"]),
     ("root", &["destroy", "file", "x"]),
     ("nobody", &["create", ".", "not-there"]),
-    ("nobody", &["create-flags", ".", "not-there", "2"]),
+    ("nobody", &["create-v2", ".", "not-there", "2"]),
     ("nobody", &["create-v2", "open", "not-there"]),
     ("nobody", &["destroy", "open", "mine"]),
     ("root", &["destroy", "open", "mine"]),
     ("root", &["flags", ".", "0"]),
-    ("nobody", &["create-flags", ".", "not-there", "2"]),
-    ("root", &["create-flags", ".", "frozen", "2"]),
-    ("root", &["create-flags", ".", "frozen", "2"]),
+    ("nobody", &["create-v2", ".", "not-there", "2"]),
+    ("root", &["create-v2", ".", "frozen", "2"]),
+    ("root", &["create-v2", ".", "frozen", "2"]),
     ("root", &["create", "frozen", "inner"]),
     ("root", &["flags", "frozen"]),
-    ("nobody", &["create-flags", "open", "frozen", "2"]),
+    ("nobody", &["create-v2", "open", "frozen", "2"]),
     ("nobody", &["flags", "open/frozen"]),
-    ("root", &["create-flags", ".", "", "2"]),
-    ("root", &["create-flags", ".", "new", "1"]),
-    ("root", &["create-flags", ".", "new", "3"]),
-    ("root", &["create-flags", ".", "new", "4"]),
-    ("root", &["create-flags", ".", "new", "6"]),
-    ("root", &["create-flags", ".", "new", "12"]),
-    ("root", &["create-flags", ".", "frozen", "4"]),
-    ("root", &["create-flags", ".", "new", "8"]),
-    ("root", &["create-flags", ".", "new", "16"]),
-    ("root", &["create-flags", ".", "new", "1024"]),
+    ("root", &["create-v2", ".", "", "2"]),
+    ("root", &["create-v2", ".", "new", "1"]),
+    ("root", &["create-v2", ".", "new", "3"]),
+    ("root", &["create-v2", ".", "new", "4"]),
+    ("root", &["create-v2", ".", "new", "6"]),
+    ("root", &["create-v2", ".", "new", "12"]),
+    ("root", &["create-v2", ".", "frozen", "4"]),
+    ("root", &["create-v2", ".", "new", "8"]),
+    ("root", &["create-v2", ".", "new", "16"]),
+    ("root", &["create-v2", ".", "new", "1024"]),
     ("root", &["destroy", ".", "frozen"]),
     ("root", &["destroy", "frozen", "inner"]),
     ("root", &["destroy", ".", "frozen"]),
@@ -159,7 +159,7 @@ const CHANGES: [(&str, &[&str]); 129] = [
     ("nobody", &["destroy-id", ".", "256"]),
     ("root", &["create", ".", "going"]),
     ("root", &["gone", "going", "going", "266"]),
-    ("root", &["create-flags", ".", "going", "2"]),
+    ("root", &["create-v2", ".", "going", "2"]),
     ("root", &["gone", "going", "going", "267"]),
     ("root", &["search-once", ".", "5", "256", "0", "255", "0"]),
     ("root", &["search-once", ".", "5", "256", "1", "1", "1"]),
@@ -259,7 +259,7 @@ fn controls_tell(bench: &Bench) -> Result<()> {
         .arg(kernel.dir().join("some"))
         .ok()?;
     kernel.unmount()?;
-    let rows: [&[&str]; 17] = [
+    let rows: [&[&str]; 18] = [
         &["info", "."],
         &["info", "some/dir"],
         &["info", "some/dir/one/deep"],
@@ -273,6 +273,7 @@ fn controls_tell(bench: &Bench) -> Result<()> {
         &["lookup", ".", "999", "256"],
         &["search", ".", "1", "1000"],
         &["search", ".", "1", "3"],
+        &["search", ".", "1", "0"],
         &["search", ".", "5", "1000"],
         &["search", "some/dir/one", "0", "100"],
         &["search", ".", "2", "7"],

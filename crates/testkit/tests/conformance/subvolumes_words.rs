@@ -1,17 +1,20 @@
 //! What the commands of subvolumes make of several words, of words that name nothing, and of what a live mount cannot tell.
 
+use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use creamery_testkit::FuseMount;
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Run};
 
-use crate::support::{JUDGED, MOUNTED, inside, judge_mount, mkfs_empty};
+use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, judge_mount, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("subvolumes/those-behind-a-failure", &JUDGED, behind_a_failure),
         Case::new("subvolumes/true-reasons", &MOUNTED, true_reasons),
+        Case::new("subvolumes/what-stays-keeps-all-in-it", &MOUNTED, what_stays),
         Case::new("subvolumes/properties-of-a-live-mount", &MOUNTED, properties),
     ]
 }
@@ -52,6 +55,19 @@ fn true_reasons(bench: &Bench) -> Result<()> {
         let said = refused(bench, &["subvolume", "delete", "-i", id], &[&image])?;
         ensure!(said.contains(why) && !said.contains("in use") && !said.contains("check the path"), "{said}");
     }
+    let numbers: [&[&str]; 7] = [
+        &["subvolume", "show", "-r", "999"],
+        &["subvolume", "set-default", "999"],
+        &["inspect-internal", "logical-resolve", "5"],
+        &["inspect-internal", "inode-resolve", "999"],
+        &["inspect-internal", "subvolid-resolve", "999"],
+        &["inspect-internal", "dump-tree", "-t", "999"],
+        &["ls", "--subvolid", "999"],
+    ];
+    for words in numbers {
+        let said = refused(bench, words, &[&image])?;
+        ensure!(said.contains("check the number") && !said.contains("check the path"), "{words:?}: {said}");
+    }
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
     for command in ["create", "delete"] {
         for end in ["", ".", "a/.."] {
@@ -81,10 +97,87 @@ fn properties(bench: &Bench) -> Result<()> {
     let said = refused(bench, &["property", "get"], &[&work.join("file"), Path::new("ro")])?;
     ensure!(said.contains("not the root of a subvolume"), "{said}");
     let said = refused(bench, &["property", "get"], &[&work, Path::new("label")])?;
-    ensure!(said.contains("a live mount does not tell the label"), "{said}");
+    ensure!(said.contains("label of the filesystem on a live mount: not supported"), "{said}");
+    on_a_mount(bench, &work)?;
     // An image that somebody keeps on a mount is an image.
     let inner = work.join("inner.img");
     mkfs_empty(bench.creamery(), &["-L", "inner"], "128M", &inner)?;
     ensure!(told(["property", "get"], &inner)?.contains("label=inner\n"), "an image in an image");
     judge_mount(bench, &image, mount)
+}
+
+/// Who names a plain directory, the default or the top level with all that is in it has deleted nothing.
+fn what_stays(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("ours.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let at = |path: &str| inside(&image, path);
+    bench.creamery().run(["subvolume", "create"]).args(["/a", "/a/b", "/a/b/c"].map(at)).ok()?;
+    bench.creamery().run(["mkdir"]).arg(at("/a/dir")).ok()?;
+    let all = |image: &Path| -> Result<usize> {
+        Ok(bench.creamery().run(["subvolume", "list"]).arg(image).ok()?.stdout_text().lines().count())
+    };
+    let delete = |words: &[&str], place: &OsStr, why: &str| -> Result<()> {
+        let words = [&["subvolume", "delete", "-R"], words].concat();
+        expect_refusal(bench.creamery().run(words).arg(place), &[why])
+    };
+    let number = |of: &str| -> Result<String> {
+        let said = bench.creamery().run(["subvolume", "show", "--json"]).arg(at(of)).ok()?.stdout_text();
+        Ok(serde_json::from_str::<serde_json::Value>(&said)?["id"].to_string())
+    };
+    let (a, b) = (number("/a")?, number("/a/b")?);
+    delete(&[], &at("/a/dir"), "not the root of a subvolume")?;
+    delete(&["-i", "5"], image.as_os_str(), "the top level cannot be deleted")?;
+    bench.creamery().run(["subvolume", "set-default", &b]).arg(&image).ok()?;
+    for view in ["5", &a, &b] {
+        delete(&["--subvolid", view, "-i", &a], image.as_os_str(), "")?;
+        delete(&["--subvolid", view, "-i", &b], image.as_os_str(), "make another one the default first")?;
+        delete(&["--subvolid", view, "-i", "5"], image.as_os_str(), "the top level cannot be deleted")?;
+    }
+    ensure!(all(&image)? == 3, "in the image");
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "subvolid=5")?;
+    let dir = mount.dir();
+    std::fs::write(dir.join("a/precious"), "")?;
+    delete(&[], dir.join("a/dir").as_os_str(), "not a subvolume")?;
+    delete(&[], dir.join("a").as_os_str(), "make another one the default first")?;
+    delete(&["-i", &a], dir.as_os_str(), "make another one the default first")?;
+    delete(&["-i", "5"], dir.as_os_str(), "what is mounted")?;
+    ensure!(all(dir)? == 3 && dir.join("a/precious").is_file(), "on the mount");
+    bench.creamery().run(["subvolume", "set-default", "5"]).arg(dir).ok()?;
+    bench.creamery().run(["subvolume", "delete", "-R"]).arg(dir.join("a")).ok()?;
+    ensure!(all(dir)? == 0, "all of it");
+    judge_mount(bench, &image, mount)
+}
+
+/// What is on a live mount is taken for no image.
+fn on_a_mount(bench: &Bench, work: &Path) -> Result<()> {
+    let rows: [(&[&str], &str, &[&str], &str); 16] = [
+        (&["property", "get"], "/etc", &[], "on no mount of an image"),
+        (&["property", "get"], "file", &["ro"], "not the root of a subvolume"),
+        (&["property", "set"], "file", &["ro", "true"], "not the root of a subvolume"),
+        (&["property", "set"], "file", &["compression", "zstd"], "on a live mount: not supported"),
+        (&["property", "set"], "", &["label", "new"], "on a live mount: not supported"),
+        (&["subvolume", "show"], "file", &[], "not the root of a subvolume"),
+        (&["subvolume", "find-new"], "file", &["0"], "not the root of a subvolume"),
+        (&["subvolume", "set-default"], "file", &[], "not the root of a subvolume"),
+        (&["subvolume", "snapshot"], "file", &["/new"], "not the root of a subvolume"),
+        (&["subvolume", "delete"], "file", &[], "not a directory"),
+        (&["ls"], "", &[], "on a live mount, and no image"),
+        (&["cat"], "file", &[], "on a live mount, and no image"),
+        (&["mkdir"], "new", &[], "on a live mount, and no image"),
+        (&["df"], "file", &[], "on a live mount, and no image"),
+        (&["filesystem", "du"], "", &[], "on a live mount, and no image"),
+        (&["dedupe"], "", &[], "on a live mount, and no image"),
+    ];
+    for (words, name, last, why) in rows {
+        let run = bench.creamery().run(words).arg(work.join(name)).args(last);
+        expect_refusal(run, &[why]).with_context(|| format!("{words:?} {name} {last:?}"))?;
+    }
+    // Of a mount these tell all the same.
+    for words in [&["subvolume", "list"][..], &["subvolume", "get-default"], &["subvolume", "sync"]] {
+        bench.creamery().run(words).arg(work.join("file")).ok()?;
+    }
+    Run::new("mkfifo").arg(work.join("pipe")).ok()?;
+    let run = bench.creamery().run(["property", "get"]).arg(work.join("pipe"));
+    ensure!(run.limit(Duration::from_secs(10)).ok()?.stdout_text().is_empty(), "a pipe has no property");
+    Ok(())
 }

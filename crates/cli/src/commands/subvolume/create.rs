@@ -6,10 +6,10 @@ use std::path::Path;
 use clap::Args;
 use creamery::{Error, Filesystem};
 
-use super::target::{Target, failed_at, live, parent_of};
+use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::place::{End, Place};
+use crate::place::{End, Place, parent_of};
 use crate::view::ViewArgs;
 
 /// Create subvolumes.

@@ -7,12 +7,11 @@ use clap::Args;
 use creamery::{Error, ErrorKind, ListedSubvolume, TreeId};
 
 use super::json::SubvolumeJson;
-use super::target::{failed_at, live};
+use super::target::{OnMount, failed_at};
 use super::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
-use crate::place::End;
 use crate::view::ViewArgs;
 
 /// Show which subvolume is mounted when none is named.
@@ -92,18 +91,19 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
         }
         words => (None, &words[0]),
     };
-    if let End::Host(path) = End::parse(text)
-        && path.is_dir()
-    {
-        let dir = live(COMMAND, &path, &path)?;
-        return dir.set_default_subvolume(id.map(TreeId::get)).map_err(failed_at(COMMAND, &path));
+    let of_number = |failure: Failure| if id.is_some() { failure.of_number() } else { failure };
+    if let Some(on_mount) = OnMount::of(COMMAND, text)? {
+        let (dir, path) =
+            if id.is_some() { (on_mount.dir, on_mount.path) } else { on_mount.directory(COMMAND)? };
+        let set = dir.set_default_subvolume(id.map(TreeId::get));
+        return set.map_err(failed_at(COMMAND, &path)).map_err(of_number);
     }
     let mut images = Images::new(COMMAND, &args.view);
     let place = images.place(text)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
-        let id = id.map_or_else(|| fs.subvolume_at(&place.path), Ok);
-        id.and_then(|id| fs.set_default_subvolume(id)).map_err(failed)
+        let wanted = id.map_or_else(|| fs.subvolume_at(&place.path), Ok);
+        wanted.and_then(|id| fs.set_default_subvolume(id)).map_err(failed).map_err(of_number)
     });
     images.finish(outcome)
 }

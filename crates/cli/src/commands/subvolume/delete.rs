@@ -89,13 +89,15 @@ fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure>
             told.and(synced)
         }
     });
-    for mount in mounts {
-        mount.sync().map_err(|error| Failure::new(COMMAND, error))?;
+    let synced = with_all(mounts, |mount| mount.sync().map_err(|error| Failure::new(COMMAND, error)));
+    let dropped = with_all(changed, |image| drop_all(images.get(&image)).map_err(images.failed(&image)));
+    // What was told was told of one of several; this is of all.
+    let after = synced.and(dropped);
+    if outcome.as_ref().is_err_and(Failure::is_told) {
+        after.map_err(Failure::tell).and(outcome)
+    } else {
+        outcome.and(after)
     }
-    for image in changed {
-        drop_all(images.get(&image)).map_err(images.failed(&image))?;
-    }
-    outcome
 }
 
 fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
@@ -131,7 +133,14 @@ fn delete_in_image(args: &DeleteArgs, images: &mut Images<'_>, place: &Place) ->
 
 fn delete_with_nested(fs: &Filesystem, place: &Place, id: TreeId) -> Result<(), Error> {
     let listed = fs.subvolumes()?;
-    for id in fs.nested_subvolumes(id)?.into_iter().chain([id]) {
+    let mut ids = fs.nested_subvolumes(id)?;
+    ids.push(id);
+    // What stays is refused before others are gone.
+    let stay = [TreeId::FS, fs.default_subvolume(), fs.root_subvolume()];
+    if let Some(id) = ids.iter().rev().find(|id| stay.contains(id)) {
+        return fs.delete_subvolume_by_id(*id);
+    }
+    for id in ids {
         fs.delete_subvolume_by_id(id)?;
         let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
         let path = creamery::Escaped(&path.unwrap_or_default()).to_string();

@@ -8,12 +8,11 @@ use clap::Args;
 use creamery::{Generation, NewExtent};
 use serde::Serialize;
 
-use super::target::{failed_at, live};
+use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
-use crate::place::End;
 use crate::view::ViewArgs;
 
 /// List what was written to files of a subvolume since a transaction.
@@ -90,10 +89,8 @@ fn find_new(
     each: &mut dyn FnMut(NewExtent) -> ControlFlow<()>,
 ) -> Result<Generation, Failure> {
     let since = Generation::new(args.since);
-    if let End::Host(path) = End::parse(&args.place)
-        && path.is_dir()
-    {
-        let subvolume = live(COMMAND, &path, &path)?;
+    if let Some(on_mount) = OnMount::of(COMMAND, &args.place)? {
+        let (subvolume, path) = on_mount.directory(COMMAND)?;
         return subvolume.find_new(since, each).map_err(failed_at(COMMAND, &path));
     }
     let place = images.place(&args.place)?;

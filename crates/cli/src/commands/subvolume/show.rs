@@ -69,7 +69,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume show", &args.view);
     let told = Told::of(&mut images, &args.place)?;
     let failed = |error: Error| Failure::new("subvolume show", error.context(args.place.display()));
-    let facts = facts(args, &told).map_err(failed)?;
+    let facts = facts(args, &told).map_err(failed).map_err(|failure| match (args.id, args.uuid) {
+        (None, None) => failure,
+        _ => failure.of_number(),
+    })?;
     let mut out = Output::new();
     let printed = if args.json { as_json(&mut out, &facts) } else { as_text(&mut out, &facts) };
     let told = |error| Failure::new("subvolume show", error);

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use creamery::{Error, Filesystem};
+use creamery_mount::Live;
 
-use super::target::{Target, failed_at, live};
+use super::target::{OnMount, Target, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
@@ -49,10 +50,9 @@ pub(super) fn run(args: &SnapshotArgs) -> Result<(), Failure> {
 }
 
 fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    if let End::Host(path) = End::parse(&args.source)
-        && !path.is_file()
-    {
-        return snapshot_live(&path, args);
+    if let Some(on_mount) = OnMount::of(COMMAND, &args.source)? {
+        let (of, path) = on_mount.directory(COMMAND)?;
+        return snapshot_live(&of, &path, args);
     }
     let source = Place::parse(&args.source);
     let failed = images.failed(&source.image);
@@ -65,8 +65,7 @@ fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure>
     Ok(())
 }
 
-fn snapshot_live(source: &Path, args: &SnapshotArgs) -> Result<(), Failure> {
-    let of = live(COMMAND, source, source)?;
+fn snapshot_live(of: &Live, source: &Path, args: &SnapshotArgs) -> Result<(), Failure> {
     let mut path = PathBuf::from(&args.target);
     if path.is_dir() {
         let whole = source.canonicalize();
@@ -81,7 +80,7 @@ fn snapshot_live(source: &Path, args: &SnapshotArgs) -> Result<(), Failure> {
             return Err(Failure::new(COMMAND, Error::invalid(text)));
         }
     };
-    let made = entry.dir.create_snapshot(&of, &entry.name, args.read_only);
+    let made = entry.dir.create_snapshot(of, &entry.name, args.read_only);
     made.map_err(failed_at(COMMAND, &path))?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
     println!("Create {kind} of '{}' in '{}'", source.display(), path.display());

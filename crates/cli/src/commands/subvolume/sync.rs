@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use creamery::Filesystem;
+use creamery_mount::Live;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::target::{failed_at, live};
+use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::{End, Place};
+use crate::place::Place;
 use crate::view::ViewArgs;
 
 /// Free the space of subvolumes that were deleted.
@@ -44,18 +45,15 @@ pub(crate) struct SyncArgs {
 const COMMAND: &str = "subvolume sync";
 
 pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
-    if let End::Host(path) = End::parse(&args.place)
-        && !path.is_file()
-    {
-        return sync_live(&path, args);
+    if let Some(OnMount { dir, path, .. }) = OnMount::of(COMMAND, &args.place)? {
+        return sync_live(&dir, &path, args);
     }
     let mut images = Images::new(COMMAND, &args.view);
     let outcome = sync(args, &mut images);
     images.finish(outcome)
 }
 
-fn sync_live(path: &Path, args: &SyncArgs) -> Result<(), Failure> {
-    let dir = live(COMMAND, path, path)?;
+fn sync_live(dir: &Live, path: &Path, args: &SyncArgs) -> Result<(), Failure> {
     let bar = bar();
     let done = dir.sync_subvolumes(&args.ids, Duration::from_secs(args.sleep), |left| {
         bar.set_message(left.to_string());

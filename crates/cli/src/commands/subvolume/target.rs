@@ -4,11 +4,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{Error, ErrorKind};
+use creamery::{Error, ErrorKind, Image};
 use creamery_mount::Live;
 
 use crate::failure::Failure;
-use crate::place::{End, Place};
+use crate::place::{End, Place, is_no_image, mount_of, parent_of};
 
 /// One of both.
 pub(super) enum Target {
@@ -65,13 +65,43 @@ impl Entry {
     }
 }
 
-/// The directory that a path is in.
-pub(in crate::commands) fn parent_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 fn is_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir())
+}
+
+/// Something on a live mount that is no image.
+pub(in crate::commands) struct OnMount {
+    /// As the user wrote it.
+    pub(in crate::commands) path: PathBuf,
+    /// It, or the directory that it is in.
+    pub(in crate::commands) dir: Live,
+    pub(in crate::commands) is_dir: bool,
+}
+
+impl OnMount {
+    /// What `text` names; none if that is, or can only be, an image.
+    /// Errors: a directory that is on no live mount.
+    pub(in crate::commands) fn of(command: &'static str, text: &OsStr) -> Result<Option<Self>, Failure> {
+        let End::Host(path) = End::parse(text) else { return Ok(None) };
+        if path.is_dir() {
+            let dir = live(command, &path, &path)?;
+            return Ok(Some(Self { path, dir, is_dir: true }));
+        }
+        let is_there = std::fs::symlink_metadata(&path).is_ok();
+        let Some(dir) = mount_of(&path).filter(|_| is_there) else { return Ok(None) };
+        match Image::open(&path) {
+            Err(error) if is_no_image(&error) => Ok(Some(Self { path, dir, is_dir: false })),
+            _ => Ok(None),
+        }
+    }
+
+    /// It as a directory that can be the root of a subvolume, and its path.
+    pub(in crate::commands) fn directory(self, command: &'static str) -> Result<(Live, PathBuf), Failure> {
+        if self.is_dir {
+            return Ok((self.dir, self.path));
+        }
+        Err(failed_at(command, &self.path)(Error::invalid("not the root of a subvolume")))
+    }
 }
 
 /// The directory `dir` of a live mount; `path` is what the user wrote.

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 
 use creamery::{Error, SubvolumeTable, TreeId};
 
-use super::target::{failed_at, live};
+use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::{End, Place};
+use crate::place::Place;
 
 /// All subvolumes, and which of them a word of the user names.
 pub(in crate::commands) struct Told {
@@ -22,13 +22,8 @@ impl Told {
     /// Of the image or mount that `text` names, with a path in it.
     /// Errors: it is not there, or cannot be read; only root and the mounter are told of a mount.
     pub(in crate::commands) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
-        if let End::Host(path) = End::parse(text)
-            && path.is_dir()
-        {
-            let dir = live(images.command(), &path, &path)?;
-            let failed = failed_at(images.command(), &path);
-            let (table, here, is_root) = dir.subvolume_table().map_err(failed)?;
-            return Ok(Self { table, here, is_root });
+        if let Some(on_mount) = OnMount::of(images.command(), text)? {
+            return Self::of_mount(images.command(), on_mount);
         }
         let Place { image, path } = images.place(text)?;
         let failed = images.failed(&image);
@@ -38,5 +33,13 @@ impl Told {
             Ok(Self { table: fs.subvolume_table()?, here, is_root: fs.subvolume_at(&path).is_ok() })
         };
         told().map_err(failed)
+    }
+
+    /// Of the mount that something lies on.
+    /// Errors: as for [`Told::of`].
+    pub(in crate::commands) fn of_mount(command: &'static str, on_mount: OnMount) -> Result<Self, Failure> {
+        let OnMount { path, dir, is_dir } = on_mount;
+        let (table, here, is_root) = dir.subvolume_table().map_err(failed_at(command, &path))?;
+        Ok(Self { table, here, is_root: is_root && is_dir })
     }
 }
