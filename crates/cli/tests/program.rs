@@ -300,7 +300,7 @@ fn what_is_interrupted_leaves_no_half_file() {
 }
 
 #[test]
-fn what_came_before_a_failure_stays() {
+fn what_comes_before_a_failure_stays_and_what_comes_behind_is_done() {
     let dir = filled();
     for (words, part) in [
         ("cp source/folder/file none disk.img:/", "none"),
@@ -309,7 +309,7 @@ fn what_came_before_a_failure_stays() {
     ] {
         assert!(refused(dir.path(), words, 1).contains(part), "{words}");
     }
-    assert_eq!(ok(dir.path(), "ls disk.img"), "file\nfirst\nfolder\n");
+    assert_eq!(ok(dir.path(), "ls disk.img"), "file\nfirst\nfolder\nsecond\n");
     ok(dir.path(), "check disk.img");
 }
 

@@ -22,7 +22,7 @@ impl Filesystem {
     /// Errors: invalid.
     pub fn check_may_go(&self, id: TreeId) -> Result<()> {
         if id == TreeId::FS {
-            return Err(Error::invalid("the top level cannot be deleted"));
+            return Err(Error::invalid(format!("subvolume {id} is the top level, which cannot be deleted")));
         }
         if id == self.default_subvolume() {
             let text = format!("subvolume {id} is the default, which is mounted when none is named");

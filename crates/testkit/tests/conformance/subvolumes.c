@@ -197,9 +197,7 @@ int main(int count, char **words)
 	if (!strcmp(what, "create"))
 		return named(file, BTRFS_IOC_SUBVOL_CREATE, first);
 	if (!strcmp(what, "create-v2"))
-		return named_v2(file, BTRFS_IOC_SUBVOL_CREATE_V2, first, 0);
-	if (!strcmp(what, "create-flags"))
-		return named_v2(file, BTRFS_IOC_SUBVOL_CREATE_V2, first, strtoull(second, NULL, 10));
+		return named_v2(file, BTRFS_IOC_SUBVOL_CREATE_V2, first, second ? strtoull(second, NULL, 10) : 0);
 	if (!strcmp(what, "destroy"))
 		return named(file, BTRFS_IOC_SNAP_DESTROY, first);
 	if (!strcmp(what, "destroy-v2"))

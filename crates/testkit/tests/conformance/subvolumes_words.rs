@@ -126,12 +126,16 @@ fn what_stays(bench: &Bench) -> Result<()> {
     };
     let (a, b) = (number("/a")?, number("/a/b")?);
     delete(&[], &at("/a/dir"), "not the root of a subvolume")?;
-    delete(&["-i", "5"], image.as_os_str(), "the top level cannot be deleted")?;
+    delete(&["-i", "5"], image.as_os_str(), "the top level, which cannot be deleted")?;
     bench.creamery().run(["subvolume", "set-default", &b]).arg(&image).ok()?;
     for view in ["5", &a, &b] {
         delete(&["--subvolid", view, "-i", &a], image.as_os_str(), "")?;
         delete(&["--subvolid", view, "-i", &b], image.as_os_str(), "make another one the default first")?;
-        delete(&["--subvolid", view, "-i", "5"], image.as_os_str(), "the top level cannot be deleted")?;
+        delete(
+            &["--subvolid", view, "-i", "5"],
+            image.as_os_str(),
+            "the top level, which cannot be deleted",
+        )?;
     }
     ensure!(all(&image)? == 3, "in the image");
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "subvolid=5")?;
