@@ -233,10 +233,14 @@ impl Handle<'_> {
         self.on.superblock.add_incompat(features);
     }
 
-    /// A block for a log, which no tree counts (LOG-2).
-    /// Errors: no space.
+    /// A block for a log, which no tree counts (LOG-2). How many a log takes cannot be foretold: whose items lie far apart copies
+    /// many leaves.
+    /// Errors: no space, or more than was promised.
     pub(crate) fn take_log_block(&self, hint: Logical) -> Result<Logical> {
         let len = u64::from(self.on.node_size);
+        if !self.ticket.as_ref().is_some_and(|ticket| ticket.has_room_for(len)) {
+            return Err(Error::new(ErrorKind::NoSpace, "a log takes more blocks than it was promised"));
+        }
         let at = self.on.space.allocate_block(SpaceKind::Metadata, len, hint);
         let at = at.ok_or_else(|| Error::new(ErrorKind::NoSpace, "allocating a block for a log"))?;
         self.ticket.as_ref().expect("logs are written by operations").take_block(len);

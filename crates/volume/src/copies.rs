@@ -146,7 +146,9 @@ fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
             Some((offset, superblock)) => {
                 let note = format!(
                     "the superblock at {first} is damaged ({reason}); the copy at {offset} of generation {} was \
-                     used, the next commit restores the first one, and until then Linux does not mount this",
+                     used, the next commit restores the first one, and until then Linux does not mount this; what was \
+                     synced after that generation, if anything was, is in a log that only the first one leads to, and the \
+                     next commit ends it",
                     superblock.generation()
                 );
                 Ok(Found { superblock: superblock.clone(), notes: vec![note] })

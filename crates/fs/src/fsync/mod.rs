@@ -61,10 +61,11 @@ fn log(inode: &Inode) -> Result<Option<LogTicket>> {
     if inode.kind() != FileType::File {
         return Ok(None);
     }
-    let Some(base) = engine.log_base(inode.tree())? else { return Ok(None) };
     // Who deletes it makes nothing of it durable.
     let Ok(_names_stay) = inode.lock_shared(Wait::Yes) else { return Ok(None) };
     let turn = inode.log_changes().turn();
+    // Not before the locks are there: as long as somebody has it, what was freed since the last commit stays withheld.
+    let Some(base) = engine.log_base(inode.tree())? else { return Ok(None) };
     let item = inode.hold_extents(Wait::Yes)?;
     if item.transid != base.generation() {
         return Ok(None);

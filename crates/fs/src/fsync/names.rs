@@ -43,6 +43,7 @@ pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<
             return Ok(false);
         }
         log.names.push((link.dir, link.name.clone()));
+        log.numbers.push((link.dir, link.index));
     }
     for (key, data) in now {
         match key.kind {

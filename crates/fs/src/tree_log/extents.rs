@@ -58,7 +58,8 @@ impl LogReplay<'_, '_> {
             }
             csums.iter().try_for_each(|(at, csums)| replay.insert_csums(handle, *at, csums))
         };
-        let units = Units::items(units).of(self.id);
+        // As `change` does.
+        let units = Units::freeing(units).of(self.id);
         in_handle(self.engine, units, change)
     }
 

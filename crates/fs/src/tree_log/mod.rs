@@ -172,7 +172,8 @@ impl<'a, 'e> LogReplay<'a, 'e> {
 
     /// Makes changes of up to `items` items as one.
     fn change<T>(&self, items: u32, change: impl FnOnce(&Handle<'_>) -> Result<T>) -> Result<T> {
-        in_handle(self.engine, Units::items(items).of(self.id), change)
+        // What was acknowledged was given room then: where there is no other, it may use the reserve.
+        in_handle(self.engine, Units::freeing(items).of(self.id), change)
     }
 
     /// Changes an inode item that is there.

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use creamery_base::TreeId;
 
@@ -56,21 +56,24 @@ impl Drop for Lingering {
 }
 
 fn forget_all(receiver: &Receiver<Option<TreeId>>, forget: impl Fn(TreeId) -> bool) {
-    let (mut left, mut pause) = (BTreeSet::new(), PAUSE_MIN);
+    let (mut left, mut pause, mut due) = (BTreeSet::new(), PAUSE_MIN, Instant::now());
     loop {
         let order = match left.is_empty() {
             true => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            false => receiver.recv_timeout(pause),
+            // Others that are deleted meanwhile do not put it off.
+            false => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
         };
         match order {
             Ok(Some(id)) => {
-                left.insert(id);
                 pause = PAUSE_MIN;
+                due = if left.is_empty() { Instant::now() + pause } else { due.min(Instant::now() + pause) };
+                left.insert(id);
             }
             Ok(None) | Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
                 left.retain(|id| !forget(*id));
                 pause = (2 * pause).min(PAUSE_MAX);
+                due = Instant::now() + pause;
             }
         }
     }

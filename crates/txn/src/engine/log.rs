@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Generation, InodeId, Logical, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_format::Key;
 use creamery_tree::Tree;
+use creamery_volume::Logged;
 
 use super::Engine;
 use crate::commit::CommitPhase;
@@ -80,7 +81,7 @@ impl Engine {
         let handle = match self.start(self.units_of_put(inode)) {
             Ok(handle) => handle,
             // There is no room for a log, but there may be for a commit.
-            Err(error) if error.kind() == creamery_base::ErrorKind::NoSpace => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(None),
             Err(error) => return Err(error),
         };
         // Whoever committed meanwhile has made it durable, or somebody has to.
@@ -100,29 +101,28 @@ impl Engine {
         let sector = u64::from(self.sector_size());
         let sectors: u64 = inode.data.iter().map(|(_, len)| len.div_ceil(sector)).sum();
         let bytes = inode.bytes() as u64 + sectors * self.checksum_type().size() as u64;
-        let leaves = 1 + bytes.div_ceil(node / 4) + inode.data.len() as u64 / 8;
+        let ranges = inode.key_ranges().len() as u64;
+        let leaves = ranges + bytes.div_ceil(node / 4) + inode.data.len() as u64 / 8;
         let blocks = BLOCKS_PER_PUT + 2 * leaves;
         let items = (blocks * node).div_ceil(self.item_bytes());
         Units::spare(u32::try_from(items).unwrap_or(u32::MAX))
     }
 
     /// Checksums of data, in runs as long as an item may be.
+    /// Errors: a sector has none: the file has other data there by now, and whoever synced it commits.
     fn csums_of(&self, at: Logical, len: u64) -> Result<Vec<(Logical, Vec<u8>)>> {
         let (sector, most) = (u64::from(self.sector_size()), self.csum_tree.most());
         let sectors = usize::try_from(len / sector).expect("an extent's sectors can be counted");
         let csums = self.csum_tree.read(at, sectors, Wait::Yes)?;
         let mut runs: Vec<(Logical, Vec<u8>)> = Vec::new();
-        let mut goes_on = false;
         for index in 0..sectors {
-            let Some(csum) = csums.get(index) else {
-                goes_on = false;
-                continue;
-            };
-            match runs.last_mut().filter(|(_, run)| goes_on && run.len() + csum.len() <= most) {
+            let at = at + index as u64 * sector;
+            let csum = csums.get(index);
+            let csum = csum.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no checksum at {at}")))?;
+            match runs.last_mut().filter(|(_, run)| run.len() + csum.len() <= most) {
                 Some((_, run)) => run.extend_from_slice(csum),
-                None => runs.push((at + index as u64 * sector, csum.to_vec())),
+                None => runs.push((at, csum.to_vec())),
             }
-            goes_on = true;
         }
         Ok(runs)
     }
@@ -140,15 +140,17 @@ impl Engine {
             match self.logs.turn(self.volume(), ticket, says_all)? {
                 Turn::Durable => return Ok(()),
                 Turn::Commit => return self.commit_through(ticket.generation()),
-                Turn::Write(log) => {
-                    let written = self.transaction.or_abort(self.write_log(log));
-                    written.map_err(|error| self.transaction.aborts().named(error))?;
+                Turn::Write(mut log) => {
+                    // Those who wait for it are told when the abort is there, if there is one.
+                    let written = self.transaction.or_abort(self.write_log(&mut log));
+                    let logged = written.map_err(|error| self.transaction.aborts().named(error))?;
+                    log.durable(&logged);
                 }
             }
         }
     }
 
-    fn write_log(&self, mut log: SealedLog<'_>) -> Result<()> {
+    fn write_log(&self, log: &mut SealedLog<'_>) -> Result<Logged> {
         let _aborts = crate::transaction::AbortsWhenItPanics(&self.transaction);
         self.transaction.enter(CommitPhase::Log);
         let begun = self.env().monotonic();
@@ -166,7 +168,6 @@ impl Engine {
         let logged = volume.finish_log(published)?;
         self.counters.logged(log.block_count(), self.env().monotonic().saturating_sub(begun));
         self.transaction.enter(CommitPhase::Running);
-        log.durable(&logged);
-        Ok(())
+        Ok(logged)
     }
 }

@@ -109,6 +109,11 @@ impl Ticket<'_> {
         kept
     }
 
+    /// Whether a tree block of `len` bytes may be taken.
+    pub(crate) fn has_room_for(&self, len: u64) -> bool {
+        self.blocks.get() + len <= self.wish.bytes()
+    }
+
     /// One more tree block of `len` bytes is taken (RESERVE-1).
     pub(crate) fn take_block(&self, len: u64) {
         let (blocks, most) = (self.blocks.get() + len, self.wish.bytes());

@@ -58,6 +58,8 @@ pub struct InodeLog {
     pub data: Vec<(Logical, u64)>,
     /// The names among the items that the last commit does not have: directory and name.
     pub names: Vec<(ObjectId, Vec<u8>)>,
+    /// The numbers of their entries: directory and number.
+    pub numbers: Vec<(ObjectId, u64)>,
 }
 
 impl InodeLog {
@@ -65,11 +67,19 @@ impl InodeLog {
     #[must_use]
     pub const fn of(ino: ObjectId) -> Self {
         let extents = LoggedExtents::All;
-        Self { ino, sequence: 0, items: Vec::new(), extents, data: Vec::new(), names: Vec::new() }
+        Self {
+            ino,
+            sequence: 0,
+            items: Vec::new(),
+            extents,
+            data: Vec::new(),
+            names: Vec::new(),
+            numbers: Vec::new(),
+        }
     }
 
     /// The keys that the items are all of.
-    fn key_ranges(&self) -> Vec<(Key, Key)> {
+    pub(crate) fn key_ranges(&self) -> Vec<(Key, Key)> {
         let extent = |offset| Key::new(self.ino, KeyType::EXTENT_DATA, offset);
         let first = Key::new(self.ino, KeyType::new(0), 0);
         match &self.extents {
@@ -108,6 +118,8 @@ struct SubvolumeLog {
     inodes: HashMap<ObjectId, (u64, u64)>,
     /// The inodes that were given names, by directory and name.
     names: HashMap<(ObjectId, Vec<u8>), ObjectId>,
+    /// And by which number of an entry.
+    numbers: HashMap<(ObjectId, u64), ObjectId>,
     csums: Ranges,
 }
 
@@ -171,11 +183,13 @@ impl Log {
         collect(log.tree.cursor_at_or_before(first, Wait::Yes)?, last)
     }
 
-    /// Whether one of the names is that of another inode in the log. Who had it then may have lost it since, and a replay could not
+    /// Whether one of the names, or the number of one, is that of another inode in the log. Who had it then may have lost it since, and a replay could not
     /// give it to both.
     pub(super) fn has_name_of_others(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
         let Some(log) = self.logs.get(&subvolume) else { return false };
-        inode.names.iter().any(|name| log.names.get(name).is_some_and(|ino| *ino != inode.ino))
+        let is_others = |ino: Option<&ObjectId>| ino.is_some_and(|ino| *ino != inode.ino);
+        inode.names.iter().any(|name| is_others(log.names.get(name)))
+            || inode.numbers.iter().any(|number| is_others(log.numbers.get(number)))
     }
 
     /// Makes the items of an inode those of `inode`, to be written with `batch`.
@@ -198,6 +212,7 @@ impl Log {
         log.put_csums(&host, &inode.data, csums)?;
         log.inodes.insert(inode.ino, (inode.sequence, batch));
         log.names.extend(inode.names.iter().map(|name| (name.clone(), inode.ino)));
+        log.numbers.extend(inode.numbers.iter().map(|number| (*number, inode.ino)));
         let root = log.tree.root_pointer()?;
         if log.recorded.replace(root) != Some(root) {
             let key = Key::new(TreeId::TREE_LOG.objectid(), KeyType::ROOT_ITEM, subvolume.get());
@@ -210,7 +225,8 @@ impl Log {
 
 impl SubvolumeLog {
     fn new(tree: Tree) -> Self {
-        Self { tree, recorded: None, inodes: HashMap::new(), names: HashMap::new(), csums: Ranges::default() }
+        let (inodes, names, numbers) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { tree, recorded: None, inodes, names, numbers, csums: Ranges::default() }
     }
 
     /// Items that stay as they are are not touched: mostly it is the inode's alone that changes.

@@ -142,6 +142,19 @@ pub(crate) struct SealedLog<'l> {
     pub(crate) writes: WriteBatch,
 }
 
+impl State {
+    /// Transaction `generation` runs; nothing happens when that is known.
+    fn begin(&mut self, generation: Generation) {
+        if self.generation < generation {
+            assert!(self.log.is_none(), "LOG-2: logs of transaction {} were not ended", self.generation);
+            assert!(!self.writing, "LOG-4: logs of transaction {} are being written", self.generation);
+            (self.generation, self.stage) = (generation, Stage::Open);
+            self.puts = 0;
+            self.bases.clear();
+        }
+    }
+}
+
 impl TreeLogs {
     /// The logs behind a commit: transaction `generation` has none yet.
     pub(crate) fn new(generation: Generation, gathers: bool) -> Self {
@@ -163,13 +176,7 @@ impl TreeLogs {
     /// The logs of transaction `generation`, which runs; none when they take no more.
     fn of(&self, generation: Generation) -> Option<Locked<'_>> {
         let mut state = self.state.lock();
-        if state.generation < generation {
-            assert!(state.log.is_none(), "LOG-2: logs of transaction {} were not ended", state.generation);
-            assert!(!state.writing, "LOG-4: logs of transaction {} are being written", state.generation);
-            (state.generation, state.stage) = (generation, Stage::Open);
-            state.puts = 0;
-            state.bases.clear();
-        }
+        state.begin(generation);
         (state.generation == generation && state.stage == Stage::Open).then_some(state)
     }
 
@@ -238,18 +245,19 @@ impl TreeLogs {
         {
             return None;
         }
-        // A failure is none of who syncs: he commits.
+        // Nobody writes what is half put, also when the one who puts it panics. A failure is none of who syncs: he commits.
+        state.stage = Stage::Useless;
         let put = match &mut state.log {
             Some(log) => log.put(handle, base.subvolume, inode, batch, csums),
             none => Log::new(store, handle)
                 .and_then(|log| none.insert(log).put(handle, base.subvolume, inode, batch, csums)),
         };
         if put.is_err() {
-            state.stage = Stage::Useless;
             drop(state);
             self.changed.notify_all();
             return None;
         }
+        state.stage = Stage::Open;
         state.puts += 1;
         self.more.notify_all();
         Some(LogTicket { generation, batch })
@@ -307,6 +315,8 @@ impl TreeLogs {
     /// Has the logs of transaction `generation` take no more, and waits for who writes them: it is about to close.
     pub(crate) fn close(&self, generation: Generation) {
         let mut state = self.state.lock();
+        // Perhaps nobody has synced anything in it yet: who comes now is too late all the same.
+        state.begin(generation);
         if state.generation == generation && state.stage == Stage::Open {
             state.stage = Stage::Closing;
         }
