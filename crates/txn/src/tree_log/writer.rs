@@ -393,3 +393,23 @@ impl Drop for SealedLog<'_> {
         self.logs.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_are_closed_before_anybody_has_synced() {
+        let [seven, eight] = [7, 8].map(Generation::new);
+        let logs = TreeLogs::new(seven, false);
+        assert!(logs.of(seven).is_some());
+        logs.close(seven);
+        assert_eq!(logs.end(seven), []);
+        logs.close(eight);
+        assert!(logs.of(eight).is_none(), "the transaction closes");
+        logs.reopen(eight);
+        assert!(logs.of(eight).is_some(), "there was nothing to commit");
+        logs.give_up(eight, None);
+        assert!(logs.of(eight).is_none(), "something was changed that logs cannot say");
+    }
+}
