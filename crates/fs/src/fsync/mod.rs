@@ -12,7 +12,8 @@
 //! | checksums | of all data in the log | |
 //!
 //! What the whole filesystem has to be like is asked by [`Engine::log_base`](creamery_txn::Engine::log_base): no chunk may be new, nor
-//! the subvolume. A name that the log gave to another inode is refused when it is put.
+//! the subvolume. A name, or the number of an entry, that the log gave to another inode is refused when it is put. Who moves a directory
+//! or a subvolume, or gives a logged inode a name, has all commit until the transaction ends.
 //!
 //! Who syncs has the inode together with others, so no name comes or goes meanwhile, and holds its extents as they are while he
 //! looks. One at a time does so with an inode. Of two who look one after the other the later one's look stays (LOG-5).

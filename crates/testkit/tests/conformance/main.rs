@@ -44,6 +44,7 @@ mod subvolumes_walked;
 mod subvolumes_words;
 mod support;
 mod tree_log;
+mod tree_log_full;
 mod unprivileged;
 mod work;
 
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         loss::cases(),
         durable::cases(),
         tree_log::cases(),
+        tree_log_full::cases(),
         bad_input::cases(),
         hostile::cases(),
         hostile_names::cases(),

@@ -61,7 +61,7 @@ const REGULAR: u8 = 1;
 const RAM_BYTES: Range<usize> = 8..16;
 const EXTENT_OFFSET: Range<usize> = 37..45;
 /// Where a superblock says which log there is.
-const LOG_ROOT_AT: u64 = 0x10000 + 96;
+pub(crate) const LOG_ROOT_AT: u64 = 0x10000 + 96;
 
 /// All that is seen after a replay.
 struct Seen {
@@ -259,7 +259,7 @@ fn put(bytes: &mut [u8], at: usize, value: u64) -> bool {
     other
 }
 
-fn superblock_word(image: &Path, at: u64) -> Result<u64> {
+pub(crate) fn superblock_word(image: &Path, at: u64) -> Result<u64> {
     let mut bytes = [0; 8];
     File::open(image)?.read_exact_at(&mut bytes, at)?;
     Ok(u64::from_le_bytes(bytes))

@@ -183,8 +183,8 @@ impl Log {
         collect(log.tree.cursor_at_or_before(first, Wait::Yes)?, last)
     }
 
-    /// Whether one of the names, or the number of one, is that of another inode in the log. Who had it then may have lost it since, and a replay could not
-    /// give it to both.
+    /// Whether one of the names, or the number of one, is that of another inode in the log. Who had it then may have lost it since,
+    /// and a replay could not give it to both.
     pub(super) fn has_name_of_others(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
         let Some(log) = self.logs.get(&subvolume) else { return false };
         let is_others = |ino: Option<&ObjectId>| ino.is_some_and(|ino| *ino != inode.ino);
