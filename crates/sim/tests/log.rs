@@ -286,6 +286,36 @@ fn what_logs_took_is_free_again_with_the_commit() {
     assert!(written > 2 * all, "{written} bytes of logs went through {all} bytes of metadata");
 }
 
+/// Items that lie far apart in a large log copy many of its blocks: more than were promised is a commit, and no bug.
+#[test]
+fn changes_far_apart_are_synced() {
+    const ROUNDS: u64 = 64;
+    const PIECES: u64 = 250;
+    let made_by = MadeBy { len: 1 << 30, ..MadeBy::default() };
+    let (device, fs) = open(&fresh_image(&made_by).expect("an image"));
+    let root = fs.root(TreeId::FS).expect("the root");
+    let id = fs.create(root, b"file", &NewInode::file(0o644)).expect("room").id;
+    fs.sync().expect("room");
+    let file = fs.open_file(id).expect("it is there");
+    for round in 0..ROUNDS {
+        for piece in 0..PIECES {
+            file.write_at((round * PIECES + piece) * 8192, &[7; 4096]).expect("room");
+        }
+        file.sync(false).expect("it is logged, or committed");
+    }
+    assert!(fs.statistics().fsyncs.logged > ROUNDS / 2, "{:?}", fs.statistics().fsyncs);
+    for number in 0..80 {
+        file.write_at(number * ROUNDS * PIECES / 80 * 8192 + 4096, &[8; 4096]).expect("room");
+    }
+    file.sync(false).expect("it is logged, or committed");
+    assert!(fs.statistics().aborted.is_none());
+    let (_, left) = open(&device.image());
+    let id = left.lookup(left.root(TreeId::FS).expect("the root"), b"file", Wait::Yes).expect("it is there");
+    let mut found = [0; 4096];
+    left.open_file(id).expect("it is there").read_at(4096, &mut found, Wait::Yes).expect("it can be read");
+    assert_eq!(found, [8; 4096]);
+}
+
 /// On a device that turns who comes first waits for those whom the last write was for, too.
 #[test]
 fn who_syncs_at_once_shares_writes() {
