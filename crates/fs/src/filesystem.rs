@@ -347,7 +347,7 @@ impl Filesystem {
 
     /// Opens an inode for what `access` says. Errors: it is marked immutable, or append-only and is to be written elsewhere.
     pub fn open_file_for(&self, id: InodeId, access: Access) -> Result<Arc<OpenFile>> {
-        Ok(Arc::new(OpenFile::open(self.inodes.get(id, Wait::Yes)?, access)?))
+        Ok(Arc::new(OpenFile::open(Arc::clone(&self.inodes), id, access)?))
     }
 
     /// Closes a file: lets go of it, which leaves one that has no name to the cleaner if this was its last use. A small one

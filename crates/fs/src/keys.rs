@@ -37,6 +37,11 @@ pub(crate) const fn dir_index(dir: ObjectId, index: u64) -> Key {
     Key::new(dir, KeyType::DIR_INDEX, index)
 }
 
+/// Of a directory, in a log: which numbers of entries the log speaks for, from this one on.
+pub(crate) const fn dir_log_index(dir: ObjectId, index: u64) -> Key {
+    Key::new(dir, KeyType::DIR_LOG_INDEX, index)
+}
+
 /// A piece of a file.
 pub(crate) const fn extent_data(ino: ObjectId, offset: u64) -> Key {
     Key::new(ino, KeyType::EXTENT_DATA, offset)

@@ -14,7 +14,7 @@ use crate::inode::attributes::{Attributes, Writer};
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
 use crate::inode::write_errors::Told;
-use crate::inode::{FileType, Inode, InodeItem};
+use crate::inode::{FileType, Inode, InodeItem, Inodes};
 
 /// What a file is opened for.
 ///
@@ -39,6 +39,7 @@ pub enum Access {
 /// }
 /// ```
 pub struct OpenFile {
+    inodes: Arc<Inodes>,
     inode: Arc<Inode>,
     /// Up to which failure of writing back this one was told.
     told: Told,
@@ -54,14 +55,15 @@ pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
 
 impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
-    pub(crate) fn new(inode: Arc<Inode>) -> Self {
+    pub(crate) fn new(inodes: Arc<Inodes>, inode: Arc<Inode>) -> Self {
         let told = inode.write_errors().told_so_far();
-        Self { inode, told }
+        Self { inodes, inode, told }
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
     /// be written elsewhere; its subvolume is read-only.
-    pub(crate) fn open(inode: Arc<Inode>, access: Access) -> Result<Self> {
+    pub(crate) fn open(inodes: Arc<Inodes>, id: InodeId, access: Access) -> Result<Self> {
+        let inode = inodes.get(id, Wait::Yes)?;
         if access != Access::Read {
             inode.check_writable()?;
         }
@@ -71,7 +73,7 @@ impl OpenFile {
             Access::Append => check_not_immutable(&item)?,
             Access::Write => check_not_append_only(&item)?,
         }
-        Ok(Self::new(inode))
+        Ok(Self::new(inodes, inode))
     }
 
     /// The inode.
@@ -277,7 +279,7 @@ impl OpenFile {
             // What fails is told below.
             let _ = inode.flush();
         }
-        let synced = fsync(inode);
+        let synced = fsync(&self.inodes, inode);
         let written = inode.write_errors().tell(&self.told);
         written.and(synced)
     }

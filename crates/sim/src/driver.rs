@@ -375,6 +375,11 @@ impl Driver {
         InodeId::new(root.map_or(GONE, |id| id.subvolume), NEVER)
     }
 
+    /// Which number each inode has in the model.
+    pub(crate) fn numbers(&self) -> HashMap<InodeId, u64> {
+        self.ids.iter().map(|(number, id)| (*id, *number)).collect()
+    }
+
     fn handle(&self, inode: u64) -> creamery_base::Result<Arc<OpenFile>> {
         match self.open.iter().find(|(number, _)| *number == inode) {
             Some((_, file)) => Ok(Arc::clone(file)),

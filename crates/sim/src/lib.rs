@@ -41,6 +41,7 @@ mod judge;
 mod kernel_run;
 mod linearize;
 mod log_run;
+mod log_states;
 mod made_log;
 mod model;
 mod operation;

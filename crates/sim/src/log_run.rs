@@ -1,13 +1,12 @@
-//! Files that are synced one by one, while power fails: whatever is left, those are what they were then.
+//! Files and directories that are synced one by one, while power fails: whatever is left, those are what they were then.
 //!
-//! What a power cut leaves is a commit with a log. After the replay, every file that was synced behind that commit has to be what it
-//! was when it was synced last, or later when somebody was about to sync it again; and all else is as the commit has it, but for
-//! the names that such files have got since.
+//! What a power cut leaves is a commit with a log; what that may show `log_states` says.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+use creamery_base::InodeId;
 use creamery_fs::Filesystem;
 use creamery_testkit::Random;
 use creamery_txn::Options;
@@ -16,10 +15,11 @@ use crate::crash::judge;
 use crate::device::{Canary, SimDevice};
 use crate::driver::{Driver, open};
 use crate::image::Image;
-use crate::model::{Content, Model};
+use crate::log_states::{Found, Moment};
+use crate::model::{Content, ROOT};
 use crate::operation::{Generator, Operation, Taste};
 use crate::power_cut::{CutState, PowerCut};
-use crate::snapshot::{Entry, Snapshot, Walked, join, walk};
+use crate::snapshot::walk;
 use crate::workload::{Commit, Features, History};
 
 /// Operations of a run.
@@ -28,17 +28,15 @@ const OPERATIONS: u64 = 700;
 const COMMITS_ONE_IN: u64 = 30;
 const FSYNCS_ONE_IN: u64 = 3;
 
-/// A file when it was synced.
+/// An fsync for which a log was enough.
 struct Synced {
     /// The commit that it came behind.
     commit: usize,
     id: u64,
-    /// Events before it was synced, and when it was.
+    /// Events before it began, and when it was durable.
     begun: usize,
     durable: usize,
-    shown: Entry,
-    /// Its names, in directories by their numbers.
-    names: Vec<(u64, Vec<u8>)>,
+    moment: Moment,
 }
 
 /// What a run has seen.
@@ -99,6 +97,7 @@ pub fn log_run_with(
     };
     recorder.work(seed).with_context(|| format!("seed {seed}"))?;
     let Recorder { driver, commits, synced, mut report, .. } = recorder;
+    let numbers = driver.numbers();
     drop(driver);
     let events = device.take_log();
     let history = History { base: base.clone(), events, commits, features: Features::default() };
@@ -106,7 +105,7 @@ pub fn log_run_with(
     while report.states < states {
         let Some(state) = cut.next_state() else { break };
         let told = || format!("seed {seed}, state {}: {}", report.states, state.story);
-        let replayed = verify(&history, &synced, &state).with_context(told)?;
+        let replayed = verify(&history, &synced, &numbers, &state).with_context(told)?;
         report.states += 1;
         report.replayed += usize::from(replayed);
     }
@@ -125,7 +124,7 @@ impl Recorder {
             if random.below(COMMITS_ONE_IN) == 0 {
                 self.apply(&Operation::Sync).with_context(|| format!("behind operation {number}"))?;
             }
-            let files: Vec<u64> = self.named_files();
+            let files: Vec<u64> = self.named();
             if random.below(FSYNCS_ONE_IN) == 0 && !files.is_empty() {
                 // Mostly one of the newest.
                 let most = if random.below(2) == 0 { files.len().min(6) } else { files.len() };
@@ -137,10 +136,11 @@ impl Recorder {
         self.driver.compare()
     }
 
-    fn named_files(&self) -> Vec<u64> {
+    /// What can be synced and has a name.
+    fn named(&self) -> Vec<u64> {
         let model = self.driver.model();
-        let is_file = |id: &u64| matches!(model.nodes[id].content, Content::File(_));
-        model.paths().into_keys().filter(is_file).collect()
+        let can_be = |id: &u64| matches!(model.nodes[id].content, Content::File(_) | Content::Directory(_));
+        model.paths().into_keys().filter(|id| *id == ROOT || can_be(id)).collect()
     }
 
     fn apply(&mut self, operation: &Operation) -> Result<()> {
@@ -160,124 +160,61 @@ impl Recorder {
         } else if let Operation::Fsync { inode } = *operation
             && after.log_writes > before.log_writes
         {
-            self.synced(inode, begun, durable)?;
+            self.synced(inode, begun, durable);
         }
         Ok(())
     }
 
-    fn synced(&mut self, id: u64, begun: usize, durable: usize) -> Result<()> {
-        let model = self.driver.model();
-        let path = model.path_of(id).context("a file with a name")?;
-        let shown = model.snapshot().entries[&path].clone();
+    fn synced(&mut self, id: u64, begun: usize, durable: usize) {
         let commit = self.commits.len() - 1;
-        self.synced.push(Synced { commit, id, begun, durable, shown, names: names_of(model, id) });
+        let moment = Moment::of(self.driver.model());
+        self.synced.push(Synced { commit, id, begun, durable, moment });
         self.report.logged += 1;
-        Ok(())
     }
 }
 
-fn names_of(model: &Model, id: u64) -> Vec<(u64, Vec<u8>)> {
-    let mut all = Vec::new();
-    for (dir, node) in &model.nodes {
-        if let Content::Directory(names) = &node.content {
-            all.extend(names.iter().filter(|(_, child)| **child == id).map(|(name, _)| (*dir, name.clone())));
-        }
-    }
-    all
-}
-
-/// Opens a state, which replays its log, and compares. Whether files came from the log.
-fn verify(history: &History, synced: &[Synced], state: &CutState) -> Result<bool> {
+/// Opens a state, which replays its log, and compares. Whether something came from the log.
+fn verify(
+    history: &History,
+    synced: &[Synced],
+    numbers: &HashMap<InodeId, u64>,
+    state: &CutState,
+) -> Result<bool> {
     let device = Arc::new(SimDevice::new(state.image.clone()));
     let fs = open(&device).context("opening what the power cut left")?;
     let replayed = fs.replayed().is_some();
     let walked = walk(&fs, true).context("walking what the power cut left")?;
     fs.shut_down()?;
     judge(&device.image()).context("verifying what was replayed")?;
+    let found = Found::new(&walked, numbers)?;
     let legal = history.legal(state.position);
-    let first = history.commits.len()
-        - history
-            .commits
-            .iter()
-            .rev()
-            .take_while(|commit| !std::ptr::eq(*commit, &raw const legal[0]))
-            .count()
-        - 1;
+    let is_first = |commit: &Commit| std::ptr::eq(commit, &raw const legal[0]);
+    let first = history.commits.iter().position(is_first).context("a commit of the run")?;
     let mut told = String::new();
     for (number, commit) in (first..).zip(legal) {
-        let of_it = synced.iter().filter(|synced| synced.commit == number && synced.begun < state.position);
-        match expected(commit, of_it, state.position, &walked) {
-            Ok(wanted) if wanted == walked.snapshot => return Ok(replayed),
-            Ok(wanted) => {
-                let difference = wanted.difference(&walked.snapshot).unwrap_or_default();
-                told.push_str(&format!("against commit {number}: {difference}\n"));
-            }
+        let behind = synced.iter().filter(|synced| synced.commit == number && synced.begun < state.position);
+        match check(&found, commit, behind, state.position) {
+            Ok(()) => return Ok(replayed),
             Err(error) => told.push_str(&format!("against commit {number}: {error:#}\n")),
         }
     }
     bail!("the files are those of no legal commit with its log\n{told}")
 }
 
-/// What a walk has to find behind a commit with a log.
-fn expected<'s>(
+/// Whether a commit and the calls of fsync behind it explain what was found.
+fn check<'s>(
+    found: &Found<'_>,
     commit: &Commit,
-    synced: impl Iterator<Item = &'s Synced>,
+    behind: impl Iterator<Item = &'s Synced>,
     position: usize,
-    walked: &Walked,
-) -> Result<Snapshot> {
-    let mut versions: BTreeMap<u64, Vec<&Synced>> = BTreeMap::new();
-    synced.for_each(|synced| versions.entry(synced.id).or_default().push(synced));
-    let mut wanted = commit.model.snapshot_beside(walked);
-    for (id, versions) in versions {
-        // The last one that was durable, or one behind that.
-        let oldest = versions.iter().rposition(|version| version.durable <= position);
-        let found = versions[oldest.unwrap_or(0)..].iter().find(|version| is_there(commit, version, walked));
-        match found {
-            Some(version) => overlay(&mut wanted, commit, id, version)?,
-            None if oldest.is_none() => {}
-            None => {
-                let paths = paths_of(commit, versions[oldest.unwrap_or(0)])?;
-                let seen: Vec<_> = paths.iter().map(|path| walked.snapshot.entries.get(path)).collect();
-                bail!("file {id} was synced as {:?}, found {seen:?}", versions[oldest.unwrap_or(0)].shown);
-            }
+) -> Result<()> {
+    let committed = Moment::of(&commit.model);
+    let (mut moments, mut since) = (vec![&committed], HashMap::new());
+    for synced in behind {
+        if synced.durable <= position {
+            since.insert(synced.id, moments.len());
         }
+        moments.push(&synced.moment);
     }
-    Ok(wanted)
-}
-
-/// Where a file's names are: directories may have been moved since the commit, and that was not synced.
-fn paths_of(commit: &Commit, version: &Synced) -> Result<Vec<Vec<u8>>> {
-    let path = |(dir, name): &(u64, Vec<u8>)| {
-        let dir = commit.model.path_of(*dir).context("a directory that the commit does not have")?;
-        Ok(join(&dir, name))
-    };
-    version.names.iter().map(path).collect()
-}
-
-/// Whether what was found has a file as it was synced, by one name at least.
-fn is_there(commit: &Commit, version: &Synced, walked: &Walked) -> bool {
-    let Ok(paths) = paths_of(commit, version) else { return false };
-    let as_synced = |found: &Entry| {
-        let same = Entry { nlink: found.nlink, first: found.first.clone(), ..version.shown.clone() };
-        *found == same
-    };
-    paths.iter().all(|path| walked.snapshot.entries.get(path).is_some_and(as_synced))
-}
-
-/// Puts a file as it was synced in place of what the commit has of it.
-fn overlay(wanted: &mut Snapshot, commit: &Commit, id: u64, version: &Synced) -> Result<()> {
-    let had = names_of(&commit.model, id);
-    ensure!(had.iter().all(|name| version.names.contains(name)), "a log took a name away");
-    for (dir, name) in version.names.iter().filter(|name| !had.contains(name)) {
-        let dir = commit.model.path_of(*dir).context("a directory that the commit does not have")?;
-        let dir = wanted.entries.get_mut(&dir).context("a directory")?;
-        dir.size += 2 * name.len() as u64;
-    }
-    let paths = paths_of(commit, version)?;
-    let first = paths.iter().min().context("a name")?.clone();
-    let nlink = u32::try_from(paths.len())?;
-    for path in paths {
-        wanted.entries.insert(path, Entry { nlink, first: first.clone(), ..version.shown.clone() });
-    }
-    Ok(())
+    found.check(&moments, &since)
 }

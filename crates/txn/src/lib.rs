@@ -74,5 +74,5 @@ pub use nocow_writer::NocowWriter;
 pub use reclaim::Reclaimer;
 pub use snapshot::NewSnapshot;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};
-pub use tree_log::{InodeLog, LogBase, LogTicket, LogTree, LoggedExtents};
+pub use tree_log::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, LogTree};
 pub use units::Units;

@@ -131,7 +131,7 @@ fn random_changes_in_memory_read_back_as_a_vector_of_bytes() {
         let scale = [3000, 20_000, 400_000][seed as usize % 3];
         let most = [64 << 10, MIB, 64 * MIB][seed as usize / 3 % 3];
         for _ in 0..4 {
-            let file = OpenFile::new(Arc::new(fixture.named_delayed("f1", most)));
+            let file = opened(Arc::new(fixture.named_delayed("f1", most)));
             for _ in 0..40 {
                 change(&file, &mut model, scale, &mut random);
                 compare(&fixture, &file, &model, &mut random);
@@ -151,7 +151,7 @@ fn random_changes_in_memory_read_back_as_a_vector_of_bytes() {
 #[test]
 fn small_writes_on_end_become_one_extent() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     for at in (0..8 * MIB).step_by(1000) {
         file.write_at(at, &vec![7; 1000.min(8 * MIB - at) as usize]).expect("room");
     }
@@ -167,8 +167,8 @@ fn small_writes_on_end_become_one_extent() {
 #[test]
 fn a_file_that_grows_stays_together_on_the_volume() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let [other, file] = [300, 301]
-        .map(|ino| OpenFile::new(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), MIB))));
+    let [other, file] =
+        [300, 301].map(|ino| opened(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), MIB))));
     let append = |file: &OpenFile, at: u64| {
         file.write_at(at, &[7; 4 * SECTOR as usize]).expect("room");
         file.sync(false).expect("room");
@@ -188,7 +188,7 @@ fn a_file_that_grows_stays_together_on_the_volume() {
 #[test]
 fn a_small_file_is_written_back_inline_and_grows_out_of_it() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     file.write_at(0, b"small").expect("room");
     file.inode().flush().expect("room");
     assert_eq!(items(file.inode()), "0+1 inline 5");
@@ -204,7 +204,7 @@ fn a_small_file_is_written_back_inline_and_grows_out_of_it() {
 #[test]
 fn times_that_are_set_are_not_overtaken_by_those_of_writes_before() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     let before = file.stat(Wait::Yes).expect("it lives");
     file.write_at(0, b"written").expect("room");
     let written = file.stat(Wait::Yes).expect("it lives");
@@ -246,7 +246,7 @@ fn a_write_that_fails_later_is_told_once_to_each_who_had_the_file_open() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (engine, device) = fixture.behind(Failing::default());
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
-    let [one, other] = [(); 2].map(|()| OpenFile::new(Arc::clone(&inode)));
+    let [one, other] = [(); 2].map(|()| opened(Arc::clone(&inode)));
     one.write_at(0, &vec![1; 64 << 10]).expect("room");
     one.sync(false).expect("the device works");
     let used = engine.space().data_used;
@@ -255,7 +255,7 @@ fn a_write_that_fails_later_is_told_once_to_each_who_had_the_file_open() {
     assert_eq!(one.stat(Wait::Yes).expect("it lives").size, 264 << 10);
     assert_eq!(other.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
     device.0.store(false, Ordering::Release);
-    let late = OpenFile::new(Arc::clone(&inode));
+    let late = opened(Arc::clone(&inode));
     assert_eq!(one.sync(false).map_err(|error| error.kind()), Err(ErrorKind::Io));
     for told in [&one, &other, &late] {
         told.sync(false).expect("it was told, or is none of its business");
@@ -447,7 +447,7 @@ fn who_dies_writing_back_keeps_nobody() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (engine, _device) = fixture.behind(Panicking);
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
-    let file = OpenFile::new(Arc::clone(&inode));
+    let file = opened(Arc::clone(&inode));
     file.write_at(0, &vec![MARK; 64 << 10]).expect("it is in memory");
     let died = creamery_base::panics::catch(|| inode.shared().writeback.step());
     assert!(died.is_err());
@@ -469,7 +469,7 @@ fn dirty_pages_without_room_are_a_bug() {
 #[test]
 fn what_is_complete_and_was_not_in_flight_is_a_bug() {
     assert_noticed("DELALLOC-3", |engine| {
-        let file = OpenFile::new(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
+        let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
         file.write_at(0, b"data").expect("room");
         file.inode().delalloc().complete_to(SECTOR);
     });
@@ -479,7 +479,7 @@ fn what_is_complete_and_was_not_in_flight_is_a_bug() {
 fn who_writes_back_in_the_midst_of_that_is_noticed() {
     assert_noticed("LOCK-1", |engine| {
         use creamery_base::lock::{Held, Place, rank};
-        let file = OpenFile::new(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
+        let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
         file.write_at(0, b"data").expect("room");
         let _step = Held::wait(Place::of(rank::WRITEBACK));
         file.inode().shared().writeback.step();

@@ -69,6 +69,11 @@ impl ExtentChanges {
         self.turn.lock()
     }
 
+    /// The same for who does not wait for another.
+    pub(super) fn try_turn(&self) -> Option<Turn<'_>> {
+        self.turn.try_lock()
+    }
+
     /// What changed of a file that is `item` now, as far as that is known; from here on it is noted since then. Whoever does not put
     /// it has to [`forget`](Self::forget).
     pub(super) fn take(

@@ -2,7 +2,7 @@
 
 use creamery_base::{ObjectId, Result};
 use creamery_format::{Compression, KeyType};
-use creamery_txn::{InodeLog, LogBase, LoggedExtents};
+use creamery_txn::{InodeLog, LogBase, LogScope};
 
 use super::changes::{Changes, Since};
 use super::items::{Item, drop_others, end_of, extents_over};
@@ -49,9 +49,9 @@ pub(super) fn look(
             return Ok(false);
         }
     }
-    log.extents = match whole.since {
-        Since::Commit => LoggedExtents::All,
-        Since::Put(sequence) => LoggedExtents::Changed { since: sequence, ranges: whole.ranges },
+    log.scope = match whole.since {
+        Since::Commit => LogScope::All,
+        Since::Put(sequence) => LogScope::Extents { since: sequence, ranges: whole.ranges },
     };
     Ok(true)
 }

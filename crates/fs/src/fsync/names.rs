@@ -1,80 +1,66 @@
 //! Names and attributes.
 
-use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, ObjectId, Result};
 use creamery_format::{InodeExtrefs, InodeRefs, Key, KeyType};
-use creamery_txn::{InodeLog, LogBase};
+use creamery_tree::Tree;
+use creamery_txn::{InodeLog, LogBase, LogLink};
 
 use super::items::{Item, items};
-use crate::inode::{Inode, InodeItem};
-use crate::keys;
-use crate::names::dir_item;
+use crate::inode::Inode;
 
 /// Items of names and attributes that one inode may have and still be logged.
 const ITEMS_MAX: usize = 128;
 
-/// A name of an inode, and the number of its entry.
-#[derive(Clone, PartialEq, Eq)]
-struct Link {
-    dir: ObjectId,
-    name: Vec<u8>,
-    index: u64,
+/// What became of an inode's names since the last commit, but for those that it has got.
+pub(super) struct Before {
+    /// Whether it had any.
+    pub(super) is_old: bool,
+    /// Those that it has no more.
+    pub(super) lost: Vec<LogLink>,
 }
 
-/// Adds the names of an inode that is newer than the last commit, and its attributes. False when a replay could not give it the
-/// names, or when an older inode has others than it had.
-pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<bool> {
-    let ino = inode.id.ino;
-    let (first, last) = (
-        Key::new(ino, KeyType::INODE_REF, 0),
-        Key::new(ino, KeyType::new(KeyType::EXTENT_DATA.get() - 1), u64::MAX),
-    );
-    let Some(now) = items(inode.tree(), &first, &last, ITEMS_MAX)? else { return Ok(false) };
-    let Some(before) = items(base.tree(), &first, &last, ITEMS_MAX)? else { return Ok(false) };
+/// Adds the names that an inode has and the last commit has not, and its attributes. None when there are too many, or no names.
+pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<Option<Before>> {
+    let Some(now) = items_of(inode.tree(), inode.id.ino)? else { return Ok(None) };
+    let Some(before) = items_of(base.tree(), inode.id.ino)? else { return Ok(None) };
     let (had, has) = (links(&before)?, links(&now)?);
-    if has.is_empty() || had.iter().any(|link| !has.contains(link)) {
-        return Ok(false);
-    }
-    // With a new name of an old file Linux makes durable what else is new in that directory.
-    if !had.is_empty() && has.len() > had.len() {
-        return Ok(false);
-    }
-    for link in has.iter().filter(|link| !had.contains(link)) {
-        if !is_free(base, link)? {
-            return Ok(false);
-        }
-        log.names.push((link.dir, link.name.clone()));
-        log.numbers.push((link.dir, link.index));
+    if has.is_empty() {
+        return Ok(None);
     }
     for (key, data) in now {
         match key.kind {
             KeyType::INODE_REF | KeyType::INODE_EXTREF => {
-                let is_new = links_in(&key, &data)?.iter().any(|link| !had.contains(link));
-                if is_new {
+                let differs = before
+                    .binary_search_by(|(other, _)| other.cmp(&key))
+                    .map_or(true, |at| before[at].1 != data);
+                if differs {
                     log.items.push((key, data));
                 }
             }
             KeyType::XATTR_ITEM => log.items.push((key, data)),
-            _ => return Ok(false), // of a feature that logs know nothing of here
+            _ => return Ok(None), // of a feature that logs know nothing of here
         }
     }
-    Ok(true)
+    let (is_old, lost) = (!had.is_empty(), had.iter().filter(|link| !has.contains(link)).cloned().collect());
+    log.links = has.into_iter().filter(|link| !had.contains(link)).collect();
+    Ok(Some(Before { is_old, lost }))
 }
 
-/// Whether the last commit has the directory of a name, and neither that name in it nor its number.
-fn is_free(base: &LogBase, link: &Link) -> Result<bool> {
-    let tree = base.tree();
-    let dir = tree.get(&keys::inode_item(link.dir), Wait::Yes, InodeItem::decode)?.transpose()?;
-    if !dir.is_some_and(|dir| dir.is_dir() && dir.nlink > 0) {
-        return Ok(false);
-    }
-    let key = keys::dir_item(link.dir, &link.name);
-    let taken =
-        tree.get(&key, Wait::Yes, |data| dir_item::find(data, &link.name).map(|found| found.is_some()))?;
-    let number_is_taken = tree.get(&keys::dir_index(link.dir, link.index), Wait::Yes, |_| ())?.is_some();
-    Ok(!taken.transpose()?.unwrap_or(false) && !number_is_taken)
+/// The names that an inode has in a tree. None when there are too many.
+pub(super) fn names_in(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<LogLink>>> {
+    items_of(tree, ino)?.map(|items| links(&items)).transpose()
 }
 
-fn links(items: &[Item]) -> Result<Vec<Link>> {
+/// Items of names and attributes.
+fn items_of(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<Item>>> {
+    let (first, last) = (
+        Key::new(ino, KeyType::INODE_REF, 0),
+        Key::new(ino, KeyType::new(KeyType::DIR_LOG_ITEM.get() - 1), u64::MAX),
+    );
+    items(tree, &first, &last, ITEMS_MAX)
+}
+
+fn links(items: &[Item]) -> Result<Vec<LogLink>> {
     let mut all = Vec::new();
     for (key, data) in items {
         all.extend(links_in(key, data)?);
@@ -82,19 +68,19 @@ fn links(items: &[Item]) -> Result<Vec<Link>> {
     Ok(all)
 }
 
-fn links_in(key: &Key, data: &[u8]) -> Result<Vec<Link>> {
+fn links_in(key: &Key, data: &[u8]) -> Result<Vec<LogLink>> {
     let damaged = |damage| Error::with_source(ErrorKind::Corrupt, format!("inode reference {key}"), damage);
     match key.kind {
         KeyType::INODE_REF => {
             let dir = ObjectId::new(key.offset);
-            let link = |(index, name): (u64, &[u8])| Link { dir, name: name.to_vec(), index };
+            let link = |(index, name): (u64, &[u8])| LogLink { dir, name: name.to_vec(), index };
             InodeRefs::new(data)
                 .map(|found| found.map(|found| link((found.index, found.name))).map_err(damaged))
                 .collect()
         }
         KeyType::INODE_EXTREF => InodeExtrefs::new(data)
             .map(|found| {
-                let link = |found: creamery_format::InodeExtref<'_>| Link {
+                let link = |found: creamery_format::InodeExtref<'_>| LogLink {
                     dir: ObjectId::new(found.parent),
                     name: found.name.to_vec(),
                     index: found.index,

@@ -49,7 +49,7 @@ impl Names {
             return Err(creamery_base::Error::invalid("opening something that is no file"));
         }
         let (attributes, inode) = self.create_with(dir, name, new, None)?;
-        Ok((attributes, Arc::new(OpenFile::new(inode))))
+        Ok((attributes, Arc::new(OpenFile::new(Arc::clone(&self.inodes), inode))))
     }
 
     /// Makes a new file called `name` in `dir` that has `content` from the beginning: cheaper than making it and
@@ -129,6 +129,6 @@ impl Names {
         let attributes = Attributes::new(id, draft.item());
         let inode = draft.publish(self.table(), id, subvolume);
         inode.set_linkable();
-        Ok((attributes, Arc::new(OpenFile::new(inode))))
+        Ok((attributes, Arc::new(OpenFile::new(Arc::clone(&self.inodes), inode))))
     }
 }

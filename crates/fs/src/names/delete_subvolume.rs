@@ -85,6 +85,7 @@ impl Names {
         let index = directory::index_of(&at, entry)?;
         let handle = self.engine().start(Units::freeing(3).of(dir.subvolume))?;
         let (now, size) = (self.engine().now(), item.size.saturating_sub(entry.size_in_directory()));
+        self.engine().give_up_logs(&handle);
         let removed = directory::remove_found(&handle, &at, entry, &found, index)
             .and_then(|()| at.update_later(&handle, |item| directory::touch(item, size, now)));
         finish(handle, removed).map(drop)
@@ -109,6 +110,8 @@ impl Names {
     ) -> Result<()> {
         let now = self.engine().now();
         let size = guards.item(dir.id).size.saturating_sub(name.size_in_directory());
+        // No log says that a subvolume is gone, nor that the directory is in which it was.
+        self.engine().give_up_logs(handle);
         directory::remove_found(handle, dir, name, found, entry.index)?;
         self.known_directories.forget_all(guards);
         self.subvolumes().remove_refs(handle, id, entry.dir.subvolume)?;

@@ -47,6 +47,13 @@ impl Target {
         }
     }
 
+    /// That of the one entry of a DIR_INDEX item.
+    pub(crate) fn of_entry(item: &[u8], dir: InodeId) -> Result<Self> {
+        let missing = || Error::new(ErrorKind::Corrupt, format!("directory {dir}: an entry is empty"));
+        let (entry, _) = dir_item::entries(item).next().ok_or_else(missing)??;
+        Self::from_location(entry.location, dir)
+    }
+
     /// The key for the entry.
     pub(crate) const fn location(self) -> Key {
         match self {

@@ -154,7 +154,7 @@ impl Subvolume {
         &self.tree
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 

@@ -11,11 +11,12 @@ use creamery_volume::Logged;
 use super::Engine;
 use crate::commit::CommitPhase;
 use crate::handle::Handle;
-use crate::tree_log::{InodeLog, LogBase, LogTicket, SealedLog, Turn};
+use crate::tree_log::{LogBase, LogGroup, LogLink, LogTicket, SealedLog, Turn};
 use crate::units::Units;
 
-/// Blocks that putting an inode takes at least: paths in the tree of its subvolume's log and in that of the roots.
-const BLOCKS_PER_PUT: u64 = 12;
+/// Blocks that putting an inode takes at least: paths in the tree of its subvolume's log and in that of the roots, and one to the entry
+/// of a name that it has lost.
+const BLOCKS_PER_PUT: u64 = 18;
 
 impl Engine {
     /// A subvolume as the last commit has it, for who is to put an inode of it into the logs. None when logs cannot say what was
@@ -74,11 +75,22 @@ impl Engine {
         self.logs.items(base, first, last)
     }
 
-    /// Puts an inode into the logs, in place of what they have of it. None when they cannot say it: then a commit has to. Never call
+    /// The inodes other than `ino` that the logs have given one of these names, or the number of one: a replay could not give it to
+    /// both, so who puts it tells of them, too.
+    pub fn logged_owners(&self, base: &LogBase, ino: ObjectId, links: &[LogLink]) -> Vec<ObjectId> {
+        self.logs.owners(base, ino, links)
+    }
+
+    /// Which numbers of a directory's entries the logs have given to whom.
+    pub fn logged_entries(&self, base: &LogBase, dir: ObjectId) -> Vec<(u64, ObjectId)> {
+        self.logs.entries_of(base, dir)
+    }
+
+    /// Puts inodes into the logs, in place of what they have of them. None when they cannot say it: then a commit has to. Never call
     /// it with a handle.
     /// Errors: closed; read-only; aborted.
-    pub fn log_inode(&self, base: &LogBase, inode: &InodeLog) -> Result<Option<LogTicket>> {
-        let handle = match self.start(self.units_of_put(inode)) {
+    pub fn log_inodes(&self, base: &LogBase, group: &LogGroup) -> Result<Option<LogTicket>> {
+        let handle = match self.start(self.units_of_put(group)) {
             Ok(handle) => handle,
             // There is no room for a log, but there may be for a commit.
             Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(None),
@@ -87,7 +99,7 @@ impl Engine {
         // Whoever committed meanwhile has made it durable, or somebody has to.
         let ticket = if handle.generation() == base.generation() {
             let csums = |at: Logical, len: u64| self.csums_of(at, len);
-            self.logs.put(&handle, self.store(), base, inode, &csums)
+            self.logs.put(&handle, self.store(), base, group, &csums)
         } else {
             None
         };
@@ -95,16 +107,11 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// The leaves that its items and checksums may be in are copied, each split once; what does not fit is no log.
-    fn units_of_put(&self, inode: &InodeLog) -> Units {
-        let node = u64::from(self.node_size());
-        let sector = u64::from(self.sector_size());
-        let sectors: u64 = inode.data.iter().map(|(_, len)| len.div_ceil(sector)).sum();
-        let bytes = inode.bytes() as u64 + sectors * self.checksum_type().size() as u64;
-        let ranges = inode.key_ranges().len() as u64;
-        let leaves = ranges + bytes.div_ceil(node / 4) + inode.data.len() as u64 / 8;
-        let blocks = BLOCKS_PER_PUT + 2 * leaves;
-        let items = (blocks * node).div_ceil(self.item_bytes());
+    /// What does not fit into a handle is no log.
+    fn units_of_put(&self, group: &LogGroup) -> Units {
+        let (node, sector) = (u64::from(self.node_size()), u64::from(self.sector_size()));
+        let csum = self.checksum_type().size() as u64;
+        let items = (group.blocks(BLOCKS_PER_PUT, node, sector, csum) * node).div_ceil(self.item_bytes());
         Units::spare(u32::try_from(items).unwrap_or(u32::MAX))
     }
 

@@ -5,102 +5,56 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId, Wait};
-use creamery_format::{Key, KeyType, RawRootItem};
+use creamery_format::{DirEntries, Key, KeyType, RawInodeItem, RawRootItem};
 use creamery_tree::{BufferStore, CowHost, Cursor, RootPointer, Tree};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::blocks::{LogBlocks, LogHost};
+use super::given_names::GivenNames;
+use super::inode_log::{InodeLog, LogGroup, LogLink, LogScope};
 use super::ranges::Ranges;
 use crate::handle::Handle;
 
 /// Clean blocks of logs that stay in memory, bytes; who syncs the same inode again finds its items there.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Which of an inode's extents its log is told of.
-///
-/// ```
-/// use creamery_txn::LoggedExtents;
-/// let first_sector = LoggedExtents::Changed { since: 7, ranges: vec![(0, 4096)] };
-/// assert_ne!(first_sector, LoggedExtents::All);
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LoggedExtents {
-    /// All that there is to say.
-    All,
-    /// Only those in some parts of the file, in order. What the log has of the rest since it was put with `since` changes stays.
-    /// No extent that it has is only in part in one of them.
-    Changed {
-        /// The inode's number of changes then.
-        since: u64,
-        /// Beginnings and ends.
-        ranges: Vec<(u64, u64)>,
-    },
+/// Tells the checksums of a range of data, in runs of as many as an item may have.
+pub(crate) type CsumSource<'a> = dyn Fn(Logical, u64) -> Result<Vec<(Logical, Vec<u8>)>> + 'a;
+
+/// Checksums that a log is to get.
+#[derive(Default)]
+pub(super) struct Csums {
+    ranges: Vec<(u64, u64)>,
+    runs: Vec<(Logical, Vec<u8>)>,
 }
 
-/// What is known of an inode when it is synced.
-///
-/// ```
-/// use creamery_base::ObjectId;
-/// let log = creamery_txn::InodeLog { sequence: 7, ..creamery_txn::InodeLog::of(ObjectId::new(257)) };
-/// assert!(log.items.is_empty());
-/// ```
-#[derive(Clone, Debug)]
-pub struct InodeLog {
-    /// The inode.
-    pub ino: ObjectId,
-    /// Its number of changes: what was seen later has a greater one.
-    pub sequence: u64,
-    /// All items that its log is to have, in order of their keys; of extents those that `extents` says.
-    pub items: Vec<(Key, Vec<u8>)>,
-    /// Which extents are among them.
-    pub extents: LoggedExtents,
-    /// Where its data lies that has checksums: address and bytes.
-    pub data: Vec<(Logical, u64)>,
-    /// The names among the items that the last commit does not have: directory and name.
-    pub names: Vec<(ObjectId, Vec<u8>)>,
-    /// The numbers of their entries: directory and number.
-    pub numbers: Vec<(ObjectId, u64)>,
-}
-
-impl InodeLog {
-    /// A log that has nothing of `ino` yet.
-    #[must_use]
-    pub const fn of(ino: ObjectId) -> Self {
-        let extents = LoggedExtents::All;
-        Self {
-            ino,
-            sequence: 0,
-            items: Vec::new(),
-            extents,
-            data: Vec::new(),
-            names: Vec::new(),
-            numbers: Vec::new(),
-        }
-    }
-
-    /// The keys that the items are all of.
-    pub(crate) fn key_ranges(&self) -> Vec<(Key, Key)> {
-        let extent = |offset| Key::new(self.ino, KeyType::EXTENT_DATA, offset);
-        let first = Key::new(self.ino, KeyType::new(0), 0);
-        match &self.extents {
-            LoggedExtents::All => vec![(first, Key::new(self.ino, KeyType::new(u8::MAX), u64::MAX))],
-            LoggedExtents::Changed { ranges, .. } => {
-                let mut all =
-                    vec![(first, Key::new(self.ino, KeyType::new(KeyType::EXTENT_DATA.get() - 1), u64::MAX))];
-                all.extend(ranges.iter().map(|(start, end)| (extent(*start), extent(end - 1))));
-                all
+/// The checksums of a group's data that a subvolume's log, if there is one, has not yet.
+/// Errors: some has none; device errors; damage.
+pub(super) fn read_csums(
+    log: Option<&Log>,
+    subvolume: TreeId,
+    group: &LogGroup,
+    source: &CsumSource<'_>,
+) -> Result<Csums> {
+    let log = log.and_then(|log| log.logs.get(&subvolume));
+    let (mut csums, mut seen) = (Csums::default(), Ranges::default());
+    for inode in &group.inodes {
+        let missing = match log {
+            Some(log) => log.without_csums(&inode.data)?,
+            None => {
+                inode.data.iter().map(|&(at, len)| Ok((at.get(), end_of(at, len)?))).collect::<Result<_>>()?
+            }
+        };
+        for (from, to) in missing {
+            for (from, to) in seen.missing(from, to) {
+                csums.runs.extend(source(Logical::new(from), to - from)?);
+                csums.ranges.push((from, to));
+                seen.add(from, to);
             }
         }
     }
-
-    /// Bytes that the items take.
-    pub(crate) fn bytes(&self) -> usize {
-        self.items.iter().map(|(_, data)| data.len() + creamery_format::ITEM_LEN).sum()
-    }
+    Ok(csums)
 }
-
-/// Tells the checksums of a range of data, in runs of as many as an item may have.
-pub(crate) type CsumSource<'a> = dyn Fn(Logical, u64) -> Result<Vec<(Logical, Vec<u8>)>> + 'a;
 
 /// The logs of a transaction.
 pub(super) struct Log {
@@ -114,12 +68,9 @@ struct SubvolumeLog {
     tree: Tree,
     /// Where the root item says that its root is.
     recorded: Option<RootPointer>,
-    /// What was seen of each inode last, and in which batch that is written.
+    /// What was seen of each inode last that is there as a whole, and in which batch that is written.
     inodes: HashMap<ObjectId, (u64, u64)>,
-    /// The inodes that were given names, by directory and name.
-    names: HashMap<(ObjectId, Vec<u8>), ObjectId>,
-    /// And by which number of an entry.
-    numbers: HashMap<(ObjectId, u64), ObjectId>,
+    given: GivenNames,
     csums: Ranges,
 }
 
@@ -138,8 +89,9 @@ impl Log {
 
     /// What it takes in memory, bytes.
     pub(super) fn memory(&self) -> u64 {
-        let memory = self.store.memory();
-        memory.clean + memory.dirty + memory.writing
+        let blocks = self.store.memory();
+        let names: u64 = self.logs.values().map(|log| log.given.memory()).sum();
+        blocks.clean + blocks.dirty + blocks.writing + names
     }
 
     pub(super) fn store(&self) -> &Arc<BufferStore> {
@@ -161,8 +113,14 @@ impl Log {
 
     /// The batch with which an inode was or is written that was put when it had at least `sequence` changes (LOG-5).
     pub(super) fn batch_of(&self, subvolume: TreeId, ino: ObjectId, sequence: u64) -> Option<u64> {
-        let (seen, batch) = self.logs.get(&subvolume)?.inodes.get(&ino)?;
-        (seen.wrapping_sub(sequence).cast_signed() >= 0).then_some(*batch)
+        self.logs.get(&subvolume)?.batch_of(ino, sequence)
+    }
+
+    /// The last batch of those with which all of a group was or is written, if it was put as it is or later.
+    pub(super) fn batch_of_all(&self, subvolume: TreeId, group: &LogGroup) -> Option<u64> {
+        let mut batches =
+            group.inodes.iter().map(|inode| self.batch_of(subvolume, inode.ino, inode.sequence));
+        batches.try_fold(0, |last, batch| batch.map(|batch| last.max(batch)))
     }
 
     /// Whether it has something of an inode.
@@ -172,9 +130,11 @@ impl Log {
 
     /// Whether the log has of an inode what `inode` says the difference to.
     pub(super) fn is_followed_by(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
-        let LoggedExtents::Changed { since, .. } = &inode.extents else { return true };
+        let LogScope::Extents { since, .. } = &inode.scope else { return true };
         let seen = self.logs.get(&subvolume).and_then(|log| log.inodes.get(&inode.ino));
-        seen.is_some_and(|(seen, _)| seen == since)
+        seen.is_some_and(|(seen, _)| {
+            seen == since || self.batch_of(subvolume, inode.ino, inode.sequence).is_some()
+        })
     }
 
     /// The items from the one at or before `first` to `last`. Errors: damage.
@@ -183,24 +143,47 @@ impl Log {
         collect(log.tree.cursor_at_or_before(first, Wait::Yes)?, last)
     }
 
-    /// Whether one of the names, or the number of one, is that of another inode in the log. Who had it then may have lost it since,
-    /// and a replay could not give it to both.
-    pub(super) fn has_name_of_others(&self, subvolume: TreeId, inode: &InodeLog) -> bool {
+    /// Whether it would have to give somebody a name, or the number of an entry, that it has given to somebody else, of whom the group
+    /// says nothing. Who had it then may have lost it since, and a replay could not give it to both.
+    pub(super) fn has_names_of_others(&self, subvolume: TreeId, group: &LogGroup) -> bool {
         let Some(log) = self.logs.get(&subvolume) else { return false };
-        let is_others = |ino: Option<&ObjectId>| ino.is_some_and(|ino| *ino != inode.ino);
-        inode.names.iter().any(|name| is_others(log.names.get(name)))
-            || inode.numbers.iter().any(|number| is_others(log.numbers.get(number)))
+        group.inodes.iter().any(|inode| {
+            let owners = inode.links.iter().flat_map(|link| log.given.owners(link));
+            owners.into_iter().any(|owner| !group.tells_of(owner))
+        })
     }
 
-    /// Makes the items of an inode those of `inode`, to be written with `batch`.
+    /// Whether an inode has lost so many of the names that the log has given it that nobody has promised the blocks for that.
+    pub(super) fn takes_back_many(&self, subvolume: TreeId, group: &LogGroup) -> bool {
+        let Some(log) = self.logs.get(&subvolume) else { return false };
+        let lost = |inode: &InodeLog| {
+            log.given.of(inode.ino).iter().filter(|link| !inode.links.contains(link)).count()
+        };
+        group.inodes.iter().any(|inode| lost(inode) > 1)
+            || group.gone.iter().any(|ino| log.given.of(*ino).len() > 1)
+    }
+
+    /// Which numbers of a directory's entries it has given to whom.
+    pub(super) fn entries_of(&self, subvolume: TreeId, dir: ObjectId) -> Vec<(u64, ObjectId)> {
+        self.logs.get(&subvolume).map_or_else(Vec::new, |log| log.given.entries_of(dir))
+    }
+
+    /// The other inodes that it has given one of the names, or the number of one.
+    pub(super) fn owners(&self, subvolume: TreeId, ino: ObjectId, links: &[LogLink]) -> Vec<ObjectId> {
+        let Some(log) = self.logs.get(&subvolume) else { return Vec::new() };
+        let owners = links.iter().flat_map(|link| log.given.owners(link));
+        owners.filter(|owner| *owner != ino).collect()
+    }
+
+    /// Makes the items of inodes those of `group`, to be written with `batch`. What was seen of one later stays.
     /// Errors: no space; device errors. The logs are of no use any more.
     pub(super) fn put(
         &mut self,
         handle: &Handle<'_>,
         subvolume: TreeId,
-        inode: &InodeLog,
+        group: &LogGroup,
         batch: u64,
-        csums: &CsumSource<'_>,
+        csums: &Csums,
     ) -> Result<()> {
         let host = LogHost { handle, blocks: &self.blocks };
         if !self.logs.contains_key(&subvolume) {
@@ -208,11 +191,19 @@ impl Log {
             self.logs.insert(subvolume, SubvolumeLog::new(tree));
         }
         let log = self.logs.get_mut(&subvolume).expect("it was just made");
-        log.put_items(&host, inode)?;
-        log.put_csums(&host, &inode.data, csums)?;
-        log.inodes.insert(inode.ino, (inode.sequence, batch));
-        log.names.extend(inode.names.iter().map(|name| (name.clone(), inode.ino)));
-        log.numbers.extend(inode.numbers.iter().map(|number| (*number, inode.ino)));
+        group.gone.iter().try_for_each(|ino| log.bury(&host, *ino))?;
+        let is_new = |inode: &&InodeLog| log.batch_of(inode.ino, inode.sequence).is_none();
+        let new: Vec<&InodeLog> = group.inodes.iter().filter(is_new).collect();
+        for inode in &new {
+            log.put_items(&host, inode)?;
+        }
+        log.put_csums(&host, csums)?;
+        for inode in new {
+            log.given.give(inode.ino, &inode.links);
+            if inode.scope != LogScope::Names {
+                log.inodes.insert(inode.ino, (inode.sequence, batch));
+            }
+        }
         let root = log.tree.root_pointer()?;
         if log.recorded.replace(root) != Some(root) {
             let key = Key::new(TreeId::TREE_LOG.objectid(), KeyType::ROOT_ITEM, subvolume.get());
@@ -225,12 +216,24 @@ impl Log {
 
 impl SubvolumeLog {
     fn new(tree: Tree) -> Self {
-        let (inodes, names, numbers) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { tree, recorded: None, inodes, names, numbers, csums: Ranges::default() }
+        Self {
+            tree,
+            recorded: None,
+            inodes: HashMap::new(),
+            given: GivenNames::default(),
+            csums: Ranges::default(),
+        }
     }
 
-    /// Items that stay as they are are not touched: mostly it is the inode's alone that changes.
-    fn put_items(&self, host: &dyn CowHost, inode: &InodeLog) -> Result<()> {
+    /// The batch with which an inode was or is written that was put when it had at least `sequence` changes (LOG-5).
+    fn batch_of(&self, ino: ObjectId, sequence: u64) -> Option<u64> {
+        let (seen, batch) = self.inodes.get(&ino)?;
+        (seen.wrapping_sub(sequence).cast_signed() >= 0).then_some(*batch)
+    }
+
+    /// Items that stay as they are are not touched: mostly it is the inode's alone that changes. Nor does a directory keep entries for
+    /// names that the inode has lost since the log was told of them.
+    fn put_items(&mut self, host: &dyn CowHost, inode: &InodeLog) -> Result<()> {
         let mut items = &inode.items[..];
         for (first, last) in inode.key_ranges() {
             let (here, behind) = items.split_at(items.partition_point(|(key, _)| *key <= last));
@@ -239,7 +242,35 @@ impl SubvolumeLog {
             items = behind;
         }
         assert!(items.is_empty(), "LOG-6: items of what has changed");
+        let lost = self.given.of(inode.ino).iter().filter(|link| !inode.links.contains(link));
+        lost.into_iter().try_for_each(|link| self.remove_entry(host, link, inode.ino))
+    }
+
+    /// The inode is gone: without a name it is nothing to a replay.
+    fn bury(&mut self, host: &dyn CowHost, ino: ObjectId) -> Result<()> {
+        let key = Key::new(ino, KeyType::INODE_ITEM, 0);
+        let item = self.tree.get(&key, Wait::Yes, |data| RawInodeItem::read_from_bytes(data).ok())?;
+        if let Some(mut item) = item.flatten().filter(|item| item.nlink.get() > 0) {
+            item.nlink = 0.into();
+            self.tree.upsert(host, &key, item.as_bytes())?;
+        }
+        self.given.of(ino).iter().try_for_each(|link| self.remove_entry(host, link, ino))?;
+        self.given.give(ino, &[]);
+        self.inodes.remove(&ino);
         Ok(())
+    }
+
+    /// Removes the entry of a directory that says a name is an inode's.
+    fn remove_entry(&self, host: &dyn CowHost, link: &LogLink, ino: ObjectId) -> Result<()> {
+        let key = Key::new(link.dir, KeyType::DIR_INDEX, link.index);
+        let is_it = |data: &[u8]| {
+            let entry = DirEntries::new(data).next();
+            entry.is_some_and(|entry| entry.is_ok_and(|entry| entry.location.objectid == ino))
+        };
+        match self.tree.get(&key, Wait::Yes, is_it)? {
+            Some(true) => self.tree.remove(host, &key).map(drop),
+            _ => Ok(()),
+        }
     }
 
     fn put_range(
@@ -263,25 +294,28 @@ impl SubvolumeLog {
         Ok(())
     }
 
-    fn put_csums(
-        &mut self,
-        host: &dyn CowHost,
-        data: &[(Logical, u64)],
-        csums: &CsumSource<'_>,
-    ) -> Result<()> {
+    /// The ranges of some data of which it has no checksums yet.
+    fn without_csums(&self, data: &[(Logical, u64)]) -> Result<Vec<(u64, u64)>> {
+        let mut missing = Vec::new();
         for &(at, len) in data {
-            let end =
-                at.checked_add(len).ok_or_else(|| Error::new(ErrorKind::Corrupt, "data past the end"))?;
-            for (from, to) in self.csums.missing(at.get(), end.get()) {
-                for (at, csums) in csums(Logical::new(from), to - from)? {
-                    let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
-                    self.tree.insert(host, &key, &csums)?;
-                }
-                self.csums.add(from, to);
-            }
+            missing.extend(self.csums.missing(at.get(), end_of(at, len)?));
         }
+        Ok(missing)
+    }
+
+    fn put_csums(&mut self, host: &dyn CowHost, csums: &Csums) -> Result<()> {
+        for (at, csums) in &csums.runs {
+            let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
+            self.tree.insert(host, &key, csums)?;
+        }
+        csums.ranges.iter().for_each(|(from, to)| self.csums.add(*from, *to));
         Ok(())
     }
+}
+
+fn end_of(at: Logical, len: u64) -> Result<u64> {
+    let end = at.checked_add(len).ok_or_else(|| Error::new(ErrorKind::Corrupt, "data past the end"))?;
+    Ok(end.get())
 }
 
 /// The items from a cursor on to `last`.

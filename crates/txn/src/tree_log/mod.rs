@@ -32,7 +32,9 @@
 //! |---|---|
 //! | `open` | reading the logs that are on the devices |
 //! | `writer` | the logs of the running transaction |
-//! | `items` | what is in them |
+//! | `inode_log` | what is to be said of inodes |
+//! | `items` | what is in the logs |
+//! | `given_names` | which names they give to whom |
 //! | `blocks` | what space they take |
 //! | `ranges` | the sectors whose checksums they have |
 //!
@@ -47,12 +49,14 @@
 //!   Shown by `what_was_synced_survives_every_power_cut`.
 
 mod blocks;
+mod given_names;
+mod inode_log;
 mod items;
 mod open;
 mod ranges;
 mod writer;
 
-pub use items::{InodeLog, LoggedExtents};
+pub use inode_log::{InodeLog, LogGroup, LogLink, LogScope};
 pub use open::LogTree;
 pub use writer::{LogBase, LogTicket};
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
-use creamery_base::{Generation, InodeId, Logical, Result, TreeId};
+use creamery_base::{Generation, InodeId, Logical, ObjectId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::Key;
 use creamery_tree::{BufferStore, ExtentBuffer, RootPointer, Tree};
 use creamery_volume::{Logged, Volume, WriteBatch};
 
 use super::blocks::GivenUp;
-use super::items::{CsumSource, InodeLog, Log, LoggedExtents};
+use super::inode_log::{LogGroup, LogLink, LogScope};
+use super::items::{CsumSource, Log, read_csums};
 use crate::commit::{CommitRootGuard, sealed};
 use crate::handle::Handle;
 
@@ -51,6 +52,12 @@ impl LogBase {
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.generation
+    }
+
+    /// The subvolume.
+    #[must_use]
+    pub const fn subvolume(&self) -> TreeId {
+        self.subvolume
     }
 
     /// The subvolume's items, which are not to be changed.
@@ -198,12 +205,7 @@ impl TreeLogs {
     }
 
     /// The ticket of who put an inode when it had at least `sequence` changes.
-    pub(crate) fn ticket_of(
-        &self,
-        base: &LogBase,
-        ino: creamery_base::ObjectId,
-        sequence: u64,
-    ) -> Option<LogTicket> {
+    pub(crate) fn ticket_of(&self, base: &LogBase, ino: ObjectId, sequence: u64) -> Option<LogTicket> {
         let state = self.of(base.generation)?;
         let batch = state.log.as_ref()?.batch_of(base.subvolume, ino, sequence)?;
         Some(LogTicket { generation: base.generation, batch })
@@ -216,41 +218,58 @@ impl TreeLogs {
         log.map_or_else(|| Ok(Vec::new()), |log| log.items(base.subvolume, first, last))
     }
 
-    /// Puts an inode into the logs; none when they cannot say it, and a commit has to.
+    /// The inodes other than `ino` that a subvolume's log has given one of these names, or the number of one.
+    pub(crate) fn owners(&self, base: &LogBase, ino: ObjectId, links: &[LogLink]) -> Vec<ObjectId> {
+        let state = self.of(base.generation);
+        let log = state.as_ref().and_then(|state| state.log.as_ref());
+        log.map_or_else(Vec::new, |log| log.owners(base.subvolume, ino, links))
+    }
+
+    /// Which numbers of a directory's entries a subvolume's log has given to whom.
+    pub(crate) fn entries_of(&self, base: &LogBase, dir: ObjectId) -> Vec<(u64, ObjectId)> {
+        let state = self.of(base.generation);
+        let log = state.as_ref().and_then(|state| state.log.as_ref());
+        log.map_or_else(Vec::new, |log| log.entries_of(base.subvolume, dir))
+    }
+
+    /// Puts inodes into the logs; none when they cannot say it, and a commit has to.
     pub(crate) fn put(
         &self,
         handle: &Handle<'_>,
         store: &BufferStore,
         base: &LogBase,
-        inode: &InodeLog,
+        group: &LogGroup,
         csums: &CsumSource<'_>,
     ) -> Option<LogTicket> {
         let generation = base.generation;
         assert_eq!(handle.generation(), generation, "LOG-4: a handle of the logs' transaction");
         let mut state = self.of(generation)?;
         let batch = state.filling;
-        if let Some(log) = &state.log {
-            // Somebody has seen it later and was faster.
-            if let Some(batch) = log.batch_of(base.subvolume, inode.ino, inode.sequence) {
-                return Some(LogTicket { generation, batch });
+        let subvolume = base.subvolume;
+        let is_said = match &state.log {
+            Some(log) => {
+                // Somebody has seen it later and was faster.
+                if let Some(batch) = log.batch_of_all(subvolume, group) {
+                    return Some(LogTicket { generation, batch });
+                }
+                let has_room = log.block_count() < BLOCKS_MAX && !log.takes_back_many(subvolume, group);
+                has_room
+                    && !log.has_names_of_others(subvolume, group)
+                    && group.inodes.iter().all(|inode| log.is_followed_by(subvolume, inode))
             }
-            if log.has_name_of_others(base.subvolume, inode) || log.block_count() >= BLOCKS_MAX {
-                return None;
-            }
-        }
-        if !state
-            .log
-            .as_ref()
-            .map_or(inode.extents == LoggedExtents::All, |log| log.is_followed_by(base.subvolume, inode))
-        {
+            None => group.inodes.iter().all(|inode| !matches!(inode.scope, LogScope::Extents { .. })),
+        };
+        if !is_said {
             return None;
         }
+        // The file has other data there by now: who synced it commits.
+        let csums = read_csums(state.log.as_ref(), subvolume, group, csums).ok()?;
         // Nobody writes what is half put, also when the one who puts it panics. A failure is none of who syncs: he commits.
         state.stage = Stage::Useless;
         let put = match &mut state.log {
-            Some(log) => log.put(handle, base.subvolume, inode, batch, csums),
+            Some(log) => log.put(handle, subvolume, group, batch, &csums),
             none => Log::new(store, handle)
-                .and_then(|log| none.insert(log).put(handle, base.subvolume, inode, batch, csums)),
+                .and_then(|log| none.insert(log).put(handle, subvolume, group, batch, &csums)),
         };
         if put.is_err() {
             drop(state);

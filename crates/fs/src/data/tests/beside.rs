@@ -60,7 +60,7 @@ fn soon<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
 fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (engine, device) = fixture.behind(Gate::default());
-    let file = OpenFile::new(Arc::new(new_file(&engine, 300, InodeFlags::empty())));
+    let file = opened(Arc::new(new_file(&engine, 300, InodeFlags::empty())));
     let old = vec![1; 1 << 20];
     file.write_at(0, &old).expect("room");
     let held = vec![HELD_BACK; 64 << 10];
@@ -124,7 +124,7 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
         rows.into_iter().flat_map(|row| DELAYED.map(|delayed| (row, delayed)))
     {
         let Some(fixture) = fixture(kind) else { return };
-        let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, flags, delayed)));
+        let file = opened(Arc::new(new_delayed_file(&fixture, 300, flags, delayed)));
         let size = PIECES * PIECE;
         if preallocated {
             file.fallocate(Fallocate::Allocate { keep_size: false }, 0, size).expect("room");
@@ -174,7 +174,7 @@ fn writes_to_parts_of_one_extent_at_once_are_all_there() {
 #[test]
 fn a_file_that_is_cut_is_never_seen_half_cut() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
+    let file = opened(Arc::new(new_file(&fixture, 300, InodeFlags::NODATASUM)));
     let sectors = 20_000;
     for sector in 0..sectors {
         file.write_at(sector * SECTOR, &[7; SECTOR as usize]).expect("room");
@@ -206,7 +206,7 @@ fn who_reads_beside_a_write_never_sees_it_half_done() {
 
 fn read_beside_a_write(delayed: u64) {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
     let whole = vec![7; 64 * SECTOR as usize];
     file.write_at(0, &whole).expect("room");
     let done = AtomicBool::new(false);
@@ -249,7 +249,7 @@ fn writes_into_one_preallocated_extent_at_once_succeed() {
 fn write_into_one_preallocated_extent(delayed: u64) {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let mut bad = Vec::new();
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, delayed)));
     for round in 0..600 {
         file.inode().set_attributes(&SetAttributes::truncate(0)).expect("room");
         file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 64 * SECTOR).expect("room");

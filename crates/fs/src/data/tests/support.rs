@@ -16,12 +16,13 @@ use creamery_volume::{Mode, Volume};
 
 use crate::data::extent_map::Items;
 use crate::data::file_extent::FileExtent;
-use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::inode::{Inode, InodeFlags, InodeItem, Inodes};
 use crate::keys;
 use crate::keys::extent_data;
+use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
-use crate::subvolume::{Shared, Subvolume, SubvolumeRef};
+use crate::subvolume::{Shared, Subvolume, SubvolumeRef, Subvolumes};
 
 pub(crate) const SECTOR: u64 = 4096;
 
@@ -259,6 +260,12 @@ pub(crate) fn new_delayed_file(
     })
     .expect("a new inode");
     Inode::new(id, alone(engine, tree, delayed_bytes), item)
+}
+
+/// Opens an inode.
+pub(crate) fn opened(inode: Arc<Inode>) -> OpenFile {
+    let subvolumes = Subvolumes::new(Arc::clone(inode.subvolume().shared())).expect("the root tree");
+    OpenFile::new(Arc::new(Inodes::new(subvolumes, 64)), inode)
 }
 
 /// Gives a file flags, whatever it has.

@@ -13,7 +13,6 @@ use super::{MARK, MIB, delayed, is_marked, open};
 use crate::data::tests::support::*;
 use crate::inode::InodeFlags;
 use crate::names::NewInode;
-use crate::open_file::OpenFile;
 use crate::options::FsOptions;
 
 /// A file that is synced and written again begins anew behind those that wait for longer.
@@ -89,7 +88,7 @@ fn who_writes_too_much_waits_for_a_slow_device() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (engine, device) = fixture.behind(Slow::default());
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB));
-    let file = OpenFile::new(Arc::clone(&inode));
+    let file = opened(Arc::clone(&inode));
     file.write_at(0, &vec![MARK; MIB as usize]).expect("room");
     let (send, receive) = channel();
     std::thread::scope(|scope| {

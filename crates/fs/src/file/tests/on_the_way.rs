@@ -13,7 +13,6 @@ use super::{MARK, MIB, delayed, is_marked};
 use crate::data::tests::support::*;
 use crate::inode::InodeFlags;
 use crate::inode::attributes::SetAttributes;
-use crate::open_file::OpenFile;
 
 /// Keeps every commit waiting, and with it who begins a handle meanwhile, until it is told to go on.
 struct Stop {
@@ -35,7 +34,7 @@ impl CommitParticipant for Stop {
 #[test]
 fn a_small_file_that_grows_while_it_is_in_flight_grows_out_of_the_tree() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     file.write_at(0, b"small").expect("room");
     let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
     let stop: Arc<dyn CommitParticipant> =
@@ -62,7 +61,7 @@ fn a_small_file_that_grows_while_it_is_in_flight_grows_out_of_the_tree() {
 #[test]
 fn a_file_that_is_cut_in_memory_alone_was_modified_all_the_same() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     file.write_at(0, b"written").expect("room");
     let written = file.stat(Wait::Yes).expect("it lives").times;
     let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
@@ -76,7 +75,7 @@ fn a_file_that_is_cut_in_memory_alone_was_modified_all_the_same() {
 fn room_is_kept_for_each_of_many_runs() {
     const RUNS: u64 = 64;
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let file = OpenFile::new(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     for number in 0..RUNS {
         file.write_at(2 * number * SECTOR, &[7; SECTOR as usize]).expect("room");
     }
@@ -114,8 +113,8 @@ fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
     let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
     let hanging = Hanging { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) };
     let (engine, _device) = fixture.behind(hanging);
-    let [file, other] = [300, 301]
-        .map(|ino| OpenFile::new(Arc::new(new_delayed_file(&engine, ino, InodeFlags::empty(), 64 * MIB))));
+    let [file, other] =
+        [300, 301].map(|ino| opened(Arc::new(new_delayed_file(&engine, ino, InodeFlags::empty(), 64 * MIB))));
     file.write_at(0, &[MARK; MIB as usize]).expect("room");
     let (seen, ended) = std::thread::scope(|scope| {
         let fsync = scope.spawn(|| file.sync(false));
@@ -171,7 +170,7 @@ impl Hook for FailingAtTheMark {
 fn what_is_behind_a_sector_that_is_lost_leaves_a_file_that_is_whole() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let (engine, _device) = fixture.behind(FailingAtTheMark);
-    let file = OpenFile::new(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB)));
+    let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB)));
     file.write_at(0, b"small").expect("room");
     file.inode().flush().expect("room");
     file.write_at(0, &[MARK]).expect("room");

@@ -1,0 +1,275 @@
+//! Who goes into the log together with an inode that is synced: those without whom a replay would get its names wrong.
+//!
+//! | of who is synced | goes along |
+//! |---|---|
+//! | is in a directory that the last commit does not have | that directory, with its names |
+//! | has a name, or the number of an entry, that was another's at the last commit or in the log | who had it: with the names that he has now, or as one who is gone |
+//! | is older than the last commit, and has got or lost a name | the directory, as if it was synced, too: so does Linux, and programs may count on it; and who has the name now |
+//! | is a directory | all who have got an entry there; new directories with all that is in them |
+//! | is one, too | all who have lost an entry there: with the names that they have now, or as those who are gone |
+//!
+//! And so on with those who go along. Each is locked until all are put, the first one by waiting, the others by trying: so all names
+//! are as they were at one moment. Where that does not work, or they would be too many, a commit does it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
+
+use super::changes::{Changes, Turn};
+use super::counters::Fsyncs;
+use super::{entries, extents, names};
+use crate::inode::{FileType, Inode, InodeItem, Inodes};
+use crate::keys;
+use crate::names::Name;
+use crate::names::directory::{self, Target};
+
+/// Inodes that go into the logs together at most.
+const INODES_MAX: usize = 64;
+
+/// What is wanted of a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Want {
+    /// What it is called.
+    Names,
+    /// That, and what is in it.
+    Entries,
+}
+
+/// Those who were looked at, and those who are still to be.
+pub(super) struct Gathering<'a> {
+    inodes: &'a Inodes,
+    base: &'a LogBase,
+    found: BTreeMap<ObjectId, InodeLog>,
+    gone: BTreeSet<ObjectId>,
+    wanted: Vec<(ObjectId, Want)>,
+    /// Directories that have to be there still.
+    needed: BTreeSet<ObjectId>,
+}
+
+impl<'a> Gathering<'a> {
+    pub(super) fn new(inodes: &'a Inodes, base: &'a LogBase) -> Self {
+        let (found, gone) = (BTreeMap::new(), BTreeSet::new());
+        Self { inodes, base, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
+    }
+
+    /// Puts the inode that is synced, which the caller has locked, and all who go along. None when a log cannot say it.
+    pub(super) fn put_first(mut self, inode: &Inode, turn: &Turn<'_>) -> Result<Option<LogTicket>> {
+        let ticket = self.look_and_go_on(inode, turn, inode.is_dir());
+        if !matches!(ticket, Ok(Some(_))) {
+            inode.log_changes().forget();
+        }
+        ticket
+    }
+
+    /// Goes on with those who are wanted, each locked until all are put.
+    fn go_on(&mut self) -> Result<Option<LogTicket>> {
+        let Some((ino, want)) = self.next() else { return self.put() };
+        if self.found.len() + self.gone.len() >= INODES_MAX {
+            return Ok(self.cannot_say());
+        }
+        let inode = match self.inodes.get(InodeId::new(self.base.subvolume(), ino), Wait::Yes) {
+            Err(error) if error.kind() == ErrorKind::Stale => return self.go_on_without(ino),
+            other => other?,
+        };
+        let _names_stay = match inode.lock_shared(Wait::No) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(self.cannot_say()),
+            Err(error) if error.kind() == ErrorKind::Stale => return self.go_on_without(ino),
+            other => other?,
+        };
+        if inode.tree_item().nlink == 0 {
+            return self.go_on_without(ino);
+        }
+        let Some(turn) = inode.log_changes().try_turn() else { return Ok(self.cannot_say()) };
+        let with_entries = inode.is_dir() && want == Want::Entries;
+        let ticket = self.look_and_go_on(&inode, &turn, with_entries);
+        if !matches!(ticket, Ok(Some(_))) {
+            inode.log_changes().forget();
+        }
+        ticket
+    }
+
+    /// The same without one who is gone: what the last commit or the log has in it, if it was a directory, is elsewhere by now.
+    fn go_on_without(&mut self, ino: ObjectId) -> Result<Option<LogTicket>> {
+        if entries::had_any(ino, self.base)? {
+            return Ok(self.cannot_say());
+        }
+        let logged = self.inodes.shared().engine.logged_entries(self.base, ino);
+        self.wanted.extend(logged.into_iter().map(|(_, child)| (child, Want::Names)));
+        self.gone.insert(ino);
+        self.go_on()
+    }
+
+    fn look_and_go_on(
+        &mut self,
+        inode: &Inode,
+        turn: &Turn<'_>,
+        with_entries: bool,
+    ) -> Result<Option<LogTicket>> {
+        let item = inode.hold_extents(Wait::Yes)?;
+        let sector = u64::from(inode.engine().sector_size());
+        let changes = inode.log_changes().take(turn, self.base.generation(), &item, sector);
+        let looked = self.look(inode, &item, changes, with_entries)?;
+        drop(item);
+        if looked { self.go_on() } else { Ok(None) }
+    }
+
+    /// The next one who is wanted and was not looked at.
+    fn next(&mut self) -> Option<(ObjectId, Want)> {
+        while let Some((ino, want)) = self.wanted.pop() {
+            let is_enough = |log: &InodeLog| want == Want::Names || log.scope != LogScope::Names;
+            let is_found = self.found.get(&ino).is_some_and(is_enough);
+            if !is_found && !self.gone.contains(&ino) {
+                return Some((ino, want));
+            }
+        }
+        None
+    }
+
+    /// Whether the last commit has an inode.
+    fn is_old(&self, ino: ObjectId) -> Result<bool> {
+        Ok(self.base.tree().get(&keys::inode_item(ino), Wait::Yes, |_| ())?.is_some())
+    }
+
+    fn counters(&self) -> &Fsyncs {
+        &self.inodes.shared().fsyncs
+    }
+
+    fn cannot_say(&self) -> Option<LogTicket> {
+        Fsyncs::count(&self.counters().names);
+        None
+    }
+
+    /// What the log has to say of an inode that nobody changes, and who goes along. False when it cannot.
+    fn look(
+        &mut self,
+        inode: &Inode,
+        item: &InodeItem,
+        changes: Option<Changes>,
+        with_entries: bool,
+    ) -> Result<bool> {
+        let ino = inode.id.ino;
+        let mut log = InodeLog { sequence: item.sequence, ..InodeLog::of(ino) };
+        log.items.push((keys::inode_item(ino), item.encode().to_vec()));
+        let is_said = item.nlink > 0
+            && self.look_at_names(inode, &mut log)?
+            && (!with_entries || self.look_at_entries(inode, &mut log)?);
+        if !is_said {
+            Fsyncs::count(&self.counters().names);
+            return Ok(false);
+        }
+        let is_said = match inode.kind() {
+            FileType::File | FileType::Symlink => extents::look(inode, item, self.base, changes, &mut log)?,
+            _ => true,
+        };
+        if !is_said {
+            Fsyncs::count(&self.counters().extents);
+            return Ok(false);
+        }
+        if inode.is_dir() && !with_entries {
+            log.scope = LogScope::Names;
+        }
+        self.found.insert(ino, log);
+        Ok(true)
+    }
+
+    fn look_at_entries(&mut self, dir: &Inode, log: &mut InodeLog) -> Result<bool> {
+        let Some(differing) = entries::look(dir, self.base, log)? else { return Ok(false) };
+        self.wanted.extend(differing.lost.into_iter().map(|ino| (ino, Want::Names)));
+        for ino in differing.gained {
+            let want = if self.is_old(ino)? { Want::Names } else { Want::Entries };
+            self.wanted.push((ino, want));
+        }
+        Ok(true)
+    }
+
+    fn look_at_names(&mut self, inode: &Inode, log: &mut InodeLog) -> Result<bool> {
+        let Some(before) = names::look(inode, self.base, log)? else { return Ok(false) };
+        for link in &log.links {
+            if before.is_old {
+                self.wanted.push((link.dir, Want::Entries));
+            }
+            if !self.look_at_gained(link)? {
+                return Ok(false);
+            }
+        }
+        let owners = inode.engine().logged_owners(self.base, inode.id.ino, &log.links);
+        self.wanted.extend(owners.into_iter().map(|owner| (owner, Want::Names)));
+        for link in before.lost {
+            if !self.look_at_lost(inode, &link)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Somebody has a name that he did not have at the last commit. False when a replay could not give it to him.
+    fn look_at_gained(&mut self, link: &LogLink) -> Result<bool> {
+        let (tree, dir) = (self.base.tree(), InodeId::new(self.base.subvolume(), link.dir));
+        if !self.is_old(link.dir)? {
+            self.wanted.push((link.dir, Want::Names));
+            return Ok(true);
+        }
+        let by_name = directory::find(tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
+        let by_number =
+            tree.get(&keys::dir_index(link.dir, link.index), Wait::Yes, |item| Target::of_entry(item, dir))?;
+        for target in by_name.map(|found| found.target).into_iter().chain(by_number.transpose()?) {
+            match target {
+                Target::Inode(owner) => self.wanted.push((owner, Want::Names)),
+                Target::Subvolume(_) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Somebody has lost a name that he had at the last commit. False when a replay could not take it away.
+    fn look_at_lost(&mut self, inode: &Inode, link: &LogLink) -> Result<bool> {
+        let dir = InodeId::new(self.base.subvolume(), link.dir);
+        self.wanted.push((link.dir, Want::Entries));
+        self.needed.insert(link.dir);
+        // Who looks for the name behind a power cut finds something, as he always did.
+        let now = directory::find(inode.tree(), dir, Name::new(&link.name)?, Wait::Yes)?.found;
+        match now.map(|found| found.target) {
+            Some(Target::Subvolume(_)) => return Ok(false),
+            Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
+            None => {}
+        }
+        Ok(true)
+    }
+
+    /// Whether a replay that knows nothing of an inode any more would not find it as it was before it was synced: it takes all its
+    /// names away, because they are others' now or their directories are told of, or the log had nothing of it.
+    fn is_gone_wholly(&self, ino: ObjectId) -> Result<bool> {
+        if self.inodes.shared().engine.is_logged(self.base, ino, 0).is_none() {
+            return Ok(true);
+        }
+        let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(false) };
+        let is_told =
+            |link: &LogLink| self.found.get(&link.dir).is_some_and(|log| log.scope != LogScope::Names);
+        let is_taken = |link: &LogLink| {
+            let same = |other: &LogLink| (other.dir, &other.name) == (link.dir, &link.name);
+            self.found.values().any(|log| log.links.iter().any(same))
+        };
+        Ok(names.iter().all(|link| is_told(link) || is_taken(link)))
+    }
+
+    /// Puts all of them.
+    fn put(&mut self) -> Result<Option<LogTicket>> {
+        if !self.needed.is_disjoint(&self.gone) {
+            return Ok(self.cannot_say()); // a directory is gone, and what was in it is elsewhere
+        }
+        for ino in self.gone.clone() {
+            if !self.is_gone_wholly(ino)? {
+                return Ok(self.cannot_say());
+            }
+        }
+        let group = LogGroup {
+            inodes: std::mem::take(&mut self.found).into_values().collect(),
+            gone: self.gone.iter().copied().collect(),
+        };
+        let ticket = self.inodes.shared().engine.log_inodes(self.base, &group)?;
+        let counts = self.counters();
+        Fsyncs::count(if ticket.is_some() { &counts.logged } else { &counts.refused });
+        Ok(ticket)
+    }
+}

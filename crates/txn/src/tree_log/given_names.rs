@@ -1,0 +1,97 @@
+//! Which names a log gives to whom: a replay could not give one to two inodes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use creamery_base::{ObjectId, memory};
+
+use super::inode_log::LogLink;
+
+/// The names that the log of a subvolume gives to inodes, and the numbers of their entries.
+#[derive(Default)]
+pub(super) struct GivenNames {
+    of: HashMap<ObjectId, Vec<LogLink>>,
+    names: HashMap<(ObjectId, Vec<u8>), ObjectId>,
+    numbers: BTreeMap<(ObjectId, u64), ObjectId>,
+    /// Bytes of names.
+    name_bytes: usize,
+}
+
+impl GivenNames {
+    /// Who has a name, and who has its number.
+    pub(super) fn owners(&self, link: &LogLink) -> impl Iterator<Item = ObjectId> {
+        let by_name = self.names.get(&(link.dir, link.name.clone()));
+        let by_number = self.numbers.get(&(link.dir, link.index));
+        by_name.into_iter().chain(by_number).copied()
+    }
+
+    /// The names of an inode.
+    pub(super) fn of(&self, ino: ObjectId) -> &[LogLink] {
+        self.of.get(&ino).map_or(&[], Vec::as_slice)
+    }
+
+    /// Which numbers of a directory's entries were given to whom.
+    pub(super) fn entries_of(&self, dir: ObjectId) -> Vec<(u64, ObjectId)> {
+        let entries = self.numbers.range((dir, 0)..=(dir, u64::MAX));
+        entries.map(|((_, number), ino)| (*number, *ino)).collect()
+    }
+
+    /// Has an inode these names and no others.
+    pub(super) fn give(&mut self, ino: ObjectId, links: &[LogLink]) {
+        for link in self.of.remove(&ino).unwrap_or_default() {
+            self.name_bytes -= 2 * link.name.len();
+            let number = (link.dir, link.index);
+            if self.numbers.get(&number) == Some(&ino) {
+                self.numbers.remove(&number);
+            }
+            let name = (link.dir, link.name);
+            if self.names.get(&name) == Some(&ino) {
+                self.names.remove(&name);
+            }
+        }
+        for link in links {
+            self.names.insert((link.dir, link.name.clone()), ino);
+            self.numbers.insert((link.dir, link.index), ino);
+            self.name_bytes += 2 * link.name.len();
+        }
+        if !links.is_empty() {
+            self.of.insert(ino, links.to_vec());
+        }
+    }
+
+    /// What they take in memory, bytes.
+    pub(super) fn memory(&self) -> u64 {
+        memory::hash_map::<ObjectId, Vec<LogLink>>(self.of.capacity())
+            + memory::hash_map::<(ObjectId, Vec<u8>), ObjectId>(self.names.capacity())
+            + memory::vec::<((ObjectId, u64), ObjectId)>(self.numbers.len())
+            + memory::vec::<LogLink>(self.of.values().map(Vec::len).sum())
+            + self.name_bytes as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u64, name: &[u8]) -> LogLink {
+        LogLink { dir: ObjectId::FIRST_FREE, index, name: name.to_vec() }
+    }
+
+    #[test]
+    fn a_name_is_one_inode_s() {
+        let [first, second] = [257, 258].map(ObjectId::new);
+        let mut given = GivenNames::default();
+        let owners = |given: &GivenNames, link: &LogLink| given.owners(link).collect::<Vec<_>>();
+        given.give(first, &[link(2, b"a"), link(3, b"b")]);
+        assert_eq!(owners(&given, &link(3, b"a")), [first, first]);
+        assert_eq!(owners(&given, &link(9, b"c")), []);
+        // Both are put at once, and have changed their names.
+        given.give(second, &[link(4, b"a")]);
+        given.give(first, &[link(5, b"c")]);
+        assert_eq!(owners(&given, &link(2, b"a")), [second]);
+        assert_eq!(given.entries_of(ObjectId::FIRST_FREE), [(4, second), (5, first)]);
+        assert_eq!((given.of(first), given.of(second)), (&[link(5, b"c")][..], &[link(4, b"a")][..]));
+        given.give(first, &[]);
+        given.give(second, &[]);
+        assert_eq!((given.names.len(), given.numbers.len(), given.of.len(), given.name_bytes), (0, 0, 0, 0));
+    }
+}
