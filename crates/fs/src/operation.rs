@@ -3,7 +3,8 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_txn::{Engine, Handle, Units};
 
-/// Ends `handle` after its first change was made: a failure from there on cannot be taken back, so it aborts.
+/// Ends `handle` after its first change was made: a failure from there on cannot be taken back, so it aborts. What changes an
+/// inode's item has done so by then (INODE-6).
 #[track_caller]
 pub(crate) fn finish<T>(handle: Handle<'_>, result: Result<T>) -> Result<T> {
     match result {

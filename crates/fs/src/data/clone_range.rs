@@ -28,8 +28,8 @@ use super::extent_map::Items;
 use super::file_extent::{Extent, FileExtent, REGULAR_LEN, encode_hole};
 use super::grow::grow;
 use super::tail::settle_tail;
-use super::{lock_alone, read, recount, reserve, write};
-use crate::inode::lock::ExtentsSeen;
+use super::{change_alone, read, recount, reserve, write};
+use crate::inode::lock::LockedItem;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
@@ -196,7 +196,9 @@ fn clone_step(target: &Inode, item: &mut InodeItem, range: &CloneRange, pieces: 
     let count = u32::try_from(new.len()).expect("bounded by PIECES_MAX");
     let units = Units::items(reserve::drop_units(&plan) + 2 * count + 1).of(target.id.subvolume);
     in_handle(engine, units, |handle| {
-        put_in(handle, target, item, (&plan, seen), range, &new)?;
+        change_alone(target, handle, seen, |locked| {
+            put_in(handle, locked, target, item, &plan, range, &new)
+        })?;
         Ok(plan.stop - range.to + range.from)
     })
 }
@@ -225,13 +227,13 @@ impl Piece {
 /// Makes room as `plan` says, and puts the pieces there, with the references.
 fn put_in(
     handle: &Handle<'_>,
+    locked: &mut LockedItem<'_>,
     target: &Inode,
     item: &mut InodeItem,
-    (plan, seen): (&DropPlan, ExtentsSeen),
+    plan: &DropPlan,
     range: &CloneRange,
     pieces: &[Piece],
 ) -> Result<()> {
-    let mut locked = lock_alone(target, seen);
     plan.apply(handle, target.tree(), target.id, None)?;
     let encoded: SmallVec<[(Key, [u8; REGULAR_LEN]); PIECES_MAX]> = pieces
         .iter()
@@ -253,7 +255,7 @@ fn put_in(
         }
     }
     let now = handle.now();
-    *item = locked.update_extents(handle, (plan.start, plan.stop), |item| {
+    *item = locked.update_extents((plan.start, plan.stop), |item| {
         item.flags |= flags;
         item.nbytes = recount(item.nbytes, plan.bytes, bytes);
         item.size = item.size.max(plan.stop.min(range.to + range.len));

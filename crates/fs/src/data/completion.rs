@@ -242,16 +242,13 @@ impl OrderedExtent {
             drop(still);
             let own = fresh.as_ref().map_or(2, |ordered| ordered.units(engine) + holes.len());
             let handle = behalf.start(inode, Units::items(reserve::drop_units(&plan) + own))?;
-            let mut locked = inode.lock_item();
-            if !locked.extents_are_as(seen) {
-                // Somebody who shares the inode changed an item that crosses this range.
-                drop(locked);
-                handle.end();
-                continue;
-            }
             let stop = plan.stop;
             assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
-            let done = (|| {
+            let done = inode.change_item(&handle, |locked| {
+                if !locked.extents_are_as(seen) {
+                    // Somebody who shares the inode changed an item that crosses this range.
+                    return Ok(false);
+                }
                 match fresh.take() {
                     Some(ordered) => {
                         holes.insert(&handle, inode.tree(), inode.id.ino)?;
@@ -262,7 +259,7 @@ impl OrderedExtent {
                         show_more(&handle, inode, start, stop - start)?;
                     }
                 }
-                update_for(behalf, &handle, &mut locked, (at, stop), item, |item| {
+                update_for(behalf, locked, (at, stop), item, |item| {
                     item.flags |= flags;
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {
@@ -274,12 +271,12 @@ impl OrderedExtent {
                     };
                 })?;
                 behalf.completed(inode, stop);
-                Ok(())
-            })();
-            drop(locked);
-            finish(handle, done)?;
-            at = stop;
-            *reached = stop;
+                Ok(true)
+            });
+            if finish(handle, done)? {
+                at = stop;
+                *reached = stop;
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use creamery_txn::Units;
 
 use super::holes::HolePlan;
 use super::tail::settle_tail;
-use super::{Behalf, inline, lock_alone, read, update_for};
+use super::{Behalf, change_alone, inline, read, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::operation::finish;
 
@@ -42,13 +42,10 @@ pub(crate) fn grow_for(
         let seen = inode.extents_seen();
         let holes = HolePlan::new(inode, from, end)?;
         let handle = behalf.start(inode, Units::items(holes.len() + 1))?;
-        let mut locked = lock_alone(inode, seen);
-        let done = holes.insert(&handle, inode.tree(), inode.id.ino).and_then(|()| {
-            update_for(behalf, &handle, &mut locked, (from, holes.stop), item, |item| {
-                item.size = size.min(holes.stop)
-            })
+        let done = change_alone(inode, &handle, seen, |locked| {
+            holes.insert(&handle, inode.tree(), inode.id.ino)?;
+            update_for(behalf, locked, (from, holes.stop), item, |item| item.size = size.min(holes.stop))
         });
-        drop(locked);
         finish(handle, done)?;
     }
     Ok(())

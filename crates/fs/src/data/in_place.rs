@@ -141,30 +141,27 @@ impl InPlace {
         loop {
             let (conversion, seen) = self.extent.conversion(inode)?;
             let handle = behalf.start(inode, Units::items(units + holes.len()))?;
-            let mut locked = inode.lock_item();
-            if conversion.is_some() && !locked.extents_are_as(seen) {
-                drop(locked);
-                handle.end();
-                continue;
-            }
-            let changed = if conversion.is_some() { range } else { NO_EXTENTS };
-            let proof = proof.take().expect("it is completed once");
-            let done = (|| {
+            let done = inode.change_item(&handle, |locked| {
+                if conversion.is_some() && !locked.extents_are_as(seen) {
+                    return Ok(false);
+                }
+                let changed = if conversion.is_some() { range } else { NO_EXTENTS };
+                let proof = proof.take().expect("it is completed once");
                 holes.insert(&handle, inode.tree(), inode.id.ino)?;
                 if let Some(conversion) = conversion {
                     conversion.apply(&handle, inode)?;
                 }
                 handle.complete_in_place(at, proof, self.csums.as_deref())?;
-                update_for(behalf, &handle, &mut locked, changed, item, |item| {
+                update_for(behalf, locked, changed, item, |item| {
                     item.size = item.size.max(size.min(range.1));
                 })?;
                 behalf.completed(inode, range.1);
-                Ok(())
-            })();
-            drop(locked);
-            finish(handle, done)?;
-            *reached = range.1;
-            return Ok(());
+                Ok(true)
+            });
+            if finish(handle, done)? {
+                *reached = range.1;
+                return Ok(());
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use creamery_txn::{Engine, Units};
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
 use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
-use super::{Behalf, lock_alone, recount, reserve, update_for};
+use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
@@ -62,18 +62,16 @@ pub(crate) fn rewrite_for(
     let shrinks = (content.len() as u64) < item.size;
     let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
     let handle = behalf.start(inode, units)?;
-    let mut locked = lock_alone(inode, seen);
-    let done = (|| {
+    let done = change_alone(inode, &handle, seen, |locked| {
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;
         let bytes = encode_inline(handle.generation(), content);
         inode.tree().upsert(&handle, &extent_data(inode.id.ino, 0), &bytes)?;
-        update_for(behalf, &handle, &mut locked, (0, sector), item, |item| {
+        update_for(behalf, locked, (0, sector), item, |item| {
             item.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);
             item.size = content.len() as u64;
         })?;
         behalf.completed(inode, sector);
         Ok(())
-    })();
-    drop(locked);
+    });
     finish(handle, done)
 }

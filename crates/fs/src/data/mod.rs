@@ -88,11 +88,18 @@ pub(crate) use write::{is_overwrite, write};
 pub(crate) use write_back::write_back;
 pub(crate) use zero_range::zero_range;
 
-/// Begins to change the extents of an inode that nobody else has, after a plan was made when they were `seen`.
-fn lock_alone(inode: &Inode, seen: ExtentsSeen) -> LockedItem<'_> {
-    let locked = inode.lock_item();
-    assert!(locked.extents_are_as(seen), "DATA-5: who has an inode alone changes its extents alone");
-    locked
+/// Changes the extents of an inode that nobody else has, after a plan was made when they were `seen`. Its errors abort.
+#[track_caller]
+fn change_alone<T>(
+    inode: &Inode,
+    handle: &Handle<'_>,
+    seen: ExtentsSeen,
+    change: impl FnOnce(&mut LockedItem<'_>) -> Result<T>,
+) -> Result<T> {
+    inode.change_item(handle, |locked| {
+        assert!(locked.extents_are_as(seen), "DATA-5: who has an inode alone changes its extents alone");
+        change(locked)
+    })
 }
 
 /// Nothing but the item.
@@ -100,26 +107,24 @@ const NO_EXTENTS: (u64, u64) = (0, 0);
 
 /// Changes the inode's item at the end of a change of its extents in `changed`, and `item`, what the operation knows of it.
 fn update(
-    handle: &Handle<'_>,
-    mut locked: LockedItem<'_>,
-    changed: (u64, u64),
-    item: &mut InodeItem,
-    change: impl FnOnce(&mut InodeItem),
-) -> Result<()> {
-    update_for(&Behalf::Operation, handle, &mut locked, changed, item, change)
-}
-
-/// The same, with the times of those on whose behalf it is.
-fn update_for(
-    behalf: &Behalf<'_>,
-    handle: &Handle<'_>,
     locked: &mut LockedItem<'_>,
     changed: (u64, u64),
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
 ) -> Result<()> {
-    let now = handle.now();
-    *item = locked.update_extents(handle, changed, |item| {
+    update_for(&Behalf::Operation, locked, changed, item, change)
+}
+
+/// The same, with the times of those on whose behalf it is.
+fn update_for(
+    behalf: &Behalf<'_>,
+    locked: &mut LockedItem<'_>,
+    changed: (u64, u64),
+    item: &mut InodeItem,
+    change: impl FnOnce(&mut InodeItem),
+) -> Result<()> {
+    let now = locked.now();
+    *item = locked.update_extents(changed, |item| {
         change(item);
         if let Behalf::Operation = behalf {
             item.mtime = now;

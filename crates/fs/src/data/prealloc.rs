@@ -94,7 +94,9 @@ pub(crate) fn complete(
     }
     if nothing_new || size > item.size {
         in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {
-            update(handle, inode.lock_item(), NO_EXTENTS, item, |item| item.size = item.size.max(size))
+            inode.change_item(handle, |locked| {
+                update(locked, NO_EXTENTS, item, |item| item.size = item.size.max(size))
+            })
         })?;
     }
     Ok(())

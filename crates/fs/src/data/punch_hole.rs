@@ -15,7 +15,7 @@ use creamery_txn::Units;
 use super::drop_extents::DropPlan;
 use super::edges::zero_edges;
 use super::file_extent::encode_hole;
-use super::{lock_alone, recount, reserve, update};
+use super::{change_alone, recount, reserve, update};
 use crate::inode::lock::ExtentsSeen;
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
@@ -54,14 +54,15 @@ fn drop_step(inode: &Inode, item: &mut InodeItem, (plan, seen): (&DropPlan, Exte
     let hole = (explicit && plan.start < below).then(|| below - plan.start);
     let units = Units::freeing(reserve::drop_units(plan) + 1 + u32::from(hole.is_some()));
     in_handle(engine, units.of(inode.id.subvolume), |handle| {
-        let locked = lock_alone(inode, seen);
-        plan.apply(handle, inode.tree(), inode.id, hole.map(|_| plan.start))?;
-        if let Some(len) = hole {
-            let bytes = encode_hole(handle.generation(), len);
-            inode.tree().upsert(handle, &extent_data(inode.id.ino, plan.start), &bytes)?;
-        }
-        update(handle, locked, (plan.start, plan.stop), item, |item| {
-            item.nbytes = recount(item.nbytes, plan.bytes, 0)
+        change_alone(inode, handle, seen, |locked| {
+            plan.apply(handle, inode.tree(), inode.id, hole.map(|_| plan.start))?;
+            if let Some(len) = hole {
+                let bytes = encode_hole(handle.generation(), len);
+                inode.tree().upsert(handle, &extent_data(inode.id.ino, plan.start), &bytes)?;
+            }
+            update(locked, (plan.start, plan.stop), item, |item| {
+                item.nbytes = recount(item.nbytes, plan.bytes, 0)
+            })
         })
     })
 }

@@ -14,7 +14,7 @@ use creamery_txn::{Handle, Units};
 use super::drop_extents::DropPlan;
 use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
-use super::{Behalf, NO_EXTENTS, inline, lock_alone, read, recount, reserve, update};
+use super::{Behalf, NO_EXTENTS, change_alone, inline, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::lock::ExtentsSeen;
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -74,7 +74,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     match rewrite_last_sector(&mut Behalf::Operation, inode, item, size) {
         Err(error) if error.kind() == ErrorKind::NoSpace => {
             in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
-                update(handle, inode.lock_item(), NO_EXTENTS, item, |item| item.size = size)
+                inode.change_item(handle, |locked| update(locked, NO_EXTENTS, item, |item| item.size = size))
             })
         }
         result => result,
@@ -93,11 +93,12 @@ fn apply(
     (plan, seen): (&DropPlan, ExtentsSeen),
     size: u64,
 ) -> Result<()> {
-    let locked = lock_alone(inode, seen);
-    plan.apply(handle, inode.tree(), inode.id, None)?;
-    update(handle, locked, (plan.start, u64::MAX), item, |item| {
-        item.nbytes = recount(item.nbytes, plan.bytes, 0);
-        item.size = size;
+    change_alone(inode, handle, seen, |locked| {
+        plan.apply(handle, inode.tree(), inode.id, None)?;
+        update(locked, (plan.start, u64::MAX), item, |item| {
+            item.nbytes = recount(item.nbytes, plan.bytes, 0);
+            item.size = size;
+        })
     })
 }
 

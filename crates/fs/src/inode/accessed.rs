@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use creamery_base::gate::Reason;
 use creamery_base::{Result, Wait};
 use creamery_txn::Handle;
 
@@ -59,12 +60,17 @@ impl Inode {
             item.atime = *self.access_time.lock();
         }
     }
+
+    /// The access time is part of the item, which is locked for writing, or of no use any more.
+    fn access_time_is_in(&self, _: &InodeItem) {
+        self.state.fetch_and(!state::ACCESSED, Ordering::AcqRel);
+    }
 }
 
 impl LockedItem<'_> {
-    /// The access time is part of the item, or of no use any more.
+    /// The access time is part of the item now, or of no use any more.
     pub(super) fn access_time_written(&self) {
-        self.inode.state.fetch_and(!state::ACCESSED, Ordering::AcqRel);
+        self.inode.access_time_is_in(&self.item);
     }
 }
 
@@ -75,16 +81,18 @@ impl Accessed for Inode {
 
     /// Writes the access time alone: that is no change which an fsync, or who compares change counters, wants to know.
     fn write_access_time(&self, handle: &Handle<'_>) -> Result<()> {
-        let mut locked = self.lock_item();
-        let mut next = locked.item.clone();
-        if !self.has_access_time() || self.has(state::GONE) || next.nlink == 0 {
-            return Ok(());
-        }
-        self.take_along(&mut next);
-        locked.replace(handle, &next)
+        self.change_item(handle, |locked| {
+            let mut next = locked.item.clone();
+            if !self.has_access_time() || self.has(state::GONE) || next.nlink == 0 {
+                return Ok(());
+            }
+            self.take_along(&mut next);
+            locked.replace(&next)
+        })
     }
 
     fn forget_access_time(&self) {
-        self.lock_item().access_time_written();
+        let item = self.item.write_for(Reason::InodeLock, 0);
+        self.access_time_is_in(&item);
     }
 }

@@ -15,13 +15,15 @@
 //! - INODE-5: the item changes only with its lock held for writing, from the value that it has then. So of two operations that
 //!   share an inode neither takes back what the other one did.
 //!   Shown by `writes_to_parts_of_one_extent_at_once_are_all_there`.
+//! - INODE-6: a change of the item that fails, or dies, aborts with the item still locked: who has it next finds that, and takes
+//!   nothing half made for the truth. Shown by `who_has_the_item_behind_a_change_that_failed_finds_the_abort`.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedRead, RankedWrite, rank};
-use creamery_base::{ErrorKind, Result, Wait};
+use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Handle;
 
 use super::{Inode, InodeItem, SIZE_OF_ITEM, delayed};
@@ -67,10 +69,20 @@ impl ExclusiveInode<'_> {
     }
 }
 
-/// The item, locked for changing it together with what belongs to it in the tree.
+/// The item, locked for changing it together with what belongs to it in the tree; [`Inode::change_item`] alone gives it out.
 pub(crate) struct LockedItem<'a> {
     pub(super) inode: &'a Inode,
     pub(super) item: RankedWrite<'a, InodeItem, { rank::INODE_ITEM }>,
+    pub(super) handle: &'a Handle<'a>,
+}
+
+impl Drop for LockedItem<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ =
+                self.handle.abort(Error::new(ErrorKind::Aborted, "a thread died while it changed an inode"));
+        }
+    }
 }
 
 /// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
@@ -93,6 +105,11 @@ pub(crate) type HeldExtents<'a> = RankedRead<'a, InodeItem, { rank::INODE_ITEM }
 pub(crate) struct ExtentsSeen(u64);
 
 impl LockedItem<'_> {
+    /// The time of the change.
+    pub(crate) fn now(&self) -> Timespec {
+        self.handle.now()
+    }
+
     /// Whether nobody changed the extents since they were `seen`.
     pub(crate) fn extents_are_as(&self, seen: ExtentsSeen) -> bool {
         self.inode.extents_seen() == seen
@@ -101,12 +118,11 @@ impl LockedItem<'_> {
     /// As [`LockedItem::update`], after the extents in `changed` did.
     pub(crate) fn update_extents(
         &mut self,
-        handle: &Handle<'_>,
         changed: (u64, u64),
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
         self.inode.extent_changes.fetch_add(1, Ordering::Release);
-        let item = self.update(handle, change)?;
+        let item = self.update(change)?;
         if !self.inode.shared().planted.has(Fault::ChangesUnnoted) {
             self.inode.log_changes().add(changed.0, changed.1);
         }
@@ -114,24 +130,19 @@ impl LockedItem<'_> {
     }
 
     /// Changes the item, in the tree too; returns it as the tree has it then. One leaf change.
-    /// Any error is one after the first change: the caller aborts.
-    pub(crate) fn update(
-        &mut self,
-        handle: &Handle<'_>,
-        change: impl FnOnce(&mut InodeItem),
-    ) -> Result<InodeItem> {
+    pub(crate) fn update(&mut self, change: impl FnOnce(&mut InodeItem)) -> Result<InodeItem> {
         let mut next = self.item.clone();
         self.inode.take_along(&mut next);
         self.inode.delalloc().take_times(&mut next);
         change(&mut next);
-        next.touch(handle.generation());
-        self.replace(handle, &next)?;
+        next.touch(self.handle.generation());
+        self.replace(&next)?;
         Ok(next)
     }
 
     /// Makes `next`, which has the access time, the item.
-    pub(super) fn replace(&mut self, handle: &Handle<'_>, next: &InodeItem) -> Result<()> {
-        let inode = self.inode;
+    pub(super) fn replace(&mut self, next: &InodeItem) -> Result<()> {
+        let (inode, handle) = (self.inode, self.handle);
         inode.log_changes().begin(handle.generation(), &self.item);
         inode.supersede_delayed(|| delayed::write_inode(handle, inode.tree(), inode.id, next))?;
         self.item.clone_from(next);
@@ -238,49 +249,63 @@ impl Inode {
         }
     }
 
-    /// The item for changing, with a handle in the hand.
-    pub(crate) fn lock_item(&self) -> LockedItem<'_> {
-        LockedItem { inode: self, item: self.item.write_for(Reason::InodeLock, 0) }
+    /// Runs `change` with the item locked; its errors abort (INODE-6).
+    #[track_caller]
+    pub(crate) fn change_item<T>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut LockedItem<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut locked = LockedItem { inode: self, item: self.item.write_for(Reason::InodeLock, 0), handle };
+        match change(&mut locked) {
+            Ok(value) => Ok(value),
+            Err(error) => Err(handle.abort(error)),
+        }
     }
 
-    /// Changes the item, in the tree too; returns what the file is then. One leaf change.
-    /// Any error is one after the first change: the caller aborts.
+    /// Changes the item, in the tree too; returns what the file is then. One leaf change. Its errors abort.
+    #[track_caller]
     pub(crate) fn update(
         &self,
         handle: &Handle<'_>,
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        let mut locked = self.lock_item();
-        locked.update(handle, change)?;
-        Ok(self.as_it_is(&locked.item))
+        self.change_item(handle, |locked| {
+            locked.update(change)?;
+            Ok(self.as_it_is(&locked.item))
+        })
     }
 
     /// As [`Inode::update`], of a directory whose entries changed: written before the transaction closes.
+    #[track_caller]
     pub(crate) fn update_later(
         &self,
         handle: &Handle<'_>,
         change: impl FnOnce(&mut InodeItem),
     ) -> Result<InodeItem> {
-        let mut locked = self.lock_item();
-        let mut next = locked.item.clone();
-        self.take_along(&mut next);
-        change(&mut next);
-        next.touch(handle.generation());
-        self.delayed().put_off_inode(handle, &self.shared().delayed_root, &next)?;
-        locked.item.clone_from(&next);
-        locked.access_time_written();
-        Ok(next)
+        self.change_item(handle, |locked| {
+            let mut next = locked.item.clone();
+            self.take_along(&mut next);
+            change(&mut next);
+            next.touch(handle.generation());
+            self.delayed().put_off_inode(handle, &self.shared().delayed_root, &next)?;
+            locked.item.clone_from(&next);
+            locked.access_time_written();
+            Ok(next)
+        })
     }
 
-    /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries.
-    pub(crate) fn delete_items(&self, purge: impl FnOnce() -> Result<()>) -> Result<()> {
-        let entries = self.delayed_entries(0, Wait::Yes)?;
-        assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
-        let mut locked = self.lock_item();
-        self.supersede_delayed(purge)?;
-        locked.item.nlink = 0;
-        locked.access_time_written();
-        Ok(())
+    /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries. Its errors abort.
+    #[track_caller]
+    pub(crate) fn delete_items(&self, handle: &Handle<'_>, purge: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.change_item(handle, |locked| {
+            let entries = self.delayed_entries(0, Wait::Yes)?;
+            assert!(entries.is_empty(), "directory {} is deleted with entries to be written", self.id);
+            self.supersede_delayed(purge)?;
+            locked.item.nlink = 0;
+            locked.access_time_written();
+            Ok(())
+        })
     }
 
     /// Changes the item in memory only, as a test wants it.

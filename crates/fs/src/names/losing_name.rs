@@ -79,7 +79,7 @@ impl<'a> LosingName<'a> {
         }
         let Self { inode, dir, name, link, ending } = self;
         if matches!(ending, Ending::Purge { .. }) {
-            inode.delete_items(|| {
+            inode.delete_items(handle, || {
                 eviction::purge(handle, inode.tree(), inode.id, &keys::first_of(inode.id.ino))
             })?;
             inode.shared().note_deleted(handle.generation());

@@ -43,9 +43,11 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
                     let extent = Extent::whole(handle.generation(), at, bytes);
                     let data = if letter.is_uppercase() { extent.encode_prealloc() } else { shown };
                     inode.tree().insert(handle, &extent_data(inode.id.ino, start), &data)?;
-                    update(handle, inode.lock_item(), (start, start + bytes), item, |item| {
-                        item.nbytes += bytes;
-                        item.size = start + bytes;
+                    inode.change_item(handle, |locked| {
+                        update(locked, (start, start + bytes), item, |item| {
+                            item.nbytes += bytes;
+                            item.size = start + bytes;
+                        })
                     })
                 })
                 .expect("an extent");
@@ -89,8 +91,8 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
         assert_eq!(plan.stop, range.1);
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            update(handle, inode.lock_item(), range, item, |item| {
-                item.nbytes = recount(item.nbytes, plan.bytes, 0)
+            inode.change_item(handle, |locked| {
+                update(locked, range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
             })
         })
         .expect("a change");
@@ -124,8 +126,8 @@ fn a_split_extent_is_freed_with_its_last_part() {
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
-            update(handle, inode.lock_item(), range, item, |item| {
-                item.nbytes = recount(item.nbytes, plan.bytes, 0)
+            inode.change_item(handle, |locked| {
+                update(locked, range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
             })
         })
         .expect("a change");

@@ -1,5 +1,6 @@
 //! Tests of the data room over an engine.
 
+mod aborts;
 mod beside;
 mod clones;
 mod content;
