@@ -10,7 +10,7 @@ use crate::commands::dedupe::DedupeArgs;
 use crate::commands::du::DuArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
-use crate::view::ViewArgs;
+use crate::view::{ViewArgs, WriteArgs};
 
 /// Btrfs filesystems in image files and on devices, without root and without the kernel.
 ///
@@ -251,7 +251,7 @@ pub(crate) struct CpArgs {
     pub(crate) verbose: bool,
 
     #[command(flatten)]
-    pub(crate) view: ViewArgs,
+    pub(crate) write: WriteArgs,
 }
 
 /// When copies share data.
@@ -291,7 +291,7 @@ pub(crate) struct MkdirArgs {
     pub(crate) mode: u32,
 
     #[command(flatten)]
-    pub(crate) view: ViewArgs,
+    pub(crate) write: WriteArgs,
 }
 
 /// Remove files.
@@ -310,7 +310,7 @@ pub(crate) struct RmArgs {
     pub(crate) force: bool,
 
     #[command(flatten)]
-    pub(crate) view: ViewArgs,
+    pub(crate) write: WriteArgs,
 }
 
 /// Set space aside for a file, or give some back.
@@ -348,7 +348,7 @@ pub(crate) struct FallocateArgs {
     pub(crate) zero_range: bool,
 
     #[command(flatten)]
-    pub(crate) view: ViewArgs,
+    pub(crate) write: WriteArgs,
 }
 
 /// Show how full filesystems are.
@@ -397,6 +397,10 @@ pub(crate) struct TrimArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
+    #[arg(long)]
+    pub(crate) usesupercopy: bool,
 }
 
 #[derive(Subcommand, Debug)]

@@ -8,7 +8,7 @@ use creamery::{Error, ErrorKind, Escaped, Filesystem, Image, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::place::{Place, is_no_image, mount_of};
-use crate::view::ViewArgs;
+use crate::view::{ViewArgs, WriteArgs};
 
 /// Whether images are written to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,12 +20,18 @@ pub(crate) enum Purpose {
 pub(crate) struct Images<'a> {
     command: &'static str,
     view: &'a ViewArgs,
+    use_super_copy: bool,
     open: Vec<(PathBuf, Purpose, Filesystem)>,
 }
 
 impl<'a> Images<'a> {
     pub(crate) const fn new(command: &'static str, view: &'a ViewArgs) -> Self {
-        Self { command, view, open: Vec::new() }
+        Self { command, view, use_super_copy: false, open: Vec::new() }
+    }
+
+    /// Those that a command writes to.
+    pub(crate) fn to_write(command: &'static str, args: &'a WriteArgs) -> Self {
+        Self { use_super_copy: args.usesupercopy, ..Self::new(command, &args.view) }
     }
 
     /// Whose they are.
@@ -89,7 +95,8 @@ impl<'a> Images<'a> {
     }
 
     fn open_new(&self, path: &Path, purpose: Purpose) -> Result<Filesystem, Error> {
-        let mut options = Image::options().write(purpose == Purpose::Write);
+        let mut options =
+            Image::options().write(purpose == Purpose::Write).use_super_copy(self.use_super_copy);
         if let Some(subvolume) = &self.view.subvol {
             options = options.subvolume(subvolume);
         }

@@ -1,4 +1,4 @@
-//! Where paths in an image begin.
+//! Where paths in an image begin, and how who writes opens it.
 
 use std::path::PathBuf;
 
@@ -14,4 +14,15 @@ pub(crate) struct ViewArgs {
     /// The same by number; 5 is the top level.
     #[arg(long, value_name = "ID")]
     pub(crate) subvolid: Option<u64>,
+}
+
+/// The same for those who write.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct WriteArgs {
+    #[command(flatten)]
+    pub(crate) view: ViewArgs,
+
+    /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
+    #[arg(long)]
+    pub(crate) usesupercopy: bool,
 }

@@ -72,6 +72,7 @@ pub struct ImageOptions {
     nodatacow: bool,
     nocow_keeps_leaf: bool,
     tree_log: Option<bool>,
+    use_super_copy: bool,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -182,6 +183,15 @@ impl ImageOptions {
         self
     }
 
+    /// Whether it is written to also when its first superblock is damaged and a copy is whole: what was synced after the last commit
+    /// is given up then, for only the first one leads to it. Without this, and by Linux in any case, that is refused. Reading
+    /// needs no leave.
+    #[must_use]
+    pub fn use_super_copy(mut self, on: bool) -> Self {
+        self.use_super_copy = on;
+        self
+    }
+
     /// Whether the leaf of a file stays locked while is looked whether its data may be written in place: as Linux once did, for those
     /// who measure what that costs.
     #[must_use]
@@ -208,10 +218,7 @@ impl ImageOptions {
     }
 
     fn open_engine(&self, path: &Path) -> Result<Filesystem> {
-        let (access, mode) = match self.write {
-            true => (Access::ReadWrite, Mode::ReadWrite),
-            false => (Access::ReadOnly, Mode::ReadOnly),
-        };
+        let access = if self.write { Access::ReadWrite } else { Access::ReadOnly };
         if path.is_dir() {
             return Err(Error::new(
                 ErrorKind::IsADirectory,
@@ -220,7 +227,7 @@ impl ImageOptions {
         }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
         let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-        self.open_volume(Volume::open(vec![device], mode)?, image)
+        self.open_volume(device, image)
     }
 
     /// Opens a device that is open already. For tests of this project; no part of the promise.
@@ -229,11 +236,15 @@ impl ImageOptions {
     /// As [`open`](Self::open).
     #[doc(hidden)]
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
-        let mode = if self.write { Mode::ReadWrite } else { Mode::ReadOnly };
-        self.open_volume(Volume::open(vec![device], mode)?, None)
+        self.open_volume(device, None)
     }
 
-    fn open_volume(&self, volume: Volume, image: Option<(u64, u64)>) -> Result<Filesystem> {
+    fn open_volume(&self, device: Arc<dyn BlockDevice>, image: Option<(u64, u64)>) -> Result<Filesystem> {
+        let volume = match (self.write, self.use_super_copy) {
+            (false, _) => Volume::open(vec![device], Mode::ReadOnly)?,
+            (true, false) => Volume::open(vec![device], Mode::ReadWrite)?,
+            (true, true) => Volume::open_by_copy(vec![device])?,
+        };
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
         let usual = Options::default();
         let options = Options {

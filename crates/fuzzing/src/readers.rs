@@ -148,7 +148,10 @@ fn look_at(fs: &Filesystem, entry: &WalkEntry) {
 /// Opens for writing, works on what is there, and commits. Whatever the image holds, that must not panic.
 pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
-    let Ok(fs) = Image::options().write(true).env(env).open_device(dyn_device(device)) else { return };
+    let Ok(fs) = Image::options().write(true).use_super_copy(true).env(env).open_device(dyn_device(device))
+    else {
+        return;
+    };
     let content = crate::base::plain(20_000);
     let _ = fs.create_dir_all("/new/directory");
     let _ = fs.write("/new/file", &content);

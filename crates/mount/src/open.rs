@@ -43,7 +43,10 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     let device = FileDevice::open(path, access)?;
     let gather_syncs = !options.ssd.unwrap_or_else(|| !device.is_rotational());
     let device: Arc<dyn BlockDevice> = Arc::new(device);
-    let volume = Volume::open(vec![device], mode)?;
+    let volume = match mode {
+        Mode::ReadWrite if options.use_super_copy => Volume::open_by_copy(vec![device])?,
+        mode => Volume::open(vec![device], mode)?,
+    };
     if read_only && !options.nologreplay && volume.superblock().log_root().is_some() {
         let what = "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
                     to see it without";

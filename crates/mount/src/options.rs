@@ -94,6 +94,8 @@ pub struct Options {
     pub delalloc: bool,
     /// A log of what was synced after the last commit is passed over.
     pub nologreplay: bool,
+    /// Where the first superblock is damaged a copy is written from, without what only the first one leads to.
+    pub use_super_copy: bool,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -182,6 +184,7 @@ impl Options {
             ssd: None,
             delalloc: true,
             nologreplay: false,
+            use_super_copy: false,
             owner: Owner::default(),
             log: None,
             remount: false,
@@ -256,12 +259,14 @@ impl Options {
             "ssd" | "nossd" if value.is_empty() => self.ssd = Some(name == "ssd"),
             "nologreplay" if value.is_empty() => self.nologreplay = true,
             "rescue" if value == "nologreplay" => self.nologreplay = true,
+            "usesupercopy" if value.is_empty() => self.use_super_copy = true,
+            "rescue" if value == "usesupercopy" => self.use_super_copy = true,
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, notreelog, ssd, nossd, nologreplay, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

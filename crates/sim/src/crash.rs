@@ -119,7 +119,7 @@ pub(crate) fn verify(
         judge(&state.image).context("verifying what the power cut left")?;
     }
     let device = Arc::new(SimDevice::new(state.image.clone()));
-    let fs = driver::open(&device).context("opening what the power cut left")?;
+    let fs = driver::open_after(state.class, &device).context("opening what the power cut left")?;
     let walked = walk(&fs, true).context("walking what the power cut left")?;
     let Some(number) =
         legal.iter().position(|commit| commit.model.snapshot_beside(&walked) == walked.snapshot)

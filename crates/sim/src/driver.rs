@@ -14,6 +14,7 @@ use crate::delayed_data::{Loss, explains};
 use crate::device::SimDevice;
 use crate::model::{Content, Model, Node, ROOT};
 use crate::operation::{Operation, Outcome, content, time_set};
+use crate::power_cut::Class;
 use crate::snapshot::walk;
 
 /// An inode number that no test reaches.
@@ -52,6 +53,15 @@ pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
     open_with(device, Options::default(), FsOptions::default())
 }
 
+/// What a power cut left; where it may have torn the first superblock, by a copy of that.
+pub(crate) fn open_after(class: Class, device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
+    if class != Class::TornSuperblock {
+        return open(device);
+    }
+    let volume = Volume::open_by_copy(vec![Arc::<SimDevice>::clone(device) as Arc<dyn BlockDevice>])?;
+    open_volume(volume, Options::default(), FsOptions::default())
+}
+
 /// As [`open`], with budgets of its own.
 fn open_with(
     device: &Arc<SimDevice>,
@@ -59,7 +69,14 @@ fn open_with(
     fs_options: FsOptions,
 ) -> creamery_base::Result<Arc<Filesystem>> {
     let device: Arc<dyn BlockDevice> = Arc::<SimDevice>::clone(device);
-    let volume = Volume::open(vec![device], Mode::ReadWrite)?;
+    open_volume(Volume::open(vec![device], Mode::ReadWrite)?, options, fs_options)
+}
+
+fn open_volume(
+    volume: Volume,
+    options: Options,
+    fs_options: FsOptions,
+) -> creamery_base::Result<Arc<Filesystem>> {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
     let options = Options { cache_bytes: 4 << 20, env, ..options };
     Filesystem::open(Engine::open(volume, options)?, fs_options)

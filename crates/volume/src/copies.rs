@@ -3,7 +3,8 @@
 //! The first copy, whenever it is whole. Linux mounts from no other, so another copy may stem from a history that
 //! Linux has left behind, and a newer one proves nothing. When the first copy cannot be read at all it may be whole
 //! and newer than the others, so a writer is refused: going on from another copy would give up commits. When it is damaged (its magic number is
-//! there, the rest does not hold) the newest whole copy is taken and the notes say so. When there is no magic
+//! there, the rest does not hold) readers get the newest whole copy, and the notes say so. No copy leads to a log of what was synced
+//! after the last commit, so whoever wrote would end that: a writer is refused unless he asked to go on from a copy. When there is no magic
 //! number the device may have been given to something else: what can be recognised is named, and at most a
 //! reader gets to see the old filesystem.
 
@@ -16,7 +17,14 @@ use creamery_format::{
     find_signature,
 };
 
-use crate::Mode;
+/// What the filesystem is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Want {
+    Reading,
+    Writing,
+    /// Writing, also without what only a damaged first superblock leads to.
+    WritingByCopy,
+}
 
 /// Why a device is not opened. The message is the whole line but for the device's name.
 #[derive(Debug)]
@@ -28,6 +36,7 @@ enum Refusal {
     Random,
     Overwritten { copy: u64, generation: u64 },
     Damaged { copies: Vec<(u64, String)> },
+    FirstDamaged { first: u64, reason: String, copy: u64, generation: u64 },
     Unreadable { offset: u64, error: Error },
 }
 
@@ -35,6 +44,7 @@ impl Refusal {
     const fn kind(&self) -> ErrorKind {
         match self {
             Self::Overwritten { .. } | Self::Damaged { .. } => ErrorKind::Corrupt,
+            Self::FirstDamaged { .. } => ErrorKind::Unsupported,
             Self::Unreadable { error, .. } => error.kind(),
             _ => ErrorKind::InvalidInput,
         }
@@ -65,6 +75,12 @@ impl fmt::Display for Refusal {
             Self::Unreadable { offset, error } => write!(
                 f,
                 "the superblock at {offset} cannot be read, and the copies of it may be older: {error}; open it read-only"
+            ),
+            Self::FirstDamaged { first, reason, copy, generation } => write!(
+                f,
+                "the superblock at {first} is damaged ({reason}); the copy at {copy} of generation {generation} is whole, but \
+                 only the first one leads to what was synced after that, if anything was: open it read-only, or give that up \
+                 and write from the copy with usesupercopy"
             ),
             Self::Damaged { copies } => {
                 f.write_str("no superblock copy is whole")?;
@@ -110,11 +126,11 @@ impl Copy {
 }
 
 /// Reads all copies of `device` and decides.
-pub(crate) fn find(device: &dyn BlockDevice, mode: Mode) -> Result<Found> {
-    decide(device, mode).map_err(|refusal| Error::with_source(refusal.kind(), device.describe(), refusal))
+pub(crate) fn find(device: &dyn BlockDevice, want: Want) -> Result<Found> {
+    decide(device, want).map_err(|refusal| Error::with_source(refusal.kind(), device.describe(), refusal))
 }
 
-fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
+fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
     let fits = |&offset: &u64| offset + SUPERBLOCK_LEN as u64 <= device.len();
     let offsets = SUPERBLOCK_OFFSETS.into_iter().filter(fits);
     let mut copies: Vec<(u64, Copy)> = offsets.map(|offset| (offset, Copy::read(device, offset))).collect();
@@ -132,7 +148,7 @@ fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
             Ok(Found { superblock: *superblock, notes })
         }
         (offset, Copy::Unreadable(error)) => match newest(&others) {
-            Some((copy, superblock)) if mode == Mode::ReadOnly => {
+            Some((copy, superblock)) if want == Want::Reading => {
                 let note = format!(
                     "the superblock at {offset} cannot be read ({error}); the copy at {copy} of generation {} was \
                      used, which may be older",
@@ -143,19 +159,24 @@ fn decide(device: &dyn BlockDevice, mode: Mode) -> Result<Found, Refusal> {
             _ => Err(Refusal::Unreadable { offset, error }),
         },
         (first, Copy::Damaged(reason)) => match newest(&others) {
-            Some((offset, superblock)) => {
+            Some((copy, superblock)) => {
+                let generation = superblock.generation().get();
+                let what = match want {
+                    Want::Writing => {
+                        return Err(Refusal::FirstDamaged { first, reason, copy, generation });
+                    }
+                    Want::Reading => "is not shown: only the first one leads to it",
+                    Want::WritingByCopy => "is lost: the next commit restores the first one",
+                };
                 let note = format!(
-                    "the superblock at {first} is damaged ({reason}); the copy at {offset} of generation {} was \
-                     used, the next commit restores the first one, and until then Linux does not mount this; what was \
-                     synced after that generation, if anything was, is in a log that only the first one leads to, and the \
-                     next commit ends it",
-                    superblock.generation()
+                    "the superblock at {first} is damaged ({reason}); the copy at {copy} of generation {generation} was used, \
+                     and what was synced after that, if anything was, {what}"
                 );
                 Ok(Found { superblock: superblock.clone(), notes: vec![note] })
             }
             None => Err(Refusal::Damaged { copies: reasons(first, reason, &others) }),
         },
-        (_, Copy::NoMagic { zeros }) => without_magic(device, mode, zeros, &others),
+        (_, Copy::NoMagic { zeros }) => without_magic(device, want, zeros, &others),
     }
 }
 
@@ -169,7 +190,7 @@ fn recognise(device: &dyn BlockDevice) -> Option<&'static Signature> {
 
 fn without_magic(
     device: &dyn BlockDevice,
-    mode: Mode,
+    want: Want,
     zeros: bool,
     others: &[(u64, Copy)],
 ) -> Result<Found, Refusal> {
@@ -177,7 +198,7 @@ fn without_magic(
         return Err(Refusal::Foreign { what });
     }
     match newest(others) {
-        Some((copy, superblock)) if mode == Mode::ReadOnly => {
+        Some((copy, superblock)) if want == Want::Reading => {
             let note = format!(
                 "the first superblock was overwritten; the copy at {copy} of generation {} was used",
                 superblock.generation()

@@ -7,7 +7,7 @@ use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
 use crate::Chunk;
-use crate::copies::{self, Found};
+use crate::copies::{self, Found, Want};
 use crate::volume::{Member, Volume};
 
 /// What the volume is opened for.
@@ -30,15 +30,23 @@ impl Volume {
     /// # Errors
     /// One line with the device and what is wrong: [`ErrorKind::InvalidInput`] for what is no Btrfs,
     /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
-    /// that does not allow `mode`, [`ErrorKind::NotFound`] when a device is missing through which the others are found. Who has
+    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::NotFound`] when a device is missing through which the others are found. Who has
     /// read the chunk tree asks for the others with [`judge_devices`](Self::judge_devices).
     pub fn open(devices: Vec<Arc<dyn BlockDevice>>, mode: Mode) -> Result<Self> {
-        let mut found = Vec::new();
-        for device in devices {
-            let superblock = copies::find(&*device, mode)?;
-            found.push((device, superblock));
-        }
-        Self::open_found(found, mode)
+        let want = match mode {
+            Mode::ReadOnly => Want::Reading,
+            Mode::ReadWrite => Want::Writing,
+        };
+        Self::open_found(find_all(devices, want)?, mode)
+    }
+
+    /// Opens it for writing, also where the first superblock is damaged and a copy is whole: what was synced after the copy's
+    /// generation is given up.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_by_copy(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Self> {
+        Self::open_found(find_all(devices, Want::WritingByCopy)?, Mode::ReadWrite)
     }
 
     fn open_found(found: Vec<(Arc<dyn BlockDevice>, Found)>, mode: Mode) -> Result<Self> {
@@ -65,6 +73,11 @@ impl Volume {
         volume.push_system_chunks().map_err(|error| error.context(&name))?;
         Ok(volume)
     }
+}
+
+fn find_all(devices: Vec<Arc<dyn BlockDevice>>, want: Want) -> Result<Vec<(Arc<dyn BlockDevice>, Found)>> {
+    let find = |device: Arc<dyn BlockDevice>| copies::find(&*device, want).map(|found| (device, found));
+    devices.into_iter().map(find).collect()
 }
 
 impl Volume {

@@ -8,7 +8,7 @@ use crate::images::{Images, Purpose};
 use crate::place::Place;
 
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
-    let mut images = Images::new("mkdir", &args.view);
+    let mut images = Images::to_write("mkdir", &args.write);
     let outcome = make_all(args, &mut images);
     images.finish(outcome)
 }
@@ -33,7 +33,7 @@ fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
 }
 
 pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
-    let mut images = Images::new("rm", &args.view);
+    let mut images = Images::to_write("rm", &args.write);
     let outcome = remove_all(args, &mut images);
     images.finish(outcome)
 }

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         let both = Error::invalid("both ends are on the host");
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
-    let mut images = Images::new("cp", &args.view);
+    let mut images = Images::to_write("cp", &args.write);
     let names = Names::new(args.verbose);
     let outcome = copy_all(&mut images, &from, &to, args, &names);
     let outcome = images.finish(outcome);

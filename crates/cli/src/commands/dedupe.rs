@@ -14,7 +14,7 @@ use crate::images::{Images, Purpose};
 use crate::names::Names;
 use crate::output::{Output, writing};
 use crate::size::Human;
-use crate::view::ViewArgs;
+use crate::view::WriteArgs;
 
 /// Have files with equal content share their data.
 ///
@@ -43,7 +43,7 @@ pub(crate) struct DedupeArgs {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) view: ViewArgs,
+    pub(crate) write: WriteArgs,
 }
 
 /// What was found and done in one image.
@@ -59,7 +59,7 @@ struct ReportJson {
 
 pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
     const COMMAND: &str = "dedupe";
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let mut places: BTreeMap<PathBuf, Vec<PathBuf>> = BTreeMap::new();
     for text in &args.places {
         let place = images.place(text)?;

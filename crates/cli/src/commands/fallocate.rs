@@ -18,7 +18,7 @@ impl FallocateArgs {
 }
 
 pub(crate) fn run(args: &FallocateArgs) -> Result<(), Failure> {
-    let mut images = Images::new("fallocate", &args.view);
+    let mut images = Images::to_write("fallocate", &args.write);
     let place = Place::parse(&args.place);
     let failed = images.failed(&place.image);
     let outcome =

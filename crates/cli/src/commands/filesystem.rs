@@ -25,16 +25,7 @@ pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
 }
 
 fn run_trim(args: &TrimArgs) -> Result<(), Failure> {
-    let failed = |error: creamery::Error| {
-        let unsupported = error.kind() == ErrorKind::Unsupported;
-        let failure = Failure::new("filesystem trim", error);
-        if unsupported {
-            failure.advise("the device, or the host's filesystem, cannot discard")
-        } else {
-            failure
-        }
-    };
-    let trimmed_bytes = trim(args).map_err(failed)?;
+    let trimmed_bytes = trim(args)?;
     let row = Row { place: args.place.display().to_string(), trimmed_bytes };
     let mut out = Output::new();
     let printed = if args.json { as_json(&mut out, &row) } else { as_text(&mut out, &row) };
@@ -44,14 +35,22 @@ fn run_trim(args: &TrimArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::new("filesystem trim", error))
 }
 
-fn trim(args: &TrimArgs) -> creamery::Result<u64> {
+fn trim(args: &TrimArgs) -> Result<u64, Failure> {
     let Size(minimum) = args.minimum;
+    let failed = |error| Failure::new("filesystem trim", error);
+    let not_trimmed = |error: creamery::Error| match error.kind() {
+        ErrorKind::Unsupported => {
+            failed(error).advise("the device, or the host's filesystem, cannot discard")
+        }
+        _ => failed(error),
+    };
     if args.place.is_dir() {
-        return creamery_mount::trim(&args.place, minimum);
+        return creamery_mount::trim(&args.place, minimum).map_err(not_trimmed);
     }
-    let fs = Image::options().write(true).open(&args.place)?;
-    let trimmed = fs.trim(minimum)?;
-    fs.close()?;
+    let options = Image::options().write(true).use_super_copy(args.usesupercopy);
+    let fs = options.open(&args.place).map_err(failed)?;
+    let trimmed = fs.trim(minimum).map_err(not_trimmed)?;
+    fs.close().map_err(failed)?;
     Ok(trimmed)
 }
 

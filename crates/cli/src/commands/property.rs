@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
-use crate::view::ViewArgs;
+use crate::view::{ViewArgs, WriteArgs};
 
 /// Where compression is written down.
 const COMPRESSION: &str = "btrfs.compression";
@@ -122,7 +122,7 @@ pub(crate) struct SetArgs {
     value: OsString,
 
     #[command(flatten)]
-    view: ViewArgs,
+    write: WriteArgs,
 }
 
 #[derive(Serialize)]
@@ -341,7 +341,7 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
         let set = read_only_of(args.value.as_bytes()).and_then(|value| dir.set_subvolume_read_only(value));
         return set.map_err(failed_at(COMMAND, &path));
     }
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {

@@ -42,6 +42,7 @@ mod subvolumes_moved;
 mod subvolumes_told;
 mod subvolumes_walked;
 mod subvolumes_words;
+mod superblock_copies;
 mod support;
 mod tree_log;
 mod tree_log_full;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         references::cases(),
         loss::cases(),
         durable::cases(),
+        superblock_copies::cases(),
         tree_log::cases(),
         tree_log_full::cases(),
         bad_input::cases(),

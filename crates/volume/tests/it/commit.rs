@@ -96,7 +96,14 @@ fn power_cut_anywhere_in_a_commit_leaves_this_or_the_last_one() {
     for (row, (first, second, generation)) in table.into_iter().enumerate() {
         device.write_at(FIRST, &first).unwrap();
         device.write_at(SECOND, &second).unwrap();
-        let volume = open(&device, Mode::ReadWrite).unwrap();
+        let volume = match open(&device, Mode::ReadWrite) {
+            Err(error) => {
+                // A torn first copy leads to nothing, and this one was not to be torn (media-assumptions 6).
+                assert_eq!((row, error.kind()), (1, ErrorKind::Unsupported), "{error}");
+                open_by_copy(&device).unwrap()
+            }
+            Ok(volume) => volume,
+        };
         assert_eq!(volume.generation(), generation, "row {row}");
         read(&volume, &chunk_root(&volume)).unwrap();
         let _committed = commit(&volume).unwrap();

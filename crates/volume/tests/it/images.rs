@@ -56,6 +56,11 @@ pub(crate) fn open(device: &Arc<MemoryDevice>, mode: Mode) -> Result<Volume> {
     Volume::open(vec![Arc::clone(device) as Arc<dyn BlockDevice>], mode)
 }
 
+/// For writing, by a copy where the first superblock is damaged.
+pub(crate) fn open_by_copy(device: &Arc<MemoryDevice>) -> Result<Volume> {
+    Volume::open_by_copy(vec![Arc::clone(device) as Arc<dyn BlockDevice>])
+}
+
 /// The single line of the refusal.
 pub(crate) fn refusal(device: &Arc<MemoryDevice>, mode: Mode) -> (creamery_base::ErrorKind, String) {
     let error = open(device, mode).err().unwrap_or_else(|| panic!("{mode:?} was let in"));

@@ -47,17 +47,35 @@ fn mixed_block_groups_open() {
 }
 
 #[test]
-fn a_damaged_first_superblock_is_passed_over_with_a_note() {
+fn a_damaged_first_superblock_is_passed_over_by_readers_and_who_asks_for_that() {
     let Some(device) = btrfs(&[]) else { return };
     damage(&*device, FIRST + 2000);
-    for mode in BOTH {
-        let volume = open(&device, mode).unwrap();
+    let parts = ["65536", "checksum mismatch", "67108864", "generation"];
+    let reader = open(&device, Mode::ReadOnly).unwrap();
+    let writer = open_by_copy(&device).unwrap();
+    assert!(reader.notes()[0].contains("is not shown"), "{:?}", reader.notes());
+    assert!(writer.notes()[0].contains("is lost"), "{:?}", writer.notes());
+    for volume in [reader, writer] {
         let note = &volume.notes()[0];
-        for part in ["65536", "checksum mismatch", "67108864", "generation"] {
-            assert!(note.contains(part), "{note}");
-        }
+        parts.iter().for_each(|part| assert!(note.contains(part), "{note}"));
         read(&volume, &chunk_root(&volume)).unwrap();
     }
+    let (kind, text) = refusal(&device, Mode::ReadWrite);
+    assert_eq!(kind, ErrorKind::Unsupported);
+    for part in parts.iter().chain(&["what was synced", "read-only", "usesupercopy"]) {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[test]
+fn who_writes_by_a_copy_still_takes_a_whole_first_superblock() {
+    let Some(device) = btrfs(&[]) else { return };
+    let generation = open(&device, Mode::ReadOnly).unwrap().generation();
+    edit_superblock(&device, &[SECOND], |raw| raw.generation = (generation.get() + 1).into());
+    assert_eq!(open_by_copy(&device).unwrap().generation(), generation);
+    device.zero(FIRST, 4096).unwrap();
+    let error = open_by_copy(&device).err().expect("it may be somebody else's by now");
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place, parent_of};
-use crate::view::ViewArgs;
+use crate::view::WriteArgs;
 
 /// Create subvolumes.
 ///
@@ -34,13 +34,13 @@ pub(crate) struct CreateArgs {
     quota_groups: Vec<String>,
 
     #[command(flatten)]
-    view: ViewArgs,
+    write: WriteArgs,
 }
 
 const COMMAND: &str = "subvolume create";
 
 pub(super) fn run(args: &CreateArgs) -> Result<(), Failure> {
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = create_all(args, &mut images);
     images.finish(outcome)
 }

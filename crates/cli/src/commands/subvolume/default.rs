@@ -12,7 +12,7 @@ use super::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
-use crate::view::ViewArgs;
+use crate::view::{ViewArgs, WriteArgs};
 
 /// Show which subvolume is mounted when none is named.
 ///
@@ -48,7 +48,7 @@ pub(crate) struct SetDefaultArgs {
     words: Vec<OsString>,
 
     #[command(flatten)]
-    view: ViewArgs,
+    write: WriteArgs,
 }
 
 pub(super) fn get(args: &GetDefaultArgs) -> Result<(), Failure> {
@@ -98,7 +98,7 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
         let set = dir.set_default_subvolume(id.map(TreeId::get));
         return set.map_err(failed_at(COMMAND, &path)).map_err(of_number);
     }
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let place = images.place(text)?;
     let failed = images.failed(&place.image);
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {

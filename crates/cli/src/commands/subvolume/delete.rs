@@ -12,7 +12,7 @@ use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
-use crate::view::ViewArgs;
+use crate::view::WriteArgs;
 
 /// Delete subvolumes with all that is in them.
 ///
@@ -49,7 +49,7 @@ pub(crate) struct DeleteArgs {
     commit_each: bool,
 
     #[command(flatten)]
-    view: ViewArgs,
+    write: WriteArgs,
 }
 
 const COMMAND: &str = "subvolume delete";
@@ -58,7 +58,7 @@ pub(super) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     if args.id.is_some() && args.places.len() > 1 {
         return Err(Failure::usage(COMMAND, "with -i there is one image or mount"));
     }
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = delete_all(args, &mut images);
     images.finish(outcome)
 }

@@ -11,7 +11,7 @@ use super::target::{OnMount, Target, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
-use crate::view::ViewArgs;
+use crate::view::WriteArgs;
 
 /// Take a snapshot of a subvolume: a second subvolume with all that it has.
 ///
@@ -38,13 +38,13 @@ pub(crate) struct SnapshotArgs {
     read_only: bool,
 
     #[command(flatten)]
-    view: ViewArgs,
+    write: WriteArgs,
 }
 
 const COMMAND: &str = "subvolume snapshot";
 
 pub(super) fn run(args: &SnapshotArgs) -> Result<(), Failure> {
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = snapshot(args, &mut images);
     images.finish(outcome)
 }

@@ -13,7 +13,7 @@ use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
-use crate::view::ViewArgs;
+use crate::view::WriteArgs;
 
 /// Free the space of subvolumes that were deleted.
 ///
@@ -39,7 +39,7 @@ pub(crate) struct SyncArgs {
     sleep: u64,
 
     #[command(flatten)]
-    view: ViewArgs,
+    write: WriteArgs,
 }
 
 const COMMAND: &str = "subvolume sync";
@@ -48,7 +48,7 @@ pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
     if let Some(OnMount { dir, path, .. }) = OnMount::of(COMMAND, &args.place)? {
         return sync_live(&dir, &path, args);
     }
-    let mut images = Images::new(COMMAND, &args.view);
+    let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = sync(args, &mut images);
     images.finish(outcome)
 }
