@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_check};
+use creamery_testkit::{Judge, Judges, LoopDevice, Run, Scratch, btrfs_check};
 
-use super::library::{Said, bench_of, build_bench, empty_filesystem, kernel_filesystem};
+use super::library::{Said, empty_filesystem, kernel_filesystem};
 use super::measure::median;
 use super::options::{Options, options};
+use super::programs::Programs;
 use super::report::publish;
-use crate::workspace::{build_program, target};
 
 /// Where `creamery-bench` says what the library counted.
 const GATE_CLOSED: [&str; 4] = ["statistics", "commits", "gate_closed_micros", "max"];
@@ -81,9 +81,7 @@ pub(crate) fn gate(words: &[&str]) -> Result<()> {
 /// Where it is played.
 struct Stage {
     scratch: Scratch,
-    creamery: Program,
-    /// The folder that has `creamery-bench`.
-    programs: PathBuf,
+    programs: Programs,
     bytes: u64,
 }
 
@@ -105,10 +103,8 @@ fn words(numbers: &[(&'static str, u64)]) -> Words {
 impl Stage {
     /// Builds what is measured; in a quick run, which measures nothing, without optimising it.
     fn new(bytes: u64, quick: bool) -> Result<Self> {
-        build_program()?;
-        build_bench(if quick { &[] } else { &["--release"] })?;
-        let programs = target().join(if quick { "debug" } else { "release" });
-        Ok(Self { scratch: Scratch::new("bench-gate")?, creamery: Program::find()?, programs, bytes })
+        let programs = Programs::build(quick)?;
+        Ok(Self { scratch: Scratch::new("bench-gate")?, programs, bytes })
     }
 
     /// Plays both parts, each on a filesystem of its own.
@@ -133,7 +129,7 @@ impl Stage {
         let image = self.scratch.file("gate.img");
         let device = match side {
             Side::Library => {
-                empty_filesystem(&self.creamery, &image, IMAGE_BYTES)?;
+                empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?;
                 None
             }
             Side::Kernel => {
@@ -148,8 +144,7 @@ impl Stage {
 impl Set<'_> {
     /// One workload, opened or mounted anew.
     fn step(&self, workload: &str, mut words: Words) -> Result<Said> {
-        let run =
-            |words: &Words| bench_of(&self.stage.programs, workload, words).context(workload.to_owned());
+        let run = |words: &Words| self.stage.programs.bench(workload, words).context(workload.to_owned());
         let Some(device) = &self.device else {
             words.push(("--image", self.image.display().to_string()));
             return run(&words);

@@ -18,6 +18,7 @@ mod memory;
 mod names;
 mod nocow_leaf;
 mod options;
+mod programs;
 mod quiet;
 mod report;
 mod requests;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{LoopDevice, LoopMount, Program, Run, Scratch, btrfs_check, sync_filesystem, tree};
+use creamery_testkit::{LoopDevice, LoopMount, Run, Scratch, btrfs_check, sync_filesystem, tree};
 
 use super::scenes::{Data, Scene, Start, Step, Work};
-use crate::bench::library::{Said, bench_of, build_bench, empty_filesystem, kernel_filesystem};
-use crate::bench::server::{Server, build_null, server_threads};
-use crate::workspace::{build_program, target};
+use crate::bench::library::{Said, empty_filesystem, kernel_filesystem};
+use crate::bench::programs::Programs;
+use crate::bench::server::Server;
 
 const IMAGE_BYTES: u64 = 4 << 30;
 const SEED: u64 = 20_251_121;
@@ -51,9 +51,7 @@ pub(super) struct Taken {
 /// Where scenes are played: images, a tree to be copied, and the programs.
 pub(super) struct Stage {
     scratch: Scratch,
-    creamery: Program,
-    /// The folder that has `creamery-bench`.
-    programs: PathBuf,
+    programs: Programs,
     files: u64,
     quick: bool,
     source: Walk,
@@ -70,17 +68,12 @@ enum Set {
 impl Stage {
     /// Builds what is measured (in a quick run, which measures nothing, without optimising it) and makes the tree.
     pub(super) fn new(files: u64, bytes: u64, quick: bool) -> Result<Self> {
-        let (profile, folder): (&[&str], _) =
-            if quick { (&[], "debug") } else { (&["--release"], "release") };
-        build_program()?;
-        build_bench(profile)?;
-        build_null(profile)?;
+        let programs = Programs::build(quick)?.with_null()?;
         let scratch = Scratch::new("bench-data")?;
         let source = scratch.dir("tree")?;
         tree::generate(&source, files, bytes, SEED)?;
         let source = Walk::take(&source)?;
-        let programs = target().join(folder);
-        Ok(Self { scratch, creamery: Program::find()?, programs, files, quick, source })
+        Ok(Self { scratch, programs, files, quick, source })
     }
 
     /// Plays `scene` on `side`. A figure counts only if afterwards everything reads back, and `btrfs check` accepts an image
@@ -117,7 +110,7 @@ impl Stage {
                 Run::new("cp").arg("--sparse=always").arg(shared).arg(&image).limit(LIMIT).ok()?;
             }
             (Start::Empty, Side::Library | Side::Mount) => {
-                empty_filesystem(&self.creamery, &image, IMAGE_BYTES)?;
+                empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?;
             }
             (Start::Empty, Side::Kernel) => kernel_filesystem(&image, IMAGE_BYTES)?,
             (Start::Empty, Side::Null) => {}
@@ -135,7 +128,7 @@ impl Stage {
         let mount = LoopMount::mount(&image, &self.mount_point()?, "")?;
         let (workload, mut words) = Data::before_snapshot(bytes).words(self.quick);
         words.push(("--dir", mount.dir().display().to_string()));
-        bench_of(&self.programs, workload, &words)?;
+        self.programs.bench(workload, &words)?;
         let snapshot = Run::new("btrfs").args(["-q", "subvolume", "snapshot", "-r"]).arg(mount.dir());
         snapshot.arg(mount.dir().join("snapshot")).ok()?;
         sync_filesystem(mount.dir())?;
@@ -153,11 +146,7 @@ impl Stage {
             Side::Mount => Set::Mount,
             Side::Kernel => Set::Kernel(LoopDevice::attach(image, false)?),
             // It keeps the lengths of its files only as long as it runs; what the kernel has of them is dropped when they are opened.
-            Side::Null => {
-                let mut command = Command::new(self.programs.join("examples/null"));
-                let dir = self.mount_point()?;
-                Set::Null(Server::start(command.args(["--threads", &server_threads()]).arg(&dir), &dir)?)
-            }
+            Side::Null => Set::Null(self.programs.start_null(&self.mount_point()?)?),
         })
     }
 
@@ -177,28 +166,28 @@ impl Stage {
         let said = match set {
             Set::Library => {
                 words.push(("--image", image.display().to_string()));
-                bench_of(&self.programs, workload, &words)
+                self.programs.bench(workload, &words)
             }
             Set::Kernel(device) => {
                 Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(&dir).ok()?;
                 words.push(on_dir);
-                let said = bench_of(&self.programs, workload, &words);
+                let said = self.programs.bench(workload, &words);
                 Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
                 said
             }
             Set::Mount => {
-                let mut command = Command::new(self.creamery.path());
+                let mut command = Command::new(self.programs.creamery.path());
                 let server =
                     Server::start(command.args(["mount", "--foreground"]).arg(image).arg(&dir), &dir)?;
-                let sync_by = self.creamery.path().display().to_string();
+                let sync_by = self.programs.creamery.path().display().to_string();
                 words.extend([on_dir, ("--server", server.id().to_string()), ("--sync-by", sync_by)]);
-                let said = bench_of(&self.programs, workload, &words);
+                let said = self.programs.bench(workload, &words);
                 server.end()?;
                 said
             }
             Set::Null(server) => {
                 words.extend([on_dir, ("--server", server.id().to_string()), ("--zeros", "on".to_owned())]);
-                bench_of(&self.programs, workload, &words)
+                self.programs.bench(workload, &words)
             }
         }?;
         if workload == "copy-out" {

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use creamery_testkit::{CpuMeter, LoopDevice, Program, Run, Scratch, btrfs_check};
+use creamery_testkit::{CpuMeter, LoopDevice, Run, Scratch, btrfs_check};
 use serde_json::Value;
 
-use crate::bench::library::{Said, bench_of, build_bench, empty_filesystem, kernel_filesystem};
-use crate::bench::server::{Server, build_null, server_threads};
-use crate::workspace::{build_program, target};
+use crate::bench::library::{Said, empty_filesystem, kernel_filesystem};
+use crate::bench::programs::Programs;
+use crate::bench::server::Server;
 
 const IMAGE_BYTES: u64 = 6 << 30;
 const LIMIT: Duration = Duration::from_secs(300);
@@ -121,9 +121,7 @@ pub(super) struct Taken {
 /// Images, and the programs.
 pub(super) struct Stage {
     scratch: Scratch,
-    creamery: Program,
-    /// The folder that has `creamery-bench`.
-    programs: PathBuf,
+    programs: Programs,
 }
 
 /// A side with an image of its own.
@@ -136,11 +134,8 @@ enum Set {
 
 impl Stage {
     pub(super) fn new(name: &str) -> Result<Self> {
-        build_program()?;
-        build_bench(&["--release"])?;
-        build_null(&["--release"])?;
-        let programs = target().join("release");
-        Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, creamery: Program::find()?, programs })
+        let programs = Programs::build(false)?.with_null()?;
+        Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, programs })
     }
 
     /// Plays `scene` on a fresh filesystem.
@@ -177,25 +172,21 @@ impl Stage {
     /// What `creamery-bench` says of a workload.
     pub(super) fn bench(&self, workload: &str, at: &At<'_>, mut words: Vec<Word>) -> Result<Said> {
         words.extend(at.words.iter().cloned());
-        bench_of(&self.programs, workload, &words).with_context(|| workload.to_owned())
+        self.programs.bench(workload, &words).with_context(|| workload.to_owned())
     }
 
     fn set(&self, who: Who) -> Result<Set> {
         let image = self.scratch.file("durable.img");
         Ok(match who {
             Who::Library | Who::Mount => {
-                empty_filesystem(&self.creamery, &image, IMAGE_BYTES)?;
+                empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?;
                 if who == Who::Mount { Set::Mount(image) } else { Set::Library(image) }
             }
             Who::Kernel => {
                 kernel_filesystem(&image, IMAGE_BYTES)?;
                 Set::Kernel(LoopDevice::attach(&image, false)?)
             }
-            Who::Null => {
-                let (mut command, dir) =
-                    (Command::new(self.programs.join("examples/null")), self.mount_point()?);
-                Set::Null(Server::start(command.args(["--threads", &server_threads()]).arg(&dir), &dir)?)
-            }
+            Who::Null => Set::Null(self.programs.start_null(&self.mount_point()?)?),
         })
     }
 
@@ -221,13 +212,13 @@ impl Stage {
                 found
             }
             Set::Mount(image) => {
-                let mut command = Command::new(self.creamery.path());
+                let mut command = Command::new(self.programs.creamery.path());
                 command.args(["mount", "--foreground"]);
                 if !way.mount.is_empty() {
                     command.args(["-o", way.mount]);
                 }
                 let server = Server::start(command.arg(image).arg(&dir), &dir)?;
-                let found = run(At::dir(&dir, &[server.id()], Some(self.creamery.path())));
+                let found = run(At::dir(&dir, &[server.id()], Some(self.programs.creamery.path())));
                 server.end()?;
                 found
             }

@@ -1,0 +1,48 @@
+//! The programs that benches with sides run, built as they are measured.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+use creamery_testkit::Program;
+
+use super::library::{Said, bench_of, build_bench};
+use super::server::{Server, build_null, server_threads};
+use crate::workspace::{build_program, target};
+
+/// `creamery`, `creamery-bench`, and the server that does nothing.
+pub(super) struct Programs {
+    pub(super) creamery: Program,
+    profile: &'static [&'static str],
+    /// The folder that has the others.
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Builds the first two; in a quick run, which measures nothing, `creamery-bench` without optimising it.
+    pub(super) fn build(quick: bool) -> Result<Self> {
+        let (profile, folder): (&[&str], _) =
+            if quick { (&[], "debug") } else { (&["--release"], "release") };
+        build_program()?;
+        build_bench(profile)?;
+        Ok(Self { creamery: Program::find()?, profile, folder: target().join(folder) })
+    }
+
+    /// Builds the server that does nothing, too.
+    pub(super) fn with_null(self) -> Result<Self> {
+        build_null(self.profile)?;
+        Ok(self)
+    }
+
+    /// Runs `creamery-bench` in a process of its own.
+    pub(super) fn bench(&self, workload: &str, options: &[(impl AsRef<OsStr>, String)]) -> Result<Said> {
+        bench_of(&self.folder, workload, options)
+    }
+
+    /// Has the server that does nothing serve `dir`.
+    pub(super) fn start_null(&self, dir: &Path) -> Result<Server> {
+        let mut command = Command::new(self.folder.join("examples/null"));
+        Server::start(command.args(["--threads", &server_threads()]).arg(dir), dir)
+    }
+}
