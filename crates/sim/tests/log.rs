@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{Error, InodeId, Result, TreeId, Wait};
 use creamery_device::BlockDevice;
-use creamery_format::{Key, KeyType};
 use creamery_fs::{Filesystem, FsOptions, NewInode, RenameMode};
 use creamery_sim::{Canary, Image, MadeBy, SimDevice, fresh_image, log_run};
-use creamery_txn::{Engine, InodeLog, LogGroup, Options};
+use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 /// Runs of random work; `CREAMERY_ROUNDS` says otherwise, and `CREAMERY_SEED` which is the first.
@@ -447,31 +446,4 @@ fn who_syncs_at_once_shares_writes() {
     let (done, writes) = (fs.statistics().fsyncs.logged, fs.statistics().logs.count as usize - before);
     assert_eq!(done, (THREADS * ROUNDS) as u64, "{:?}", fs.statistics().fsyncs);
     assert!(writes < (THREADS - 1) * ROUNDS, "{writes} writes for {done} calls");
-}
-
-#[test]
-fn an_older_look_at_an_inode_does_not_replace_a_newer_one() {
-    let base = fresh_image(&MadeBy::default()).expect("an image");
-    let device = Arc::new(SimDevice::new(base));
-    let engine = engine_on(&device);
-    let tree = engine.tree(TreeId::FS).expect("it is there");
-    let log = engine.log_base(&tree).expect("it opens").expect("nothing is new");
-    let ino = ObjectId::new(1000);
-    let key = Key::new(ino, KeyType::INODE_ITEM, 0);
-    let seen = |sequence: u64| InodeLog {
-        sequence,
-        items: vec![(key, creamery_fs::InodeItem { sequence, ..Default::default() }.encode().to_vec())],
-        ..InodeLog::of(ino)
-    };
-    assert!(engine.is_logged(&log, ino, 0).is_none());
-    for sequence in [7, 6, 8, 7] {
-        let group = LogGroup { inodes: vec![seen(sequence)], gone: Vec::new() };
-        let ticket = engine.log_inodes(&log, &group).expect("room").expect("it can be said");
-        engine.sync_log(ticket).expect("it is written");
-    }
-    assert!(engine.is_logged(&log, ino, 8).is_some() && engine.is_logged(&log, ino, 9).is_none());
-    let left = engine_on(&Arc::new(SimDevice::new(device.image())));
-    let (_replay, logs) = left.begin_replay().expect("it is well").expect("there is a log");
-    let item = logs[0].tree().get(&key, Wait::Yes, creamery_fs::InodeItem::decode).expect("it can be read");
-    assert_eq!(item.expect("it was logged").expect("it is well").sequence, 8);
 }
