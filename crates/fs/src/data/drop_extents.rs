@@ -23,7 +23,7 @@
 //! - DROP-3: `bytes` is exactly what the dropped parts had added to the inode's nbytes.
 //!   Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
 
-use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
@@ -66,8 +66,16 @@ enum Edit {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rest {
-    Extent { extent: Extent, prealloc: bool, reference: Reference },
-    Hole { num_bytes: u64 },
+    Extent {
+        extent: Extent,
+        prealloc: bool,
+        reference: Reference,
+    },
+    /// As old as the hole that it is of.
+    Hole {
+        generation: Generation,
+        num_bytes: u64,
+    },
 }
 
 impl Reference {
@@ -176,11 +184,12 @@ impl DropPlan {
             (keep, 0) => Edit::TrimBack { at, keep },
             (0, _) => Edit::TrimFront { at, cut: end - at },
             (keep, num_bytes) => {
-                let rest = match (extent, reference) {
-                    (Some(extent), Some(reference)) => {
+                let rest = match (extent, reference, item.extent) {
+                    (Some(extent), Some(reference), _) => {
                         Rest::Extent { extent: extent.without_front(end - at), prealloc, reference }
                     }
-                    _ => Rest::Hole { num_bytes },
+                    (.., FileExtent::Hole { generation, .. }) => Rest::Hole { generation, num_bytes },
+                    _ => unreachable!("an inline extent goes as a whole"),
                 };
                 Edit::Split { at, keep, from: end, rest }
             }
@@ -253,7 +262,7 @@ impl Edit {
                 let bytes = match rest {
                     Rest::Extent { extent, prealloc, .. } if prealloc => extent.encode_prealloc(),
                     Rest::Extent { extent, .. } => extent.encode(),
-                    Rest::Hole { num_bytes } => file_extent::encode_hole(handle.generation(), num_bytes),
+                    Rest::Hole { generation, num_bytes } => file_extent::encode_hole(generation, num_bytes),
                 };
                 tree.insert(handle, &extent_data(owner.ino, from), &bytes)?;
                 match rest {

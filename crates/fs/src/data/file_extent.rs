@@ -58,7 +58,7 @@ pub(crate) enum FileExtent<'a> {
     /// Space is set aside; it reads as zeros.
     Prealloc(Extent),
     /// Zeros that take no space.
-    Hole { num_bytes: u64 },
+    Hole { generation: Generation, num_bytes: u64 },
 }
 
 fn corrupt(key: &Key, what: &str) -> Error {
@@ -96,7 +96,7 @@ impl FileExtent<'_> {
         match self {
             Self::Inline { ram_bytes, .. } => ram_bytes.next_multiple_of(sector),
             Self::Regular(extent) | Self::Prealloc(extent) => extent.num_bytes,
-            Self::Hole { num_bytes } => *num_bytes,
+            Self::Hole { num_bytes, .. } => *num_bytes,
         }
     }
 }
@@ -146,7 +146,7 @@ fn check_on_disk<'a>(
         return Err(corrupt(key, "file range wraps"));
     }
     if extent.disk_bytenr.get() == 0 {
-        return Ok(FileExtent::Hole { num_bytes: extent.num_bytes });
+        return Ok(FileExtent::Hole { generation: extent.generation, num_bytes: extent.num_bytes });
     }
     let sectors = [extent.disk_bytenr.get(), extent.disk_num_bytes, extent.offset];
     if extent.disk_num_bytes == 0 || sectors.iter().any(|number| !number.is_multiple_of(sector)) {
