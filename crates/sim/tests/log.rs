@@ -359,6 +359,30 @@ fn names_that_a_log_would_take_from_others_are_committed() {
     }
 }
 
+/// Linux cannot replay that.
+#[test]
+fn a_number_that_another_name_had_at_the_last_commit_is_committed() {
+    const OTHERS: usize = 400;
+    let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
+    let options = FsOptions { inodes_cached: 0, ..FsOptions::default() };
+    let fs = Filesystem::open(engine_on(&device), options).expect("it opens");
+    let here = Here { fs: &fs, root: fs.root(TreeId::FS).expect("the root") };
+    let dir = here.dir("d").expect("room");
+    here.file(dir, "last").expect("room");
+    fs.sync().expect("room");
+    let end = fs.end_of_dir(dir, Wait::Yes).expect("it is there");
+    fs.unlink(dir, b"last").expect("it is there");
+    // Until nobody remembers the directory.
+    for number in 0..OTHERS {
+        let other = here.dir(&number.to_string()).expect("room");
+        (0..3).for_each(|name| drop(here.file(other, &name.to_string()).expect("room")));
+    }
+    let new = here.file(dir, "new").expect("room");
+    assert_eq!(fs.end_of_dir(dir, Wait::Yes).expect("it is there"), end, "the number is given again");
+    here.sync(new).expect("room");
+    assert_eq!(fs.statistics().fsyncs.logged, 0);
+}
+
 /// Logs take no space for good, however often somebody syncs.
 #[test]
 fn what_logs_took_is_free_again_with_the_commit() {

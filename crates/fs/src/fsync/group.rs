@@ -3,7 +3,7 @@
 //! | of who is synced | goes along |
 //! |---|---|
 //! | is in a directory that the last commit does not have | that directory, with its names |
-//! | has a name, or the number of an entry, that was another's at the last commit or in the log | who had it: with the names that he has now, or as one who is gone |
+//! | has a name that was another's at the last commit or in the log, or the number of such an entry in the log | who had it: with the names that he has now, or as one who is gone |
 //! | is older than the last commit, and has got or lost a name | the directory, as if it was synced, too: so does Linux, and programs may count on it; and who has the name now |
 //! | is a directory | all who have got an entry there; new directories with all that is in them |
 //! | is one, too | all who have lost an entry there: with the names that they have now, or as those who are gone |
@@ -21,8 +21,8 @@ use super::counters::Fsyncs;
 use super::{entries, extents, names};
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::keys;
-use crate::names::Name;
 use crate::names::directory::{self, Target};
+use crate::names::{Name, dir_item};
 
 /// Inodes that go into the logs together at most.
 const INODES_MAX: usize = 64;
@@ -210,14 +210,17 @@ impl<'a> Gathering<'a> {
             self.wanted.push((link.dir, Want::Names));
             return Ok(true);
         }
-        let by_name = directory::find(tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
-        let by_number =
-            tree.get(&keys::dir_index(link.dir, link.index), Wait::Yes, |item| Target::of_entry(item, dir))?;
-        for target in by_name.map(|found| found.target).into_iter().chain(by_number.transpose()?) {
-            match target {
-                Target::Inode(owner) => self.wanted.push((owner, Want::Names)),
-                Target::Subvolume(_) => return Ok(false),
-            }
+        // Linux does not replay a number that another name had: the directory has left memory since, and counts from its last entry on.
+        let number = keys::dir_index(link.dir, link.index);
+        let has_name = |item: &[u8]| dir_item::find(item, &link.name).map(|found| found.is_some());
+        if !tree.get(&number, Wait::Yes, has_name)?.unwrap_or(Ok(true))? {
+            return Ok(false);
+        }
+        let had_it = directory::find(tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
+        match had_it.map(|found| found.target) {
+            Some(Target::Subvolume(_)) => return Ok(false),
+            Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
+            None => {}
         }
         Ok(true)
     }
