@@ -7,6 +7,7 @@
 //! | is older than the last commit, and has got or lost a name | the directory, as if it was synced, too: so does Linux, and programs may count on it; and who has the name now |
 //! | is a directory | all who have got an entry there; new directories with all that is in them |
 //! | is one, too | all who have lost an entry there: with the names that they have now, or as those who are gone |
+//! | is called otherwise than the log says, or is gone | the directories of which the log says so, too |
 //!
 //! And so on with those who go along. Each is locked until all are put, the first one by waiting, the others by trying: so all names
 //! are as they were at one moment. Where that does not work, or they would be too many, a commit does it.
@@ -77,8 +78,12 @@ impl<'a> Gathering<'a> {
             Err(error) if error.kind() == ErrorKind::Stale => return self.go_on_without(ino),
             other => other?,
         };
-        if inode.tree_item().nlink == 0 {
+        let item = inode.tree_item();
+        if item.nlink == 0 {
             return self.go_on_without(ino);
+        }
+        if inode.engine().is_logged(self.base, ino, item.sequence).is_some() {
+            return self.go_on(); // nothing has become of it since it went along last
         }
         let Some(turn) = inode.log_changes().try_turn() else { return Ok(self.cannot_say()) };
         let with_entries = inode.is_dir() && want == Want::Entries;
@@ -94,8 +99,16 @@ impl<'a> Gathering<'a> {
         if entries::had_any(ino, self.base)? {
             return Ok(self.cannot_say());
         }
-        let logged = self.inodes.shared().engine.logged_entries(self.base, ino);
+        let engine = &self.inodes.shared().engine;
+        let logged = engine.logged_entries(self.base, ino);
         self.wanted.extend(logged.into_iter().map(|(_, child)| (child, Want::Names)));
+        self.tell_again(&engine.logged_names(self.base, ino))?;
+        if engine.is_logged(self.base, ino, 0).is_some() {
+            // A replay that knows nothing of it any more must not find it as it was before it was synced.
+            let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(self.cannot_say()) };
+            self.needed.extend(names.iter().map(|link| link.dir));
+            self.wanted.extend(names.iter().map(|link| (link.dir, Want::Entries)));
+        }
         self.gone.insert(ino);
         self.go_on()
     }
@@ -184,23 +197,38 @@ impl<'a> Gathering<'a> {
     }
 
     fn look_at_names(&mut self, inode: &Inode, log: &mut InodeLog) -> Result<bool> {
-        let Some(before) = names::look(inode, self.base, log)? else { return Ok(false) };
-        for link in &log.links {
-            if before.is_old {
+        let (engine, ino) = (inode.engine(), inode.id.ino);
+        let logged = engine.logged_names(self.base, ino);
+        let Some(became) = names::look(inode, self.base, &logged, log)? else { return Ok(false) };
+        for link in &became.gained {
+            if became.is_old {
                 self.wanted.push((link.dir, Want::Entries));
             }
             if !self.look_at_gained(link)? {
                 return Ok(false);
             }
         }
-        let owners = inode.engine().logged_owners(self.base, inode.id.ino, &log.links);
-        self.wanted.extend(owners.into_iter().map(|owner| (owner, Want::Names)));
-        for link in before.lost {
-            if !self.look_at_lost(inode, &link)? {
+        for link in &became.lost {
+            if !self.look_at_lost(inode, link)? {
                 return Ok(false);
             }
         }
+        self.tell_again(&became.unlike_log)?;
+        let owners = engine.logged_owners(self.base, ino, &log.links);
+        self.wanted.extend(owners.into_iter().map(|owner| (owner, Want::Names)));
         Ok(true)
+    }
+
+    /// The log has given these names otherwise than they are now. Where it has said so of their directories, too, these are told of again.
+    fn tell_again(&mut self, links: &[LogLink]) -> Result<()> {
+        for link in links {
+            let number = keys::dir_log_index(link.dir, link.index);
+            let said = self.inodes.shared().engine.logged_items(self.base, &number, &number)?;
+            if said.iter().any(|(key, _)| *key == number) {
+                self.wanted.push((link.dir, Want::Entries));
+            }
+        }
+        Ok(())
     }
 
     /// Somebody has a name that he did not have at the last commit. False when a replay could not give it to him.
@@ -240,31 +268,10 @@ impl<'a> Gathering<'a> {
         Ok(true)
     }
 
-    /// Whether a replay that knows nothing of an inode any more would not find it as it was before it was synced: it takes all its
-    /// names away, because they are others' now or their directories are told of, or the log had nothing of it.
-    fn is_gone_wholly(&self, ino: ObjectId) -> Result<bool> {
-        if self.inodes.shared().engine.is_logged(self.base, ino, 0).is_none() {
-            return Ok(true);
-        }
-        let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(false) };
-        let is_told =
-            |link: &LogLink| self.found.get(&link.dir).is_some_and(|log| log.scope != LogScope::Names);
-        let is_taken = |link: &LogLink| {
-            let same = |other: &LogLink| (other.dir, &other.name) == (link.dir, &link.name);
-            self.found.values().any(|log| log.links.iter().any(same))
-        };
-        Ok(names.iter().all(|link| is_told(link) || is_taken(link)))
-    }
-
     /// Puts all of them.
     fn put(&mut self) -> Result<Option<LogTicket>> {
         if !self.needed.is_disjoint(&self.gone) {
             return Ok(self.cannot_say()); // a directory is gone, and what was in it is elsewhere
-        }
-        for ino in self.gone.clone() {
-            if !self.is_gone_wholly(ino)? {
-                return Ok(self.cannot_say());
-            }
         }
         let group = LogGroup {
             inodes: std::mem::take(&mut self.found).into_values().collect(),

@@ -11,29 +11,44 @@ use crate::inode::Inode;
 /// Items of names and attributes that one inode may have and still be logged.
 const ITEMS_MAX: usize = 128;
 
-/// What became of an inode's names since the last commit, but for those that it has got.
-pub(super) struct Before {
-    /// Whether it had any.
+/// What became of an inode's names since the last commit.
+pub(super) struct Became {
+    /// Whether it had any then.
     pub(super) is_old: bool,
+    /// Those that it has got.
+    pub(super) gained: Vec<LogLink>,
     /// Those that it has no more.
     pub(super) lost: Vec<LogLink>,
+    /// Those by which it is not called as the log says: that had it called otherwise since.
+    pub(super) unlike_log: Vec<LogLink>,
 }
 
-/// Adds the names that an inode has and the last commit has not, and its attributes. None when there are too many, or no names.
-pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<Option<Before>> {
+/// Adds the names of an inode, as far as the last commit has not all of them or the log has `logged` others, and its attributes. None
+/// when there are too many, or no names.
+pub(super) fn look(
+    inode: &Inode,
+    base: &LogBase,
+    logged: &[LogLink],
+    log: &mut InodeLog,
+) -> Result<Option<Became>> {
     let Some(now) = items_of(inode.tree(), inode.id.ino)? else { return Ok(None) };
     let Some(before) = items_of(base.tree(), inode.id.ino)? else { return Ok(None) };
     let (had, has) = (links(&before)?, links(&now)?);
     if has.is_empty() {
         return Ok(None);
     }
+    let missing = |from: &[LogLink], others: &[LogLink]| -> Vec<LogLink> {
+        from.iter().filter(|link| !others.contains(link)).cloned().collect()
+    };
+    let mut unlike_log = Vec::new();
+    if !logged.is_empty() {
+        unlike_log = [missing(logged, &has), missing(&has, logged)].concat();
+    }
     for (key, data) in now {
         match key.kind {
             KeyType::INODE_REF | KeyType::INODE_EXTREF => {
-                let differs = before
-                    .binary_search_by(|(other, _)| other.cmp(&key))
-                    .map_or(true, |at| before[at].1 != data);
-                if differs {
+                let was = before.binary_search_by(|(other, _)| other.cmp(&key)).map(|at| &before[at].1);
+                if was != Ok(&data) || !unlike_log.is_empty() {
                     log.items.push((key, data));
                 }
             }
@@ -41,9 +56,10 @@ pub(super) fn look(inode: &Inode, base: &LogBase, log: &mut InodeLog) -> Result<
             _ => return Ok(None), // of a feature that logs know nothing of here
         }
     }
-    let (is_old, lost) = (!had.is_empty(), had.iter().filter(|link| !has.contains(link)).cloned().collect());
-    log.links = has.into_iter().filter(|link| !had.contains(link)).collect();
-    Ok(Some(Before { is_old, lost }))
+    let (is_old, gained, lost) = (!had.is_empty(), missing(&has, &had), missing(&had, &has));
+    // The root directory is its own parent, under the name of two dots: nobody takes that from it.
+    log.links = if inode.id.ino == ObjectId::FIRST_FREE { Vec::new() } else { has };
+    Ok(Some(Became { is_old, gained, lost, unlike_log }))
 }
 
 /// The names that an inode has in a tree. None when there are too many.

@@ -81,6 +81,11 @@ impl Engine {
         self.logs.owners(base, ino, links)
     }
 
+    /// The names that the logs have given an inode.
+    pub fn logged_names(&self, base: &LogBase, ino: ObjectId) -> Vec<LogLink> {
+        self.logs.names_of(base, ino)
+    }
+
     /// Which numbers of a directory's entries the logs have given to whom.
     pub fn logged_entries(&self, base: &LogBase, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         self.logs.entries_of(base, dir)

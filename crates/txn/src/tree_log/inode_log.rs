@@ -62,7 +62,7 @@ pub struct InodeLog {
     pub scope: LogScope,
     /// Where its data lies that has checksums: address and bytes.
     pub data: Vec<(Logical, u64)>,
-    /// The names among the items that the last commit does not have.
+    /// All names that it has.
     pub links: Vec<LogLink>,
 }
 

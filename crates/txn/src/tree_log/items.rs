@@ -163,6 +163,11 @@ impl Log {
             || group.gone.iter().any(|ino| log.given.of(*ino).len() > 1)
     }
 
+    /// The names that it has given an inode.
+    pub(super) fn names_of(&self, subvolume: TreeId, ino: ObjectId) -> Vec<LogLink> {
+        self.logs.get(&subvolume).map_or_else(Vec::new, |log| log.given.of(ino).to_vec())
+    }
+
     /// Which numbers of a directory's entries it has given to whom.
     pub(super) fn entries_of(&self, subvolume: TreeId, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         self.logs.get(&subvolume).map_or_else(Vec::new, |log| log.given.entries_of(dir))
@@ -265,7 +270,9 @@ impl SubvolumeLog {
         let key = Key::new(link.dir, KeyType::DIR_INDEX, link.index);
         let is_it = |data: &[u8]| {
             let entry = DirEntries::new(data).next();
-            entry.is_some_and(|entry| entry.is_ok_and(|entry| entry.location.objectid == ino))
+            entry.is_some_and(|entry| {
+                entry.is_ok_and(|entry| entry.location.objectid == ino && entry.name == link.name)
+            })
         };
         match self.tree.get(&key, Wait::Yes, is_it)? {
             Some(true) => self.tree.remove(host, &key).map(drop),

@@ -225,6 +225,13 @@ impl TreeLogs {
         log.map_or_else(Vec::new, |log| log.owners(base.subvolume, ino, links))
     }
 
+    /// The names that a subvolume's log has given an inode.
+    pub(crate) fn names_of(&self, base: &LogBase, ino: ObjectId) -> Vec<LogLink> {
+        let state = self.of(base.generation);
+        let log = state.as_ref().and_then(|state| state.log.as_ref());
+        log.map_or_else(Vec::new, |log| log.names_of(base.subvolume, ino))
+    }
+
     /// Which numbers of a directory's entries a subvolume's log has given to whom.
     pub(crate) fn entries_of(&self, base: &LogBase, dir: ObjectId) -> Vec<(u64, ObjectId)> {
         let state = self.of(base.generation);
