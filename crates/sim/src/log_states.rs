@@ -42,6 +42,13 @@ impl Moment {
         self.names.get(&id).filter(|_| is_there).cloned().unwrap_or_default()
     }
 
+    fn children(&self, dir: u64) -> Option<&BTreeMap<Vec<u8>, u64>> {
+        match &self.model.nodes.get(&dir)?.content {
+            Content::Directory(children) => Some(children),
+            _ => None,
+        }
+    }
+
     /// Whether it was then what was found at `path`, names aside.
     fn explains(&self, id: u64, path: &[u8], walked: &Walked) -> bool {
         let Some(wanted) = self.paths.get(&id).map(|path| &self.snapshot.entries[path]) else { return false };
@@ -146,6 +153,31 @@ impl<'w> Found<'w> {
                 told(moments, from, id),
                 one(&names, found)
             );
+        }
+        synced.iter().try_for_each(|(id, from)| self.check_entries(*id, &moments[*from..]))
+    }
+
+    /// Errors: a directory that was synced at the first of the `moments` has an entry that it had at none of them, or lacks one that it
+    /// had at all.
+    fn check_entries(&self, dir: u64, moments: &[&Moment]) -> Result<()> {
+        let Some(path) = self.paths.get(&dir).map(|paths| &paths[0]) else { return Ok(()) };
+        let entries: Vec<_> = moments.iter().filter_map(|moment| moment.children(dir)).collect();
+        let Some(first) = entries.first() else { return Ok(()) };
+        let below = |other: &&Vec<u8>| !other.is_empty() && self.split(other).0 == dir;
+        let found: BTreeMap<Vec<u8>, u64> = self
+            .ids
+            .iter()
+            .filter(|(path, _)| below(path))
+            .map(|(path, id)| (self.split(path).1, *id))
+            .collect();
+        let told = || format!("directory {dir}, {}", String::from_utf8_lossy(path));
+        for (name, id) in &found {
+            let had = entries.iter().any(|entries| entries.get(name) == Some(id));
+            ensure!(had, "{} has {} still, inode {id}", told(), String::from_utf8_lossy(name));
+        }
+        for (name, id) in first.iter().filter(|(name, _)| !found.contains_key(*name)) {
+            let always = entries.iter().all(|entries| entries.get(name) == Some(id));
+            ensure!(!always, "{} lacks {}, inode {id}", told(), String::from_utf8_lossy(name));
         }
         Ok(())
     }

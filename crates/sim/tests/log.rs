@@ -89,7 +89,7 @@ impl Here<'_> {
 type Change = fn(&Here<'_>, [InodeId; 3]) -> Result<InodeId>;
 
 /// What each is, whether a log can say it, and what there has to be after a power cut.
-const CHANGES: [(&str, bool, Change, &[&str]); 25] = [
+const CHANGES: [(&str, bool, Change, &[&str]); 27] = [
     ("a file is written", true, |_, [a, ..]| Ok(a), &["a", "b"]),
     ("a file is new", true, |here, _| here.file(here.root, "new"), &["a", "b", "new"]),
     (
@@ -308,6 +308,26 @@ const CHANGES: [(&str, bool, Change, &[&str]); 25] = [
             here.file(here.root, "e")
         },
         &["a", "b", "e", "x"],
+    ),
+    (
+        "it has a second name in a new directory",
+        true,
+        |here, [a, ..]| {
+            let dir = here.dir("e")?;
+            here.fs.link(a, dir, b"c").map(|_| a)
+        },
+        &["a", "b", "e/c"],
+    ),
+    (
+        "its new directory took the place of another by exchange",
+        true,
+        |here, _| {
+            let dir = here.dir("e")?;
+            let new = here.file(dir, "new")?;
+            here.fs.rename(here.root, b"d", here.root, b"e", RenameMode::Exchange)?;
+            Ok(new)
+        },
+        &["a", "b", "d/new"],
     ),
     (
         "a subvolume was deleted",

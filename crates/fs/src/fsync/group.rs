@@ -7,7 +7,8 @@
 //! | is older than the last commit, and has got or lost a name | the directory, as if it was synced, too: so does Linux, and programs may count on it; and who has the name now |
 //! | is a directory | all who have got an entry there; new directories with all that is in them |
 //! | is one, too | all who have lost an entry there: with the names that they have now, or as those who are gone |
-//! | is called otherwise than the log says, or is gone | the directories of which the log says so, too |
+//! | is called otherwise than the log says, or is gone | the directories of which the log says so, too; and who is called so now |
+//! | is below a directory that is called otherwise than the log says | that directory |
 //!
 //! And so on with those who go along. Each is locked until all are put, the first one by waiting, the others by trying: so all names
 //! are as they were at one moment. Where that does not work, or they would be too many, a commit does it.
@@ -15,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
+use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 
 use super::changes::{Changes, Turn};
@@ -24,6 +26,9 @@ use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::keys;
 use crate::names::directory::{self, Target};
 use crate::names::{Name, dir_item};
+
+/// Directories above each other that are looked at at most.
+const DEPTH_MAX: usize = 1024;
 
 /// Inodes that go into the logs together at most.
 const INODES_MAX: usize = 64;
@@ -41,6 +46,8 @@ enum Want {
 pub(super) struct Gathering<'a> {
     inodes: &'a Inodes,
     base: &'a LogBase,
+    /// The subvolume as it is.
+    tree: &'a Tree,
     found: BTreeMap<ObjectId, InodeLog>,
     gone: BTreeSet<ObjectId>,
     wanted: Vec<(ObjectId, Want)>,
@@ -49,18 +56,14 @@ pub(super) struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    pub(super) fn new(inodes: &'a Inodes, base: &'a LogBase) -> Self {
+    pub(super) fn new(inodes: &'a Inodes, base: &'a LogBase, tree: &'a Tree) -> Self {
         let (found, gone) = (BTreeMap::new(), BTreeSet::new());
-        Self { inodes, base, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
+        Self { inodes, base, tree, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
     }
 
     /// Puts the inode that is synced, which the caller has locked, and all who go along. None when a log cannot say it.
     pub(super) fn put_first(mut self, inode: &Inode, turn: &Turn<'_>) -> Result<Option<LogTicket>> {
-        let ticket = self.look_and_go_on(inode, turn, inode.is_dir());
-        if !matches!(ticket, Ok(Some(_))) {
-            inode.log_changes().forget();
-        }
-        ticket
+        self.look_and_go_on(inode, Some(turn), Want::Entries)
     }
 
     /// Goes on with those who are wanted, each locked until all are put.
@@ -85,13 +88,14 @@ impl<'a> Gathering<'a> {
         if inode.engine().is_logged(self.base, ino, item.sequence).is_some() {
             return self.go_on(); // nothing has become of it since it went along last
         }
-        let Some(turn) = inode.log_changes().try_turn() else { return Ok(self.cannot_say()) };
-        let with_entries = inode.is_dir() && want == Want::Entries;
-        let ticket = self.look_and_go_on(&inode, &turn, with_entries);
-        if !matches!(ticket, Ok(Some(_))) {
-            inode.log_changes().forget();
+        if inode.shared().flush_on_commit && inode.delalloc().any() {
+            return Ok(self.cannot_say());
         }
-        ticket
+        if inode.is_dir() {
+            return self.look_and_go_on(&inode, None, want);
+        }
+        let Some(turn) = inode.log_changes().try_turn() else { return Ok(self.cannot_say()) };
+        self.look_and_go_on(&inode, Some(&turn), want)
     }
 
     /// The same without one who is gone: what the last commit or the log has in it, if it was a directory, is elsewhere by now.
@@ -102,7 +106,9 @@ impl<'a> Gathering<'a> {
         let engine = &self.inodes.shared().engine;
         let logged = engine.logged_entries(self.base, ino);
         self.wanted.extend(logged.into_iter().map(|(_, child)| (child, Want::Names)));
-        self.tell_again(&engine.logged_names(self.base, ino))?;
+        if !self.tell_again(&engine.logged_names(self.base, ino))? {
+            return Ok(self.cannot_say());
+        }
         if engine.is_logged(self.base, ino, 0).is_some() {
             // A replay that knows nothing of it any more must not find it as it was before it was synced.
             let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(self.cannot_say()) };
@@ -113,18 +119,24 @@ impl<'a> Gathering<'a> {
         self.go_on()
     }
 
+    /// Looks at one who is locked; only what has extents has a turn.
     fn look_and_go_on(
         &mut self,
         inode: &Inode,
-        turn: &Turn<'_>,
-        with_entries: bool,
+        turn: Option<&Turn<'_>>,
+        want: Want,
     ) -> Result<Option<LogTicket>> {
         let item = inode.hold_extents(Wait::Yes)?;
         let sector = u64::from(inode.engine().sector_size());
-        let changes = inode.log_changes().take(turn, self.base.generation(), &item, sector);
-        let looked = self.look(inode, &item, changes, with_entries)?;
+        let changes =
+            turn.and_then(|turn| inode.log_changes().take(turn, self.base.generation(), &item, sector));
+        let looked = self.look(inode, &item, changes, inode.is_dir() && want == Want::Entries);
         drop(item);
-        if looked { self.go_on() } else { Ok(None) }
+        let ticket = looked.and_then(|looked| if looked { self.go_on() } else { Ok(None) });
+        if !matches!(ticket, Ok(Some(_))) {
+            inode.log_changes().forget();
+        }
+        ticket
     }
 
     /// The next one who is wanted and was not looked at.
@@ -209,26 +221,68 @@ impl<'a> Gathering<'a> {
             }
         }
         for link in &became.lost {
-            if !self.look_at_lost(inode, link)? {
+            self.wanted.push((link.dir, Want::Entries));
+            self.needed.insert(link.dir);
+            if !self.want_owner(link)? {
                 return Ok(false);
             }
         }
-        self.tell_again(&became.unlike_log)?;
+        if !self.tell_again(&became.unlike_log)? {
+            return Ok(false);
+        }
         let owners = engine.logged_owners(self.base, ino, &log.links);
         self.wanted.extend(owners.into_iter().map(|owner| (owner, Want::Names)));
+        log.links.iter().try_for_each(|link| self.want_logged_above(link.dir))?;
         Ok(true)
     }
 
-    /// The log has given these names otherwise than they are now. Where it has said so of their directories, too, these are told of again.
-    fn tell_again(&mut self, links: &[LogLink]) -> Result<()> {
+    /// A directory from `dir` up goes along that is called otherwise than the log says.
+    fn want_logged_above(&mut self, mut dir: ObjectId) -> Result<()> {
+        for _ in 0..DEPTH_MAX {
+            if dir == ObjectId::FIRST_FREE {
+                break;
+            }
+            let names = names::names_in(self.tree, dir)?.unwrap_or_default();
+            let logged = self.inodes.shared().engine.logged_names(self.base, dir);
+            if !logged.is_empty() && logged != names {
+                self.wanted.push((dir, Want::Names));
+                break; // it looks further up itself
+            }
+            let Some(link) = names.first() else { break };
+            dir = link.dir;
+        }
+        Ok(())
+    }
+
+    /// The log has given these names otherwise than they are now. Where it has said so of their directories, too, or who had them at
+    /// the last commit would have them again, these are told of. False when a replay could not get them right.
+    fn tell_again(&mut self, links: &[LogLink]) -> Result<bool> {
         for link in links {
             let number = keys::dir_log_index(link.dir, link.index);
             let said = self.inodes.shared().engine.logged_items(self.base, &number, &number)?;
-            if said.iter().any(|(key, _)| *key == number) {
+            let dir = InodeId::new(self.base.subvolume(), link.dir);
+            let had = directory::find(self.base.tree(), dir, Name::new(&link.name)?, Wait::Yes)?.found;
+            if had.is_some() || said.iter().any(|(key, _)| *key == number) {
                 self.wanted.push((link.dir, Want::Entries));
             }
+            if !self.want_owner(link)? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Who has a name now goes along: who looks for it behind a power cut finds something, as he always did. False when it is a
+    /// subvolume's.
+    fn want_owner(&mut self, link: &LogLink) -> Result<bool> {
+        let dir = InodeId::new(self.base.subvolume(), link.dir);
+        let now = directory::find(self.tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
+        match now.map(|found| found.target) {
+            Some(Target::Subvolume(_)) => return Ok(false),
+            Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
+            None => {}
+        }
+        Ok(true)
     }
 
     /// Somebody has a name that he did not have at the last commit. False when a replay could not give it to him.
@@ -246,21 +300,6 @@ impl<'a> Gathering<'a> {
         }
         let had_it = directory::find(tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
         match had_it.map(|found| found.target) {
-            Some(Target::Subvolume(_)) => return Ok(false),
-            Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
-            None => {}
-        }
-        Ok(true)
-    }
-
-    /// Somebody has lost a name that he had at the last commit. False when a replay could not take it away.
-    fn look_at_lost(&mut self, inode: &Inode, link: &LogLink) -> Result<bool> {
-        let dir = InodeId::new(self.base.subvolume(), link.dir);
-        self.wanted.push((link.dir, Want::Entries));
-        self.needed.insert(link.dir);
-        // Who looks for the name behind a power cut finds something, as he always did.
-        let now = directory::find(inode.tree(), dir, Name::new(&link.name)?, Wait::Yes)?.found;
-        match now.map(|found| found.target) {
             Some(Target::Subvolume(_)) => return Ok(false),
             Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
             None => {}

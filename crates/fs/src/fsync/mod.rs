@@ -76,6 +76,6 @@ fn log(inodes: &Inodes, inode: &Inode) -> Result<Option<LogTicket>> {
     }
     match engine.is_logged(&base, inode.id.ino, item.sequence) {
         Some(ticket) => Ok(Some(ticket)),
-        None => Gathering::new(inodes, &base).put_first(inode, &turn),
+        None => Gathering::new(inodes, &base, inode.tree()).put_first(inode, &turn),
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) tell_loss: OnceLock<TellLoss>,
     pub(crate) access_times: Arc<AccessTimes>,
     pub(crate) at_close: Arc<AtClose>,
+    /// What becomes durable has its data with it.
+    pub(crate) flush_on_commit: bool,
     /// Files are overwritten in place from the beginning on.
     pub(crate) nodatacow: bool,
     /// What was written in place, and why other things were not.
@@ -80,6 +82,7 @@ impl Shared {
             tell_loss: OnceLock::new(),
             access_times: Arc::default(),
             at_close: Arc::default(),
+            flush_on_commit: options.flush_on_commit,
             nodatacow: options.nodatacow,
             nocow: Nocow::new(options.nocow_keeps_leaf),
             fsyncs: Fsyncs::default(),

@@ -2,9 +2,10 @@
 //!
 //! Taken from them are facts: what is done in which order, and what has to hold. Each case runs on three kinds of filesystems. Every
 //! state that a power cut leaves is opened, which replays its log, compared, and verified; and what is left right behind the last fsync the
-//! kernel replays, too.
+//! kernel replays, too. Cases that no test of the group has are in `back`.
 
 mod attributes;
+mod back;
 mod extents;
 mod names;
 mod run;
@@ -106,7 +107,7 @@ fn a_device_that_ignores_flushes_is_noticed() -> Result<()> {
 /// The kernel makes the same of the logs that were left: of each case in one of the setups.
 fn survive_in_the_kernel(bench: &Bench) -> Result<()> {
     let mut replayed = 0;
-    for (number, case) in all().iter().enumerate() {
+    for (number, case) in all().iter().chain(&back::cases()).enumerate() {
         let done = run(case, &SETUPS[number % SETUPS.len()])?;
         if done.is_logged {
             done.expect_of_the_kernel(case, &bench.scratch)?;
@@ -123,6 +124,7 @@ fn main() -> ExitCode {
     harness::main(vec![
         harness::Case::new("group", &[], |_| every_test_of_the_group_has_a_case_or_a_reason()),
         harness::Case::new("names", &[], |_| survive(&names::cases())),
+        harness::Case::new("back", &[], |_| survive(&back::cases())),
         harness::Case::new("extents", &[], |_| survive(&extents::cases())),
         harness::Case::new("attributes", &[], |_| survive(&attributes::cases())),
         harness::Case::new("canaries", &[], |_| a_device_that_ignores_flushes_is_noticed()),

@@ -142,6 +142,8 @@ impl Here {
                 fs.link(self.at(target)?, dir, name)?;
             }
             ["rename", from, to] => self.rename(from, to, RenameMode::Replace)?,
+            ["exchange", from, to] => self.rename(from, to, RenameMode::Exchange)?,
+            ["whiteout", from, to] => self.rename(from, to, RenameMode::Whiteout)?,
             ["unlink", path] => self.place(path).and_then(|(dir, name)| Ok(fs.unlink(dir, name)?))?,
             ["rmdir", path] => self.place(path).and_then(|(dir, name)| Ok(fs.rmdir(dir, name)?))?,
             ["subvolume", path] => {
