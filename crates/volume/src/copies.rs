@@ -200,7 +200,8 @@ fn without_magic(
     match newest(others) {
         Some((copy, superblock)) if want == Want::Reading => {
             let note = format!(
-                "the first superblock was overwritten; the copy at {copy} of generation {} was used",
+                "the first superblock was overwritten; the copy at {copy} of generation {} was used, and what was synced \
+                 after that, if anything was, is not shown",
                 superblock.generation()
             );
             Ok(Found { superblock: superblock.clone(), notes: vec![note] })

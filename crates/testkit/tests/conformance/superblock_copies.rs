@@ -64,6 +64,10 @@ fn expect_writers_refused(bench: &Bench, image: &Path) -> Result<()> {
         expect_refusal(run(&["mount"]).arg(image).arg(&point), &words)?;
         let listed = run(&["ls"]).arg(inside(image, "/")).ok()?;
         ensure!(listed.stderr_text().contains("is not shown"), "not a word of what is missing: {listed}");
+        let mounted = run(&["mount", "-o", "ro"]).arg(image).arg(&point).ok()?;
+        let unmounted = run(&["umount"]).arg(&point).ok();
+        ensure!(mounted.stderr_text().contains("is not shown"), "not a word of what is missing: {mounted}");
+        unmounted?;
         let mount = FuseMount::mount(bench.creamery(), image, &point, "ro,usesupercopy")?;
         ensure!(std::fs::read(mount.dir().join("file"))? == COMMITTED);
         mount.unmount()
