@@ -22,6 +22,7 @@ use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 use super::changes::{Changes, Turn};
 use super::counters::Fsyncs;
 use super::{entries, extents, names};
+use crate::inode::lock::SharedInode;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::keys;
 use crate::names::directory::{self, Target};
@@ -40,6 +41,26 @@ enum Want {
     Names,
     /// That, and what is in it.
     Entries,
+}
+
+/// One who is wanted.
+enum Met<'i> {
+    /// He has no name any more.
+    Gone,
+    /// Somebody changes him.
+    Busy,
+    Here(&'i Inode, SharedInode<'i>),
+}
+
+impl<'i> Met<'i> {
+    fn inode(inode: &'i Inode) -> Result<Self> {
+        match inode.lock_shared(Wait::No) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Self::Busy),
+            Err(error) if error.kind() == ErrorKind::Stale => Ok(Self::Gone),
+            Ok(_) if inode.tree_item().nlink == 0 => Ok(Self::Gone),
+            locked => Ok(Self::Here(inode, locked?)),
+        }
+    }
 }
 
 /// Those who were looked at, and those who are still to be.
@@ -66,57 +87,60 @@ impl<'a> Gathering<'a> {
         self.look_and_go_on(inode, Some(turn), Want::Entries)
     }
 
-    /// Goes on with those who are wanted, each locked until all are put.
+    /// Goes on with those who are wanted. Who is told of stays locked until all are put, so each is a step deeper.
     fn go_on(&mut self) -> Result<Option<LogTicket>> {
-        let Some((ino, want)) = self.next() else { return self.put() };
-        if self.found.len() + self.gone.len() >= INODES_MAX {
-            return Ok(self.cannot_say());
+        while let Some((ino, want)) = self.next() {
+            if self.found.len() + self.gone.len() >= INODES_MAX {
+                return Ok(self.cannot_say());
+            }
+            let inode = match self.inodes.get(InodeId::new(self.base.subvolume(), ino), Wait::Yes) {
+                Err(error) if error.kind() == ErrorKind::Stale => None,
+                other => Some(other?),
+            };
+            match inode.as_deref().map_or(Ok(Met::Gone), Met::inode)? {
+                Met::Gone if self.go_on_without(ino)? => {}
+                Met::Gone | Met::Busy => return Ok(self.cannot_say()),
+                Met::Here(inode, _names_stay) => {
+                    let engine = inode.engine();
+                    if engine.is_logged(self.base, ino, inode.tree_item().sequence).is_some() {
+                        continue; // nothing has become of it since it went along last
+                    }
+                    return self.go_on_with(inode, want);
+                }
+            }
         }
-        let inode = match self.inodes.get(InodeId::new(self.base.subvolume(), ino), Wait::Yes) {
-            Err(error) if error.kind() == ErrorKind::Stale => return self.go_on_without(ino),
-            other => other?,
-        };
-        let _names_stay = match inode.lock_shared(Wait::No) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(self.cannot_say()),
-            Err(error) if error.kind() == ErrorKind::Stale => return self.go_on_without(ino),
-            other => other?,
-        };
-        let item = inode.tree_item();
-        if item.nlink == 0 {
-            return self.go_on_without(ino);
-        }
-        if inode.engine().is_logged(self.base, ino, item.sequence).is_some() {
-            return self.go_on(); // nothing has become of it since it went along last
-        }
+        self.put()
+    }
+
+    /// With one who is locked.
+    fn go_on_with(&mut self, inode: &Inode, want: Want) -> Result<Option<LogTicket>> {
         if inode.shared().flush_on_commit && inode.delalloc().any() {
             return Ok(self.cannot_say());
         }
         if inode.is_dir() {
-            return self.look_and_go_on(&inode, None, want);
+            return self.look_and_go_on(inode, None, want);
         }
         let Some(turn) = inode.log_changes().try_turn() else { return Ok(self.cannot_say()) };
-        self.look_and_go_on(&inode, Some(&turn), want)
+        self.look_and_go_on(inode, Some(&turn), want)
     }
 
-    /// The same without one who is gone: what the last commit or the log has in it, if it was a directory, is elsewhere by now.
-    fn go_on_without(&mut self, ino: ObjectId) -> Result<Option<LogTicket>> {
-        if entries::had_any(ino, self.base)? {
-            return Ok(self.cannot_say());
-        }
+    /// Without one who is gone: what the last commit or the log has in it, if it was a directory, is elsewhere by now. False when that
+    /// cannot be said.
+    fn go_on_without(&mut self, ino: ObjectId) -> Result<bool> {
         let engine = &self.inodes.shared().engine;
+        if entries::had_any(ino, self.base)? || !self.tell_again(&engine.logged_names(self.base, ino))? {
+            return Ok(false);
+        }
         let logged = engine.logged_entries(self.base, ino);
         self.wanted.extend(logged.into_iter().map(|(_, child)| (child, Want::Names)));
-        if !self.tell_again(&engine.logged_names(self.base, ino))? {
-            return Ok(self.cannot_say());
-        }
         if engine.is_logged(self.base, ino, 0).is_some() {
             // A replay that knows nothing of it any more must not find it as it was before it was synced.
-            let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(self.cannot_say()) };
+            let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(false) };
             self.needed.extend(names.iter().map(|link| link.dir));
             self.wanted.extend(names.iter().map(|link| (link.dir, Want::Entries)));
         }
         self.gone.insert(ino);
-        self.go_on()
+        Ok(true)
     }
 
     /// Looks at one who is locked; only what has extents has a turn.

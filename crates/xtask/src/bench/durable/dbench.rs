@@ -19,11 +19,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 const LOAD: &str = "/usr/share/dbench/client.txt";
 const SAYS: &str = "16 clients for 20 s (behind 4 s that are not counted), files written in place (`nodatacow`): dbench on the mounts, and its load file replayed by one program on all";
 
-const BY_DBENCH: [Way; 4] = [
+const BY_DBENCH: [Way; 3] = [
     Way::new("kernel", Who::Kernel).mount("nodatacow"),
     Way::new("mount", Who::Mount).mount("nodatacow"),
     Way::new("mount, no logs", Who::Mount).mount("nodatacow,notreelog"),
-    Way::new("null server", Who::Null),
 ];
 
 const REPLAYED: [Way; 5] = [
@@ -153,16 +152,22 @@ fn latencies(rows: &[Row]) -> String {
         ("kernel, replayed", find("replayed", Who::Kernel)),
         ("library, replayed", find("replayed", Who::Library)),
     ];
-    let sides = sides.map(|(name, row)| (name, row.expect("each way is there")));
+    table(&sides.map(|(name, row)| (name, row.expect("each way is there"))))
+}
+
+fn table(sides: &[(&str, &Row)]) -> String {
     let mut text = "| average, worst in ms |".to_owned();
     text.extend(sides.iter().map(|(name, _)| format!(" {name} |")));
     text += &format!("\n|---{}|\n", "|---".repeat(sides.len()));
     let names: Vec<_> = sides[0].1.ran[0].latencies.keys().collect();
     for name in names.into_iter().filter(|name| !name.ends_with("lockX") && *name != "LockX") {
         text += &format!("| {name} |");
-        for (_, row) in &sides {
-            let of = |at: usize| row.middle(|ran| ran.latencies.get(name).map_or(f64::NAN, |row| row[at]));
-            text += &format!(" {:.3}, {:.0} |", of(1), of(2));
+        for (_, row) in sides {
+            // Not each kind comes in each run.
+            let taken: Vec<_> = row.ran.iter().filter_map(|ran| ran.latencies.get(name)).collect();
+            let of = |at: usize| median(&taken.iter().map(|row| row[at]).collect::<Vec<_>>());
+            text +=
+                &if taken.is_empty() { " - |".to_owned() } else { format!(" {:.3}, {:.0} |", of(1), of(2)) };
         }
         text.push('\n');
     }
@@ -171,7 +176,21 @@ fn latencies(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{BY_DBENCH, Ran, Row, parse, table};
+
+    #[test]
+    fn a_kind_that_did_not_come_in_each_run_is_told_of_those_in_which_it_did() {
+        let ran = |kinds: &[(&str, f64)]| Ran {
+            latencies: kinds.iter().map(|(name, took)| ((*name).to_owned(), [1.0, *took, *took])).collect(),
+            ..Ran::default()
+        };
+        let row = |ran| Row { scene: "dbench", way: &BY_DBENCH[0], ran };
+        let all = row(vec![ran(&[("Flush", 1.0), ("Deltree", 3.0)]), ran(&[("Flush", 1.0)])]);
+        let none = row(vec![ran(&[("Flush", 2.0)])]);
+        let told = table(&[("kernel", &all), ("mount", &none)]);
+        assert!(told.contains("| Deltree | 3.000, 3 | - |"), "{told}");
+        assert!(told.contains("| Flush | 1.000, 1 | 2.000, 2 |"), "{told}");
+    }
 
     #[test]
     fn what_dbench_prints_is_read() {
