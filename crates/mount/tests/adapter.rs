@@ -218,7 +218,7 @@ fn a_panic_in_a_commit_aborts_with_its_words_and_its_place() {
 
     // As a worker of the transport does it.
     let adapter = &served.adapter;
-    let sync = || adapter.fsyncdir(&ctx(), NodeId::ROOT, FileHandle::default(), false);
+    let sync = || adapter.syncfs(&ctx(), NodeId::ROOT);
     let panic = creamery_base::panics::catch(sync).expect_err("it panics");
     adapter.panicked(&panic);
 

@@ -320,6 +320,7 @@ fn fsync_is_durable(bench: &Bench) -> Result<()> {
         std::fs::write(folder.join("not-synced"), &content)?;
         Run::new("cp").arg("--sparse=always").arg(&image).arg(&copy).ok()?;
         btrfs_check(&copy).with_context(|| format!("after fsync number {round}"))?;
+        bring_back(bench, &copy)?;
         let said =
             bench.creamery().run(["cat"]).arg(inside(&copy, &format!("/folder-{round}/synced"))).ok()?;
         ensure!(said.stdout == content, "round {round}: what fsync promised is not in the image");
@@ -327,7 +328,12 @@ fn fsync_is_durable(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// A daemon that is killed leaves the last commit, whole.
+/// What was synced and is not part of a commit: the next one who writes brings it back.
+fn bring_back(bench: &Bench, image: &Path) -> Result<()> {
+    bench.creamery().run(["mkdir"]).arg(inside(image, "/brought-back")).ok().map(drop)
+}
+
+/// A daemon that is killed leaves the last commit, whole, and what was synced after that.
 fn killed_daemon(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -346,6 +352,7 @@ fn killed_daemon(bench: &Bench) -> Result<()> {
     drop(synced);
     drop(mount);
     btrfs_check(&image)?;
+    bring_back(bench, &image)?;
     let said = bench.creamery().run(["cat"]).arg(inside(&image, "/synced")).ok()?;
     ensure!(said.stdout == b"synced", "what fsync promised is lost");
     let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
