@@ -104,10 +104,7 @@ impl<'a> Images<'a> {
             options = options.subvolume_id(TreeId::new(id));
         }
         let fs = options.open(path)?;
-        let shown = path.display().to_string();
-        for note in fs.notes() {
-            warn(&if note.contains(&shown) { note } else { format!("{shown}: {note}") });
-        }
+        fs.notes().iter().for_each(|note| warn_of(path, note));
         Ok(fs)
     }
 
@@ -172,4 +169,10 @@ impl std::error::Error for InImage {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.1)
     }
+}
+
+/// Says on stderr what is to be known of an image.
+pub(crate) fn warn_of(image: &Path, note: &str) {
+    let shown = image.display().to_string();
+    warn(&if note.contains(&shown) { note.to_owned() } else { format!("{shown}: {note}") });
 }

@@ -18,11 +18,11 @@ use crate::{FileType, ReadDir};
 /// # let image = dir.path().join("disk.img");
 /// # creamery::Image::make(&image).size(256 << 20).run()?;
 /// # let fs = creamery::Image::options().write(true).open(&image)?;
-/// fs.create_subvolume("/work")?;
-/// fs.write("/work/kept", vec![1; 65536])?;
-/// fs.create_snapshot("/work", "/before", true)?;
-/// fs.write("/work/new", vec![1; 8192])?;
-/// let usage = fs.disk_usage("/work", |_, _| ())?;
+/// fs.create_subvolume("/project")?;
+/// fs.write("/project/kept", vec![1; 65536])?;
+/// fs.create_snapshot("/project", "/before", true)?;
+/// fs.write("/project/new", vec![1; 8192])?;
+/// let usage = fs.disk_usage("/project", |_, _| ())?;
 /// assert_eq!((usage.total, usage.exclusive, usage.set_shared), (65536 + 8192, 8192, 65536));
 /// # Ok::<(), creamery::Error>(())
 /// ```

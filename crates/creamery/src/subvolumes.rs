@@ -158,10 +158,10 @@ impl Filesystem {
     /// ```no_run
     /// # fn main() -> creamery::Result<()> {
     /// let fs = creamery::Image::options().write(true).open("disk.img")?;
-    /// fs.create_subvolume("/work")?;
-    /// fs.write("/work/file", "first")?;
-    /// fs.create_snapshot("/work", "/before", true)?;
-    /// fs.write("/work/file", "second")?;
+    /// fs.create_subvolume("/project")?;
+    /// fs.write("/project/file", "first")?;
+    /// fs.create_snapshot("/project", "/before", true)?;
+    /// fs.write("/project/file", "second")?;
     /// assert_eq!(fs.read_to_string("/before/file")?, "first");
     /// # Ok(())
     /// # }

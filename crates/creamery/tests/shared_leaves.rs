@@ -32,11 +32,11 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     let image = dir.path().join("disk.img");
     Image::make(&image).size(size).run()?;
     let fs = Image::options().write(true).delayed_bytes(0).background_threads(0).open(&image)?;
-    fs.create_subvolume("/work")?;
-    scatter(&fs, "/work/file", blocks)?;
-    fs.create_snapshot("/work", "/before", true)?;
+    fs.create_subvolume("/project")?;
+    scatter(&fs, "/project/file", blocks)?;
+    fs.create_snapshot("/project", "/before", true)?;
     fill(&fs)?;
-    let file = OpenOptions::new().write(true).open(&fs, "/work/file")?;
+    let file = OpenOptions::new().write(true).open(&fs, "/project/file")?;
     let mut refused = 0;
     for step in 0..2000 {
         let block = step * 10_007 % blocks;

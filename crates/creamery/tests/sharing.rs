@@ -26,20 +26,20 @@ fn fill(fs: &Filesystem, dir: &str, count: usize) -> Result<()> {
 fn what_was_done_last_counts_without_a_sync() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fs = new_image(&dir)?;
-    fs.create_subvolume("/work")?;
-    fill(&fs, "/work", 500)?;
-    assert_eq!(usage(&fs, "/work")?, (2000, 2000, 0));
-    fs.create_snapshot("/work", "/before", true)?;
-    assert_eq!(usage(&fs, "/work")?, (2000, 0, 2000));
+    fs.create_subvolume("/project")?;
+    fill(&fs, "/project", 500)?;
+    assert_eq!(usage(&fs, "/project")?, (2000, 2000, 0));
+    fs.create_snapshot("/project", "/before", true)?;
+    assert_eq!(usage(&fs, "/project")?, (2000, 0, 2000));
     assert_eq!(usage(&fs, "/")?, (4000, 0, 2000), "each piece once");
     for number in 0..100 {
-        fs.write(format!("/work/file-{number}"), vec![1; 8192])?;
+        fs.write(format!("/project/file-{number}"), vec![1; 8192])?;
     }
-    assert_eq!(usage(&fs, "/work")?, (2400, 800, 1600));
+    assert_eq!(usage(&fs, "/project")?, (2400, 800, 1600));
     assert_eq!(usage(&fs, "/before")?, (2000, 400, 1600));
-    assert_eq!(usage(&fs, "/work/file-3")?, (8, 8, 0));
-    fs.hard_link("/work/file-3", "/work/again")?;
-    assert_eq!(usage(&fs, "/work")?, (2400, 800, 1600), "a file of two names");
+    assert_eq!(usage(&fs, "/project/file-3")?, (8, 8, 0));
+    fs.hard_link("/project/file-3", "/project/again")?;
+    assert_eq!(usage(&fs, "/project")?, (2400, 800, 1600), "a file of two names");
     fs.close()
 }
 
@@ -47,13 +47,13 @@ fn what_was_done_last_counts_without_a_sync() -> Result<()> {
 fn a_deleted_subvolume_shares_nothing_but_leads_to_who_does() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fs = new_image(&dir)?;
-    fs.create_subvolume("/work")?;
+    fs.create_subvolume("/project")?;
     // So many that there are blocks between root and leaves, which only the tree of the first one names.
-    fill(&fs, "/work", 6000)?;
-    fs.create_snapshot("/work", "/one", false)?;
-    fs.create_snapshot("/work", "/two", true)?;
+    fill(&fs, "/project", 6000)?;
+    fs.create_snapshot("/project", "/one", false)?;
+    fs.create_snapshot("/project", "/two", true)?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 0, 24_000));
-    fs.delete_subvolume("/work")?;
+    fs.delete_subvolume("/project")?;
     assert_eq!(usage(&fs, "/one")?, (24_000, 0, 24_000), "two have it still");
     let users = fs.resolve_logical(FIRST_DATA, ExtentPart::Whole)?;
     let subvolumes: Vec<TreeId> = users.iter().map(|user| user.subvolume).collect();

@@ -39,23 +39,23 @@ fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> 
     let image = dir.path().join("disk.img");
     Image::make(&image).size(512 << 20).run()?;
     let fs = Image::options().write(true).open(&image)?;
-    fs.create_subvolume("/work")?;
-    fs.create_subvolume("/work/nested")?;
-    fill(&fs, "/work", "first")?;
-    fs.create_snapshot("/work", "/before", true)?;
-    fill(&fs, "/work", "second")?;
-    fs.create_snapshot("/work", "/work/inside", false)?;
+    fs.create_subvolume("/project")?;
+    fs.create_subvolume("/project/nested")?;
+    fill(&fs, "/project", "first")?;
+    fs.create_snapshot("/project", "/before", true)?;
+    fill(&fs, "/project", "second")?;
+    fs.create_snapshot("/project", "/project/inside", false)?;
     fs.create_snapshot("/before", "/again", false)?;
     fill(&fs, "/again", "third")?;
     fs.create_snapshot("/", "/all", false)?;
     for number in 0..FILES {
-        fs.remove_file(format!("/work/file-{number}"))?;
+        fs.remove_file(format!("/project/file-{number}"))?;
     }
-    for (dir, what) in [("/before", "first"), ("/work/inside", "second"), ("/again", "third")] {
+    for (dir, what) in [("/before", "first"), ("/project/inside", "second"), ("/again", "third")] {
         expect(&fs, dir, what)?;
     }
-    assert!(!fs.exists("/work/inside/inside") && !fs.exists("/all/all"));
-    for stub in ["/before/nested", "/all/work", "/all/again"] {
+    assert!(!fs.exists("/project/inside/inside") && !fs.exists("/all/all"));
+    for stub in ["/before/nested", "/all/project", "/all/again"] {
         assert_eq!(
             fs.read_dir(stub)?.count(),
             0,
@@ -63,19 +63,19 @@ fn a_snapshot_has_what_was_there_and_nothing_of_what_came_after() -> Result<()> 
         );
         assert!(fs.write(format!("{stub}/file"), "").is_err());
     }
-    assert!(fs.delete_subvolume("/all/work").is_err() && fs.remove_dir("/before/nested").is_err());
-    fs.remove_dir("/all/work")?;
+    assert!(fs.delete_subvolume("/all/project").is_err() && fs.remove_dir("/before/nested").is_err());
+    fs.remove_dir("/all/project")?;
     assert!(
-        !fs.exists("/all/work") && fs.exists("/work"),
+        !fs.exists("/all/project") && fs.exists("/project"),
         "what stands for a subvolume is a directory like others"
     );
     assert!(fs.write("/before/file-1", "").is_err(), "it is read-only");
-    assert!(fs.create_snapshot("/work", "/before", false).is_err(), "the name is taken");
+    assert!(fs.create_snapshot("/project", "/before", false).is_err(), "the name is taken");
     assert!(fs.create_snapshot("/before/nested", "/stub", false).is_err());
     fs.close()?;
     assert_sound(&image)?;
     let fs = Image::open(&image)?;
-    for (dir, what) in [("/before", "first"), ("/work/inside", "second"), ("/again", "third")] {
+    for (dir, what) in [("/before", "first"), ("/project/inside", "second"), ("/again", "third")] {
         expect(&fs, dir, what)?;
     }
     Ok(())
@@ -88,19 +88,19 @@ fn what_is_deleted_leaves_what_others_share() -> Result<()> {
     Image::make(&image).size(512 << 20).run()?;
     let fs = Image::options().write(true).open(&image)?;
     let empty = fs.usage();
-    fs.create_subvolume("/work")?;
-    fill(&fs, "/work", "first")?;
-    fs.create_snapshot("/work", "/one", false)?;
-    fill(&fs, "/work", "second")?;
-    fs.create_snapshot("/work", "/two", true)?;
+    fs.create_subvolume("/project")?;
+    fill(&fs, "/project", "first")?;
+    fs.create_snapshot("/project", "/one", false)?;
+    fill(&fs, "/project", "second")?;
+    fs.create_snapshot("/project", "/two", true)?;
     fs.create_snapshot("/one", "/three", false)?;
     fill(&fs, "/three", "third")?;
     fs.create_subvolume("/one/inside")?;
     assert!(fs.delete_subvolume("/one").is_err(), "there is one in it");
     assert!(fs.delete_subvolume("/one/file-1").is_err() && fs.delete_subvolume("/").is_err());
     fs.remove_dir("/one/inside")?;
-    fs.delete_subvolume("/work")?;
-    assert!(!fs.exists("/work"));
+    fs.delete_subvolume("/project")?;
+    assert!(!fs.exists("/project"));
     fs.sync_subvolumes(|_| ())?;
     for (dir, what) in [("/one", "first"), ("/two", "second"), ("/three", "third")] {
         expect(&fs, dir, what)?;
@@ -133,23 +133,23 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run()?;
     let fs = Image::options().write(true).open(&image)?;
-    fs.create_subvolume("/work")?;
-    fill(&fs, "/work", "some")?;
+    fs.create_subvolume("/project")?;
+    fill(&fs, "/project", "some")?;
     fs.sync()?;
-    let file = fs.open("/work/file-600")?;
+    let file = fs.open("/project/file-600")?;
     let want = "some 600 ".repeat(1800);
-    fs.delete_subvolume("/work")?;
+    fs.delete_subvolume("/project")?;
     let full = fs.usage().free;
     fs.sync_subvolumes(|_| ())?;
     let mut found = vec![0; want.len()];
     assert_eq!(file.read_at(&mut found, 0)?, want.len());
     assert!(found == want.as_bytes() && fs.usage().free <= full, "nothing of it is dropped");
-    assert!(!fs.exists("/work") && fs.create_subvolume("/work").is_ok(), "the name is free");
+    assert!(!fs.exists("/project") && fs.create_subvolume("/project").is_ok(), "the name is free");
     drop(file);
     fs.sync_subvolumes(|_| ())?;
     assert!(fs.usage().free > full + (1 << 20), "all of it is dropped");
     // Nothing is left that has the number of the first one.
-    fs.delete_subvolume("/work")?;
+    fs.delete_subvolume("/project")?;
     fs.sync_subvolumes(|_| ())?;
     fs.create_subvolume("/again")?;
     fs.write("/again/file", "data")?;
@@ -207,7 +207,7 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
     let image = dir.path().join("disk.img");
     Image::make(&image).size(256 << 20).run()?;
     let fs = Image::options().write(true).open(&image)?;
-    fs.create_subvolume("/work")?;
+    fs.create_subvolume("/project")?;
     let mut random = 7_u64;
     let mut next = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -216,7 +216,7 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
     let (mut snapshots, mut full) = (0, None);
     'filling: for round in 0..10_000_u64 {
         for _ in 0..300 {
-            let name = format!("/work/file-{}", next(8));
+            let name = format!("/project/file-{}", next(8));
             let written = OpenOptions::new()
                 .write(true)
                 .create(true)
@@ -227,7 +227,7 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
                 break 'filling;
             }
         }
-        if let Err(error) = fs.create_snapshot("/work", format!("/snapshot-{round}"), round % 2 == 0) {
+        if let Err(error) = fs.create_snapshot("/project", format!("/snapshot-{round}"), round % 2 == 0) {
             full = Some(error);
             break;
         }
@@ -243,7 +243,7 @@ fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
         }
     }
     fs.sync_subvolumes(|_| ())?;
-    fs.write("/work/more", vec![1; 20 << 20])?;
+    fs.write("/project/more", vec![1; 20 << 20])?;
     println!("{snapshots} snapshots");
     fs.close()?;
     assert_sound(&image)

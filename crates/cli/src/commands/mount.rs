@@ -10,7 +10,8 @@ use creamery_mount::{How, Options, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::{Failure, warn};
+use crate::failure::Failure;
+use crate::images::warn_of;
 use crate::log::{Log, say};
 
 /// What the serving process says when the mount answers.
@@ -115,7 +116,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
     let fs = creamery_mount::open(&args.image, &options)?;
     // While there is a terminal.
-    fs.engine().volume().notes().iter().for_each(|note| warn(&format!("{}: {note}", image.display())));
+    fs.engine().volume().notes().iter().for_each(|note| warn_of(&image, note));
     // Made before the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };
     options.log = match (&log, args.announce) {

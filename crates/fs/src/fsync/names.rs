@@ -1,12 +1,13 @@
 //! Names and attributes.
 
-use creamery_base::{Error, ErrorKind, ObjectId, Result};
-use creamery_format::{InodeExtrefs, InodeRefs, Key, KeyType};
+use creamery_base::{ObjectId, Result};
+use creamery_format::{Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogLink};
 
 use super::items::{Item, items};
 use crate::inode::Inode;
+use crate::names::inode_ref;
 
 /// Items of names and attributes that one inode may have and still be logged.
 const ITEMS_MAX: usize = 128;
@@ -85,25 +86,6 @@ fn links(items: &[Item]) -> Result<Vec<LogLink>> {
 }
 
 fn links_in(key: &Key, data: &[u8]) -> Result<Vec<LogLink>> {
-    let damaged = |damage| Error::with_source(ErrorKind::Corrupt, format!("inode reference {key}"), damage);
-    match key.kind {
-        KeyType::INODE_REF => {
-            let dir = ObjectId::new(key.offset);
-            let link = |(index, name): (u64, &[u8])| LogLink { dir, name: name.to_vec(), index };
-            InodeRefs::new(data)
-                .map(|found| found.map(|found| link((found.index, found.name))).map_err(damaged))
-                .collect()
-        }
-        KeyType::INODE_EXTREF => InodeExtrefs::new(data)
-            .map(|found| {
-                let link = |found: creamery_format::InodeExtref<'_>| LogLink {
-                    dir: ObjectId::new(found.parent),
-                    name: found.name.to_vec(),
-                    index: found.index,
-                };
-                found.map(link).map_err(damaged)
-            })
-            .collect(),
-        _ => Ok(Vec::new()),
-    }
+    let link = |(dir, index, name): (ObjectId, u64, &[u8])| LogLink { dir, index, name: name.to_vec() };
+    Ok(inode_ref::names_in(key, data)?.into_iter().map(link).collect())
 }

@@ -196,12 +196,12 @@ impl Inode {
         &self.subvolume
     }
 
-    /// What all subvolumes share.
     /// Those who write in place in its subvolume.
     pub(crate) fn in_place_writers(&self) -> &InPlaceWriters {
         self.subvolume.in_place()
     }
 
+    /// What all subvolumes share.
     pub(crate) fn shared(&self) -> &Shared {
         self.subvolume.shared()
     }

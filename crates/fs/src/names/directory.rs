@@ -272,3 +272,22 @@ pub(crate) fn touch(item: &mut InodeItem, size: u64, now: Timespec) {
     item.mtime = now;
     item.ctime = now;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_damaged_entry_stands_for_is_damage() {
+        let dir = InodeId::new(TreeId::FS, ObjectId::FIRST_FREE);
+        let of = |item: &[u8]| Target::of_entry(item, dir).map_err(|error| error.kind());
+        let head = |location| Head { location, transid: 7.into(), kind: FileType::File };
+        let name = Name::new(b"file").expect("a name");
+        let whole = dir_item::single(&head(keys::inode_item(ObjectId::new(300))), name);
+        assert_eq!(of(&whole), Ok(Target::Inode(ObjectId::new(300))));
+        assert_eq!(of(&whole[..whole.len() - 1]), Err(ErrorKind::Corrupt));
+        assert_eq!(of(&[]), Err(ErrorKind::Corrupt));
+        let nowhere = dir_item::single(&head(keys::dir_index(ObjectId::new(300), 2)), name);
+        assert_eq!(of(&nowhere), Err(ErrorKind::Corrupt));
+    }
+}

@@ -10,7 +10,9 @@
 //!   Shown by `a_reference_that_is_cut_short_is_damage`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
-use creamery_format::{CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef};
+use creamery_format::{
+    CorruptKind, InodeExtref, InodeExtrefs, InodeRefs, Key, KeyType, RawInodeExtref, RawInodeRef,
+};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use zerocopy::IntoBytes;
@@ -321,12 +323,43 @@ pub(crate) fn first_name(tree: &Tree, id: InodeId, wait: Wait) -> Result<(Object
     }
 }
 
+/// The names in an inode's reference, in either kind of item: directory, number, name. None in an item of another kind.
+/// Errors: damage.
+pub(crate) fn names_in<'a>(key: &Key, data: &'a [u8]) -> Result<Vec<(ObjectId, u64, &'a [u8])>> {
+    let damaged = |damage| Error::with_source(ErrorKind::Corrupt, format!("inode reference {key}"), damage);
+    if key.kind == KeyType::INODE_REF {
+        let dir = ObjectId::new(key.offset);
+        return InodeRefs::new(data)
+            .map(|found| found.map(|found| (dir, found.index, found.name)).map_err(damaged))
+            .collect();
+    }
+    if key.kind != KeyType::INODE_EXTREF {
+        return Ok(Vec::new());
+    }
+    let name = |found: InodeExtref<'a>| (ObjectId::new(found.parent), found.index, found.name);
+    InodeExtrefs::new(data).map(|found| found.map(name).map_err(damaged)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn name(bytes: &[u8]) -> Name<'_> {
         Name::new(bytes).expect("a valid name")
+    }
+
+    #[test]
+    fn names_of_a_damaged_reference_are_damage() {
+        let (ino, parent) = (ObjectId::new(300), ObjectId::new(256));
+        let mut item = single(2, name(b"a"));
+        item.extend_from_slice(&single(7, name(b"abc")));
+        let key = keys::inode_ref(ino, parent);
+        assert_eq!(names_in(&key, &item).expect("valid"), [(parent, 2, &b"a"[..]), (parent, 7, b"abc")]);
+        let cut = &item[..item.len() - 1];
+        assert_eq!(names_in(&key, cut).map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
+        let extref = keys::inode_extref(ino, parent, b"a");
+        assert_eq!(names_in(&extref, cut).map_err(|error| error.kind()), Err(ErrorKind::Corrupt));
+        assert_eq!(names_in(&keys::inode_item(ino), cut).expect("no names"), []);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
-use creamery_format::{FileType, InodeExtref, InodeExtrefs, InodeRefs, Key, KeyType, RawDirLogItem};
+use creamery_format::{FileType, Key, KeyType, RawDirLogItem};
 use creamery_txn::Handle;
 use zerocopy::FromBytes;
 
@@ -99,13 +99,15 @@ impl LogReplay<'_, '_> {
         let (first, last) = (range_of(ino, KeyType::INODE_REF).0, range_of(ino, KeyType::INODE_EXTREF).1);
         each_item(log, first, last, &mut |key, data| {
             let before = self.tree.get(key, Wait::Yes, <[u8]>::to_vec)?;
-            for (dir, index, name) in names_in(key, before.as_deref().unwrap_or_default())? {
-                let stays = names_in(key, data)?.iter().any(|&(other, _, kept)| (other, kept) == (dir, name));
+            for (dir, index, name) in inode_ref::names_in(key, before.as_deref().unwrap_or_default())? {
+                let stays = inode_ref::names_in(key, data)?
+                    .iter()
+                    .any(|&(other, _, kept)| (other, kept) == (dir, name));
                 if !stays {
                     self.remove_link(Link { dir, index, name: Name::new(name)?, ino })?;
                 }
             }
-            for (dir, index, name) in names_in(key, data)? {
+            for (dir, index, name) in inode_ref::names_in(key, data)? {
                 self.set_link(Link { dir, index, name: Name::new(name)?, ino })?;
             }
             Ok(())
@@ -198,17 +200,4 @@ impl LogReplay<'_, '_> {
 
 fn in_the_way(dir: ObjectId, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("directory {dir}: {what} is in the way of an entry of the log"))
-}
-
-/// The names in an inode's reference: directory, number, name.
-fn names_in<'a>(key: &Key, data: &'a [u8]) -> Result<Vec<(ObjectId, u64, &'a [u8])>> {
-    let damaged = |damage| Error::with_source(ErrorKind::Corrupt, format!("inode reference {key}"), damage);
-    if key.kind == KeyType::INODE_REF {
-        let dir = ObjectId::new(key.offset);
-        return InodeRefs::new(data)
-            .map(|found| found.map(|found| (dir, found.index, found.name)).map_err(damaged))
-            .collect();
-    }
-    let name = |found: InodeExtref<'a>| (ObjectId::new(found.parent), found.index, found.name);
-    InodeExtrefs::new(data).map(|found| found.map(name).map_err(damaged)).collect()
 }

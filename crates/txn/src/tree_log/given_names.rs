@@ -10,7 +10,7 @@ use super::inode_log::LogLink;
 #[derive(Default)]
 pub(super) struct GivenNames {
     of: HashMap<ObjectId, Vec<LogLink>>,
-    names: HashMap<(ObjectId, Vec<u8>), ObjectId>,
+    names: HashMap<ObjectId, HashMap<Vec<u8>, ObjectId>>,
     numbers: BTreeMap<(ObjectId, u64), ObjectId>,
     /// Bytes of names.
     name_bytes: usize,
@@ -19,7 +19,7 @@ pub(super) struct GivenNames {
 impl GivenNames {
     /// Who has a name, and who has its number.
     pub(super) fn owners(&self, link: &LogLink) -> impl Iterator<Item = ObjectId> {
-        let by_name = self.names.get(&(link.dir, link.name.clone()));
+        let by_name = self.names.get(&link.dir).and_then(|names| names.get(&link.name));
         let by_number = self.numbers.get(&(link.dir, link.index));
         by_name.into_iter().chain(by_number).copied()
     }
@@ -43,13 +43,14 @@ impl GivenNames {
             if self.numbers.get(&number) == Some(&ino) {
                 self.numbers.remove(&number);
             }
-            let name = (link.dir, link.name);
-            if self.names.get(&name) == Some(&ino) {
-                self.names.remove(&name);
+            if let Some(names) = self.names.get_mut(&link.dir)
+                && names.get(&link.name) == Some(&ino)
+            {
+                names.remove(&link.name);
             }
         }
         for link in links {
-            self.names.insert((link.dir, link.name.clone()), ino);
+            self.names.entry(link.dir).or_default().insert(link.name.clone(), ino);
             self.numbers.insert((link.dir, link.index), ino);
             self.name_bytes += 2 * link.name.len();
         }
@@ -61,7 +62,12 @@ impl GivenNames {
     /// What they take in memory, bytes.
     pub(super) fn memory(&self) -> u64 {
         memory::hash_map::<ObjectId, Vec<LogLink>>(self.of.capacity())
-            + memory::hash_map::<(ObjectId, Vec<u8>), ObjectId>(self.names.capacity())
+            + memory::hash_map::<ObjectId, HashMap<Vec<u8>, ObjectId>>(self.names.capacity())
+            + self
+                .names
+                .values()
+                .map(|names| memory::hash_map::<Vec<u8>, ObjectId>(names.capacity()))
+                .sum::<u64>()
             + memory::vec::<((ObjectId, u64), ObjectId)>(self.numbers.len())
             + memory::vec::<LogLink>(self.of.values().map(Vec::len).sum())
             + self.name_bytes as u64
@@ -92,6 +98,7 @@ mod tests {
         assert_eq!((given.of(first), given.of(second)), (&[link(5, b"c")][..], &[link(4, b"a")][..]));
         given.give(first, &[]);
         given.give(second, &[]);
-        assert_eq!((given.names.len(), given.numbers.len(), given.of.len(), given.name_bytes), (0, 0, 0, 0));
+        let names: usize = given.names.values().map(HashMap::len).sum();
+        assert_eq!((names, given.numbers.len(), given.of.len(), given.name_bytes), (0, 0, 0, 0));
     }
 }
