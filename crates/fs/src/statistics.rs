@@ -124,6 +124,8 @@ counts! {
         hits,
         /// Blocks read from the devices.
         misses,
+        /// Times that somebody waited for a block that another one was reading.
+        reads_joined,
         /// Clean blocks dropped to keep the budget.
         evictions,
         /// Bytes in blocks that wait for the next commit, now.

@@ -1,20 +1,64 @@
 //! An extent buffer: one cached tree block and its lock.
+//!
+//! The bytes of a block that is on a device, or on its way there, do not change any more: whoever wants to change it makes a copy
+//! (TREE-3). So it is frozen when it is sealed or read, and who reads it takes no lock. Its lock still says who is about to
+//! copy it or to give it up.
+//!
+//! Without that lock a reader may come to a block that its tree has given up meanwhile. What it finds there and below is the tree as
+//! it was a moment ago, unless the space was used again: so whoever finds something else than was promised looks whether the block
+//! that promised it was given up (`read`).
+//!
+//! # Invariants
+//! - FROZEN-2: a block is marked as given up before anybody else can have its space.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Instant;
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, rank};
-use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite};
+use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite, thread_local};
 use creamery_base::{ErrorKind, Logical, Result, Wait};
+use creamery_codec::ChecksumType;
 use creamery_device::AlignedBuffer;
-use creamery_format::{BlockMut, BlockRef};
+use creamery_format::{BlockMut, BlockRef, seal};
 
 use crate::watch::Watch;
 
 const DIRTY: u8 = 1;
 const TOUCHED: u8 = 2;
+const GIVEN_UP: u8 = 4;
+
+thread_local! {
+    /// How many blocks this thread has locked for writing.
+    static LOCKED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Before waiting for a device.
+///
+/// # Panics
+/// When this thread has a block locked for writing (READ-1).
+pub(crate) fn assert_none_locked_for_writing() {
+    let locked = LOCKED.with(Cell::get);
+    assert_eq!(locked, 0, "READ-1: waits for a device with blocks locked for writing");
+}
+
+/// The note that this thread has a block locked for writing.
+struct Locked;
+
+impl Locked {
+    fn new() -> Self {
+        LOCKED.with(|locked| locked.set(locked.get() + 1));
+        Self
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        LOCKED.with(|locked| locked.set(locked.get() - 1));
+    }
+}
 
 /// A cached tree block. Its bytes are reached only through a guard.
 ///
@@ -44,15 +88,16 @@ impl HasLock for ExtentBuffer {
 }
 
 impl ExtentBuffer {
-    pub(crate) fn new(
-        logical: Logical,
-        level: u8,
-        bytes: AlignedBuffer,
-        dirty: bool,
-        watch: Arc<Watch>,
-    ) -> Self {
-        let state = AtomicU8::new(if dirty { DIRTY } else { 0 });
-        Self { logical, level, state, narrowed: AtomicU32::new(0), bytes: OwnedLock::new(bytes), watch }
+    /// A block that is to be written by the next commit.
+    pub(crate) fn dirty(logical: Logical, level: u8, bytes: AlignedBuffer, watch: Arc<Watch>) -> Self {
+        let (state, narrowed) = (AtomicU8::new(DIRTY), AtomicU32::new(0));
+        Self { logical, level, state, narrowed, bytes: OwnedLock::new(bytes), watch }
+    }
+
+    /// A block as it is on a device.
+    pub(crate) fn clean(logical: Logical, level: u8, bytes: AlignedBuffer, watch: Arc<Watch>) -> Self {
+        let (state, narrowed) = (AtomicU8::new(0), AtomicU32::new(0));
+        Self { logical, level, state, narrowed, bytes: OwnedLock::new_frozen(bytes), watch }
     }
 
     /// The block's address.
@@ -89,11 +134,29 @@ impl ExtentBuffer {
         self.state.fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
     }
 
-    /// Locks for reading, the only block that this thread has locked. The guard takes the reference over.
+    /// Whether somebody gave up the last reference to the block. Its space may be somebody else's.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.state.load(Ordering::SeqCst) & GIVEN_UP != 0
+    }
+
+    /// Marks the block as given up (FROZEN-2).
+    pub(crate) fn mark_given_up(&self) {
+        self.state.fetch_or(GIVEN_UP, Ordering::SeqCst);
+    }
+
+    /// To read it, the only block that this thread has locked. The guard takes the reference over.
     /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
     pub fn read(self: Arc<Self>, wait: Wait) -> Result<ReadGuard> {
-        let alone = Place::of(rank::NODE);
-        self.read_as(Held::before(alone, wait), wait)
+        self.read_at(Place::of(rank::NODE), wait)
+    }
+
+    /// To read it, among other blocks: `place` is that in their order (see `order`). What is frozen is not locked.
+    /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
+    pub(crate) fn read_at(self: Arc<Self>, place: Place, wait: Wait) -> Result<ReadGuard> {
+        if self.bytes.frozen().is_some() {
+            return Ok(ReadGuard(Reading::Frozen(self)));
+        }
+        self.lock_shared(Held::before(place, wait), wait)
     }
 
     /// Locks for writing, the only block that this thread has locked, waiting for everybody else. The guard takes the
@@ -102,24 +165,22 @@ impl ExtentBuffer {
         self.write_as(Held::wait(Place::of(rank::NODE)))
     }
 
-    /// As [`read`](Self::read), among other blocks: `held` notes its place in their order (see `order`).
+    /// Locks for reading, frozen or not: while that lasts, nobody copies the block or gives it up.
     /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
-    pub(crate) fn read_as(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
-        match OwnedRead::try_lock(self) {
-            Ok(guard) => Ok(ReadGuard { guard, _held: held }),
-            Err(this) if wait.allowed() => {
-                let guard = gate::passing(Reason::NodeLock, || OwnedRead::lock(this));
-                Ok(ReadGuard { guard, _held: held })
-            }
-            Err(_) => Err(ErrorKind::WouldBlock.into()),
-        }
+    pub(crate) fn lock_shared(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
+        let guard = match OwnedRead::try_lock(self) {
+            Ok(guard) => guard,
+            Err(this) if wait.allowed() => gate::passing(Reason::NodeLock, || OwnedRead::lock(this)),
+            Err(_) => return Err(ErrorKind::WouldBlock.into()),
+        };
+        Ok(ReadGuard(Reading::Locked(guard, held)))
     }
 
     /// Locks for writing if nobody else holds the lock. The guard takes the reference over.
     /// Errors: would block.
     pub(crate) fn try_write(self: Arc<Self>, held: Held) -> Result<WriteGuard> {
         match OwnedWrite::try_lock(self) {
-            Ok(guard) => Ok(WriteGuard { since: guard.owner().watch.now(), guard, _held: held }),
+            Ok(guard) => Ok(WriteGuard::new(guard, held)),
             Err(_) => Err(ErrorKind::WouldBlock.into()),
         }
     }
@@ -135,11 +196,11 @@ impl ExtentBuffer {
                 guard
             }
         };
-        WriteGuard { since: guard.owner().watch.now(), guard, _held: held }
+        WriteGuard::new(guard, held)
     }
 }
 
-/// A read lock on one block.
+/// A block that somebody reads: it does not change meanwhile. It is locked, unless it is frozen.
 ///
 /// ```no_run
 /// # fn show(guard: creamery_tree::ReadGuard) {
@@ -147,28 +208,41 @@ impl ExtentBuffer {
 /// # }
 /// ```
 #[must_use]
-pub struct ReadGuard {
-    guard: OwnedRead<ExtentBuffer>,
-    _held: Held,
+pub struct ReadGuard(Reading);
+
+enum Reading {
+    Locked(OwnedRead<ExtentBuffer>, #[expect(dead_code, reason = "goes with the lock")] Held),
+    Frozen(Arc<ExtentBuffer>),
 }
 
 impl ReadGuard {
     /// The block's content.
     #[must_use]
     pub fn block(&self) -> BlockRef<'_> {
-        BlockRef::new(&self.guard)
+        BlockRef::new(self.bytes())
     }
 
     /// The block's bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.guard
+        match &self.0 {
+            Reading::Locked(guard, _) => guard,
+            Reading::Frozen(buffer) => buffer.bytes.frozen().expect("what is frozen stays so"),
+        }
     }
 
-    /// Which buffer is locked.
+    /// Which buffer it is.
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
-        self.guard.owner()
+        match &self.0 {
+            Reading::Locked(guard, _) => guard.owner(),
+            Reading::Frozen(buffer) => buffer,
+        }
+    }
+
+    /// Whether somebody may wait for this guard.
+    pub(crate) const fn is_locked(&self) -> bool {
+        matches!(self.0, Reading::Locked(..))
     }
 }
 
@@ -185,9 +259,14 @@ pub struct WriteGuard {
     /// When it was locked, if lock times are being taken.
     since: Option<Instant>,
     _held: Held,
+    _locked: Locked,
 }
 
 impl WriteGuard {
+    fn new(guard: OwnedWrite<ExtentBuffer>, held: Held) -> Self {
+        Self { since: guard.owner().watch.now(), guard, _held: held, _locked: Locked::new() }
+    }
+
     /// The block's content.
     #[must_use]
     pub fn block(&self) -> BlockRef<'_> {
@@ -202,6 +281,13 @@ impl WriteGuard {
     /// The block's bytes, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.guard
+    }
+
+    /// Marks the block as written, gives it its checksum, and freezes it: its bytes are what goes to a device now.
+    pub fn seal(&mut self, checksum: ChecksumType) {
+        self.block_mut().mark_written();
+        seal(&mut self.guard, checksum);
+        self.guard.freeze();
     }
 
     /// Which buffer is locked.

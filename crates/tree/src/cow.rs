@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Generation, Logical, Result};
+use creamery_base::{ErrorKind, Generation, Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_format::BlockRef;
 
@@ -55,6 +55,8 @@ impl Tree {
 
     /// Replaces the write-locked block at `level` of the path by a copy owned by the running transaction, unless
     /// it is one already. The parent, if any, is write-locked and ours. After an error the path lacks the level.
+    /// Errors: would block, and nothing done, when what says how often it is referred to is not in memory; those of
+    /// [`CowHost`].
     pub(crate) fn copy_on_write(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
         let NodeGuard::Write(old) = path.take(level) else {
             panic!("copying a block that is not write-locked")
@@ -94,9 +96,27 @@ impl Tree {
         Ok(guard)
     }
 
+    /// The same for the leaf at `slot` beside the path's one; none, and nothing done, when that would take a wait for a device:
+    /// room is not worth one.
+    pub(crate) fn own_sibling(
+        &self,
+        host: &dyn CowHost,
+        path: &mut Path,
+        slot: usize,
+        old: WriteGuard,
+    ) -> Result<Option<WriteGuard>> {
+        match self.own_child(host, path, 0, slot, old) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            owned => owned.map(Some),
+        }
+    }
+
     /// Gives up this tree's reference to a block that it does not point to any more.
     pub(crate) fn give_up(&self, host: &dyn CowHost, old: &WriteGuard, last_reference: bool) -> Result<()> {
         old.narrow();
+        if last_reference {
+            self.mark_given_up(old.buffer());
+        }
         let block = old.block();
         let freed = FreedBlock {
             tree: self.id(),
@@ -124,7 +144,7 @@ impl Tree {
         may_be_shared: bool,
     ) -> Result<(Arc<ExtentBuffer>, bool)> {
         let references = if may_be_shared {
-            host.references(old.logical(), old.level())?
+            host.references(old.logical(), old.level(), Wait::No)?
         } else {
             BlockReferences { count: 1, full_backref: false }
         };

@@ -6,7 +6,7 @@ use creamery_format::Key;
 use crate::read::FoundLeaf;
 use crate::tree::Tree;
 
-/// A place in a tree that can move. It holds the read lock of one leaf and crosses to another by letting go and
+/// A place in a tree that can move. It holds one leaf, as it is or was a moment ago, and crosses to another by letting go and
 /// searching by key, so items inserted or removed meanwhile beyond that leaf are seen as they are then.
 ///
 /// ```no_run
@@ -32,6 +32,15 @@ impl Tree {
     /// Errors: would block, device errors, damage.
     pub fn cursor(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
         let leaf = self.find_leaf(start, wait)?;
+        let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
+        cursor.settle()?;
+        Ok(cursor)
+    }
+
+    /// As [`Tree::cursor`], and nobody changes the first leaf as long as the cursor is on it.
+    /// Errors: would block, device errors, damage.
+    pub fn cursor_locked(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
+        let leaf = self.find_leaf_locked(start, wait)?;
         let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
         cursor.settle()?;
         Ok(cursor)

@@ -131,7 +131,7 @@ impl TreeDrop {
         let tree = Arc::clone(&self.tree);
         let root = tree.root_buffer();
         let level = root.level();
-        let guard = root.read_as(tree.hold(level, Side::OnTheWay, Wait::Yes), Wait::Yes)?;
+        let guard = root.lock_shared(tree.hold(level, Side::OnTheWay, Wait::Yes), Wait::Yes)?;
         let by_parent_to = self.by_parent_to;
         let mut step = Step { host, tree: &tree, made: self.made, room, needs: 0, any: false, by_parent_to };
         let sole = BlockReferences { count: 1, full_backref: false };
@@ -259,7 +259,7 @@ impl Step<'_> {
         let (at, generation) = node.block().child(slot);
         let level = node.block().level() - 1;
         let _turn = self.tree.store.turn(at);
-        let references = self.host.references(at, level)?;
+        let references = self.host.references(at, level, Wait::Yes)?;
         if references.count == 1 {
             return Ok(Older::Alone(references));
         }
@@ -280,7 +280,7 @@ impl Step<'_> {
         if generation > self.tree.last_snapshot() && !is_moved {
             return Ok(BlockReferences { count: 1, full_backref: false });
         }
-        self.host.references(block.logical(), block.level())
+        self.host.references(block.logical(), block.level(), Wait::Yes)
     }
 
     /// Whether something that a shared block leads to may be counted by this tree.
@@ -321,9 +321,9 @@ impl Step<'_> {
     }
 
     fn read_child(&self, node: &ReadGuard, slot: usize) -> Result<ReadGuard> {
-        let child = self.tree.child_buffer(node.block(), slot, Wait::Yes)?;
+        let child = self.tree.child_buffer(node.block(), slot)?;
         let held = self.tree.hold(child.level(), Side::OnTheWay, Wait::Yes);
-        let child = child.read_as(held, Wait::Yes)?;
+        let child = child.lock_shared(held, Wait::Yes)?;
         self.tree.check_child(node.block(), slot, child.block())?;
         Ok(child)
     }
@@ -338,6 +338,9 @@ impl Step<'_> {
             by_parent,
             last_reference,
         };
+        if last_reference {
+            self.tree.mark_given_up(block.buffer());
+        }
         let own = freed.generation == self.host.generation() && last_reference;
         if own && !header.is_written() {
             self.tree.store.forget_dirty(block.buffer());

@@ -1,6 +1,6 @@
 //! What a tree needs from the transaction that changes it.
 
-use creamery_base::{Generation, Logical, Result, TreeId};
+use creamery_base::{Generation, Logical, Result, TreeId, Wait};
 use creamery_format::BlockRef;
 
 /// How many references a block has, and whether its own references are by parent.
@@ -57,7 +57,8 @@ pub trait CowHost {
     fn free(&self, block: FreedBlock) -> Result<()>;
 
     /// Current references of a block that may be shared.
-    fn references(&self, at: Logical, level: u8) -> Result<BlockReferences>;
+    /// Errors: would block (what says so is not in memory, and waiting is not allowed); device errors; damage.
+    fn references(&self, at: Logical, level: u8, wait: Wait) -> Result<BlockReferences>;
 
     /// Queues one more reference to everything `block` points to: by the block's address when `by_parent`, else
     /// by `tree`.

@@ -1,7 +1,8 @@
 //! The B-tree of Btrfs: cached tree blocks, their locks, searching and changing.
 //!
 //! A [`Tree`] is a root pointer over blocks that live in one [`BufferStore`]. Reading takes read locks from the
-//! root down, the child's before the parent's is let go. Changing takes write locks low in the tree only, copies
+//! root down, the child's before the parent's is let go, of those blocks that may still change: what was written does not
+//! (`buffer`). Changing takes write locks low in the tree only, copies
 //! every block that the running transaction does not own yet (copy on write), and lets go of the upper levels as
 //! soon as nothing below can need them (see `search`). What a change needs from outside - a new block's address,
 //! who else refers to a shared block - comes through [`CowHost`], so this crate knows no transaction.
@@ -25,6 +26,7 @@
 //! A write guard that is dropped while its thread panics poisons the store before it unlocks: the half-edited
 //! block can then never be committed.
 
+mod block_read;
 mod buffer;
 mod counters;
 mod cow;
@@ -37,6 +39,7 @@ mod leaf_step;
 mod order;
 mod path;
 mod read;
+mod readers;
 mod rebalance;
 mod redistribute;
 mod remove;
@@ -54,6 +57,7 @@ pub use counters::{LeafSteps, TreeCounters};
 pub use cursor::Cursor;
 pub use drop_tree::{DropProgress, Dropped, TreeDrop};
 pub use host::{BlockReferences, CowHost, FreedBlock};
+pub use readers::{CommitRootGuard, Readers};
 pub use seen::SeenItem;
 pub use store::{BufferStore, StoreCounters, StoreMemory};
 pub use tree::{RootPointer, Tree};

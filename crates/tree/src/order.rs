@@ -42,9 +42,9 @@ impl Tree {
         Held::before(place(self.id(), level, side), wait)
     }
 
-    /// Before locking a block on the way down.
-    pub(crate) fn hold_on_the_way(&self, level: u8, wait: Wait) -> Held {
-        self.hold(level, Side::OnTheWay, wait)
+    /// The place of a block on the way down.
+    pub(crate) fn place_on_the_way(&self, level: u8) -> Place {
+        place(self.id(), level, Side::OnTheWay)
     }
 
     /// For a block that was just made.

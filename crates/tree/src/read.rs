@@ -1,11 +1,18 @@
-//! Reading: from the root to a leaf with read locks, the child's taken before the parent's is let go.
+//! Reading: from the root to a leaf, the child's lock taken before the parent's is let go.
+//!
+//! Blocks that are frozen (`buffer`) are not locked. Below a frozen block all are, so from the first one on a reader walks in the
+//! tree as it was when he came there. If that was changed since, what he comes to may have been given up, and its space used
+//! again: he notices that it is not what was promised, finds that what promised it was given up, and begins anew. Is it
+//! still in the tree, it is damage.
 
 use std::sync::Arc;
 
+use creamery_base::lock::Held;
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_format::{BlockRef, Key};
+use creamery_format::{BlockRef, Expected, Key};
 
 use crate::LEVELS;
+use crate::block_read::Loaded;
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 use crate::order::Side;
 use crate::path::Path;
@@ -20,76 +27,178 @@ pub(crate) struct FoundLeaf {
     pub(crate) next_leaf: Option<Key>,
 }
 
+/// How a reader goes down.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// Whether he may wait for locks.
+    locks: Wait,
+    /// Whether he may wait for a device.
+    device: Wait,
+    /// He locks what is frozen, too: while he has the leaf, nobody changes what is in it. Otherwise what he finds is the tree as
+    /// it was at one moment since he began.
+    locks_all: bool,
+}
+
+impl Manner {
+    const fn of(wait: Wait) -> Self {
+        Self { locks: wait, device: wait, locks_all: false }
+    }
+}
+
+/// How often in a row a search without locks may find that its way is gone. It takes as many transactions.
+const STALE_MAX: u32 = 8;
+
+/// How a try to find a leaf ended.
+enum Try {
+    Found(FoundLeaf),
+    /// A block had to be read, with nothing locked: it is among those that were loaded.
+    Loaded,
+    /// The way was given up meanwhile, and led elsewhere.
+    Stale,
+}
+
 impl Tree {
     /// The leaf in which `key` is or would be.
     pub(crate) fn find_leaf(&self, key: &Key, wait: Wait) -> Result<FoundLeaf> {
-        let mut guard = self.read_root(wait)?;
+        self.find_leaf_in(key, Manner::of(wait))
+    }
+
+    /// The same, and while the caller has it nobody changes it.
+    pub(crate) fn find_leaf_locked(&self, key: &Key, wait: Wait) -> Result<FoundLeaf> {
+        self.find_leaf_in(key, Manner { locks_all: true, ..Manner::of(wait) })
+    }
+
+    fn find_leaf_in(&self, key: &Key, mut manner: Manner) -> Result<FoundLeaf> {
+        let (mut loaded, mut stale) = (Loaded::new(), 0);
+        loop {
+            match self.try_leaf(key, manner, &mut loaded)? {
+                Try::Found(leaf) => return Ok(leaf),
+                Try::Loaded => {}
+                Try::Stale => {
+                    stale += 1;
+                    manner.locks_all |= stale >= STALE_MAX;
+                }
+            }
+        }
+    }
+
+    fn try_leaf(&self, key: &Key, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
+        let mut guard = self.read_root(manner)?;
         let mut next_leaf = None;
         for _ in 0..LEVELS {
             let block = guard.block();
             if block.is_leaf() {
                 let (slot, exact) = position(block, key, 0);
-                return Ok(FoundLeaf { guard, slot, exact, next_leaf });
+                return Ok(Try::Found(FoundLeaf { guard, slot, exact, next_leaf }));
             }
             let slot = child_slot(block, key);
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
-            let child = self.child_buffer(block, slot, wait)?;
-            let level = child.level();
+            let want = self.expected_child(block, slot);
+            let child = match self.store.cached(want.logical) {
+                Some(child) => child,
+                None if !manner.device.allowed() => return Err(ErrorKind::WouldBlock.into()),
+                None => {
+                    let _kept = self.store.readers().guard();
+                    if !guard.is_locked() && guard.buffer().is_given_up() {
+                        return Ok(Try::Stale);
+                    }
+                    if guard.is_locked() {
+                        drop(guard);
+                        loaded.push(self.store.load(&want)?);
+                        return Ok(Try::Loaded);
+                    }
+                    self.store.load(&want)?
+                }
+            };
             #[cfg(feature = "shuttle")]
             if self.is_uncoupled() {
                 drop(guard);
-                guard = child.read_as(self.hold(level, Side::OnTheWay, wait), wait)?;
+                guard = self.read_buffer(child, manner)?;
                 continue;
             }
-            let child = child.read_as(self.hold(level, Side::OnTheWay, wait), wait)?;
-            self.check_child(block, slot, child.block())?;
-            guard = child;
+            match self.step_down(&guard, slot, child, manner) {
+                Ok(child) => guard = child,
+                Err(error) if is_stale(&guard, &error) => return Ok(Try::Stale),
+                Err(error) => return Err(error),
+            }
         }
         Err(Error::new(ErrorKind::Corrupt, format!("tree {} is deeper than {LEVELS} levels", self.id())))
     }
 
-    /// Read-locks the root and makes sure that it still is the root.
-    fn read_root(&self, wait: Wait) -> Result<ReadGuard> {
+    /// The child at `slot` of a node, to read it.
+    fn step_down(
+        &self,
+        parent: &ReadGuard,
+        slot: usize,
+        child: Arc<ExtentBuffer>,
+        manner: Manner,
+    ) -> Result<ReadGuard> {
+        self.check_level(parent.block(), slot, &child)?;
+        let child = self.read_buffer(child, manner)?;
+        self.check_child(parent.block(), slot, child.block())?;
+        Ok(child)
+    }
+
+    fn read_buffer(&self, buffer: Arc<ExtentBuffer>, manner: Manner) -> Result<ReadGuard> {
+        let (place, wait) = (self.place_on_the_way(buffer.level()), manner.locks);
+        if manner.locks_all {
+            buffer.lock_shared(Held::before(place, wait), wait)
+        } else {
+            buffer.read_at(place, wait)
+        }
+    }
+
+    /// The root, to read it. One that is locked is still the root then.
+    fn read_root(&self, manner: Manner) -> Result<ReadGuard> {
         loop {
-            let root = self.root_buffer();
-            let held = self.hold(root.level(), Side::OnTheWay, wait);
-            let guard = root.read_as(held, wait)?;
-            if self.is_root(guard.buffer()) {
+            let guard = self.read_buffer(self.root_buffer(), manner)?;
+            if !guard.is_locked() || self.is_root(guard.buffer()) {
                 return Ok(guard);
             }
         }
     }
 
-    /// The buffer of the child at `slot` of an inner node.
-    pub(crate) fn child_buffer(
-        &self,
-        node: BlockRef<'_>,
-        slot: usize,
-        wait: Wait,
-    ) -> Result<Arc<ExtentBuffer>> {
+    /// What a node says of its child at `slot`.
+    pub(crate) fn expected_child(&self, node: BlockRef<'_>, slot: usize) -> Expected {
         let (logical, generation) = node.child(slot);
         let at = RootPointer { logical, generation, level: node.level() - 1 };
-        let buffer = self.store.get(&self.expected(at, Some(node.key(slot))), wait)?;
-        if buffer.level() != at.level {
-            let found = buffer.level();
-            let message = format!(
-                "tree {} block {logical} has level {found}, its parent wants {}",
-                self.id(),
-                at.level
-            );
-            return Err(Error::new(ErrorKind::Corrupt, message));
+        self.expected(at, Some(node.key(slot)))
+    }
+
+    /// Whether a block has the level that its parent wants.
+    pub(crate) fn check_level(&self, node: BlockRef<'_>, slot: usize, child: &ExtentBuffer) -> Result<()> {
+        let (found, want) = (child.level(), node.level() - 1);
+        if found == want {
+            return Ok(());
         }
+        let (id, at) = (self.id(), node.child(slot).0);
+        let message = format!("tree {id} block {at} has level {found}, its parent wants {want}");
+        Err(Error::new(ErrorKind::Corrupt, message))
+    }
+
+    /// The buffer of the child at `slot` of an inner node. For who has no block locked for writing.
+    /// Errors: device errors, damage.
+    pub(crate) fn child_buffer(&self, node: BlockRef<'_>, slot: usize) -> Result<Arc<ExtentBuffer>> {
+        let buffer = self.store.get(&self.expected_child(node, slot), Wait::Yes)?;
+        self.check_level(node, slot, &buffer)?;
         Ok(buffer)
     }
 
     /// The child at `slot` of the path's node above `level`, beside the one that the path holds: write-locked, and
-    /// checked as on the way down. Nothing was changed when this fails.
-    /// Errors: would block (not cached or locked, and waiting is not allowed), device errors, damage.
-    pub(crate) fn sibling(&self, path: &Path, level: usize, slot: usize, wait: Wait) -> Result<WriteGuard> {
+    /// checked as on the way down; none when it is not cached. Nothing was changed when this fails.
+    /// Errors: would block (locked, and waiting is not allowed), damage.
+    pub(crate) fn sibling(
+        &self,
+        path: &Path,
+        level: usize,
+        slot: usize,
+        wait: Wait,
+    ) -> Result<Option<WriteGuard>> {
         let parent = path.block(level + 1);
-        let buffer = self.child_buffer(parent, slot, wait)?;
+        let Some(buffer) = self.store.cached(parent.child(slot).0) else { return Ok(None) };
+        self.check_level(parent, slot, &buffer)?;
         if path.holds(level) && Arc::ptr_eq(&buffer, path.node(level).buffer()) {
             // Locking it would wait for ourselves.
             let (id, at, child) = (self.id(), parent.logical(), buffer.logical());
@@ -100,7 +209,7 @@ impl Tree {
         let held = self.hold(buffer.level(), Side::Beside, wait);
         let guard = if wait.allowed() { buffer.write_as(held) } else { buffer.try_write(held)? };
         self.check_child(parent, slot, guard.block())?;
-        Ok(guard)
+        Ok(Some(guard))
     }
 
     /// The same if the sibling is cached and nobody is there: room is worth neither a device read nor a wait.
@@ -111,7 +220,7 @@ impl Tree {
         slot: usize,
     ) -> Result<Option<WriteGuard>> {
         match self.sibling(path, level, slot, Wait::No) {
-            Ok(guard) => Ok(Some(guard)),
+            Ok(guard) => Ok(guard),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
@@ -149,16 +258,37 @@ impl Tree {
         Err(Error::new(ErrorKind::Corrupt, message))
     }
 
-    /// Calls `read` with the data of the item at `key`, under the leaf's read lock; none when there is no such
-    /// item.
+    /// Calls `read` with the data of the item at `key`; none when there is no such item.
     /// Errors: would block, device errors, damage.
     pub fn get<R>(&self, key: &Key, wait: Wait, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        let found = self.find_leaf(key, wait)?;
+        self.get_in(key, Manner::of(wait), read)
+    }
+
+    /// As [`Tree::get`], and as long as `read` looks nobody changes the item: for who compares it with something that moves along
+    /// with it.
+    /// Errors: would block, device errors, damage.
+    pub fn get_locked<R>(&self, key: &Key, wait: Wait, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.get_in(key, Manner { locks_all: true, ..Manner::of(wait) }, read)
+    }
+
+    /// As [`Tree::get_locked`], for who may wait for locks and for no device (READ-1).
+    /// Errors: would block (a block is not cached), damage.
+    pub fn get_cached<R>(&self, key: &Key, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        self.get_in(key, Manner { locks: Wait::Yes, device: Wait::No, locks_all: true }, read)
+    }
+
+    fn get_in<R>(&self, key: &Key, manner: Manner, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let found = self.find_leaf_in(key, manner)?;
         if !found.exact {
             return Ok(None);
         }
         Ok(Some(read(found.guard.block().data(found.slot))))
     }
+}
+
+/// Whether what a reader came to is not what was promised because the block that promised it was given up.
+fn is_stale(parent: &ReadGuard, error: &Error) -> bool {
+    error.kind() == ErrorKind::Corrupt && !parent.is_locked() && parent.buffer().is_given_up()
 }
 
 /// Where `key` is in a leaf, or would be inserted, searching from slot `low`.

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Result, Wait};
+use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Key;
 
+use crate::block_read::Missing;
 use crate::buffer::WriteGuard;
 use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
@@ -17,6 +18,16 @@ use crate::tree::Tree;
 /// Pointers left free when two nodes are merged, so that the next insertion does not split them again.
 const MERGE_SLACK: usize = 8;
 
+/// What became of a thin node.
+pub(crate) enum Merged {
+    /// It was merged with its sibling, or filled up from it, or it has none.
+    Node,
+    /// It was the root and is gone: the path holds its only child, one level below.
+    Root,
+    /// Nothing: this is not in memory.
+    Missing(Missing),
+}
+
 impl Tree {
     /// Whether the inner node at `level` should be merged before something below it is removed.
     pub(crate) fn is_thin(&self, path: &Path, level: usize) -> bool {
@@ -24,40 +35,53 @@ impl Tree {
         if path.holds(level + 1) { pointers < self.pointers_max() / 4 } else { pointers == 1 }
     }
 
-    /// Merges the thin, write-locked node at `level`. True when it was the root and is gone: the path then holds
-    /// its only child one level below.
-    pub(crate) fn merge_node(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<bool> {
-        if !path.holds(level + 1) {
-            self.shrink_root(host, path, level)?;
-            return Ok(true);
+    /// Merges the thin, write-locked node at `level`.
+    pub(crate) fn merge_node(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<Merged> {
+        let is_root = !path.holds(level + 1);
+        // The parent's level, and the slot there of what is needed besides the node.
+        let (above, slot) = if is_root {
+            (level, 0)
+        } else {
+            match path.slots[level + 1] {
+                0 if path.block(level + 1).count() == 1 => return Ok(Merged::Node),
+                0 => (level + 1, 1),
+                slot => (level + 1, slot - 1),
+            }
+        };
+        let Some(other) = self.sibling(path, above - 1, slot, Wait::Yes)? else {
+            return Ok(Merged::Missing(Missing::Block(self.expected_child(path.block(above), slot))));
+        };
+        let (at, its_level) = (other.block().logical(), other.block().level());
+        let other = match self.own_child(host, path, above - 1, slot, other) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Ok(Merged::Missing(Missing::References(at, its_level)));
+            }
+            other => other?,
+        };
+        if is_root {
+            self.shrink_root(host, path, level, other)?;
+            return Ok(Merged::Root);
         }
-        let parent_slot = path.slots[level + 1];
-        if parent_slot > 0 {
-            self.merge_with_left(host, path, level, parent_slot)?;
-        } else if parent_slot + 1 < path.block(level + 1).count() {
-            self.merge_with_right(host, path, level, parent_slot)?;
+        if slot < path.slots[above] {
+            self.merge_with_left(host, path, level, other)?;
+        } else {
+            self.merge_with_right(host, path, level, other)?;
         }
-        Ok(false)
+        Ok(Merged::Node)
     }
 
-    fn shrink_root(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
-        let child = self.locked_child(host, path, level - 1, 0)?;
-        self.set_root(Arc::clone(child.buffer()));
-        let NodeGuard::Write(old) = path.take(level) else { panic!("the root is not write-locked") };
-        path.set(level - 1, NodeGuard::Write(child));
-        self.give_up(host, &old, true)
-    }
-
-    /// The child at `slot` of the path's node above `level`, write-locked and ours.
-    fn locked_child(
+    /// The root, which has one child, gives way to that.
+    fn shrink_root(
         &self,
         host: &dyn CowHost,
         path: &mut Path,
         level: usize,
-        slot: usize,
-    ) -> Result<WriteGuard> {
-        let child = self.sibling(path, level, slot, Wait::Yes)?;
-        self.own_child(host, path, level, slot, child)
+        child: WriteGuard,
+    ) -> Result<()> {
+        self.set_root(Arc::clone(child.buffer()));
+        let NodeGuard::Write(old) = path.take(level) else { panic!("the root is not write-locked") };
+        path.set(level - 1, NodeGuard::Write(child));
+        self.give_up(host, &old, true)
     }
 
     fn merge_with_left(
@@ -65,9 +89,9 @@ impl Tree {
         host: &dyn CowHost,
         path: &mut Path,
         level: usize,
-        parent_slot: usize,
+        mut left: WriteGuard,
     ) -> Result<()> {
-        let mut left = self.locked_child(host, path, level, parent_slot - 1)?;
+        let parent_slot = path.slots[level + 1];
         let (here, there) = (path.block(level).count(), left.block().count());
         if here + there + MERGE_SLACK <= self.pointers_max() {
             left.block_mut().copy_ptrs_from(there, path.block(level), 0, here);
@@ -90,9 +114,9 @@ impl Tree {
         host: &dyn CowHost,
         path: &mut Path,
         level: usize,
-        parent_slot: usize,
+        mut right: WriteGuard,
     ) -> Result<()> {
-        let mut right = self.locked_child(host, path, level, parent_slot + 1)?;
+        let parent_slot = path.slots[level + 1];
         let (here, there) = (path.block(level).count(), right.block().count());
         if here + there + MERGE_SLACK <= self.pointers_max() {
             path.block_mut(level).copy_ptrs_from(here, right.block(), 0, there);

@@ -114,7 +114,9 @@ impl Tree {
         let Some(Cut { at, goes_left }) = cut.filter(|cut| cut.at > 0 && cut.at < items) else {
             return Ok(false);
         };
-        let mut right = self.own_child(host, path, 0, parent_slot + 1, sibling)?;
+        let Some(mut right) = self.own_sibling(host, path, parent_slot + 1, sibling)? else {
+            return Ok(false);
+        };
         right.block_mut().copy_items_from(0, path.block(0), at, items - at);
         path.block_mut(0).remove_items(at, items - at);
         path.write(0).narrow();
@@ -140,7 +142,9 @@ impl Tree {
         let Some(Cut { at, goes_left }) = cut.filter(|cut| cut.at > 0 && cut.at < items) else {
             return Ok(false);
         };
-        let mut left = self.own_child(host, path, 0, parent_slot - 1, sibling)?;
+        let Some(mut left) = self.own_sibling(host, path, parent_slot - 1, sibling)? else {
+            return Ok(false);
+        };
         let left_items = left.block().count();
         left.block_mut().copy_items_from(left_items, path.block(0), 0, at);
         path.block_mut(0).remove_items(0, at);

@@ -111,8 +111,8 @@ impl Tree {
         for (slot, side) in before.into_iter().chain(behind) {
             let Some(leaf) = self.cached_sibling(path, 0, slot)? else { continue };
             if leaf.block().free_space() >= left {
-                let leaf = self.own_child(host, path, 0, slot, leaf)?;
-                return Ok(Some(Partner { leaf, side }));
+                let owned = self.own_sibling(host, path, slot, leaf)?;
+                return Ok(owned.map(|leaf| Partner { leaf, side }));
             }
         }
         Ok(None)

@@ -9,7 +9,8 @@
 //! On the way every block is copied that the transaction does not own, full inner nodes are split before an
 //! insertion and thin ones merged before a deletion, so that a change at the leaf never has to climb further than
 //! the levels still held. When a level turns out to need a stronger lock, the search lets go of everything and
-//! starts again with `write_level` raised; it only ever rises, so there are at most nine rounds.
+//! starts again with `write_level` raised; it only ever rises, so it does that nine times at most. When something has to be read
+//! from a device first it lets go, too (READ-1), has it read, and starts again.
 //!
 //! After each level the levels above are let go, unless the slot chosen below is 0: the first key of a block
 //! stands in its parent as well, so a change at slot 0 has to be able to climb.
@@ -38,15 +39,17 @@
 //! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
 //!   if the slot is 0, every parent whose key must change is write-locked and ours.
 
-use creamery_base::{Result, Wait};
+use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Key;
 
 use crate::LEVELS;
+use crate::block_read::{Loaded, Missing};
 use crate::finger::Finger;
 use crate::host::CowHost;
 use crate::order::Side;
 use crate::path::{Behind, NodeGuard, Path};
 use crate::read::child_slot;
+use crate::rebalance::Merged;
 use crate::split::SPARE_POINTERS;
 use crate::tree::Tree;
 
@@ -93,6 +96,8 @@ enum Step {
     Done(bool),
     /// Has to start again with this level locked for writing.
     Raise(usize),
+    /// Has to start again when this is in memory.
+    Missing(Missing),
 }
 
 /// What became of an inner node on the way down.
@@ -100,6 +105,7 @@ enum Prepared {
     Ready,
     /// Its parent has to be locked for writing first.
     Raise,
+    Missing(Missing),
     /// It was the root and its only child took its place.
     RootGone,
 }
@@ -113,18 +119,31 @@ impl Tree {
             self.count(|counters| &counters.insertions);
         }
         let mut write_level = intent.write_level();
-        for _ in 0..=LEVELS {
+        let mut loaded = Loaded::new();
+        loop {
             let mut path = Path::default();
             match self.descend(host, key, intent, write_level, &mut path)? {
                 Step::Done(found) => return Ok((path, found)),
                 Step::Raise(level) => {
-                    assert!(level > write_level);
+                    assert!(
+                        level > write_level && level <= LEVELS,
+                        "a lock level rises, and to the root at most"
+                    );
                     self.count(|counters| &counters.restarts);
                     write_level = level;
                 }
+                Step::Missing(missing) => {
+                    // The path still says that what is missing is this tree's; from then on the guard does.
+                    let kept = self.store.readers().guard();
+                    drop(path);
+                    match missing {
+                        Missing::Block(want) => loaded.push(self.store.load(&want)?),
+                        Missing::References(at, level) => drop(host.references(at, level, Wait::Yes)?),
+                    }
+                    drop(kept);
+                }
             }
         }
-        panic!("a search for modification raised its lock level more often than a tree has levels");
     }
 
     /// As [`Tree::find`] for inserting `room` bytes that follow what this thread inserted this way last: first looks
@@ -183,7 +202,16 @@ impl Tree {
                 if level > write_level || !parent_ready {
                     return Ok(Step::Raise(level + 1));
                 }
-                self.copy_on_write(host, path, level)?;
+                let at = path.block(level).logical();
+                match self.copy_on_write(host, path, level) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        return Ok(Step::Missing(Missing::References(
+                            at,
+                            u8::try_from(level).expect("a level"),
+                        )));
+                    }
+                    copied => copied?,
+                }
             }
             if level == 0 {
                 return self.leaf_step(host, key, intent, path).map(Step::Done);
@@ -192,6 +220,7 @@ impl Tree {
             match self.prepare_node(host, key, intent, write_level, path, level)? {
                 Prepared::Ready => {}
                 Prepared::Raise => return Ok(Step::Raise(level + 1)),
+                Prepared::Missing(missing) => return Ok(Step::Missing(missing)),
                 Prepared::RootGone => {
                     level -= 1;
                     continue;
@@ -200,13 +229,17 @@ impl Tree {
             path.note_behind(level);
             path.unlock_up(level, intent.lowest_unlock());
             let slot = path.slots[level];
-            let child = self.child_buffer(path.block(level), slot, Wait::Yes)?;
+            let want = self.expected_child(path.block(level), slot);
+            let Some(child) = self.store.cached(want.logical) else {
+                return Ok(Step::Missing(Missing::Block(want)));
+            };
+            self.check_level(path.block(level), slot, &child)?;
             level -= 1;
             let held = self.hold(child.level(), Side::OnTheWay, Wait::Yes);
             let guard = if level <= write_level {
                 NodeGuard::Write(child.write_as(held))
             } else {
-                NodeGuard::Read(child.read_as(held, Wait::Yes)?)
+                NodeGuard::Read(child.lock_shared(held, Wait::Yes)?)
             };
             self.check_child(path.block(level + 1), slot, guard.block())?;
             path.set(level, guard);
@@ -222,7 +255,7 @@ impl Tree {
             let guard = if level <= write_level {
                 NodeGuard::Write(buffer.write_as(held))
             } else {
-                NodeGuard::Read(buffer.read_as(held, Wait::Yes).expect("waiting is allowed"))
+                NodeGuard::Read(buffer.lock_shared(held, Wait::Yes).expect("waiting is allowed"))
             };
             if self.is_root(guard.buffer()) {
                 path.set(level, guard);
@@ -261,8 +294,10 @@ impl Tree {
                     if weak {
                         return Ok(Prepared::Raise);
                     }
-                    if self.merge_node(host, path, level)? {
-                        return Ok(Prepared::RootGone);
+                    match self.merge_node(host, path, level)? {
+                        Merged::Node => {}
+                        Merged::Root => return Ok(Prepared::RootGone),
+                        Merged::Missing(missing) => return Ok(Prepared::Missing(missing)),
                     }
                     path.slots[level] = child_slot(path.block(level), key);
                 }

@@ -25,7 +25,7 @@ impl Tree {
     pub fn snapshot(&self, id: TreeId, host: &dyn CowHost) -> Result<Self> {
         let root = self.root_buffer();
         let held = self.hold(root.level(), Side::OnTheWay, Wait::Yes);
-        let guard = root.read_as(held, Wait::Yes)?;
+        let guard = root.lock_shared(held, Wait::Yes)?;
         let old = guard.block();
         let logical = host.allocate(id, old.level(), old.logical())?;
         let mut bytes = AlignedBuffer::from_slice(old.bytes());

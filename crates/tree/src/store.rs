@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, Logical, Result, Striped, Uuid, Wait, memory};
+use creamery_base::{CachePadded, ErrorKind, Logical, Result, Striped, Uuid, Wait, memory};
 use creamery_device::AlignedBuffer;
-use creamery_format::Expected;
+use creamery_format::{BlockRef, Expected};
 use creamery_volume::Volume;
 use hashbrown::HashMap;
 
 use crate::LEVELS;
-use crate::buffer::ExtentBuffer;
+use crate::block_read::PendingRead;
+use crate::buffer::{self, ExtentBuffer};
+use crate::readers::Readers;
 use crate::sharing::{Sharing, Turn};
 use crate::watch::{LockTimes, Watch};
 
@@ -26,6 +28,8 @@ const SHARDS: usize = 64;
 #[derive(Default)]
 struct Shard {
     buffers: HashMap<Logical, Arc<ExtentBuffer>>,
+    /// Blocks that somebody is reading.
+    reads: HashMap<Logical, Arc<PendingRead>>,
     /// Addresses of clean blocks, the hand at the front. An address may be stale: its block gone or dirty again.
     clean: VecDeque<Logical>,
     dirty: Vec<Arc<ExtentBuffer>>,
@@ -58,6 +62,8 @@ pub struct StoreCounters {
     pub hits: u64,
     /// Blocks read from the volume.
     pub misses: u64,
+    /// Times that somebody waited for a block that another one was reading.
+    pub reads_joined: u64,
     /// Clean blocks dropped to keep the budget.
     pub evictions: u64,
     /// Bytes in blocks waiting for the next commit.
@@ -81,6 +87,21 @@ pub struct StoreMemory {
     pub writing: u64,
 }
 
+/// The duty to read a block: whoever else misses it waits until this is dropped.
+struct ReadDuty<'s> {
+    store: &'s BufferStore,
+    at: Logical,
+    pending: Arc<PendingRead>,
+}
+
+impl Drop for ReadDuty<'_> {
+    fn drop(&mut self) {
+        let ended = self.store.shard(self.at).lock().reads.remove(&self.at);
+        assert!(ended.is_some(), "READ-2: who reads a block is the only one");
+        self.pending.end();
+    }
+}
+
 /// Memory kept in store for new blocks, bytes: more than a few threads use while another finds more.
 const PREPARED: usize = 1 << 20;
 
@@ -100,8 +121,10 @@ pub struct BufferStore {
     writing_bytes: AtomicU64,
     watch: Arc<Watch>,
     sharing: Sharing,
+    readers: Readers,
     hits: Striped<AtomicU64>,
     misses: AtomicU64,
+    reads_joined: AtomicU64,
     evictions: AtomicU64,
 }
 
@@ -111,7 +134,7 @@ impl BufferStore {
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, chunk_tree_uuid: Uuid) -> Self {
         let blocks = cache_bytes / u64::from(volume.node_size());
-        let clean_per_shard = usize::try_from(blocks).unwrap_or(usize::MAX).div_ceil(SHARDS).max(4);
+        let clean_per_shard = usize::try_from(blocks).unwrap_or(usize::MAX).div_ceil(SHARDS).max(1);
         Self {
             volume,
             chunk_tree_uuid,
@@ -121,8 +144,10 @@ impl BufferStore {
             writing_bytes: AtomicU64::new(0),
             watch: Arc::new(Watch::default()),
             sharing: Sharing::new(),
+            readers: Readers::default(),
             hits: Striped::default(),
             misses: AtomicU64::new(0),
+            reads_joined: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
         }
     }
@@ -139,12 +164,19 @@ impl BufferStore {
         self.chunk_tree_uuid
     }
 
+    /// Who reads without locks.
+    #[must_use]
+    pub const fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
     /// What the store has done so far.
     #[must_use]
     pub fn counters(&self) -> StoreCounters {
         StoreCounters {
             hits: self.hits.all().map(|hits| hits.load(Ordering::Relaxed)).sum(),
             misses: self.misses.load(Ordering::Relaxed),
+            reads_joined: self.reads_joined.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
             dirty_bytes: self.dirty_bytes(),
             writing_bytes: self.writing_bytes(),
@@ -213,22 +245,52 @@ impl BufferStore {
     /// The buffer of the block at `want.logical`, from the index or read and verified against `want`.
     /// Errors: would block (not cached and waiting is not allowed), device errors, damage.
     pub fn get(&self, want: &Expected, wait: Wait) -> Result<Arc<ExtentBuffer>> {
-        if let Some(buffer) = self.cached(want.logical) {
-            self.hits.mine().fetch_add(1, Ordering::Relaxed);
-            return Ok(buffer);
+        match self.cached(want.logical) {
+            Some(buffer) => Ok(buffer),
+            None if wait.allowed() => self.load(want),
+            None => Err(ErrorKind::WouldBlock.into()),
         }
-        let bytes = self.volume.read_tree_block(want.logical, want, wait)?;
+    }
+
+    /// The buffer of a block that was not cached a moment ago, read by this thread or by another one (READ-2).
+    /// Errors: device errors, damage.
+    pub(crate) fn load(&self, want: &Expected) -> Result<Arc<ExtentBuffer>> {
+        let at = want.logical;
+        loop {
+            let mut shard = self.shard(at).lock();
+            if let Some(buffer) = shard.buffers.get(&at) {
+                return Ok(Arc::clone(buffer)); // somebody else read it meanwhile
+            }
+            let others = shard.reads.get(&at).map(Arc::clone);
+            if let Some(others) = others {
+                drop(shard);
+                self.reads_joined.fetch_add(1, Ordering::Relaxed);
+                others.wait();
+                continue;
+            }
+            let pending = Arc::<PendingRead>::default();
+            shard.reads.insert(at, Arc::clone(&pending));
+            drop(shard);
+            let _duty = ReadDuty { store: self, at, pending };
+            buffer::assert_none_locked_for_writing();
+            let bytes = self.volume.read_tree_block(at, want, Wait::Yes)?;
+            return Ok(self.insert_clean(at, bytes));
+        }
+    }
+
+    /// A block was read. Returns its buffer, which another one put there if the block is not what its reader took it for.
+    fn insert_clean(&self, at: Logical, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let level = creamery_format::BlockRef::new(&bytes).level();
-        let mut shard = self.shard(want.logical).lock();
-        if let Some(buffer) = shard.buffers.get(&want.logical) {
-            return Ok(Arc::clone(buffer)); // somebody else read it meanwhile
+        let level = BlockRef::new(&bytes).level();
+        let mut shard = self.shard(at).lock();
+        if let Some(buffer) = shard.buffers.get(&at) {
+            return Arc::clone(buffer);
         }
-        let buffer = Arc::new(ExtentBuffer::new(want.logical, level, bytes, false, Arc::clone(&self.watch)));
-        shard.buffers.insert(want.logical, Arc::clone(&buffer));
-        shard.clean.push_back(want.logical);
+        let buffer = Arc::new(ExtentBuffer::clean(at, level, bytes, Arc::clone(&self.watch)));
+        shard.buffers.insert(at, Arc::clone(&buffer));
+        shard.clean.push_back(at);
         self.trim(&mut shard);
-        Ok(buffer)
+        buffer
     }
 
     /// Waits for the turn to change the references of a block that trees share.
@@ -242,16 +304,19 @@ impl BufferStore {
         self.sharing.forget_turns();
     }
 
-    fn cached(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {
+    /// The buffer of a block, if it is cached.
+    pub(crate) fn cached(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {
         let shard = self.shard(at).lock();
-        let buffer = shard.buffers.get(&at)?;
+        let buffer = Arc::clone(shard.buffers.get(&at)?);
+        drop(shard);
         buffer.touch();
-        Some(Arc::clone(buffer))
+        self.hits.mine().fetch_add(1, Ordering::Relaxed);
+        Some(buffer)
     }
 
     /// A new dirty block at an address that was just allocated; an old clean buffer of that address goes.
     pub(crate) fn create(&self, at: Logical, level: u8, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
-        let buffer = Arc::new(ExtentBuffer::new(at, level, bytes, true, Arc::clone(&self.watch)));
+        let buffer = Arc::new(ExtentBuffer::dirty(at, level, bytes, Arc::clone(&self.watch)));
         let mut shard = self.shard(at).lock();
         if let Some(old) = shard.buffers.insert(at, Arc::clone(&buffer)) {
             assert!(!old.is_dirty(), "block {at} was allocated while its former content waits to be written");

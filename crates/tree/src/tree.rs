@@ -69,6 +69,8 @@ pub struct Tree {
     leaf_observer: OnceLock<LeafObserver>,
     #[cfg(feature = "shuttle")]
     uncoupled: AtomicBool,
+    #[cfg(feature = "shuttle")]
+    unmarked: AtomicBool,
     pub(crate) counters: Striped<Counters>,
 }
 
@@ -129,6 +131,8 @@ impl Tree {
             leaf_observer: OnceLock::new(),
             #[cfg(feature = "shuttle")]
             uncoupled: AtomicBool::new(false),
+            #[cfg(feature = "shuttle")]
+            unmarked: AtomicBool::new(false),
             counters: Striped::default(),
         }
     }
@@ -236,6 +240,21 @@ impl Tree {
         self.uncoupled.store(true, Ordering::Relaxed);
     }
 
+    /// Plants a fault: blocks that are given up are not marked as that (FROZEN-2).
+    #[cfg(feature = "shuttle")]
+    pub fn leave_unmarked(&self) {
+        self.unmarked.store(true, Ordering::Relaxed);
+    }
+
+    /// Marks a block to which the last reference is about to be given up.
+    pub(crate) fn mark_given_up(&self, buffer: &ExtentBuffer) {
+        #[cfg(feature = "shuttle")]
+        if self.unmarked.load(Ordering::Relaxed) {
+            return;
+        }
+        buffer.mark_given_up();
+    }
+
     #[cfg(feature = "shuttle")]
     pub(crate) fn is_uncoupled(&self) -> bool {
         self.uncoupled.load(Ordering::Relaxed)
@@ -291,8 +310,8 @@ impl Tree {
     /// Where the root is now.
     pub fn root_pointer(&self) -> Result<RootPointer> {
         let root = self.root_buffer();
-        let held = self.hold_on_the_way(root.level(), Wait::Yes);
-        let guard = root.read_as(held, Wait::Yes)?;
+        let place = self.place_on_the_way(root.level());
+        let guard = root.read_at(place, Wait::Yes)?;
         let block = guard.block();
         Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })
     }

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
-use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Logical, Result, Timespec, TreeId};
+use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Logical, Result, Timespec, TreeId, Wait};
 use creamery_format::{BlockRef, Incompat, KeyType};
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 use creamery_volume::Written;
@@ -313,8 +313,8 @@ impl CowHost for Handle<'_> {
         self.on.extent_tree.refs().change(block.logical, len, kind, backref, -1)
     }
 
-    fn references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
-        self.on.extent_tree.block_references(at, level)
+    fn references(&self, at: Logical, level: u8, wait: Wait) -> Result<BlockReferences> {
+        self.on.extent_tree.block_references(at, level, wait)
     }
 
     fn add_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {

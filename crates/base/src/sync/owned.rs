@@ -3,6 +3,11 @@
 //! A guard of `parking_lot` borrows the lock, or owns an `Arc` of the lock alone. A tree passes guards from block to
 //! block on its way down, and a block is more than its lock. Here the guard owns the `Arc` of the whole: locking
 //! takes over the caller's reference, so that a descent changes each reference count once up and once down.
+//!
+//! What is not going to change any more can be frozen: from then on it is read without the lock.
+//!
+//! # Invariants
+//! - FROZEN-1: what was frozen is given to nobody for changing. Shown by `what_is_frozen_changes_no_more`.
 
 // a lock adapter: it hands out references to what the raw lock guards
 #![allow(unsafe_code)]
@@ -11,10 +16,11 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::lock_api::RawRwLock as _;
 
-use super::primitives::{RawRwLock, lock_by};
+use super::primitives::{AtomicBool, RawRwLock, lock_by};
 
 /// A reader-writer lock around `T`. It is locked through [`OwnedRead`] and [`OwnedWrite`] only.
 ///
@@ -33,19 +39,38 @@ use super::primitives::{RawRwLock, lock_by};
 /// ```
 pub struct OwnedLock<T> {
     raw: RawRwLock,
+    /// Set once, by who has the lock for writing.
+    frozen: AtomicBool,
     content: UnsafeCell<T>,
 }
 
 // SAFETY: the content moves along with the lock, so `T: Send` is enough, as for `parking_lot::RwLock`.
 unsafe impl<T: Send> Send for OwnedLock<T> {}
 // SAFETY: shared access to the lock gives `&T` to several threads and `&mut T` to one at a time, which is what
-// `T: Sync` and `T: Send` allow; the raw lock keeps the two apart.
+// `T: Sync` and `T: Send` allow; the raw lock keeps the two apart, and what is frozen is not given out as `&mut T` (FROZEN-1).
 unsafe impl<T: Send + Sync> Sync for OwnedLock<T> {}
 
 impl<T> OwnedLock<T> {
     /// A new, unlocked lock.
     pub const fn new(content: T) -> Self {
-        Self { raw: RawRwLock::INIT, content: UnsafeCell::new(content) }
+        Self { raw: RawRwLock::INIT, frozen: AtomicBool::new(false), content: UnsafeCell::new(content) }
+    }
+
+    /// A new lock around something that does not change.
+    pub const fn new_frozen(content: T) -> Self {
+        Self { raw: RawRwLock::INIT, frozen: AtomicBool::new(true), content: UnsafeCell::new(content) }
+    }
+
+    /// The content, if it is frozen; locked or not.
+    #[must_use]
+    pub fn frozen(&self) -> Option<&T> {
+        // Pairs with the store in `freeze`: whoever sees it sees the last change, too.
+        if !self.frozen.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the only `&mut T` are those that `OwnedWrite` gives, and it gives none of what is frozen (FROZEN-1). Those that
+        // it gave before were over when `freeze` borrowed the guard.
+        Some(unsafe { &*self.content.get() })
     }
 }
 
@@ -170,6 +195,13 @@ impl<O: HasLock> OwnedWrite<O> {
     }
 }
 
+impl<O: HasLock> OwnedWrite<O> {
+    /// Nobody changes the content from here on, and whoever wants to read it needs no lock.
+    pub fn freeze(&mut self) {
+        self.held.lock().frozen.store(true, Ordering::Release);
+    }
+}
+
 impl<O: HasLock> Deref for OwnedWrite<O> {
     type Target = O::Content;
 
@@ -181,7 +213,9 @@ impl<O: HasLock> Deref for OwnedWrite<O> {
 
 impl<O: HasLock> DerefMut for OwnedWrite<O> {
     fn deref_mut(&mut self) -> &mut O::Content {
-        // SAFETY: this guard holds the lock for writing, so nobody else has the content.
+        // Who froze it had this lock.
+        assert!(!self.held.lock().frozen.load(Ordering::Relaxed), "FROZEN-1: what is frozen is changed");
+        // SAFETY: this guard holds the lock for writing and the content is not frozen, so nobody else has it.
         unsafe { &mut *self.held.lock().content.get() }
     }
 }
@@ -218,6 +252,24 @@ mod tests {
         assert!(OwnedRead::try_lock(Arc::clone(&cell)).is_err());
         drop(writer);
         assert!(OwnedRead::try_lock(cell).is_ok());
+    }
+
+    #[test]
+    fn what_is_frozen_is_read_whoever_has_the_lock() {
+        let cell = Arc::new(Cell(OwnedLock::new((0, 0))));
+        let mut writer = OwnedWrite::lock(Arc::clone(&cell));
+        writer.0 = 7;
+        assert!(cell.lock().frozen().is_none());
+        writer.freeze();
+        assert_eq!(cell.lock().frozen(), Some(&(7, 0)));
+        assert_eq!(OwnedLock::new_frozen(3).frozen(), Some(&3));
+    }
+
+    #[test]
+    #[should_panic(expected = "FROZEN-1")]
+    fn what_is_frozen_changes_no_more() {
+        let cell = Arc::new(Cell(OwnedLock::new_frozen((0, 0))));
+        OwnedWrite::lock(cell).0 = 1;
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub(super) use parking_lot::RawRwLock;
 pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use std::sync::atomic::AtomicBool;
 pub use std::thread_local;
 use std::time::Duration;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::lock_api::{self, GuardSend};
 pub use shuttle::sync::MutexGuard;
+pub(crate) use shuttle::sync::atomic::AtomicBool;
 pub use shuttle::thread_local;
 
 /// What `attempt` gets, else what `wait` does, during which the scheduler has others run.

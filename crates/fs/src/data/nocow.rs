@@ -43,6 +43,7 @@ use super::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
 use super::nocow_counters::Nocow;
 use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::keys::extent_data;
 use crate::subvolume::InPlaceWriter;
 
 /// An item of a file that refers to an extent.
@@ -193,7 +194,14 @@ impl<'i> NocowWalk<'i> {
             let mut items = items_of(&still, inode, (at, self.end), wait)?;
             let Some(found) = candidate(&mut items, self.may_overwrite, since)? else { break };
             // The leaf is let go of here, or only when all is known, as it once was.
-            let kept = inode.shared().nocow.keeps_leaf.then_some((items, still));
+            drop(items);
+            let kept = if inode.shared().nocow.keeps_leaf {
+                let leaf = inode.tree().cursor_locked(&extent_data(inode.id.ino, at), wait)?;
+                Some((leaf, still))
+            } else {
+                drop(still);
+                None
+            };
             let start = found.start.max(at);
             let range = (start, found.end.min(self.end).min(start + EXTENT_LEN_MAX));
             let decided = found.decide(inode, range, wait)?;

@@ -152,3 +152,17 @@ fn a_half_edited_block_poisons_the_store_and_a_reader_does_not() {
     assert!(editor.is_err() && world.store.is_poisoned());
     nothing_is_locked(&world, &items);
 }
+
+#[test]
+#[should_panic(expected = "READ-1")]
+fn waiting_for_a_device_with_a_block_locked_for_writing_is_a_bug() {
+    let mut world = World::new(1 << 20);
+    for number in 0..200 {
+        world.tree.insert(&world.host, &key(1000, number), &[1; 100]).expect("room");
+    }
+    world.commit();
+    world.reopen();
+    let root = world.tree.root_buffer().write();
+    let want = world.anything_at(root.block().child(1).0);
+    let _ = world.store.get(&want, Wait::Yes);
+}

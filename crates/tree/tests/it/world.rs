@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use creamery_base::{DevId, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Uuid};
+use creamery_base::{DevId, ErrorKind, Generation, Logical, ObjectId, Result, TreeId, Uuid, Wait};
 use creamery_device::{AlignedBuffer, BlockDevice, MemoryDevice};
 use creamery_format::{
-    BlockGroupFlags, BlockRef, Incompat, Key, KeyType, MAGIC, RawDevItem, RawKey, RawSuperblock,
+    BlockGroupFlags, BlockRef, Expected, Incompat, Key, KeyType, MAGIC, RawDevItem, RawKey, RawSuperblock,
     SUPERBLOCK_OFFSETS, SuperFlags, Superblock, seal,
 };
-use creamery_tree::{BlockReferences, BufferStore, CowHost, FreedBlock, Tree};
+use creamery_tree::{BlockReferences, BufferStore, CowHost, FreedBlock, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Stripe, Volume, WriteBatch};
 use zerocopy::IntoBytes;
 
@@ -27,8 +27,8 @@ pub(crate) struct Host {
     next: AtomicU64,
     /// Addresses that no block on the device or in the cache has any more.
     free: Mutex<Vec<Logical>>,
-    /// Freed since the last commit; its state needs them still.
-    pinned: Mutex<Vec<Logical>>,
+    /// Freed by this transaction, and not to be given out before nobody reads what was before it.
+    pinned: Mutex<Vec<(Generation, Logical)>>,
     used: Mutex<BTreeSet<Logical>>,
     fault: Mutex<Option<(u64, Fault)>>,
 }
@@ -94,11 +94,11 @@ impl CowHost for Host {
     fn free(&self, block: FreedBlock) -> Result<()> {
         assert!(block.last_reference, "nothing is shared here");
         assert!(self.used.lock().unwrap().remove(&block.logical), "{} is not in use", block.logical);
-        self.pinned.lock().unwrap().push(block.logical);
+        self.pinned.lock().unwrap().push((self.generation(), block.logical));
         Ok(())
     }
 
-    fn references(&self, _at: Logical, _level: u8) -> Result<BlockReferences> {
+    fn references(&self, _at: Logical, _level: u8, _wait: Wait) -> Result<BlockReferences> {
         Ok(BlockReferences { count: 1, full_backref: false })
     }
 
@@ -140,15 +140,14 @@ impl World {
         Self { volume, store, host, tree }
     }
 
-    /// Writes all changed blocks and begins the next generation. Nobody may be at the tree meanwhile.
+    /// Writes all changed blocks and begins the next generation. Nobody may change the tree meanwhile.
     pub(crate) fn commit(&self) {
         assert!(!self.store.is_poisoned(), "a half-edited block must not be written");
         for batch in self.store.take_dirty().chunks(64) {
             let mut blocks = WriteBatch::default();
             for buffer in batch {
                 let mut guard = Arc::clone(buffer).write();
-                guard.block_mut().mark_written();
-                seal(guard.bytes_mut(), self.volume.checksum_type());
+                guard.seal(self.volume.checksum_type());
                 let copy = AlignedBuffer::from_slice(guard.block().bytes());
                 blocks.add_tree_block(buffer.logical(), copy.into());
             }
@@ -157,9 +156,12 @@ impl World {
             self.store.written(batch);
         }
         assert_eq!(self.store.dirty_bytes(), 0);
+        self.store.readers().advance(self.host.generation());
         self.host.generation.fetch_add(1, Ordering::Relaxed);
-        let pinned = std::mem::take(&mut *self.host.pinned.lock().unwrap());
-        self.host.free.lock().unwrap().extend(pinned);
+        let unread = self.store.readers().unread();
+        let mut pinned = self.host.pinned.lock().unwrap();
+        let is_unread = |freed: &mut (Generation, Logical)| freed.0 <= unread;
+        self.host.free.lock().unwrap().extend(pinned.extract_if(.., is_unread).map(|(_, at)| at));
     }
 
     /// Writes a block of bytes of the test's making to its place on the device, sealed.
@@ -168,6 +170,19 @@ impl World {
         seal(&mut bytes, self.volume.checksum_type());
         let device = self.volume.device(DevId::new(1)).expect("the device");
         device.write_at(at.get(), &bytes).expect("memory takes it");
+    }
+
+    /// Whatever block is at an address, as long as it is whole.
+    pub(crate) fn anything_at(&self, logical: Logical) -> Expected {
+        Expected {
+            logical,
+            level: None,
+            generation: None,
+            owner: None,
+            first_key: None,
+            fsid: self.volume.metadata_uuid(),
+            checksum: self.volume.checksum_type(),
+        }
     }
 
     /// The bytes of a block that was committed.
@@ -180,8 +195,13 @@ impl World {
 
     /// Looks at the tree through an empty cache, as it is on the device after a commit.
     pub(crate) fn reopen(&mut self) {
-        self.store = Arc::new(BufferStore::new(Arc::clone(&self.volume), 1 << 20, Uuid::from_bytes([3; 16])));
         let (root, blocks) = (self.tree.root_pointer().expect("the root"), self.tree.blocks());
+        self.reopen_at(root, blocks);
+    }
+
+    /// The same from a root that was committed, of so many blocks.
+    pub(crate) fn reopen_at(&mut self, root: RootPointer, blocks: u64) {
+        self.store = Arc::new(BufferStore::new(Arc::clone(&self.volume), 1 << 20, Uuid::from_bytes([3; 16])));
         let open = |blocks| {
             Tree::open(Arc::clone(&self.store), TREE, root, blocks, Generation::new(0)).expect("it opens")
         };

@@ -210,6 +210,115 @@ fn schedules_with_few_changes_of_threads() {
     run("schedules with few changes of threads", SEED, scheduler, USUAL);
 }
 
+/// How one thread changes a tree and commits while others read it, and what it lacks.
+#[derive(Clone, Copy)]
+struct Commits {
+    /// Leaves of the tree: 117 do not fit into the cache.
+    objects: u64,
+    unmarked: bool,
+}
+
+/// Changes of the thread that commits, and how many of them are one transaction.
+const CHANGES: u64 = 12;
+const CHANGES_OF_A_COMMIT: u64 = 2;
+
+/// Changes a few of the surroundings, and commits. Most addresses have one block after the other.
+fn change_and_commit(world: &World, objects: u64) {
+    for number in 0..CHANGES {
+        let key = key(1 + thread_rng().gen_range(0..objects), 0);
+        let found = world.tree.update(&world.host, &key, |data| data.fill(1)).expect("room");
+        assert!(found.is_some());
+        if number % CHANGES_OF_A_COMMIT == 0 {
+            world.commit();
+        }
+    }
+}
+
+/// Reads what nobody adds or removes.
+fn look_around(world: &World, objects: u64) {
+    for _ in 0..CHANGES {
+        let key = key(1 + thread_rng().gen_range(0..objects), 0);
+        let found = world.tree.get(&key, Wait::Yes, <[u8]>::len).expect("no damage");
+        assert_eq!(found, Some(3000), "{key}");
+    }
+}
+
+/// Two threads read without locks what a third one changes and commits; the cache has room for a part of the tree.
+fn execute_commits(Commits { objects: count, unmarked }: Commits) {
+    let world = World::new(0);
+    let objects: Items = (1..=count).map(|object| (key(object, 0), vec![1; 3000])).collect();
+    for (key, data) in &objects {
+        world.tree.insert(&world.host, key, data).expect("room");
+    }
+    world.commit();
+    if unmarked {
+        world.tree.leave_unmarked();
+    }
+    let world = Arc::new(world);
+    let (changing, first, second) = (Arc::clone(&world), Arc::clone(&world), Arc::clone(&world));
+    let threads = [
+        thread::spawn(move || change_and_commit(&changing, count)),
+        thread::spawn(move || look_around(&first, count)),
+        thread::spawn(move || look_around(&second, count)),
+    ];
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends well"));
+    world.verify(objects.iter().map(|(key, data)| (*key, &data[..])));
+}
+
+#[test]
+fn random_schedules_of_readers_beside_commits() {
+    let seed = RandomState::new().hash_one(0);
+    for seed in [SEED, seed] {
+        let scheduler = RandomScheduler::new_from_seed(seed, schedules(300));
+        let runner = Runner::new(scheduler, config(FailurePersistence::Print));
+        let executed = || runner.run(|| execute_commits(Commits { objects: 117, unmarked: false }));
+        if let Err(failure) = catch_unwind(AssertUnwindSafe(executed)) {
+            println!("readers beside commits failed: CREAMERY_SCHEDULES_SEED={seed}");
+            resume_unwind(failure);
+        }
+    }
+}
+
+/// Threads that miss the same blocks at the same time read each of them once (READ-2).
+#[test]
+fn a_block_that_several_miss_is_read_once() {
+    let scheduler = RandomScheduler::new_from_seed(SEED, schedules(300));
+    Runner::new(scheduler, config(FailurePersistence::Print)).run(|| {
+        let mut world = World::new(1 << 20);
+        for (key, data) in &surroundings(0) {
+            world.tree.insert(&world.host, key, data).expect("room");
+        }
+        world.commit();
+        world.reopen();
+        let world = Arc::new(world);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || {
+                    for object in [1, 60, 117] {
+                        let found = world.tree.get(&key(object, 0), Wait::Yes, <[u8]>::len);
+                        assert_eq!(found.expect("no damage"), Some(3000));
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("it ends well"));
+        assert_eq!(world.tree.root_buffer().level(), 1);
+        assert_eq!(world.store.counters().misses, 1 + 3, "the root and three leaves");
+    });
+}
+
+/// The canary: readers who do not learn that their way was given up take for damage what others have put there.
+#[test]
+fn blocks_that_are_given_up_without_a_mark_are_caught() {
+    // Who reads has to be passed by a whole transaction, and the one that uses the space again.
+    let scheduler = PctScheduler::new_from_seed(SEED, 2, 5000);
+    let runner = Runner::new(scheduler, config(FailurePersistence::None));
+    let executed = || runner.run(|| execute_commits(Commits { objects: 8, unmarked: true }));
+    let found = catch_unwind(AssertUnwindSafe(executed));
+    assert!(found.is_err(), "5000 schedules went well with blocks that are given up without a mark");
+}
+
 /// The canary: the harness finds a fault of locking that was planted. Without it, readers that miss what is there
 /// could go unnoticed here.
 #[test]

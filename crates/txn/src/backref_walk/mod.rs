@@ -47,9 +47,9 @@ use std::ops::ControlFlow;
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
 use creamery_format::{BlockRef, FILE_EXTENT_INLINE, Key, KeyType, RawFileExtent};
+use creamery_tree::CommitRootGuard;
 use zerocopy::FromBytes;
 
-use crate::commit::CommitRootGuard;
 use crate::extent_tree::Backref;
 use references::References;
 use roots::RootsAbove;

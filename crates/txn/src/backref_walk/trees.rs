@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_format::{BlockRef, Expected, Key, KeyType, RawRootItem};
-use creamery_tree::{BufferStore, RootPointer};
+use creamery_tree::{BufferStore, CommitRootGuard, RootPointer};
 
-use crate::commit::CommitRootGuard;
 use crate::roots::root_pointer;
 
 /// Blocks that are kept. When there are more, it begins anew: the store has them, too, so this costs a copy each.

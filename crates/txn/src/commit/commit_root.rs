@@ -1,82 +1,40 @@
-//! Commit roots: the trees as the last commit left them, read without locks under a guard.
+//! What the last commits freed, until nobody reads it any more.
 //!
-//! A guard names the generation whose roots it reads. Space that a later transaction freed may still be part of
-//! what the guard reads, so it is handed out again only when no such guard is left.
-//!
-//! # Invariants
-//! - PIN-1: space freed in transaction G is handed out only after G is durable and every guard is at G or later.
+//! Space that a transaction freed may still be part of what somebody reads who has a guard at an earlier commit
+//! ([`creamery_tree::Readers`]). It is handed out when no such guard is left (PIN-1).
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Generation, Logical, memory};
+use creamery_tree::{CommitRootGuard, Readers};
 use creamery_volume::Committed;
 
 type Extents = Vec<(Logical, u64)>;
 
-struct State {
-    last: Generation,
-    readers: BTreeMap<Generation, u64>,
-    pinned: VecDeque<(Generation, Extents)>,
-}
-
+/// The readers of commit roots, and what is kept for them.
 pub(crate) struct CommitRoots {
-    state: Arc<RankedMutex<State, { rank::LEAF }>>,
-}
-
-/// As long as it lives, nothing that the commit of its generation reaches is handed out again.
-///
-/// ```no_run
-/// # fn show(engine: &creamery_txn::Engine) {
-/// let guard = engine.commit_root_guard();
-/// println!("reading as of transaction {}", guard.generation());
-/// # }
-/// ```
-#[must_use]
-pub struct CommitRootGuard {
-    generation: Generation,
-    state: Arc<RankedMutex<State, { rank::LEAF }>>,
-}
-
-impl CommitRootGuard {
-    /// The commit whose roots may be read.
-    #[must_use]
-    pub fn generation(&self) -> Generation {
-        self.generation
-    }
-}
-
-impl Drop for CommitRootGuard {
-    fn drop(&mut self) {
-        let mut state = self.state.lock();
-        let readers = state.readers.get_mut(&self.generation).expect("a guard is counted");
-        *readers -= 1;
-        if *readers == 0 {
-            state.readers.remove(&self.generation);
-        }
-    }
+    readers: Readers,
+    pinned: RankedMutex<VecDeque<(Generation, Extents)>, { rank::LEAF }>,
 }
 
 impl CommitRoots {
-    pub(crate) fn new(last: Generation) -> Self {
-        let state = State { last, readers: BTreeMap::new(), pinned: VecDeque::new() };
-        Self { state: Arc::new(RankedMutex::new(state)) }
+    /// Those of a filesystem whose last commit is `last`.
+    pub(crate) fn new(readers: Readers, last: Generation) -> Self {
+        readers.advance(last);
+        Self { readers, pinned: RankedMutex::default() }
     }
 
     /// A guard at the last commit.
     pub(crate) fn guard(&self) -> CommitRootGuard {
-        let mut state = self.state.lock();
-        let generation = state.last;
-        *state.readers.entry(generation).or_insert(0) += 1;
-        CommitRootGuard { generation, state: Arc::clone(&self.state) }
+        self.readers.guard()
     }
 
     /// What the lists of what was freed take in memory, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let state = self.state.lock();
-        let lists = state.pinned.iter().map(|(_, freed)| memory::vec::<(Logical, u64)>(freed.capacity()));
-        memory::vec::<(Generation, Extents)>(state.pinned.capacity()) + lists.sum::<u64>()
+        let pinned = self.pinned.lock();
+        let lists = pinned.iter().map(|(_, freed)| memory::vec::<(Logical, u64)>(freed.capacity()));
+        memory::vec::<(Generation, Extents)>(pinned.capacity()) + lists.sum::<u64>()
     }
 
     /// Transaction `generation` is durable and freed these extents.
@@ -85,27 +43,17 @@ impl CommitRoots {
     }
 
     fn advance(&self, generation: Generation, freed: Extents) {
-        let mut state = self.state.lock();
-        let last = state.last;
-        assert!(generation > last, "PIN-1: what {generation} freed comes behind what {last} freed");
-        state.last = generation;
-        state.pinned.push_back((generation, freed));
+        // First: a guard that is taken meanwhile holds none of it back.
+        self.readers.advance(generation);
+        self.pinned.lock().push_back((generation, freed));
     }
 
     /// Takes the extents that nobody can read any more (PIN-1).
     pub(crate) fn take_releasable(&self) -> Extents {
-        let mut state = self.state.lock();
-        let oldest = state.readers.keys().next().copied();
+        let unread = self.readers.unread();
+        let mut pinned = self.pinned.lock();
         let mut extents = Vec::new();
-        while let Some((generation, _)) = state.pinned.front()
-            && oldest.is_none_or(|oldest| oldest >= *generation)
-        {
-            let (freed_in, freed) = state.pinned.pop_front().expect("just seen");
-            let last = state.last;
-            assert!(
-                freed_in <= last,
-                "PIN-1: freed in transaction {freed_in}, and {last} is the last durable one"
-            );
+        while let Some((_, freed)) = pinned.pop_front_if(|(generation, _)| *generation <= unread) {
             extents.extend(freed);
         }
         extents
@@ -119,22 +67,21 @@ mod tests {
     #[test]
     #[should_panic(expected = "PIN-1")]
     fn transactions_that_end_out_of_order_are_a_bug() {
-        let roots = CommitRoots::new(Generation::new(10));
+        let roots = CommitRoots::new(Readers::default(), Generation::new(10));
         roots.advance(Generation::new(12), Vec::new());
         roots.advance(Generation::new(11), Vec::new());
     }
 
     #[test]
-    #[should_panic(expected = "PIN-1")]
     fn what_is_not_durable_releases_nothing() {
-        let roots = CommitRoots::new(Generation::new(10));
-        roots.state.lock().pinned.push_back((Generation::new(11), Vec::new()));
-        roots.take_releasable();
+        let roots = CommitRoots::new(Readers::default(), Generation::new(10));
+        roots.pinned.lock().push_back((Generation::new(11), Vec::new()));
+        assert!(roots.take_releasable().is_empty());
     }
 
     #[test]
     fn freed_space_waits_for_older_readers_only() {
-        let roots = CommitRoots::new(Generation::new(10));
+        let roots = CommitRoots::new(Readers::default(), Generation::new(10));
         let old_reader = roots.guard();
         let extent = (Logical::new(1 << 20), 16384);
         roots.advance(Generation::new(11), vec![extent]);

@@ -44,8 +44,8 @@ mod turn;
 mod write_out;
 
 use creamery_base::Generation;
+use creamery_tree::Readers;
 
-pub use commit_root::CommitRootGuard;
 pub use participant::CommitParticipant;
 pub use phase::CommitPhase;
 
@@ -66,10 +66,10 @@ pub(crate) struct CommitPipeline {
 
 impl CommitPipeline {
     /// Transaction `durable` is the last one.
-    pub(crate) fn new(durable: Generation) -> Self {
+    pub(crate) fn new(readers: Readers, durable: Generation) -> Self {
         Self {
             turns: CommitTurns::new(durable),
-            roots: CommitRoots::new(durable),
+            roots: CommitRoots::new(readers, durable),
             participants: Participants::default(),
             write_out: WriteOut::default(),
         }

@@ -31,7 +31,7 @@ use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 use creamery_base::{Generation, Logical, Result, memory, panics};
 use creamery_device::{AlignedBuffer, SharedBytes};
-use creamery_format::{Superblock, seal};
+use creamery_format::Superblock;
 use creamery_tree::{BufferStore, ExtentBuffer};
 use creamery_volume::{Committed, Volume, WriteBatch, Written};
 
@@ -316,8 +316,7 @@ pub(crate) fn sealed(
     for (buffer, copy) in blocks.iter().zip(memory.chunks_mut(node_size)) {
         // Briefly and one at a time: holding several node locks here could deadlock with a search.
         let mut guard = Arc::clone(buffer).write();
-        guard.block_mut().mark_written();
-        seal(guard.bytes_mut(), volume.checksum_type());
+        guard.seal(volume.checksum_type());
         copy.copy_from_slice(guard.block().bytes());
     }
     let copies = SharedBytes::from(Arc::clone(copies));

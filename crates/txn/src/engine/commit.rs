@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Result};
+use creamery_tree::CommitRootGuard;
 use creamery_volume::{Committed, Durable, Written};
 
 use super::Engine;
-use crate::commit::{
-    Closed, CommitParticipant, CommitPhase, CommitRootGuard, CommitTurn, CommittedPort, WriteOutPorts,
-};
+use crate::commit::{Closed, CommitParticipant, CommitPhase, CommitTurn, CommittedPort, WriteOutPorts};
 use crate::handle::Handle;
 use crate::run_refs::{self, Turn};
 use crate::transaction::AbortsWhenItPanics;

@@ -196,6 +196,7 @@ impl Engine {
         let csum_tree = keep(parts.csum_tree);
         let free_space_tree = parts.free_space_tree.map(keep);
         let block_group_tree = parts.block_group_tree.map(keep);
+        let readers = parts.store.readers().clone();
         let logs = TreeLogs::new(superblock.generation().next(), options.gather_syncs);
         let block_group_items = block_group_tree.as_ref().unwrap_or(&extent_tree);
         Self {
@@ -226,7 +227,7 @@ impl Engine {
             discards: Discards::default(),
             counters: Counters::default(),
             transaction: Transaction::after(superblock.generation()),
-            pipeline: CommitPipeline::new(superblock.generation()),
+            pipeline: CommitPipeline::new(readers, superblock.generation()),
             logs,
             log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),

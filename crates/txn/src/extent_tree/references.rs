@@ -48,19 +48,21 @@ impl Counted {
 
 impl ExtentTree {
     /// References of a tree block as they will be when everything queued has run. It may wait for a head that runs, so
-    /// without a block of this tree.
+    /// without a block of this tree. With [`Wait::No`] it waits for locks of this tree's blocks all the same.
     ///
     /// # Errors
-    /// Device errors; damage: nobody refers to it.
-    pub(crate) fn block_references(&self, at: Logical, level: u8) -> Result<BlockReferences> {
+    /// Would block: for a device, or for a head that runs; device errors; damage: nobody refers to it.
+    pub(crate) fn block_references(&self, at: Logical, level: u8, wait: Wait) -> Result<BlockReferences> {
         let mut misses = 0;
         loop {
             // Without an item there is no leaf to hold. That is the truth while the head says so (REF-2).
-            let (item, queued) = match self.see_block(at, level)? {
+            let (item, queued) = match self.see_block(at, level, wait)? {
                 Some((item, queued)) => (Some(item), queued),
                 None => (None, self.refs.queued_of(at, Counted::of_head)),
             };
             match (item, queued) {
+                // Who runs it may wait for a device.
+                (_, Queued::Locked) if wait == Wait::No => return Err(ErrorKind::WouldBlock.into()),
                 (_, Queued::Locked) => self.refs.wait(at),
                 (Some(item), Queued::Nothing) => return item.with(at, Counted::default()),
                 (Some(item), Queued::Changes(queued)) => return item.with(at, queued),
@@ -86,11 +88,15 @@ impl ExtentTree {
 
     /// Looks at a tree block's item, and with its leaf held at what is queued. Tree blocks of old filesystems have
     /// EXTENT_ITEMs.
-    fn see_block(&self, at: Logical, level: u8) -> Result<Option<(Counted, Queued<Counted>)>> {
+    fn see_block(&self, at: Logical, level: u8, wait: Wait) -> Result<Option<(Counted, Queued<Counted>)>> {
         let kind = ExtentKind::TreeBlock { level };
         for key in item_keys(at, kind, u64::from(self.node_size)) {
             let see = |data: &[u8]| (Counted::of_item(&key, data), self.refs.queued_of(at, Counted::of_head));
-            if let Some((item, queued)) = self.tree.get(&key, Wait::Yes, see)? {
+            let seen = match wait {
+                Wait::Yes => self.tree.get_locked(&key, wait, see)?,
+                Wait::No => self.tree.get_cached(&key, see)?,
+            };
+            if let Some((item, queued)) = seen {
                 return Ok(Some((item?, queued)));
             }
         }

@@ -29,7 +29,7 @@ impl ExtentTree {
         for _ in 0..MISSES_MAX {
             // What is queued is looked at with the item's leaf held (REF-2). Without an item there is none to hold.
             let see = |data: &[u8]| (ExtentItem::parse(&key, data), self.refs.queued(at));
-            let (item, queued) = match self.tree.get(&key, wait, see)? {
+            let (item, queued) = match self.tree.get_locked(&key, wait, see)? {
                 Some((item, queued)) => (Some(item?), queued),
                 None => (None, self.refs.queued(at)),
             };

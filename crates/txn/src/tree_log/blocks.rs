@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use creamery_base::{Generation, Logical, Result, TreeId};
+use creamery_base::{Generation, Logical, Result, TreeId, Wait};
 use creamery_format::BlockRef;
 use creamery_tree::{BlockReferences, CowHost, FreedBlock};
 
@@ -100,7 +100,7 @@ impl CowHost for LogHost<'_, '_> {
         Ok(())
     }
 
-    fn references(&self, _: Logical, _: u8) -> Result<BlockReferences> {
+    fn references(&self, _: Logical, _: u8, _: Wait) -> Result<BlockReferences> {
         Ok(BlockReferences { count: 1, full_backref: false })
     }
 

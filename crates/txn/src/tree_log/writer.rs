@@ -9,13 +9,13 @@ use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{Generation, InodeId, Logical, ObjectId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::Key;
-use creamery_tree::{BufferStore, ExtentBuffer, RootPointer, Tree};
+use creamery_tree::{BufferStore, CommitRootGuard, ExtentBuffer, RootPointer, Tree};
 use creamery_volume::{Logged, Volume, WriteBatch};
 
 use super::blocks::GivenUp;
 use super::inode_log::{LogGroup, LogLink, LogScope};
 use super::items::{CsumSource, Log, read_csums};
-use crate::commit::{CommitRootGuard, sealed};
+use crate::commit::sealed;
 use crate::handle::Handle;
 
 /// Blocks of logs in a transaction at most. With more the commit would take as long as it always did, and the replay longer.

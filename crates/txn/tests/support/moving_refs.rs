@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::sync::shuttle::thread;
-use creamery_base::{Generation, Logical, TreeId, Uuid};
+use creamery_base::{Generation, Logical, TreeId, Uuid, Wait};
 use creamery_device::MemoryDevice;
 use creamery_format::{BlockMut, BlockRef, Key, NewBlock};
 use creamery_tree::CowHost;
@@ -58,7 +58,7 @@ pub(crate) fn execute(image: &Arc<MemoryDevice>, unlocked: bool) {
     for round in 0..ROUNDS {
         let before = 1 + (round % 2) as u64;
         let handle = world.engine.start(Units::items(1)).expect("room");
-        let count = |at: &Logical| handle.references(*at, 0).expect("it is in use").count;
+        let count = |at: &Logical| handle.references(*at, 0, Wait::Yes).expect("it is in use").count;
         assert!(blocks.iter().all(|at| count(at) == before), "what is there is seen, once (REF-2)");
         let node = BlockRef::new(&bytes);
         if before == 1 {
