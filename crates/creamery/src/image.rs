@@ -64,6 +64,7 @@ pub struct ImageOptions {
     dirty_bytes: Option<u64>,
     early_unlock: Option<bool>,
     fingers: Option<bool>,
+    read_ahead: Option<bool>,
     lock_times: bool,
     background_threads: Option<usize>,
     discard: DiscardPolicy,
@@ -126,6 +127,14 @@ impl ImageOptions {
     #[must_use]
     pub fn fingers(mut self, on: bool) -> Self {
         self.fingers = Some(on);
+        self
+    }
+
+    /// Whether walks through trees have the blocks that they come to next read before, as they have unless told. For measuring
+    /// what that is worth.
+    #[must_use]
+    pub fn read_ahead(mut self, on: bool) -> Self {
+        self.read_ahead = Some(on);
         self
     }
 
@@ -253,6 +262,7 @@ impl ImageOptions {
             dirty_bytes: self.dirty_bytes.unwrap_or(usual.dirty_bytes),
             early_unlock: self.early_unlock.unwrap_or(usual.early_unlock),
             fingers: self.fingers.unwrap_or(usual.fingers),
+            read_ahead: self.read_ahead.unwrap_or(usual.read_ahead),
             lock_times: self.lock_times,
             tree_log: self.tree_log.unwrap_or(usual.tree_log),
             env,

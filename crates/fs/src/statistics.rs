@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use creamery_base::HistogramSnapshot;
-use creamery_tree::{LeafSteps, StoreCounters, TreeCounters};
+use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
 use creamery_txn::{Abort, BackgroundReport, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
@@ -132,6 +132,16 @@ counts! {
         dirty_bytes,
         /// Bytes in blocks that a commit is writing out, now.
         writing_bytes,
+    }
+    and ReadAheadCounters of ahead {
+        /// Blocks asked of a device before somebody came to them.
+        read_ahead_issued = issued,
+        /// Those that somebody came to.
+        read_ahead_hit = hit,
+        /// Those that left the cache before, or were not as expected.
+        read_ahead_wasted = wasted,
+        /// Blocks that were not asked for: too much was queued, or a commit was faster.
+        read_ahead_dropped = dropped,
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use creamery_base::{ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType};
+use creamery_tree::{ReadAhead, Walk};
 use creamery_txn::Engine;
 
 /// Which items of a tree are looked for: those between two keys, in blocks of some transactions. Bounds belong to it.
@@ -68,7 +69,7 @@ pub(crate) fn search(
     let start = Key::new(ObjectId::new(first), kind(wanted.types.0), wanted.offsets.0);
     let end = Key::new(ObjectId::new(last), kind(wanted.types.1), wanted.offsets.1);
     let tree = engine.tree(wanted.tree)?;
-    let mut cursor = tree.cursor(&start, Wait::Yes)?;
+    let mut cursor = tree.cursor(&start, Walk::new(Wait::Yes, ReadAhead::Forward))?;
     while let Some((key, data)) = cursor.item() {
         if key > end {
             break;

@@ -29,6 +29,8 @@ use crate::watch::Watch;
 const DIRTY: u8 = 1;
 const TOUCHED: u8 = 2;
 const GIVEN_UP: u8 = 4;
+/// It was read ahead, and nobody came to it yet.
+const AHEAD: u8 = 8;
 
 thread_local! {
     /// How many blocks this thread has locked for writing.
@@ -94,9 +96,15 @@ impl ExtentBuffer {
         Self { logical, level, state, narrowed, bytes: OwnedLock::new(bytes), watch }
     }
 
-    /// A block as it is on a device.
-    pub(crate) fn clean(logical: Logical, level: u8, bytes: AlignedBuffer, watch: Arc<Watch>) -> Self {
-        let (state, narrowed) = (AtomicU8::new(0), AtomicU32::new(0));
+    /// A block as it is on a device, read for somebody or ahead of who may come.
+    pub(crate) fn clean(
+        logical: Logical,
+        level: u8,
+        bytes: AlignedBuffer,
+        ahead: bool,
+        watch: Arc<Watch>,
+    ) -> Self {
+        let (state, narrowed) = (AtomicU8::new(if ahead { AHEAD } else { 0 }), AtomicU32::new(0));
         Self { logical, level, state, narrowed, bytes: OwnedLock::new_frozen(bytes), watch }
     }
 
@@ -123,10 +131,21 @@ impl ExtentBuffer {
         self.state.fetch_and(!DIRTY, Ordering::AcqRel) & DIRTY != 0
     }
 
-    pub(crate) fn touch(&self) {
-        if self.state.load(Ordering::Relaxed) & TOUCHED == 0 {
-            self.state.fetch_or(TOUCHED, Ordering::Relaxed);
+    /// Marks it as used; true when it was read ahead, and this is the first one to come to it.
+    pub(crate) fn touch(&self) -> bool {
+        match self.state.load(Ordering::Relaxed) & (TOUCHED | AHEAD) {
+            TOUCHED => false,
+            0 => {
+                self.state.fetch_or(TOUCHED, Ordering::Relaxed);
+                false
+            }
+            _ => self.state.fetch_and(!AHEAD, Ordering::Relaxed) & AHEAD != 0,
         }
+    }
+
+    /// Whether it was read ahead and nobody came to it.
+    pub(crate) fn was_read_ahead(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & AHEAD != 0
     }
 
     /// Clears the mark of recent use; true when it was set.

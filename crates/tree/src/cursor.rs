@@ -4,6 +4,7 @@ use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
 use creamery_format::Key;
 
 use crate::read::FoundLeaf;
+use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
 /// A place in a tree that can move. It holds one leaf, as it is or was a moment ago, and crosses to another by letting go and
@@ -22,7 +23,7 @@ use crate::tree::Tree;
 /// ```
 pub struct Cursor<'t> {
     tree: &'t Tree,
-    wait: Wait,
+    walk: Walk,
     /// None only while the lock is let go between two leaves, or after an error there.
     leaf: Option<FoundLeaf>,
 }
@@ -30,9 +31,10 @@ pub struct Cursor<'t> {
 impl Tree {
     /// A cursor at the first item whose key is `start` or greater.
     /// Errors: would block, device errors, damage.
-    pub fn cursor(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
-        let leaf = self.find_leaf(start, wait)?;
-        let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
+    pub fn cursor(&self, start: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
+        let walk = walk.into();
+        let leaf = self.find_leaf(start, walk)?;
+        let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf) };
         cursor.settle()?;
         Ok(cursor)
     }
@@ -41,20 +43,21 @@ impl Tree {
     /// Errors: would block, device errors, damage.
     pub fn cursor_locked(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
         let leaf = self.find_leaf_locked(start, wait)?;
-        let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
+        let mut cursor = Cursor { tree: self, walk: wait.into(), leaf: Some(leaf) };
         cursor.settle()?;
         Ok(cursor)
     }
 
     /// A cursor at the last item whose key is `key` or smaller; at the tree's first item when there is none.
     /// Errors: would block, device errors, damage.
-    pub fn cursor_at_or_before(&self, key: &Key, wait: Wait) -> Result<Cursor<'_>> {
-        let mut leaf = self.find_leaf(key, wait)?;
+    pub fn cursor_at_or_before(&self, key: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
+        let walk = walk.into();
+        let mut leaf = self.find_leaf(key, walk)?;
         // A key smaller than a leaf's first key leads to that leaf only if it is the leftmost one.
         if !leaf.exact && leaf.slot > 0 {
             leaf.slot -= 1;
         }
-        let mut cursor = Cursor { tree: self, wait, leaf: Some(leaf) };
+        let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf) };
         cursor.settle()?;
         Ok(cursor)
     }
@@ -99,7 +102,7 @@ impl Cursor<'_> {
             return Ok(false);
         };
         self.leaf = None;
-        let mut found = self.tree.find_leaf(&before, self.wait)?;
+        let mut found = self.tree.find_leaf(&before, self.walk)?;
         let moved = found.exact || found.slot > 0;
         if !found.exact && found.slot > 0 {
             found.slot -= 1;
@@ -116,7 +119,7 @@ impl Cursor<'_> {
             }
             let Some(next) = leaf.next_leaf else { break };
             self.leaf = None; // let go before waiting for another lock
-            let found = self.tree.find_leaf(&next, self.wait)?;
+            let found = self.tree.find_leaf(&next, self.walk)?;
             // In a damaged tree the way to the next leaf may lead back.
             if found.slot >= found.guard.block().count() && found.next_leaf.is_some_and(|key| key <= next) {
                 let message = format!("tree {}: no leaf begins with {next}", self.tree.id());

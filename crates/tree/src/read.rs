@@ -16,6 +16,7 @@ use crate::block_read::Loaded;
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 use crate::order::Side;
 use crate::path::Path;
+use crate::read_ahead::{ReadAhead, Walk};
 use crate::tree::{RootPointer, Tree};
 
 /// A leaf found by key.
@@ -29,7 +30,7 @@ pub(crate) struct FoundLeaf {
 
 /// How a reader goes down.
 #[derive(Clone, Copy)]
-struct Manner {
+pub(crate) struct Manner {
     /// Whether he may wait for locks.
     locks: Wait,
     /// Whether he may wait for a device.
@@ -37,11 +38,14 @@ struct Manner {
     /// He locks what is frozen, too: while he has the leaf, nobody changes what is in it. Otherwise what he finds is the tree as
     /// it was at one moment since he began.
     locks_all: bool,
+    /// Where he goes next.
+    walk: Walk,
 }
 
 impl Manner {
-    const fn of(wait: Wait) -> Self {
-        Self { locks: wait, device: wait, locks_all: false }
+    fn of(walk: impl Into<Walk>) -> Self {
+        let walk = walk.into();
+        Self { locks: walk.wait, device: walk.wait, locks_all: false, walk }
     }
 }
 
@@ -59,8 +63,8 @@ enum Try {
 
 impl Tree {
     /// The leaf in which `key` is or would be.
-    pub(crate) fn find_leaf(&self, key: &Key, wait: Wait) -> Result<FoundLeaf> {
-        self.find_leaf_in(key, Manner::of(wait))
+    pub(crate) fn find_leaf(&self, key: &Key, walk: Walk) -> Result<FoundLeaf> {
+        self.find_leaf_in(key, Manner::of(walk))
     }
 
     /// The same, and while the caller has it nobody changes it.
@@ -96,7 +100,11 @@ impl Tree {
                 next_leaf = Some(block.key(slot + 1));
             }
             let want = self.expected_child(block, slot);
-            let child = match self.store.cached(want.logical) {
+            let cached = self.store.cached(want.logical);
+            if manner.walk.ahead != ReadAhead::None {
+                self.read_ahead(&guard, slot, manner.walk, cached.is_none());
+            }
+            let child = match cached {
                 Some(child) => child,
                 None if !manner.device.allowed() => return Err(ErrorKind::WouldBlock.into()),
                 None => {
@@ -125,6 +133,24 @@ impl Tree {
             }
         }
         Err(Error::new(ErrorKind::Corrupt, format!("tree {} is deeper than {LEVELS} levels", self.id())))
+    }
+
+    /// Has read ahead what lies beside the child at `slot` of a node; `missed` says whether that one is not cached.
+    fn read_ahead(&self, node: &ReadGuard, slot: usize, walk: Walk, missed: bool) {
+        if !self.store.ahead.is_on() {
+            return;
+        }
+        let block = node.block();
+        let slots = walk.slots_ahead(block, slot, missed);
+        let wants = slots.into_iter().map(|slot| self.expected_child(block, slot));
+        let wants: Vec<Expected> = wants.filter(|want| !self.store.is_cached(want.logical)).collect();
+        if wants.is_empty() {
+            return;
+        }
+        let kept = self.store.readers().guard();
+        if node.is_locked() || !node.buffer().is_given_up() {
+            self.store.ahead.push(wants, block.bytes().len() as u64, kept);
+        }
     }
 
     /// The child at `slot` of a node, to read it.
@@ -274,7 +300,7 @@ impl Tree {
     /// As [`Tree::get_locked`], for who may wait for locks and for no device (READ-1).
     /// Errors: would block (a block is not cached), damage.
     pub fn get_cached<R>(&self, key: &Key, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        self.get_in(key, Manner { locks: Wait::Yes, device: Wait::No, locks_all: true }, read)
+        self.get_in(key, Manner { device: Wait::No, locks_all: true, ..Manner::of(Wait::Yes) }, read)
     }
 
     fn get_in<R>(&self, key: &Key, manner: Manner, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {

@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{CachePadded, ErrorKind, Logical, Result, Striped, Uuid, Wait, memory};
 use creamery_device::AlignedBuffer;
-use creamery_format::{BlockRef, Expected};
+use creamery_format::Expected;
 use creamery_volume::Volume;
 use hashbrown::HashMap;
 
 use crate::LEVELS;
 use crate::block_read::PendingRead;
-use crate::buffer::{self, ExtentBuffer};
+use crate::buffer::ExtentBuffer;
+use crate::read_ahead::{ReadAheadCounters, ReadAheadQueue};
 use crate::readers::Readers;
 use crate::sharing::{Sharing, Turn};
 use crate::watch::{LockTimes, Watch};
@@ -26,12 +27,12 @@ use crate::watch::{LockTimes, Watch};
 const SHARDS: usize = 64;
 
 #[derive(Default)]
-struct Shard {
-    buffers: HashMap<Logical, Arc<ExtentBuffer>>,
+pub(crate) struct Shard {
+    pub(crate) buffers: HashMap<Logical, Arc<ExtentBuffer>>,
     /// Blocks that somebody is reading.
-    reads: HashMap<Logical, Arc<PendingRead>>,
+    pub(crate) reads: HashMap<Logical, Arc<PendingRead>>,
     /// Addresses of clean blocks, the hand at the front. An address may be stale: its block gone or dirty again.
-    clean: VecDeque<Logical>,
+    pub(crate) clean: VecDeque<Logical>,
     dirty: Vec<Arc<ExtentBuffer>>,
     /// How many of those were freed meanwhile. Nobody has them any more, but the list.
     forgotten: usize,
@@ -48,7 +49,7 @@ impl Shard {
     }
 }
 
-type ShardMutex = RankedMutex<Shard, { rank::BUFFER_SHARD }>;
+pub(crate) type ShardMutex = RankedMutex<Shard, { rank::BUFFER_SHARD }>;
 
 /// What the store has done so far.
 ///
@@ -70,6 +71,8 @@ pub struct StoreCounters {
     pub dirty_bytes: u64,
     /// Bytes in blocks that a commit is writing out.
     pub writing_bytes: u64,
+    /// How reading ahead goes.
+    pub ahead: ReadAheadCounters,
 }
 
 /// What the blocks take in memory: themselves, and what leads to them; bytes.
@@ -85,21 +88,6 @@ pub struct StoreMemory {
     pub dirty: u64,
     /// Those that a commit is writing out.
     pub writing: u64,
-}
-
-/// The duty to read a block: whoever else misses it waits until this is dropped.
-struct ReadDuty<'s> {
-    store: &'s BufferStore,
-    at: Logical,
-    pending: Arc<PendingRead>,
-}
-
-impl Drop for ReadDuty<'_> {
-    fn drop(&mut self) {
-        let ended = self.store.shard(self.at).lock().reads.remove(&self.at);
-        assert!(ended.is_some(), "READ-2: who reads a block is the only one");
-        self.pending.end();
-    }
 }
 
 /// Memory kept in store for new blocks, bytes: more than a few threads use while another finds more.
@@ -119,12 +107,13 @@ pub struct BufferStore {
     clean_per_shard: usize,
     dirty_bytes: CachePadded<AtomicU64>,
     writing_bytes: AtomicU64,
-    watch: Arc<Watch>,
+    pub(crate) watch: Arc<Watch>,
     sharing: Sharing,
     readers: Readers,
+    pub(crate) ahead: ReadAheadQueue,
     hits: Striped<AtomicU64>,
-    misses: AtomicU64,
-    reads_joined: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) reads_joined: AtomicU64,
     evictions: AtomicU64,
 }
 
@@ -145,6 +134,7 @@ impl BufferStore {
             watch: Arc::new(Watch::default()),
             sharing: Sharing::new(),
             readers: Readers::default(),
+            ahead: ReadAheadQueue::default(),
             hits: Striped::default(),
             misses: AtomicU64::new(0),
             reads_joined: AtomicU64::new(0),
@@ -180,6 +170,7 @@ impl BufferStore {
             evictions: self.evictions.load(Ordering::Relaxed),
             dirty_bytes: self.dirty_bytes(),
             writing_bytes: self.writing_bytes(),
+            ahead: self.ahead.counters(),
         }
     }
 
@@ -236,7 +227,7 @@ impl BufferStore {
         self.watch.lock_times()
     }
 
-    fn shard(&self, at: Logical) -> &ShardMutex {
+    pub(crate) fn shard(&self, at: Logical) -> &ShardMutex {
         // Blocks are at least 4 KiB apart; mixing keeps one tree's neighbours in different shards.
         let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         &self.shards[usize::try_from(mixed).expect("six bits")]
@@ -250,47 +241,6 @@ impl BufferStore {
             None if wait.allowed() => self.load(want),
             None => Err(ErrorKind::WouldBlock.into()),
         }
-    }
-
-    /// The buffer of a block that was not cached a moment ago, read by this thread or by another one (READ-2).
-    /// Errors: device errors, damage.
-    pub(crate) fn load(&self, want: &Expected) -> Result<Arc<ExtentBuffer>> {
-        let at = want.logical;
-        loop {
-            let mut shard = self.shard(at).lock();
-            if let Some(buffer) = shard.buffers.get(&at) {
-                return Ok(Arc::clone(buffer)); // somebody else read it meanwhile
-            }
-            let others = shard.reads.get(&at).map(Arc::clone);
-            if let Some(others) = others {
-                drop(shard);
-                self.reads_joined.fetch_add(1, Ordering::Relaxed);
-                others.wait();
-                continue;
-            }
-            let pending = Arc::<PendingRead>::default();
-            shard.reads.insert(at, Arc::clone(&pending));
-            drop(shard);
-            let _duty = ReadDuty { store: self, at, pending };
-            buffer::assert_none_locked_for_writing();
-            let bytes = self.volume.read_tree_block(at, want, Wait::Yes)?;
-            return Ok(self.insert_clean(at, bytes));
-        }
-    }
-
-    /// A block was read. Returns its buffer, which another one put there if the block is not what its reader took it for.
-    fn insert_clean(&self, at: Logical, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
-        self.misses.fetch_add(1, Ordering::Relaxed);
-        let level = BlockRef::new(&bytes).level();
-        let mut shard = self.shard(at).lock();
-        if let Some(buffer) = shard.buffers.get(&at) {
-            return Arc::clone(buffer);
-        }
-        let buffer = Arc::new(ExtentBuffer::clean(at, level, bytes, Arc::clone(&self.watch)));
-        shard.buffers.insert(at, Arc::clone(&buffer));
-        shard.clean.push_back(at);
-        self.trim(&mut shard);
-        buffer
     }
 
     /// Waits for the turn to change the references of a block that trees share.
@@ -309,9 +259,21 @@ impl BufferStore {
         let shard = self.shard(at).lock();
         let buffer = Arc::clone(shard.buffers.get(&at)?);
         drop(shard);
-        buffer.touch();
+        self.used(&buffer);
         self.hits.mine().fetch_add(1, Ordering::Relaxed);
         Some(buffer)
+    }
+
+    /// Somebody came to a block.
+    pub(crate) fn used(&self, buffer: &ExtentBuffer) {
+        if buffer.touch() {
+            self.ahead.hit.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a block is cached, for who does not need it yet.
+    pub(crate) fn is_cached(&self, at: Logical) -> bool {
+        self.shard(at).lock().buffers.contains_key(&at)
     }
 
     /// A new dirty block at an address that was just allocated; an old clean buffer of that address goes.
@@ -377,7 +339,7 @@ impl BufferStore {
     }
 
     /// Turns the hand until the shard keeps its budget or everything left is in use (TREE-4).
-    fn trim(&self, shard: &mut Shard) {
+    pub(crate) fn trim(&self, shard: &mut Shard) {
         let mut turns = shard.clean.len();
         while shard.clean.len() > self.clean_per_shard && turns > 0 {
             turns -= 1;
@@ -390,6 +352,7 @@ impl BufferStore {
                 shard.clean.push_back(at);
                 continue;
             }
+            self.ahead.wasted.fetch_add(u64::from(buffer.was_read_ahead()), Ordering::Relaxed);
             shard.buffers.remove(&at);
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }

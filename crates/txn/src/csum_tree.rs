@@ -21,7 +21,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_codec::ChecksumType;
 use creamery_format::{ITEM_LEN, Key, KeyType};
-use creamery_tree::{CowHost, Cursor, SeenItem, Tree};
+use creamery_tree::{CowHost, Cursor, ReadAhead, SeenItem, Tree, Walk};
 
 /// How often in a row an item may be another one than the one that was just seen.
 const MISSES_MAX: u32 = 64;
@@ -221,7 +221,8 @@ impl CsumTree {
         let (size, sector) = (self.checksum.size(), self.sector);
         let mut csums = Csums { size, present: vec![false; sectors], bytes: vec![0; sectors * size] };
         let end = at + sectors as u64 * sector;
-        let mut cursor = self.tree.cursor_at_or_before(&key(at), wait)?;
+        let walk = Walk::new(wait, ReadAhead::Forward);
+        let mut cursor = self.tree.cursor_at_or_before(&key(at), walk)?;
         while let Some((found, data)) = cursor.item() {
             if found.objectid != ObjectId::EXTENT_CSUM || found.offset >= end.get() {
                 break;

@@ -50,6 +50,27 @@ impl Volume {
         Err(no_good_copy(&doing(), &copies, errors))
     }
 
+    /// Reads tree blocks that lie side by side, with one request for each device that has some, from their first copies. For who
+    /// can do without: those that are not as expected are none, and nothing is repaired or counted as unreadable.
+    pub fn read_tree_blocks(&self, wants: &[Expected]) -> Vec<Option<AlignedBuffer>> {
+        let node_size = index(self.node_size());
+        let mut all = AlignedBuffer::zeroed(wants.len() * node_size);
+        let Some(first) = wants.first() else { return Vec::new() };
+        self.counters.tree_block_reads.add(wants.len() as u64);
+        let read =
+            self.map(first.logical, all.len() as u64).and_then(|copies| match copies.mirrors().first() {
+                Some(mirror) => self.read_pieces(mirror, &mut all),
+                None => Err(ErrorKind::Io.into()),
+            });
+        let verified = |(number, want): (usize, &Expected)| {
+            assert_eq!(want.logical, first.logical + (number * node_size) as u64, "blocks side by side");
+            let block = &all[number * node_size..(number + 1) * node_size];
+            let is_good = read.is_ok() && verify_block(block, want).is_ok();
+            is_good.then(|| AlignedBuffer::from_slice(block))
+        };
+        wants.iter().enumerate().map(verified).collect()
+    }
+
     /// Rewrites the copies before `good_copy`, which were bad.
     fn repair_tree_block(&self, copies: &MirrorSet, good_copy: usize, good: &[u8], want: &Expected) {
         if self.repair_later(want) {

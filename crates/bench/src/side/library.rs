@@ -20,6 +20,7 @@ pub(crate) struct Setting {
     pub(crate) delayed_mib: Option<usize>,
     pub(crate) early_unlock: Option<bool>,
     pub(crate) fingers: Option<bool>,
+    pub(crate) read_ahead: Option<bool>,
     pub(crate) lock_times: bool,
     pub(crate) tree_log: Option<bool>,
     pub(crate) nodatacow: bool,
@@ -46,6 +47,9 @@ impl Library {
         }
         if let Some(on) = setting.fingers {
             options = options.fingers(on);
+        }
+        if let Some(on) = setting.read_ahead {
+            options = options.read_ahead(on);
         }
         if let Some(dirty) = setting.dirty_mib {
             options = options.dirty_bytes((dirty as u64) << 20);

@@ -16,7 +16,7 @@
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::Compression;
-use creamery_tree::{Cursor, Tree};
+use creamery_tree::{Cursor, ReadAhead, Tree, Walk};
 
 use super::file_extent::{Extent, FileExtent};
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -52,7 +52,8 @@ impl<'t> Items<'t> {
         wait: Wait,
     ) -> Result<Self> {
         let (start, end) = range;
-        let cursor = tree.cursor_at_or_before(&extent_data(ino, start), wait)?;
+        let walk = Walk::new(wait, ReadAhead::Forward).within(ino);
+        let cursor = tree.cursor_at_or_before(&extent_data(ino, start), walk)?;
         Ok(Self { cursor, ino, sector, started: false, start, end, covered: 0 })
     }
 

@@ -14,7 +14,7 @@
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_format::{FileExtent, Key, KeyType};
-use creamery_tree::Tree;
+use creamery_tree::{ReadAhead, Tree, Walk};
 use creamery_txn::{Handle, Units};
 
 use super::{FileType, Inode, InodeItem, orphan_item};
@@ -105,7 +105,8 @@ impl LastItems {
     fn find(tree: &Tree, ino: ObjectId, most: usize) -> Result<Option<Self>> {
         let mut bytes = 0;
         let mut extents = 0;
-        let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), Wait::Yes)?;
+        let walk = Walk::new(Wait::Yes, ReadAhead::Back).within(ino);
+        let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), walk)?;
         let (mut first, mut count) = (None, 0);
         for _ in 0..most {
             match cursor.item() {

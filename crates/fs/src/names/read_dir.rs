@@ -11,6 +11,7 @@ use std::ops::{ControlFlow, Range};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::{Key, KeyType};
+use creamery_tree::{ReadAhead, Walk};
 use smallvec::SmallVec;
 
 use super::Names;
@@ -159,7 +160,8 @@ impl Batch {
         self.entries.clear();
         let locked = dir.lock_shared(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
-        let mut cursor = dir.tree().cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), wait)?;
+        let walk = Walk::new(wait, ReadAhead::Forward).within(dir.id.ino);
+        let mut cursor = dir.tree().cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), walk)?;
         loop {
             match cursor.item() {
                 Some((key, item)) if key.objectid == dir.id.ino && key.kind == KeyType::DIR_INDEX => {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{FileExtent, Key, KeyType};
-use creamery_tree::Tree;
+use creamery_tree::{ReadAhead, Tree, Walk};
 use serde::{Deserialize, Serialize};
 
 use super::Subvolumes;
@@ -159,7 +159,7 @@ type Batch = (Vec<NewExtent>, Option<(ObjectId, u64)>);
 /// The new extents among the next items from `start` on, without paths, and where to go on; none at the end of the tree.
 fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
     let mut found = Vec::new();
-    let mut cursor = tree.cursor(start, Wait::Yes)?;
+    let mut cursor = tree.cursor(start, Walk::new(Wait::Yes, ReadAhead::ForwardAlways))?;
     while let Some((key, item)) = cursor.item() {
         if key.kind == KeyType::EXTENT_DATA {
             if found.len() == BATCH {

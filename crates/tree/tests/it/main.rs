@@ -5,5 +5,6 @@ mod faults;
 mod fingers;
 mod model;
 mod overlap;
+mod read_ahead;
 mod verify;
 mod world;

@@ -21,6 +21,7 @@ use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Sch
 use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
 use creamery_base::{ErrorKind, Wait};
 use creamery_format::Key;
+use creamery_tree::{ReadAhead, Walk};
 
 use crate::world::{World, key};
 
@@ -234,8 +235,16 @@ fn change_and_commit(world: &World, objects: u64) {
     }
 }
 
-/// Reads what nobody adds or removes.
+/// Reads what nobody adds or removes, and ahead of that.
 fn look_around(world: &World, objects: u64) {
+    let walk = Walk::new(Wait::Yes, ReadAhead::ForwardAlways);
+    let mut cursor = world.tree.cursor(&key(1, 0), walk).expect("no damage");
+    for object in 1..=objects.min(CHANGES) {
+        assert_eq!(cursor.item().map(|(found, data)| (found, data.len())), Some((key(object, 0), 3000)));
+        world.store.read_ahead_step();
+        cursor.advance().expect("no damage");
+    }
+    drop(cursor);
     for _ in 0..CHANGES {
         let key = key(1 + thread_rng().gen_range(0..objects), 0);
         let found = world.tree.get(&key, Wait::Yes, <[u8]>::len).expect("no damage");
@@ -246,6 +255,7 @@ fn look_around(world: &World, objects: u64) {
 /// Two threads read without locks what a third one changes and commits; the cache has room for a part of the tree.
 fn execute_commits(Commits { objects: count, unmarked }: Commits) {
     let world = World::new(0);
+    world.store.begin_read_ahead(|| {});
     let objects: Items = (1..=count).map(|object| (key(object, 0), vec![1; 3000])).collect();
     for (key, data) in &objects {
         world.tree.insert(&world.host, key, data).expect("room");

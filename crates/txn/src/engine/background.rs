@@ -11,6 +11,8 @@ use crate::background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due
 
 /// Threads that write a transaction out at once: more wait for the device, not for each other's checksums.
 const WRITERS: usize = 4;
+/// Threads that read tree blocks ahead at once.
+const READERS: usize = 4;
 
 impl Engine {
     /// Takes steps of `work` in the background from now on.
@@ -35,12 +37,16 @@ impl Engine {
                 engine.abort_after_panic(panic);
             }
         };
+        if threads > 0 {
+            self.begin_read_ahead();
+        }
         BackgroundThreads::start(Arc::clone(&self.background), threads, lives, died)
     }
 
     /// Takes one step of background work on this thread: `choose` says which of so many that have something to do, now or after
     /// a while. Returns its name, or none when there was nothing to do. Never call it with a handle.
     pub fn background_step(&self, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {
+        self.begin_read_ahead();
         self.background.step(choose, &|panic| self.abort_after_panic(panic))
     }
 
@@ -48,6 +54,18 @@ impl Engine {
     #[must_use]
     pub fn background(&self) -> Vec<BackgroundReport> {
         self.background.report()
+    }
+
+    /// Somebody takes steps of the background's from now on, so tree blocks can be read ahead.
+    fn begin_read_ahead(&self) {
+        if self.options.read_ahead && !self.store.reads_ahead() {
+            let background = Arc::downgrade(&self.background);
+            self.store.begin_read_ahead(move || {
+                if let Some(background) = background.upgrade() {
+                    background.wake();
+                }
+            });
+        }
     }
 
     /// Has the background commit every so often; none, never. Without threads for it, or somebody who takes its steps, that
@@ -65,6 +83,7 @@ impl Engine {
 
     /// Has the pool know of what every engine that writes has to do.
     pub(super) fn register_own_work(self: &Arc<Self>) {
+        self.register_background(Arc::new(ReadingAhead(Arc::downgrade(self))));
         if self.is_opened_for_reading() {
             return;
         }
@@ -73,6 +92,30 @@ impl Engine {
         self.register_background(Arc::new(RunningRefs(weak())));
         self.register_background(Arc::new(Committing(weak())));
         self.register_background(Arc::new(Discarding(weak())));
+    }
+}
+
+/// Reads tree blocks before somebody comes to them.
+struct ReadingAhead(Weak<Engine>);
+
+impl BackgroundWork for ReadingAhead {
+    fn name(&self) -> &'static str {
+        "read-ahead"
+    }
+
+    fn due(&self) -> Due {
+        now_if(self.0.upgrade().is_some_and(|engine| engine.store.has_read_ahead()))
+    }
+
+    fn step(&self) -> Result<()> {
+        if let Some(engine) = self.0.upgrade() {
+            engine.store.read_ahead_step();
+        }
+        Ok(())
+    }
+
+    fn at_once(&self) -> usize {
+        READERS
     }
 }
 

@@ -223,7 +223,8 @@ impl Engine {
     fn committed(&self, closed: Closed, proof: &Committed) -> Result<()> {
         let roots = &self.pipeline.roots;
         roots.publish(closed.generation, closed.pinned, proof);
-        // What no durable superblock and no reader of an old root needs.
+        // What no durable superblock and no reader of an old root needs. Nobody has to come and read what is only queued.
+        self.store.forget_read_ahead();
         self.release(&roots.take_releasable())?;
         self.release_device_extents();
         self.transaction.enter(CommitPhase::Running);

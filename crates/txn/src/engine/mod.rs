@@ -93,6 +93,8 @@ pub struct Options {
     pub early_unlock: bool,
     /// Batches of items that continue the thread's last one go straight to its leaf. Off, to measure what that is worth.
     pub fingers: bool,
+    /// Walks through trees have what they come to read before. Off, to measure what that is worth.
+    pub read_ahead: bool,
     /// Who syncs writes to a log, where that is enough. Off, every one is a commit (Linux' `notreelog`).
     pub tree_log: bool,
     /// Who is about to write a log waits a moment for others, when the last one was for several: on a device that turns a write
@@ -113,6 +115,7 @@ impl Default for Options {
             delayed_refs_max: 200_000,
             early_unlock: true,
             fingers: true,
+            read_ahead: true,
             tree_log: true,
             gather_syncs: false,
             lock_times: false,

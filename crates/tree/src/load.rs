@@ -1,0 +1,141 @@
+//! Getting blocks from the volume into the store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use creamery_base::{Logical, Result, Wait};
+use creamery_device::AlignedBuffer;
+use creamery_format::{BlockRef, Expected};
+
+use crate::block_read::PendingRead;
+use crate::buffer::{self, ExtentBuffer};
+use crate::store::BufferStore;
+
+/// The duty to read a block: whoever else misses it waits until this is dropped.
+struct ReadDuty<'s> {
+    store: &'s BufferStore,
+    at: Logical,
+    pending: Arc<PendingRead>,
+}
+
+impl Drop for ReadDuty<'_> {
+    fn drop(&mut self) {
+        let ended = self.store.shard(self.at).lock().reads.remove(&self.at);
+        assert!(ended.is_some(), "READ-2: who reads a block is the only one");
+        self.pending.end();
+    }
+}
+
+/// What there is of a block that somebody wants.
+enum Found<'s> {
+    Cached(Arc<ExtentBuffer>),
+    /// Another one is reading it.
+    Read(Arc<PendingRead>),
+    /// Nothing: it is to be read by who asked.
+    Duty(ReadDuty<'s>),
+}
+
+impl BufferStore {
+    fn find(&self, at: Logical) -> Found<'_> {
+        let mut shard = self.shard(at).lock();
+        if let Some(buffer) = shard.buffers.get(&at) {
+            return Found::Cached(Arc::clone(buffer));
+        }
+        if let Some(pending) = shard.reads.get(&at) {
+            return Found::Read(Arc::clone(pending));
+        }
+        let pending = Arc::<PendingRead>::default();
+        shard.reads.insert(at, Arc::clone(&pending));
+        Found::Duty(ReadDuty { store: self, at, pending })
+    }
+
+    /// The buffer of a block that was not cached a moment ago, read by this thread or by another one (READ-2).
+    /// Errors: device errors, damage.
+    pub(crate) fn load(&self, want: &Expected) -> Result<Arc<ExtentBuffer>> {
+        loop {
+            match self.find(want.logical) {
+                Found::Cached(buffer) => {
+                    self.used(&buffer);
+                    return Ok(buffer);
+                }
+                Found::Read(pending) => {
+                    self.reads_joined.fetch_add(1, Ordering::Relaxed);
+                    pending.wait();
+                }
+                Found::Duty(_duty) => {
+                    buffer::assert_none_locked_for_writing();
+                    let bytes = self.volume().read_tree_block(want.logical, want, Wait::Yes)?;
+                    self.misses.fetch_add(1, Ordering::Relaxed);
+                    return Ok(self.insert_clean(want.logical, bytes, false));
+                }
+            }
+        }
+    }
+
+    /// A block was read, for somebody or ahead. Returns its buffer, which another one put there if the block is not what its
+    /// reader took it for.
+    fn insert_clean(&self, at: Logical, bytes: AlignedBuffer, ahead: bool) -> Arc<ExtentBuffer> {
+        let level = BlockRef::new(&bytes).level();
+        let mut shard = self.shard(at).lock();
+        if let Some(buffer) = shard.buffers.get(&at) {
+            return Arc::clone(buffer);
+        }
+        let buffer = Arc::new(ExtentBuffer::clean(at, level, bytes, ahead, Arc::clone(&self.watch)));
+        shard.buffers.insert(at, Arc::clone(&buffer));
+        shard.clean.push_back(at);
+        self.trim(&mut shard);
+        buffer
+    }
+
+    /// Somebody takes steps of reading ahead from now on ([`BufferStore::read_ahead_step`]); `wake` tells that there are some.
+    pub fn begin_read_ahead(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.ahead.begin(Box::new(wake));
+    }
+
+    /// Whether somebody takes them.
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        self.ahead.is_on()
+    }
+
+    /// Whether a step of reading ahead is there to be taken.
+    #[must_use]
+    pub fn has_read_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// Forgets what is to be read ahead: what it keeps from being used again is needed.
+    pub fn forget_read_ahead(&self) {
+        self.ahead.clear();
+    }
+
+    /// Reads ahead what was queued first. What is not as expected is left to who comes to it.
+    pub fn read_ahead_step(&self) {
+        let Some(run) = self.ahead.pop() else { return };
+        let duties: Vec<(&Expected, Option<ReadDuty<'_>>)> = run
+            .wants
+            .iter()
+            .map(|want| match self.find(want.logical) {
+                Found::Duty(duty) => (want, Some(duty)),
+                Found::Cached(_) | Found::Read(_) => (want, None),
+            })
+            .collect();
+        for part in duties.chunk_by(|one, next| one.1.is_some() == next.1.is_some()) {
+            if part[0].1.is_some() {
+                let wants: Vec<Expected> = part.iter().map(|(want, _)| **want).collect();
+                self.read_ahead(&wants);
+            }
+        }
+    }
+
+    fn read_ahead(&self, wants: &[Expected]) {
+        let blocks = self.volume().read_tree_blocks(wants);
+        self.ahead.issued.fetch_add(wants.len() as u64, Ordering::Relaxed);
+        for (want, bytes) in wants.iter().zip(blocks) {
+            match bytes {
+                Some(bytes) => drop(self.insert_clean(want.logical, bytes, true)),
+                None => drop(self.ahead.wasted.fetch_add(1, Ordering::Relaxed)),
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Path readahead: who walks through a tree has the leaves beside the one that he waits for read meanwhile.
+//!
+//! A search that misses a leaf looks at the pointers beside that leaf's in their parent, and queues those that lie near it on the
+//! device. Others read them ([`BufferStore::read_ahead_step`](crate::BufferStore::read_ahead_step)): nobody waits for it, what
+//! cannot be read is left out, and what is read lies in the cache like any other block, to be judged by who comes to it. So a
+//! walk finds the same with it and without. Blocks that lie side by side are one request.
+//!
+//! A queued block is kept from being used again by a guard, as one that is being read is (`block_read`). As nobody has to come
+//! and read it, a commit empties the queue before it hands space out.
+//!
+//! # Invariants
+//! - AHEAD-1: what is queued is bounded, and nothing is queued where nobody takes steps. Shown by
+//!   `nothing_is_queued_where_nobody_reads_ahead` and `a_queue_is_bounded`.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Logical, ObjectId, Wait};
+use creamery_format::{BlockRef, Expected};
+
+use crate::readers::CommitRootGuard;
+
+/// Where a walk goes, so that what it comes to is read ahead. The modes are those of Linux' paths.
+///
+/// ```
+/// assert_ne!(creamery_tree::ReadAhead::Forward, creamery_tree::ReadAhead::None);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ReadAhead {
+    /// It may end at once.
+    #[default]
+    None,
+    /// To smaller keys.
+    Back,
+    /// To larger keys.
+    Forward,
+    /// To larger keys, and to the end: leaves are read ahead whether the next one is cached or not and wherever they lie, and
+    /// one node on each level above.
+    ForwardAlways,
+}
+
+/// How a cursor goes: whether it may wait, and what it has read ahead. A [`Wait`] alone reads nothing ahead.
+///
+/// ```
+/// use creamery_base::{ObjectId, Wait};
+/// use creamery_tree::{ReadAhead, Walk};
+/// let items_of_257 = Walk::new(Wait::Yes, ReadAhead::Forward).within(ObjectId::new(257));
+/// # let _ = items_of_257;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    pub(crate) wait: Wait,
+    pub(crate) ahead: ReadAhead,
+    pub(crate) within: Option<ObjectId>,
+}
+
+impl Walk {
+    /// A walk that may wait, or not, in this direction.
+    #[must_use]
+    pub const fn new(wait: Wait, ahead: ReadAhead) -> Self {
+        Self { wait, ahead, within: None }
+    }
+
+    /// It does not leave the items of `object`.
+    #[must_use]
+    pub const fn within(self, object: ObjectId) -> Self {
+        Self { within: Some(object), ..self }
+    }
+}
+
+impl From<Wait> for Walk {
+    fn from(wait: Wait) -> Self {
+        Self::new(wait, ReadAhead::None)
+    }
+}
+
+/// How near a leaf has to be, and how much is read ahead, bytes.
+const NEAR: u64 = 64 << 10;
+/// Pointers that are looked at.
+const POINTERS_MAX: usize = 32;
+/// Queued requests at most.
+const RUNS_MAX: usize = 64;
+
+impl Walk {
+    /// The slots of a node, beside `slot`, whose blocks are to be read ahead; `missed` says whether the walk waits for that one.
+    pub(crate) fn slots_ahead(&self, node: BlockRef<'_>, slot: usize, missed: bool) -> Vec<usize> {
+        let always = self.ahead == ReadAhead::ForwardAlways;
+        let wanted = match (self.ahead, node.level()) {
+            (ReadAhead::None, _) => 0,
+            (_, 1) if always => 2 * NEAR,
+            (_, 1) if missed => NEAR,
+            (_, level) if always && level > 1 => 1,
+            _ => 0,
+        };
+        let (mut slots, mut bytes) = (Vec::new(), 0);
+        if wanted == 0 {
+            return slots;
+        }
+        let here = node.child(slot).0;
+        for distance in 1..=POINTERS_MAX {
+            let next = match self.ahead {
+                ReadAhead::Back => slot.checked_sub(distance),
+                _ => Some(slot + distance).filter(|next| *next < node.count()),
+            };
+            let Some(next) = next.filter(|_| bytes < wanted) else { break };
+            if self.within.is_some_and(|object| node.key(next).objectid != object) {
+                break;
+            }
+            if always || node.child(next).0.get().abs_diff(here.get()) <= NEAR {
+                slots.push(next);
+                bytes += node.bytes().len() as u64;
+            }
+        }
+        slots
+    }
+}
+
+/// Blocks side by side on a device that are to be read.
+pub(crate) struct Run {
+    pub(crate) wants: Vec<Expected>,
+    /// Taken when all of them were in use.
+    _kept: Arc<CommitRootGuard>,
+}
+
+/// How reading ahead goes.
+///
+/// ```
+/// assert_eq!(creamery_tree::ReadAheadCounters::default().hit, 0);
+/// ```
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ReadAheadCounters {
+    /// Blocks that were asked of a device.
+    pub issued: u64,
+    /// Those that somebody came to.
+    pub hit: u64,
+    /// Those that left the cache before anybody came to them, or were not as expected.
+    pub wasted: u64,
+    /// Blocks that were not asked for because too much was queued, or a commit was faster.
+    pub dropped: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    runs: VecDeque<Run>,
+    /// All addresses in them.
+    queued: HashSet<Logical>,
+}
+
+/// What is to be read ahead.
+#[derive(Default)]
+pub(crate) struct ReadAheadQueue {
+    queue: RankedMutex<Queue, { rank::LEAF }>,
+    /// Wakes those who take steps. None as long as nobody does.
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    pub(crate) issued: AtomicU64,
+    pub(crate) hit: AtomicU64,
+    pub(crate) wasted: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl ReadAheadQueue {
+    /// Somebody takes steps from now on; `wake` tells him that there is one to take.
+    pub(crate) fn begin(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.wake.set(wake);
+    }
+
+    /// Whether somebody takes steps.
+    pub(crate) fn is_on(&self) -> bool {
+        self.wake.get().is_some()
+    }
+
+    pub(crate) fn counters(&self) -> ReadAheadCounters {
+        ReadAheadCounters {
+            issued: self.issued.load(Ordering::Relaxed),
+            hit: self.hit.load(Ordering::Relaxed),
+            wasted: self.wasted.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Queues blocks of `node_size` bytes, those side by side as one request. When the guard was taken all were in use.
+    pub(crate) fn push(&self, mut wants: Vec<Expected>, node_size: u64, kept: CommitRootGuard) {
+        let kept = Arc::new(kept);
+        let Some(wake) = self.wake.get() else { return };
+        wants.sort_unstable_by_key(|want| want.logical);
+        let mut queue = self.queue.lock();
+        wants.retain(|want| !queue.queued.contains(&want.logical));
+        let all = wants.len();
+        let mut taken = 0;
+        for run in wants.chunk_by(|one, next| one.logical.get() + node_size == next.logical.get()) {
+            if queue.runs.len() >= RUNS_MAX {
+                break;
+            }
+            taken += run.len();
+            queue.queued.extend(run.iter().map(|want| want.logical));
+            queue.runs.push_back(Run { wants: run.to_vec(), _kept: Arc::clone(&kept) });
+        }
+        drop(queue);
+        self.dropped.fetch_add((all - taken) as u64, Ordering::Relaxed);
+        if taken > 0 {
+            wake();
+        }
+    }
+
+    /// The next request.
+    pub(crate) fn pop(&self) -> Option<Run> {
+        let mut queue = self.queue.lock();
+        let run = queue.runs.pop_front()?;
+        for want in &run.wants {
+            queue.queued.remove(&want.logical);
+        }
+        Some(run)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().runs.is_empty()
+    }
+
+    /// Forgets what is queued.
+    pub(crate) fn clear(&self) {
+        let queue = std::mem::take(&mut *self.queue.lock());
+        self.dropped.fetch_add(queue.queued.len() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_base::{Generation, Uuid};
+    use creamery_codec::ChecksumType;
+    use creamery_format::{BlockMut, Key, KeyType};
+
+    use super::*;
+    use crate::readers::Readers;
+
+    const NODE: u64 = 16384;
+
+    fn want(at: u64) -> Expected {
+        Expected {
+            logical: Logical::new(at),
+            level: None,
+            generation: None,
+            owner: None,
+            first_key: None,
+            fsid: Uuid::nil(),
+            checksum: ChecksumType::Crc32c,
+        }
+    }
+
+    /// A node of level `level` whose children are at these addresses, of the objects 256, 256, ..., 257, ...
+    fn node(level: u8, children: &[u64], of_first: usize) -> Vec<u8> {
+        let mut bytes = vec![0; NODE as usize];
+        let mut block = BlockMut::new(&mut bytes);
+        block.set_level(level);
+        for (slot, at) in children.iter().enumerate() {
+            let object = ObjectId::new(if slot < of_first { 256 } else { 257 });
+            let key = Key::new(object, KeyType::EXTENT_DATA, slot as u64);
+            block.insert_ptr(slot, &key, Logical::new(*at), Generation::new(1));
+        }
+        bytes
+    }
+
+    fn slots(walk: Walk, bytes: &[u8], slot: usize, missed: bool) -> Vec<usize> {
+        walk.slots_ahead(BlockRef::new(bytes), slot, missed)
+    }
+
+    #[test]
+    fn near_leaves_in_the_direction_of_the_walk_are_read_ahead() {
+        let near: Vec<u64> = (0..40).map(|number| (1 << 20) + number * NODE).collect();
+        let bytes = node(1, &near, 40);
+        let forward = Walk::new(Wait::Yes, ReadAhead::Forward);
+        assert_eq!(slots(forward, &bytes, 3, true), [4, 5, 6, 7]);
+        assert_eq!(slots(forward, &bytes, 38, true), [39]);
+        assert_eq!(slots(forward, &bytes, 3, false), []);
+        assert_eq!(slots(Walk::new(Wait::Yes, ReadAhead::Back), &bytes, 3, true), [2, 1, 0]);
+        assert_eq!(slots(Walk::from(Wait::Yes), &bytes, 3, true), []);
+        let always = Walk::new(Wait::Yes, ReadAhead::ForwardAlways);
+        assert_eq!(slots(always, &bytes, 3, false), [4, 5, 6, 7, 8, 9, 10, 11]);
+        let far: Vec<u64> = (0..40).map(|number| number << 20).collect();
+        assert_eq!(slots(forward, &node(1, &far, 40), 3, true), []);
+        assert_eq!(slots(always, &node(1, &far, 40), 3, true).len(), 8);
+        // Of nodes above, one, and only where all will be needed.
+        assert_eq!(slots(forward, &node(2, &near, 40), 3, true), []);
+        assert_eq!(slots(always, &node(2, &near, 40), 3, true), [4]);
+    }
+
+    #[test]
+    fn a_walk_within_an_object_reads_no_others_ahead() {
+        let near: Vec<u64> = (0..8).map(|number| (1 << 20) + number * NODE).collect();
+        let bytes = node(1, &near, 5);
+        let within = |ahead, object| Walk::new(Wait::Yes, ahead).within(ObjectId::new(object));
+        assert_eq!(slots(within(ReadAhead::Forward, 256), &bytes, 3, true), [4]);
+        assert_eq!(slots(within(ReadAhead::Back, 257), &bytes, 6, true), [5]);
+    }
+
+    #[test]
+    fn nothing_is_queued_where_nobody_reads_ahead() {
+        let (queue, readers) = (ReadAheadQueue::default(), Readers::default());
+        queue.push(vec![want(0)], NODE, readers.guard());
+        assert!(queue.is_empty() && queue.pop().is_none());
+    }
+
+    #[test]
+    fn blocks_side_by_side_are_one_request_and_none_is_asked_for_twice() {
+        let (queue, readers) = (ReadAheadQueue::default(), Readers::default());
+        queue.begin(Box::new(|| {}));
+        queue.push(vec![want(3 * NODE), want(NODE), want(2 * NODE), want(9 * NODE)], NODE, readers.guard());
+        queue.push(vec![want(9 * NODE)], NODE, readers.guard());
+        let runs: Vec<usize> = std::iter::from_fn(|| queue.pop()).map(|run| run.wants.len()).collect();
+        assert_eq!(runs, [3, 1]);
+    }
+
+    #[test]
+    fn a_queue_is_bounded() {
+        let (queue, readers) = (ReadAheadQueue::default(), Readers::default());
+        queue.begin(Box::new(|| {}));
+        for number in 0..100 {
+            queue.push(vec![want(2 * number * NODE)], NODE, readers.guard());
+        }
+        assert_eq!(queue.counters().dropped, 100 - RUNS_MAX as u64);
+        readers.advance(Generation::new(9));
+        assert_eq!(readers.unread(), Generation::new(0), "what is queued is kept");
+        queue.clear();
+        assert_eq!((queue.counters().dropped, queue.is_empty()), (100, true));
+        assert_eq!(readers.unread(), Generation::new(9));
+    }
+}
