@@ -72,6 +72,7 @@ pub struct ImageOptions {
     flush_on_commit: bool,
     nodatacow: bool,
     nocow_keeps_leaf: bool,
+    seek_cursors: Option<bool>,
     tree_log: Option<bool>,
     use_super_copy: bool,
     env: Option<Arc<dyn Env>>,
@@ -209,6 +210,14 @@ impl ImageOptions {
         self
     }
 
+    /// Whether an open file remembers where its last search for data or a hole ended (`docs/seek.md`): it does unless told otherwise, by
+    /// those who measure what that saves.
+    #[must_use]
+    pub fn seek_cursors(mut self, on: bool) -> Self {
+        self.seek_cursors = Some(on);
+        self
+    }
+
     /// Clock and randomness; those of the host when none are given.
     #[must_use]
     pub fn env(mut self, env: Arc<dyn Env>) -> Self {
@@ -276,6 +285,7 @@ impl ImageOptions {
             flush_on_commit: self.flush_on_commit,
             nodatacow: self.nodatacow,
             nocow_keeps_leaf: self.nocow_keeps_leaf,
+            seek_cursors: self.seek_cursors.unwrap_or(usual.seek_cursors),
             ..usual
         };
         let fs = crate::fs::Filesystem::open(engine, fs_options)?;

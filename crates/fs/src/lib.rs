@@ -51,6 +51,7 @@ mod operation;
 mod options;
 mod remap;
 mod resolve;
+mod seek;
 mod statfs;
 mod statistics;
 mod subvolume;
@@ -75,11 +76,12 @@ pub use open_file::{Access, OpenFile};
 pub use options::FsOptions;
 pub use remap::Deduped;
 pub use resolve::ExtentPart;
+pub use seek::Want;
 pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
     FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics, PendingStatistics,
-    Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

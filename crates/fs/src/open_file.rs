@@ -15,6 +15,7 @@ use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
 use crate::inode::write_errors::Told;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
+use crate::seek::{self, SeekCursor, Want};
 
 /// What a file is opened for.
 ///
@@ -43,6 +44,8 @@ pub struct OpenFile {
     inode: Arc<Inode>,
     /// Up to which failure of writing back this one was told.
     told: Told,
+    /// Where the last search for data or a hole ended.
+    seek_cursor: SeekCursor,
 }
 
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
@@ -57,7 +60,7 @@ impl OpenFile {
     /// Opens an inode that was just made: nobody can have deleted it.
     pub(crate) fn new(inodes: Arc<Inodes>, inode: Arc<Inode>) -> Self {
         let told = inode.write_errors().told_so_far();
-        Self { inodes, inode, told }
+        Self { inodes, inode, told, seek_cursor: SeekCursor::default() }
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
@@ -242,23 +245,32 @@ impl OpenFile {
 
     /// The first byte at or after `offset` that is data; [`ErrorKind::NotFound`] when only a hole follows.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.seek(offset, data::Want::Data)
+        self.seek(offset, Want::Data, &|| false)
     }
 
     /// The first byte at or after `offset` that lies in a hole; the end of the file is one.
+    /// [`ErrorKind::NotFound`] when the offset is not in the file.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.seek(offset, data::Want::Hole)
+        self.seek(offset, Want::Hole, &|| false)
     }
 
-    fn seek(&self, offset: u64, want: data::Want) -> Result<u64> {
+    /// Either of these, for a caller who may give up: `is_interrupted` is asked again and again while there is much to look at.
+    /// Errors: [`ErrorKind::NotFound`] as there; [`ErrorKind::Interrupted`]; device errors; damage.
+    pub fn seek(&self, offset: u64, want: Want, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
         let inode = &self.inode;
         inode.engine().check_open()?;
         check_regular(inode)?;
         let range = inode.lock_range_shared(offset, u64::MAX, Wait::Yes)?;
-        let item = inode.item(Wait::Yes)?;
-        let found = file::seek(inode, &item, offset, want)?;
+        let size = inode.item(Wait::Yes)?.size;
+        let cursor = Some(&self.seek_cursor).filter(|_| inode.shared().seeks.has_cursors);
+        let found = seek::seek(inode, size, (offset, want), cursor, is_interrupted)?;
         drop(range);
         found.ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn seek_cursor(&self) -> &SeekCursor {
+        &self.seek_cursor
     }
 
     /// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group, if it has any

@@ -24,6 +24,8 @@ pub struct FsOptions {
     /// Who looks whether data may be written in place keeps the file's leaf locked until he knows, as it once was: to see what
     /// that costs others.
     pub nocow_keeps_leaf: bool,
+    /// An open file remembers where the last search for data or a hole ended; switched off, to see what that saves.
+    pub seek_cursors: bool,
     /// Which accesses, of those that are told ([`Filesystem::accessed`](crate::Filesystem::accessed)), move access times.
     pub atime: AtimeOptions,
 }
@@ -37,6 +39,7 @@ impl Default for FsOptions {
             flush_on_commit: false,
             nodatacow: false,
             nocow_keeps_leaf: false,
+            seek_cursors: true,
             atime: AtimeOptions::default(),
         }
     }

@@ -19,6 +19,7 @@ use crate::delalloc::WritebackCounters;
 use crate::fsync::counters::FsyncCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
+use crate::seek::counters::SeekCounters;
 use crate::subvolume::Shared;
 
 macro_rules! counts {
@@ -231,6 +232,38 @@ counts! {
         searched_again,
         /// Looks at other trees with the file's leaf held; none without the switch for that.
         looks_with_leaf,
+    }
+}
+
+counts! {
+    /// What searches for data and holes in files cost.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::SeekStatistics::default().calls, 0);
+    /// ```
+    SeekStatistics of SeekCounters {
+        /// Searches whose offset was in the file.
+        calls,
+        /// Descents into the map of a file's dirty pages.
+        map_descents,
+        /// Pieces of dirty pages that were looked at there.
+        pieces,
+        /// Looks at dirty pages that the open file's memory answered.
+        cursor_hits,
+        /// Looks behind or before what it remembered.
+        cursor_misses,
+        /// Looks that found pages written or written back since.
+        cursor_stale,
+        /// Searches that did without it, as another thread used it.
+        cursor_contended,
+        /// Looks at the run in flight.
+        in_flight_lookups,
+        /// Searches of the tree: one at most for each call.
+        tree_searches,
+        /// Leaves that these looked at.
+        leaves,
+        /// Items and gaps between them that these looked at.
+        items,
     }
 }
 
@@ -483,6 +516,8 @@ pub struct Statistics {
     pub writeback: WritebackStatistics,
     /// Data written in place.
     pub nocow: NocowStatistics,
+    /// Searches for data and holes.
+    pub seek: SeekStatistics,
     /// Background work, one sort after the other.
     pub background: Vec<BackgroundStatistics>,
 }
@@ -490,7 +525,7 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, writeback, nocow, fsyncs, .. } = inodes.shared();
+        let Shared { engine, delayed_root, writeback, nocow, fsyncs, seeks, .. } = inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
@@ -545,6 +580,7 @@ impl Statistics {
             volume: (&engine.volume().counters()).into(),
             writeback: (&writeback.counters()).into(),
             nocow: (&nocow.counters()).into(),
+            seek: (&seeks.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }
     }

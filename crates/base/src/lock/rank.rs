@@ -22,6 +22,8 @@ pub const CLEANER: u8 = 26;
 pub const WRITEBACK: u8 = 27;
 /// One thread at a time has free space in its hands to discard it.
 pub const DISCARD: u8 = 28;
+/// What an open file remembers of its last search for data or a hole; only ever tried.
+pub const SEEK_CURSOR: u8 = 29;
 /// One commit at a time.
 pub const COMMIT: u8 = 30;
 /// Whether a commit is written out, and waiting for that.

@@ -25,6 +25,7 @@ pub(crate) struct Setting {
     pub(crate) tree_log: Option<bool>,
     pub(crate) nodatacow: bool,
     pub(crate) nocow_keeps_leaf: bool,
+    pub(crate) seek_cursors: Option<bool>,
 }
 
 /// An image that the library has open.
@@ -38,6 +39,9 @@ impl Library {
         options = options.nodatacow(setting.nodatacow).nocow_keeps_leaf(setting.nocow_keeps_leaf);
         if let Some(on) = setting.tree_log {
             options = options.tree_log(on);
+        }
+        if let Some(on) = setting.seek_cursors {
+            options = options.seek_cursors(on);
         }
         if let Some(cache) = setting.cache_mib {
             options = options.cache_bytes((cache as u64) << 20);

@@ -127,6 +127,8 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     filesystem.writeback.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nIn place")?;
     filesystem.nocow.named().try_for_each(|(name, count)| line(out, name, count))?;
+    writeln!(out, "\nSeek")?;
+    filesystem.seek.named().try_for_each(|(name, count)| line(out, name, count))?;
     writeln!(out, "\nBackground")?;
     filesystem.background.iter().try_for_each(|work| background(out, work))?;
     writeln!(out, "\nDevices")?;

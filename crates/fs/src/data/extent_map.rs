@@ -32,6 +32,9 @@ pub(crate) struct Items<'t> {
     end: u64,
     /// Where the last item ended.
     covered: u64,
+    /// Leaves that were looked at, and where in memory the data of the last item begins.
+    leaves: u64,
+    data_begins: usize,
 }
 
 /// One item of a file with its range.
@@ -54,7 +57,7 @@ impl<'t> Items<'t> {
         let (start, end) = range;
         let walk = Walk::new(wait, ReadAhead::Forward).within(ino);
         let cursor = tree.cursor_at_or_before(&extent_data(ino, start), walk)?;
-        Ok(Self { cursor, ino, sector, started: false, start, end, covered: 0 })
+        Ok(Self { cursor, ino, sector, started: false, start, end, covered: 0, leaves: 0, data_begins: 0 })
     }
 
     /// The next item.
@@ -66,6 +69,10 @@ impl<'t> Items<'t> {
             }
             self.started = true;
             let Some((key, data)) = self.cursor.item() else { return Ok(None) };
+            // In a leaf the data of items lies back to front, without gaps.
+            let data_at = data.as_ptr_range();
+            self.leaves += u64::from(data_at.end.addr() != self.data_begins);
+            self.data_begins = data_at.start.addr();
             // At most one item before the first that counts: the cursor began at the last one not behind `start`.
             if key < first {
                 continue;
@@ -87,6 +94,11 @@ impl<'t> Items<'t> {
             break;
         }
         self.here()
+    }
+
+    /// How many leaves were looked at.
+    const fn leaves(&self) -> u64 {
+        self.leaves
     }
 
     /// The item that `next` gave last.
@@ -179,6 +191,11 @@ impl<'t> ExtentMaps<'t> {
         }
         self.behind = Some(map);
         Ok(ExtentMap { start: at, end: start, kind: ExtentKind::Hole })
+    }
+
+    /// How many leaves were looked at.
+    pub(crate) const fn leaves(&self) -> u64 {
+        self.items.leaves()
     }
 
     /// The inline extent that `next` gave last: its bytes, its unpacked length and how it is packed.

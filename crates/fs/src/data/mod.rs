@@ -1,8 +1,8 @@
 //! File data: what a file's bytes are, on disk and in the tree.
 //!
 //! # How it is divided
-//! `file_extent` turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read` and
-//! `seek` stand on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
+//! `file_extent` turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read`
+//! stands on it. Changing is made of four parts: `completion` owns new data from the allocation of its space
 //! to the handle that makes it part of a file; `drop_extents` makes room in the tree; `holes` fills gaps where the
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
@@ -55,7 +55,6 @@ mod prealloc;
 mod punch_hole;
 mod read;
 pub(crate) mod reserve;
-mod seek;
 mod tail;
 mod truncate;
 mod write;
@@ -81,7 +80,6 @@ pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
 pub(crate) use reserve::data_per_csum_unit;
-pub(crate) use seek::{Want, seek};
 pub(crate) use tail::is_tail_unsettled;
 pub(crate) use truncate::{drop_last, truncate};
 pub(crate) use write::{is_overwrite, write};

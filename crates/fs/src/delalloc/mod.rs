@@ -41,7 +41,7 @@ pub(crate) mod writeback;
 use creamery_base::{Error, Result, TreeId};
 use creamery_txn::DelallocReservation;
 
-pub(crate) use pages::Ranges;
+pub(crate) use pages::{Pages, Ranges};
 pub(crate) use state::{Delalloc, Run, State, without};
 pub(crate) use writeback::{Writeback, WritebackCounters};
 

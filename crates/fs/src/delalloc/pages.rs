@@ -28,6 +28,8 @@ struct Piece {
 pub(crate) struct Pages {
     pieces: BTreeMap<u64, Piece>,
     bytes: u64,
+    /// Changes whenever the set of pages does.
+    version: u64,
 }
 
 /// Pages on end that were taken out to be written back.
@@ -59,6 +61,21 @@ fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
 }
 
 impl Pages {
+    /// None yet; versions of the set begin here.
+    pub(crate) fn new(version: u64) -> Self {
+        Self { version, ..Self::default() }
+    }
+
+    /// That of the set of pages: while it is the same, the same places are dirty.
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The ranges of the pieces that end behind `from`, in order and apart; they may touch.
+    pub(crate) fn pieces_from(&self, from: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.touched(from, u64::MAX).map(|piece| (*piece.0, end_of(piece)))
+    }
+
     /// Bytes of them.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
@@ -123,6 +140,7 @@ impl Pages {
             all_new += new;
         }
         self.bytes += end - start;
+        self.version += 1;
         all_new
     }
 
@@ -167,6 +185,7 @@ impl Pages {
             pieces.push(piece.data);
         }
         self.bytes -= end - start;
+        self.version += 1;
         Some(Taken { start, end, pieces, new })
     }
 
@@ -182,20 +201,8 @@ impl Pages {
         }
         let bytes = gone.values().map(|piece| piece.data.len() as u64).sum();
         self.bytes -= bytes;
+        self.version += 1;
         (bytes, gone.values().map(|piece| piece.new).sum())
-    }
-
-    /// The ranges that are dirty and end behind `from`; those that touch are one.
-    pub(crate) fn ranges(&self, from: u64) -> Vec<(u64, u64)> {
-        let mut ranges: Vec<(u64, u64)> = Vec::new();
-        for piece in self.touched(from, u64::MAX) {
-            let (start, end) = (*piece.0, end_of(piece));
-            match ranges.last_mut() {
-                Some(last) if last.1 == start => last.1 = end,
-                _ => ranges.push((start, end)),
-            }
-        }
-        ranges
     }
 }
 
@@ -249,7 +256,7 @@ mod tests {
         let run = pages.take_run(0, 1 << 30).expect("a run");
         assert_eq!((run.start, run.end, run.new), (0, 23 * SECTOR, 2 * SECTOR));
         assert_eq!(run.pieces.iter().map(|piece| piece.len() as u64).sum::<u64>(), 23 * SECTOR);
-        assert_eq!(pages.ranges(0), [(40 * SECTOR, 41 * SECTOR)]);
+        assert_eq!(pages.pieces_from(0).collect::<Vec<_>>(), [(40 * SECTOR, 41 * SECTOR)]);
         assert!(pages.take_run(41 * SECTOR, 1 << 30).is_none());
     }
 

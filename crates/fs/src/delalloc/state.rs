@@ -1,7 +1,7 @@
 //! What is delayed of one file.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use creamery_base::gate::{self, Reason};
@@ -23,6 +23,8 @@ pub(crate) struct Delalloc {
     queued: AtomicBool,
     /// A run is in flight no more.
     landed: RankedCondvar,
+    /// That of the last set of dirty pages that is no more; changes under the mutex.
+    version: AtomicU64,
 }
 
 /// What is delayed.
@@ -122,9 +124,9 @@ impl InFlight {
 }
 
 impl State {
-    fn new(size: u64, since: Duration) -> Self {
+    fn new(size: u64, since: Duration, version: u64) -> Self {
         Self {
-            pages: Pages::default(),
+            pages: Pages::new(version),
             in_flight: None,
             room: None,
             size,
@@ -271,6 +273,7 @@ impl Delalloc {
             any: AtomicBool::new(false),
             queued: AtomicBool::new(false),
             landed: RankedCondvar::new(),
+            version: AtomicU64::new(0),
         }
     }
 
@@ -300,7 +303,8 @@ impl Delalloc {
     /// when it is there to stay.
     pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
-        let inner = state.get_or_insert_with(|| Box::new(State::new(size, now)));
+        let version = || self.version.load(Ordering::Relaxed) + 1;
+        let inner = state.get_or_insert_with(|| Box::new(State::new(size, now, version())));
         inner.latest = now;
         if inner.pages.bytes() == 0 {
             (inner.since, inner.hasty) = (now, false);
@@ -434,8 +438,8 @@ impl Delalloc {
     }
 
     fn forget_if_clean(&self, state: &mut Option<Box<State>>) {
-        if state.as_ref().is_some_and(|state| state.is_clean()) {
-            *state = None;
+        if let Some(clean) = state.take_if(|state| state.is_clean()) {
+            self.version.store(clean.pages.version(), Ordering::Relaxed);
             self.any.store(false, Ordering::Release);
         }
     }
@@ -475,22 +479,9 @@ impl Delalloc {
         }
     }
 
-    /// The ranges that are delayed and end behind `from`, in order and apart.
-    pub(crate) fn ranges(&self, from: u64) -> Vec<(u64, u64)> {
-        let state = self.lock();
-        let Some(state) = &*state else { return Vec::new() };
-        let flying = state.in_flight.as_ref().map(InFlight::range).filter(|range| range.1 > from);
-        let mut ranges = state.pages.ranges(from);
-        ranges.extend(flying);
-        ranges.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::new();
-        for (start, end) in ranges {
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
-        }
-        merged
+    /// Looks at what there is, which stays as it is meanwhile.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(Option<&State>) -> R) -> R {
+        look(self.lock().as_deref())
     }
 
     /// Bytes that are dirty or in flight.

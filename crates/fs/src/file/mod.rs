@@ -9,5 +9,5 @@ mod tests;
 mod write;
 mod write_back;
 
-pub(crate) use read::{read, seek};
+pub(crate) use read::read;
 pub(crate) use write::{reserve, write};

@@ -11,7 +11,6 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_device::{Hook, Request};
 use creamery_txn::Engine;
 
-use crate::data::Want;
 use crate::data::tests::model::Model;
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
@@ -21,6 +20,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::names::NewInode;
 use crate::open_file::OpenFile;
 use crate::options::FsOptions;
+use crate::seek::Want;
 
 const MIB: u64 = 1 << 20;
 

@@ -42,6 +42,7 @@ use crate::inode::dead_inodes::DeadInodes;
 use crate::inode::delayed::{DelayedRoot, Later};
 use crate::inode::write_errors::WriteErrors;
 use crate::options::FsOptions;
+use crate::seek::counters::Seeks;
 use at_close::AtClose;
 use ino_allocator::InoAllocator;
 
@@ -68,6 +69,8 @@ pub(crate) struct Shared {
     /// What was written in place, and why other things were not.
     pub(crate) nocow: Nocow,
     pub(crate) fsyncs: Fsyncs,
+    /// What searches for data and holes cost.
+    pub(crate) seeks: Seeks,
     pub(crate) planted: Planted,
 }
 
@@ -86,6 +89,7 @@ impl Shared {
             nodatacow: options.nodatacow,
             nocow: Nocow::new(options.nocow_keeps_leaf),
             fsyncs: Fsyncs::default(),
+            seeks: Seeks::new(options.seek_cursors),
             planted: Planted::default(),
         })
     }

@@ -3,14 +3,15 @@
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
 use creamery_txn::Units;
 
-use super::support::{Kind, Random, SECTOR, fixture, new_file, put};
+use super::support::{Kind, Random, SECTOR, fixture, new_file, put, seek};
 use crate::data::extent_map::Items;
 use crate::data::file_extent::{Extent, FileExtent, encode_inline};
 use crate::data::nocow::{NocowWalk, Piece};
-use crate::data::{Want, read, seek, write};
+use crate::data::{read, write};
 use crate::inode::InodeFlags;
 use crate::keys::extent_data;
 use crate::operation::in_handle;
+use crate::seek::Want;
 
 fn regular() -> [u8; 53] {
     Extent::whole(Generation::new(9), Logical::new(1 << 20), 2 * SECTOR).encode()

@@ -5,10 +5,11 @@ use std::path::Path;
 use creamery_base::Wait;
 use creamery_txn::{DataExtent, Engine, Units};
 
-use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run};
-use crate::data::{Want, drop_last, prealloc, punch_hole, read, reserve, seek, truncate, write, zero_range};
+use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run, seek};
+use crate::data::{drop_last, prealloc, punch_hole, read, reserve, truncate, write, zero_range};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
+use crate::seek::Want;
 
 /// What a file should be.
 #[derive(Clone, Default)]
@@ -114,7 +115,7 @@ impl Model {
     }
 
     /// What the kernel sees in the file at `path`.
-    fn of_mounted(path: &Path) -> Self {
+    pub(crate) fn of_mounted(path: &Path) -> Self {
         let file = std::fs::File::open(path).expect("the file");
         let mut model = Self { bytes: std::fs::read(path).expect("a read"), data: Vec::new() };
         model.truncate(model.size());

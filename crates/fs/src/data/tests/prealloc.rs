@@ -2,9 +2,10 @@
 
 use creamery_base::{ErrorKind, Wait};
 
-use super::support::{Kind, SECTOR, audit, fixture, has, items, run};
-use crate::data::{Want, prealloc, punch_hole, read, seek, truncate, write, zero_range};
+use super::support::{Kind, SECTOR, audit, fixture, has, items, run, seek};
+use crate::data::{prealloc, punch_hole, read, truncate, write, zero_range};
 use crate::inode::{Inode, InodeFlags, InodeItem};
+use crate::seek::Want;
 
 const SIZE_KEPT: u64 = 0;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use creamery_base::panics;
 use creamery_base::sync::Mutex;
-use creamery_base::{InodeId, ObjectId, TreeId, Wait};
+use creamery_base::{InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, MemoryDevice};
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
@@ -22,6 +22,7 @@ use crate::keys::extent_data;
 use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
+use crate::seek::Want;
 use crate::subvolume::{Shared, Subvolume, SubvolumeRef, Subvolumes};
 
 pub(crate) const SECTOR: u64 = 4096;
@@ -103,7 +104,7 @@ pub(crate) fn fixture(kind: Kind) -> Option<Fixture> {
     };
     drop(made);
     let device = Arc::new(MemoryDevice::copy_of(&*template).expect("a copy"));
-    Some(Fixture { engine: open(Arc::clone(&device) as _), device })
+    Some(Fixture { engine: open_device(Arc::clone(&device) as _), device })
 }
 
 /// Breaks `rule` on purpose, on a filesystem that mkfs.btrfs made: an assert has to say so. Skipped where there is no
@@ -135,7 +136,8 @@ fn make(kind: Kind) -> MemoryDevice {
     MemoryDevice::copy_of(&file).expect("a copy")
 }
 
-fn open(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
+/// Opens what was committed to a device.
+pub(crate) fn open_device(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("a filesystem");
     Engine::open(volume, Options::default()).expect("writable")
 }
@@ -145,13 +147,19 @@ impl Fixture {
     pub(crate) fn behind<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
         drop(self.engine);
         let device = Arc::new(Hooked::new(self.device, hook));
-        (open(Arc::clone(&device) as _), device)
+        (open_device(Arc::clone(&device) as _), device)
+    }
+
+    /// The same after a commit.
+    pub(crate) fn again<H: Hook + 'static>(self, hook: H) -> (Arc<Engine>, Arc<Hooked<H>>) {
+        self.engine.commit().expect("a commit");
+        self.behind(hook)
     }
 
     /// Commits, closes and opens again.
     pub(crate) fn reopen(&mut self) {
         self.engine.commit().expect("a commit");
-        self.engine = open(Arc::clone(&self.device) as _);
+        self.engine = open_device(Arc::clone(&self.device) as _);
     }
 
     /// The inode of the file `name` in the root directory.
@@ -161,16 +169,7 @@ impl Fixture {
 
     /// The same where so many bytes of data may be delayed.
     pub(crate) fn named_delayed(&self, name: &str, delayed_bytes: u64) -> Inode {
-        let tree = self.engine.tree(TreeId::FS).expect("the top level");
-        let is_it = |ino: &ObjectId| {
-            let reference = Key::new(*ino, KeyType::INODE_REF, 256);
-            let found = tree.get(&reference, Wait::Yes, |data| &data[10..] == name.as_bytes());
-            found.expect("a readable tree") == Some(true)
-        };
-        let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
-        let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
-        let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
-        Inode::new(InodeId::new(TreeId::FS, ino), alone(&self.engine, tree, delayed_bytes), item)
+        named_in(&self.engine, name, delayed_bytes)
     }
 
     /// Commits, and has `btrfs check` judge every item and every checksum; then has the kernel mount it and calls
@@ -188,13 +187,13 @@ impl Fixture {
 
     /// Commits, has the kernel mount it with `options` for `work`, and goes on with what that left. False where the
     /// host cannot.
-    pub(super) fn with_kernel(&mut self, options: &str, work: impl FnOnce(&Path)) -> bool {
+    pub(crate) fn with_kernel(&mut self, options: &str, work: impl FnOnce(&Path)) -> bool {
         self.engine.commit().expect("a commit");
         let (dir, image) = self.save();
         let done = mounted(dir.path(), &image, options, work);
         let file = FileDevice::open(Path::new(&image), Access::ReadOnly).expect("the image");
         self.device = Arc::new(MemoryDevice::copy_of(&file).expect("a copy"));
-        self.engine = open(Arc::clone(&self.device) as _);
+        self.engine = open_device(Arc::clone(&self.device) as _);
         done
     }
 
@@ -234,6 +233,26 @@ fn mounted(dir: &Path, image: &str, options: &str, work: impl FnOnce(&Path)) -> 
     true
 }
 
+/// The inode of the file `name` in the root directory, where so many bytes of data may be delayed.
+pub(crate) fn named_in(engine: &Arc<Engine>, name: &str, delayed_bytes: u64) -> Inode {
+    let tree = engine.tree(TreeId::FS).expect("the top level");
+    let is_it = |ino: &ObjectId| {
+        let reference = Key::new(*ino, KeyType::INODE_REF, 256);
+        let found = tree.get(&reference, Wait::Yes, |data| &data[10..] == name.as_bytes());
+        found.expect("a readable tree") == Some(true)
+    };
+    let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
+    let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
+    let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
+    Inode::new(InodeId::new(TreeId::FS, ino), alone(engine, tree, delayed_bytes), item)
+}
+
+/// An inode without a name that the tree has.
+pub(crate) fn stored(engine: &Arc<Engine>, ino: u64, item: InodeItem) -> Inode {
+    let tree = engine.tree(TreeId::FS).expect("the top level");
+    Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, 0), item)
+}
+
 /// The top level without a filesystem around it; so many bytes of data may be delayed.
 fn alone(engine: &Arc<Engine>, tree: Arc<Tree>, delayed_bytes: u64) -> SubvolumeRef {
     let shared = Shared::new(Arc::clone(engine), &FsOptions { delayed_bytes, ..FsOptions::default() });
@@ -260,6 +279,11 @@ pub(crate) fn new_delayed_file(
     })
     .expect("a new inode");
     Inode::new(id, alone(engine, tree, delayed_bytes), item)
+}
+
+/// A search for data or a hole in a file that nobody has open.
+pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> Result<Option<u64>> {
+    crate::seek::seek(inode, item.size, (offset, want), None, &|| false)
 }
 
 /// Opens an inode.

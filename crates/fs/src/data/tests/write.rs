@@ -2,10 +2,11 @@
 
 use creamery_base::{ErrorKind, Wait, gate};
 
-use super::support::{Kind, SECTOR, audit, fixture, items, new_file};
-use crate::data::{Want, read, seek, truncate, write};
+use super::support::{Kind, SECTOR, audit, fixture, items, new_file, seek};
+use crate::data::{read, truncate, write};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::InodeFlags;
+use crate::seek::Want;
 
 #[test]
 fn a_write_over_many_items_takes_several_handles_and_leaves_one_item() {

@@ -1,0 +1,188 @@
+//! What an open file remembers of its last search, so that the next one goes on there.
+//!
+//! Of the dirty pages it has a batch: the first few ranges behind the place that was asked for, and the version of the
+//! set of ranges that they are of ([`Pages::version`]). The batch is as good as the map for as long as the version is the
+//! same; whoever makes a page dirty, or takes one to write it back, changes that. Batches begin with one range and
+//! double while a scan uses them up, so that beside a writer, who spoils each of them, no more is copied than is used.
+//!
+//! A place in the tree, where the next search need not descend either, may stand beside the batch in [`Remembered`]; what it
+//! is worth it must know itself, as the batch does.
+//!
+//! [`Pages::version`]: crate::delalloc::Pages::version
+
+use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use smallvec::SmallVec;
+
+use super::counters::SeekCounters;
+use crate::delalloc::Pages;
+
+/// Ranges of a batch at most.
+const RANGES_MAX: usize = 64;
+/// Pieces that are looked at for each of them, at most: those side by side become one range.
+const PIECES_PER_RANGE: usize = 4;
+
+/// A range of a file.
+pub(super) type Range = (u64, u64);
+
+/// The memory of one open file. Used by one search at a time; another one beside it does without.
+#[derive(Default)]
+pub(crate) struct SeekCursor {
+    remembered: RankedMutex<Remembered, { rank::SEEK_CURSOR }>,
+}
+
+/// What is remembered.
+#[derive(Default)]
+pub(super) struct Remembered {
+    pub(super) dirty: Batch,
+}
+
+impl SeekCursor {
+    /// For one search; none while another one has it.
+    pub(super) fn try_use(&self) -> Option<RankedGuard<'_, Remembered, { rank::SEEK_CURSOR }>> {
+        self.remembered.try_lock()
+    }
+}
+
+/// Dirty ranges that were copied ahead: all that end in `from..to`.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Of the set that they are of; 0 is that of none.
+    version: u64,
+    from: u64,
+    to: u64,
+    ranges: SmallVec<[Range; 4]>,
+    /// How many there were to be.
+    wanted: usize,
+}
+
+/// What a batch knows.
+enum Known {
+    /// The first range that ends behind a place, if there is any.
+    Range(Option<Range>),
+    /// Nothing of that place.
+    Miss,
+    /// Nothing that is true any more.
+    Stale,
+}
+
+impl Batch {
+    /// The first dirty range that ends behind `at`; what follows may touch it. Looks into the map only when the batch does not know.
+    pub(super) fn first(&mut self, pages: &Pages, at: u64, cost: &mut SeekCounters) -> Option<Range> {
+        match self.look(pages.version(), at) {
+            Known::Range(range) => {
+                let is_so = || covered(range, at) == covered(pages.pieces_from(at).next(), at);
+                debug_assert!(is_so(), "SEEK-4: what is remembered is what the map says");
+                cost.cursor_hits += 1;
+                return range;
+            }
+            Known::Miss => {
+                cost.cursor_misses += 1;
+                self.wanted = if at >= self.to { (2 * self.wanted).clamp(1, RANGES_MAX) } else { 1 };
+            }
+            Known::Stale => {
+                cost.cursor_stale += 1;
+                self.wanted = 1;
+            }
+        }
+        self.fill(pages, at, cost)
+    }
+
+    fn look(&self, version: u64, at: u64) -> Known {
+        if self.version != version {
+            return if self.version == 0 { Known::Miss } else { Known::Stale };
+        }
+        if at < self.from || at >= self.to {
+            return Known::Miss;
+        }
+        let index = self.ranges.partition_point(|range| range.1 <= at);
+        Known::Range(self.ranges.get(index).copied())
+    }
+
+    /// Copies the ranges from `at` on; returns the first.
+    fn fill(&mut self, pages: &Pages, at: u64, cost: &mut SeekCounters) -> Option<Range> {
+        cost.map_descents += 1;
+        self.ranges.clear();
+        (self.version, self.from, self.to) = (pages.version(), at, u64::MAX);
+        for (seen, piece) in pages.pieces_from(at).enumerate() {
+            let behind = self.ranges.last().map(|last| last.1);
+            let goes_on = behind == Some(piece.0);
+            let is_full = seen >= PIECES_PER_RANGE * self.wanted;
+            if is_full || !goes_on && self.ranges.len() == self.wanted {
+                self.to = behind.unwrap_or(at);
+                break;
+            }
+            cost.pieces += 1;
+            match self.ranges.last_mut().filter(|_| goes_on) {
+                Some(last) => last.1 = piece.1,
+                None => self.ranges.push(piece),
+            }
+        }
+        self.ranges.first().copied()
+    }
+}
+
+/// From where on `at` is dirty, as far as one look tells.
+fn covered(range: Option<Range>, at: u64) -> Option<u64> {
+    range.map(|range| range.0.max(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delalloc::Ranges;
+
+    const SECTOR: u64 = 4096;
+
+    /// So many sectors with as many between them.
+    fn pages(count: u64) -> Pages {
+        let mut pages = Pages::new(1);
+        (0..count).for_each(|number| {
+            pages.insert(2 * number * SECTOR, &[7; 4096], &Ranges::new());
+        });
+        pages
+    }
+
+    #[test]
+    fn batches_double_while_they_are_used_up_and_begin_anew_when_pages_change() {
+        let (mut pages, mut batch, mut cost) = (pages(1000), Batch::default(), SeekCounters::default());
+        for number in 0..1000 {
+            let at = 2 * number * SECTOR;
+            assert_eq!(batch.first(&pages, at, &mut cost), Some((at, at + SECTOR)));
+        }
+        assert_eq!(batch.first(&pages, 2000 * SECTOR, &mut cost), None);
+        // 1, 2, 4 and so on up to 64, then fourteen full ones.
+        assert_eq!((cost.map_descents, cost.cursor_misses, cost.cursor_hits), (21, 21, 980));
+        pages.insert(3000 * SECTOR, &[7; 4096], &Ranges::new());
+        assert_eq!(batch.first(&pages, 0, &mut cost), Some((0, SECTOR)));
+        assert_eq!((cost.cursor_stale, batch.ranges.len()), (1, 1));
+    }
+
+    #[test]
+    fn who_goes_back_gets_what_is_there() {
+        let (pages, mut batch, mut cost) = (pages(100), Batch::default(), SeekCounters::default());
+        for at in [50_u64, 52, 54, 0, 198, 3, 199] {
+            let first = (at.div_ceil(2) * 2 * SECTOR, (at.div_ceil(2) * 2 + 1) * SECTOR);
+            let wanted = Some(first).filter(|range| range.0 < 200 * SECTOR);
+            assert_eq!(batch.first(&pages, at * SECTOR, &mut cost), wanted, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_lies_side_by_side_is_one_range_as_far_as_a_batch_goes() {
+        let (mut pages, mut batch, mut cost) = (Pages::new(1), Batch::default(), SeekCounters::default());
+        pages.insert(0, &vec![7; 1 << 20], &Ranges::new());
+        let (mut at, mut answers) = (0, 0);
+        while let Some(range) = batch.first(&pages, at, &mut cost) {
+            (at, answers) = (range.1, answers + 1);
+        }
+        assert_eq!((at, answers, cost.pieces), (1 << 20, 3, 16));
+    }
+
+    #[test]
+    #[should_panic(expected = "SEEK-4")]
+    fn a_memory_that_is_wrong_is_a_bug() {
+        let pages = pages(1);
+        let mut batch = Batch { version: pages.version(), to: u64::MAX, ..Batch::default() };
+        batch.first(&pages, 0, &mut SeekCounters::default());
+    }
+}

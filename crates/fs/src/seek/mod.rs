@@ -1,0 +1,169 @@
+//! SEEK_DATA and SEEK_HOLE: where a file has bytes, and where it has none.
+//!
+//! Inline and regular extents are data, and so is everything that is delayed: dirty pages, and the run in flight. Preallocated
+//! space and holes of both kinds, items and gaps, are holes; the end of the file is one more. So an answer is the offset that was
+//! asked for, or the end of the file, or the beginning of a sector.
+//!
+//! Who copies a sparse file asks for data and holes in turn, each time where the last answer was. So what counts is that one call does
+//! not cost more the more there is behind its answer:
+//! - The items are walked from the offset on, with one search of the tree (`extent_map`), and each leaf is visited once.
+//! - What lies over a hole is asked from the delayed ranges (`delayed`), which give the first one behind a place; one answer is
+//!   good for all holes up to it, and "nothing behind this" for all that come. A file without delayed data is not asked
+//!   at all. Pages that cover the hole are enough; the run in flight is looked at only when they do not.
+//! - What is delayed where the search begins is passed over before the tree is looked at: it is data, whatever the tree says.
+//! - The open file remembers dirty ranges behind the last answer (`cursor`), so that the map is not descended for each call.
+//!
+//! What the inode says is no shortcut: that a file has as many bytes on disk as in it does not say that none of them are set aside. The
+//! flag PREALLOC is fallocate's; where Linux clones such space the target does not get it.
+//!
+//! # Invariants
+//! - SEEK-1: the same content gives the same answers whether it is dirty, in flight, in the tree, or read by who mounts it next.
+//!   Shown by `answers_are_those_of_a_model_in_five_states`.
+//! - SEEK-2: asked in turn, data and holes are the whole file, without gap or overlap; no answer lies before the offset or behind the
+//!   end. Shown by `answers_are_those_of_a_model_in_five_states`.
+//! - SEEK-3: neither seeking nor reading leaves anything in memory but the batch of an open file.
+//!   Shown by `who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind`.
+//! - SEEK-4: what is remembered makes an answer cheaper, never another one.
+//!
+//! # Locking
+//! The caller has the range from the offset to the end, shared: nobody writes there. The inode's item is held for reading during the
+//! walk, so no run in flight becomes complete: what leaves the dirty pages is in flight and stays there, what is in the tree stays
+//! as it is, and both layers and the tree are one picture. (A run that fails is lost meanwhile: then the answer is that of before.)
+//! The delayed data's own lock is taken for each look, one after the other, also with a leaf held. The cursor's is only tried: who
+//! finds it taken does without.
+
+pub(crate) mod counters;
+mod cursor;
+mod delayed;
+#[cfg(test)]
+mod tests;
+
+use creamery_base::{ErrorKind, Result, Wait};
+
+pub(crate) use cursor::SeekCursor;
+
+use crate::data::extent_map::{ExtentKind, ExtentMaps};
+use crate::inode::Inode;
+use delayed::DelayedRanges;
+
+/// Items and ranges that are looked at before somebody is asked whether to go on.
+const STEPS_PER_ASKING: u64 = 256;
+
+/// What is looked for in a file.
+///
+/// ```
+/// assert_ne!(creamery_fs::Want::Data, creamery_fs::Want::Hole);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// Bytes that were written, also zeros.
+    Data,
+    /// What was never written, or given back; the end of the file.
+    Hole,
+}
+
+/// One search.
+struct Search<'a> {
+    want: Want,
+    delayed: DelayedRanges<'a>,
+    is_interrupted: &'a dyn Fn() -> bool,
+    steps: u64,
+}
+
+/// The first place at or behind `offset` that is data, or a hole, in a file of `size` bytes; none when there is none before the
+/// end, or the offset is not in the file. The end itself is a hole. `cursor` is that of the open file, if it is to remember.
+/// Errors: device errors; damage; interrupted.
+pub(crate) fn seek(
+    inode: &Inode,
+    size: u64,
+    (offset, want): (u64, Want),
+    cursor: Option<&SeekCursor>,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<Option<u64>> {
+    if offset >= size {
+        return Ok(None);
+    }
+    let _still = inode.hold_extents(Wait::Yes)?;
+    let delayed = DelayedRanges::new(inode, cursor);
+    let mut search = Search { want, delayed, is_interrupted, steps: 0 };
+    let found = search.run(inode, offset, size)?;
+    let found = found.or((want == Want::Hole).then_some(size));
+    assert!(
+        found.is_none_or(|at| offset <= at && at <= size),
+        "SEEK-2: an answer lies where it was looked for"
+    );
+    Ok(found)
+}
+
+impl Search<'_> {
+    /// The answer, or none when the end is reached.
+    fn run(&mut self, inode: &Inode, offset: u64, size: u64) -> Result<Option<u64>> {
+        let Some(at) = self.pass_delayed(offset, size)? else { return Ok(None) };
+        if self.want == Want::Data && at > offset {
+            return Ok(Some(offset));
+        }
+        let sector = u64::from(inode.engine().sector_size());
+        let range = (at - at % sector, size.next_multiple_of(sector));
+        self.delayed.cost.tree_searches += 1;
+        let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+        let mut leaves = 0;
+        while let Some(map) = maps.next()? {
+            self.delayed.cost.items += 1;
+            self.delayed.cost.leaves += maps.leaves() - leaves;
+            self.step(maps.leaves() > leaves)?;
+            leaves = maps.leaves();
+            let start = map.start.max(at);
+            let found = match map.kind {
+                ExtentKind::Hole | ExtentKind::Prealloc => self.in_hole(start, map.end)?,
+                ExtentKind::Inline | ExtentKind::Data(_) | ExtentKind::Compressed(_) => {
+                    (self.want == Want::Data).then_some(start)
+                }
+            };
+            if found.is_some() {
+                return Ok(found.filter(|at| *at < size));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where what is delayed at `offset` ends, in a file of `size` bytes; none when that is the end of the file and a hole is wanted.
+    fn pass_delayed(&mut self, offset: u64, size: u64) -> Result<Option<u64>> {
+        let mut at = offset;
+        while let Some(range) = self.delayed.first(at, size).filter(|range| range.0 <= at) {
+            at = range.1;
+            if self.want == Want::Data {
+                break;
+            }
+            if at >= size {
+                return Ok(None);
+            }
+            self.step(false)?;
+        }
+        Ok(Some(at))
+    }
+
+    /// What is looked for in `[start, end)`, a hole in the tree: what is delayed lies over it.
+    fn in_hole(&mut self, start: u64, end: u64) -> Result<Option<u64>> {
+        let mut at = start;
+        while at < end {
+            let range = self.delayed.first(at, end).filter(|range| range.0 < end);
+            match (self.want, range) {
+                (Want::Data, range) => return Ok(range.map(|range| range.0.max(start))),
+                (Want::Hole, Some(range)) if range.0 <= at => at = range.1,
+                (Want::Hole, _) => return Ok(Some(at)),
+            }
+            self.step(false)?;
+        }
+        Ok(None)
+    }
+
+    /// One more thing was looked at. Errors: the caller gave up.
+    fn step(&mut self, is_new_leaf: bool) -> Result<()> {
+        self.steps += 1;
+        let is_time = is_new_leaf && self.steps > 1 || self.steps.is_multiple_of(STEPS_PER_ASKING);
+        if is_time && (self.is_interrupted)() {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        Ok(())
+    }
+}
