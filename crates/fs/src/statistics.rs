@@ -260,6 +260,8 @@ counts! {
         in_flight_lookups,
         /// Searches of the tree: one at most for each call.
         tree_searches,
+        /// Calls that went on in the leaf where the last one ended.
+        bookmarks_used,
         /// Leaves that these looked at.
         leaves,
         /// Items and gaps between them that these looked at.

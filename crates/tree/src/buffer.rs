@@ -158,6 +158,11 @@ impl ExtentBuffer {
         self.state.load(Ordering::SeqCst) & GIVEN_UP != 0
     }
 
+    /// How often keys that belonged here went elsewhere; for who has it locked.
+    pub(crate) fn narrowed(&self) -> u32 {
+        self.narrowed.load(Ordering::Relaxed)
+    }
+
     /// Marks the block as given up (FROZEN-2).
     pub(crate) fn mark_given_up(&self) {
         self.state.fetch_or(GIVEN_UP, Ordering::SeqCst);
@@ -317,7 +322,7 @@ impl WriteGuard {
 
     /// How often [`WriteGuard::narrow`] was called on this block.
     pub(crate) fn narrowed(&self) -> u32 {
-        self.buffer().narrowed.load(Ordering::Relaxed)
+        self.buffer().narrowed()
     }
 
     /// Says that keys which belonged into this block belong elsewhere from now on (FINGER-1).

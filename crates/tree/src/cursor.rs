@@ -3,6 +3,7 @@
 use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
 use creamery_format::Key;
 
+use crate::bookmark::Bookmark;
 use crate::read::FoundLeaf;
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
@@ -61,9 +62,29 @@ impl Tree {
         cursor.settle()?;
         Ok(cursor)
     }
+
+    /// The same, if that place is in the leaf of a bookmark. Nobody has changed the items that the caller looks for since that was
+    /// made.
+    /// Errors: would block.
+    pub fn cursor_at_bookmark(
+        &self,
+        bookmark: &Bookmark,
+        key: &Key,
+        walk: impl Into<Walk>,
+    ) -> Result<Option<Cursor<'_>>> {
+        let walk = walk.into();
+        let leaf = bookmark.find(self, key, walk)?;
+        Ok(leaf.map(|leaf| Cursor { tree: self, walk, leaf: Some(leaf) }))
+    }
 }
 
 impl Cursor<'_> {
+    /// Where the cursor is; none past the last item.
+    #[must_use]
+    pub fn bookmark(&self) -> Option<Bookmark> {
+        self.leaf.as_ref().filter(|leaf| leaf.slot < leaf.guard.block().count()).map(Bookmark::of)
+    }
+
     /// The item here; none past the last one.
     #[must_use]
     pub fn item(&self) -> Option<(Key, &[u8])> {

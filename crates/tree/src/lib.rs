@@ -27,6 +27,7 @@
 //! block can then never be committed.
 
 mod block_read;
+mod bookmark;
 mod buffer;
 mod counters;
 mod cow;
@@ -54,6 +55,7 @@ mod store;
 mod tree;
 mod watch;
 
+pub use bookmark::Bookmark;
 pub use buffer::{ExtentBuffer, ReadGuard, WriteGuard};
 pub use counters::{LeafSteps, TreeCounters};
 pub use cursor::Cursor;

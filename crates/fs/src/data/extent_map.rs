@@ -16,7 +16,7 @@
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::Compression;
-use creamery_tree::{Cursor, ReadAhead, Tree, Walk};
+use creamery_tree::{Bookmark, Cursor, ReadAhead, Tree, Walk};
 
 use super::file_extent::{Extent, FileExtent};
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -54,10 +54,25 @@ impl<'t> Items<'t> {
         sector: u64,
         wait: Wait,
     ) -> Result<Self> {
-        let (start, end) = range;
-        let walk = Walk::new(wait, ReadAhead::Forward).within(ino);
-        let cursor = tree.cursor_at_or_before(&extent_data(ino, start), walk)?;
-        Ok(Self { cursor, ino, sector, started: false, start, end, covered: 0, leaves: 0, data_begins: 0 })
+        let cursor = tree.cursor_at_or_before(&extent_data(ino, range.0), walk(ino, wait))?;
+        Ok(Self::from_cursor(cursor, ino, range, sector))
+    }
+
+    /// The same, if they begin in the leaf of a bookmark; none of them has changed since that was made.
+    fn at_bookmark(
+        tree: &'t Tree,
+        bookmark: &Bookmark,
+        ino: ObjectId,
+        range: (u64, u64),
+        sector: u64,
+    ) -> Result<Option<Self>> {
+        let first = extent_data(ino, range.0);
+        let cursor = tree.cursor_at_bookmark(bookmark, &first, walk(ino, Wait::Yes))?;
+        Ok(cursor.map(|cursor| Self::from_cursor(cursor, ino, range, sector)))
+    }
+
+    fn from_cursor(cursor: Cursor<'t>, ino: ObjectId, (start, end): (u64, u64), sector: u64) -> Self {
+        Self { cursor, ino, sector, started: false, start, end, covered: 0, leaves: 0, data_begins: 0 }
     }
 
     /// The next item.
@@ -109,6 +124,11 @@ impl<'t> Items<'t> {
     }
 }
 
+/// How the items of a file are walked through.
+fn walk(ino: ObjectId, wait: Wait) -> Walk {
+    Walk::new(wait, ReadAhead::Forward).within(ino)
+}
+
 /// What a range of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ExtentKind {
@@ -150,8 +170,27 @@ impl<'t> ExtentMaps<'t> {
         sector: u64,
         wait: Wait,
     ) -> Result<Self> {
-        let (at, end) = range;
-        Ok(Self { items: Items::new(tree, ino, range, sector, wait)?, at, end, behind: None })
+        Ok(Self::of(Items::new(tree, ino, range, sector, wait)?))
+    }
+
+    /// The same, if they begin in the leaf of a bookmark; nothing of the file has changed since that was made.
+    pub(crate) fn at_bookmark(
+        tree: &'t Tree,
+        bookmark: &Bookmark,
+        ino: ObjectId,
+        range: (u64, u64),
+        sector: u64,
+    ) -> Result<Option<Self>> {
+        Ok(Items::at_bookmark(tree, bookmark, ino, range, sector)?.map(Self::of))
+    }
+
+    const fn of(items: Items<'t>) -> Self {
+        Self { at: items.start, end: items.end, items, behind: None }
+    }
+
+    /// Where the walk is; none when it has left the file's tree behind.
+    pub(crate) fn bookmark(&self) -> Option<Bookmark> {
+        self.items.cursor.bookmark()
     }
 
     /// The next map.

@@ -42,6 +42,7 @@ counters! {
     cursor_contended,
     in_flight_lookups,
     tree_searches,
+    bookmarks_used,
     leaves,
     items,
 }

@@ -5,16 +5,18 @@
 //! same; whoever makes a page dirty, or takes one to write it back, changes that. Batches begin with one range and
 //! double while a scan uses them up, so that beside a writer, who spoils each of them, no more is copied than is used.
 //!
-//! A place in the tree, where the next search need not descend either, may stand beside the batch in [`Remembered`]; what it
-//! is worth it must know itself, as the batch does.
+//! Of the tree it has the leaf in which the last search ended ([`creamery_tree::Bookmark`]). That is as good as a search for as
+//! long as no extent of the file has changed, which the inode counts; it is no copy of what the leaf says.
 //!
 //! [`Pages::version`]: crate::delalloc::Pages::version
 
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
+use creamery_tree::Bookmark;
 use smallvec::SmallVec;
 
 use super::counters::SeekCounters;
 use crate::delalloc::Pages;
+use crate::inode::lock::ExtentsSeen;
 
 /// Ranges of a batch at most.
 const RANGES_MAX: usize = 64;
@@ -34,6 +36,8 @@ pub(crate) struct SeekCursor {
 #[derive(Default)]
 pub(super) struct Remembered {
     pub(super) dirty: Batch,
+    /// What the extents were when the leaf was looked at.
+    pub(super) leaf: Option<(ExtentsSeen, Bookmark)>,
 }
 
 impl SeekCursor {

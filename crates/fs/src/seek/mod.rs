@@ -11,7 +11,8 @@
 //!   good for all holes up to it, and "nothing behind this" for all that come. A file without delayed data is not asked
 //!   at all. Pages that cover the hole are enough; the run in flight is looked at only when they do not.
 //! - What is delayed where the search begins is passed over before the tree is looked at: it is data, whatever the tree says.
-//! - The open file remembers dirty ranges behind the last answer (`cursor`), so that the map is not descended for each call.
+//! - The open file remembers the leaf of the last answer, and dirty ranges behind it (`cursor`), so that neither the tree nor the map
+//!   is descended for each call.
 //!
 //! What the inode says is no shortcut: that a file has as many bytes on disk as in it does not say that none of them are set aside. The
 //! flag PREALLOC is fallocate's; where Linux clones such space the target does not get it.
@@ -21,7 +22,7 @@
 //!   Shown by `answers_are_those_of_a_model_in_five_states`.
 //! - SEEK-2: asked in turn, data and holes are the whole file, without gap or overlap; no answer lies before the offset or behind the
 //!   end. Shown by `answers_are_those_of_a_model_in_five_states`.
-//! - SEEK-3: neither seeking nor reading leaves anything in memory but the batch of an open file.
+//! - SEEK-3: neither seeking nor reading leaves anything in memory but the batch of an open file, and the leaf that it keeps.
 //!   Shown by `who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind`.
 //! - SEEK-4: what is remembered makes an answer cheaper, never another one.
 //!
@@ -44,7 +45,10 @@ pub(crate) use cursor::SeekCursor;
 
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::Inode;
-use delayed::DelayedRanges;
+use crate::inode::lock::ExtentsSeen;
+use counters::SeekCounters;
+use cursor::{Range, Remembered};
+use delayed::{DelayedRanges, DirtyMemory};
 
 /// Items and ranges that are looked at before somebody is asked whether to go on.
 const STEPS_PER_ASKING: u64 = 256;
@@ -64,8 +68,13 @@ pub enum Want {
 
 /// One search.
 struct Search<'a> {
+    inode: &'a Inode,
     want: Want,
     delayed: DelayedRanges<'a>,
+    memory: &'a mut Remembered,
+    /// Whether the memory is the open file's.
+    has_cursor: bool,
+    cost: SeekCounters,
     is_interrupted: &'a dyn Fn() -> bool,
     steps: u64,
 }
@@ -84,9 +93,23 @@ pub(crate) fn seek(
         return Ok(None);
     }
     let _still = inode.hold_extents(Wait::Yes)?;
-    let delayed = DelayedRanges::new(inode, cursor);
-    let mut search = Search { want, delayed, is_interrupted, steps: 0 };
-    let found = search.run(inode, offset, size)?;
+    let lent = cursor.map(SeekCursor::try_use);
+    let is_contended = matches!(lent, Some(None));
+    let (mut lent, mut own) = (lent.flatten(), Remembered::default());
+    let has_cursor = lent.is_some();
+    let mut search = Search {
+        inode,
+        want,
+        delayed: DelayedRanges::new(inode),
+        memory: lent.as_deref_mut().unwrap_or(&mut own),
+        has_cursor,
+        cost: SeekCounters { calls: 1, cursor_contended: u64::from(is_contended), ..SeekCounters::default() },
+        is_interrupted,
+        steps: 0,
+    };
+    let found = search.run(offset, size);
+    inode.shared().seeks.add(&search.cost);
+    let found = found?;
     let found = found.or((want == Want::Hole).then_some(size));
     assert!(
         found.is_none_or(|at| offset <= at && at <= size),
@@ -95,21 +118,43 @@ pub(crate) fn seek(
     Ok(found)
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     /// The answer, or none when the end is reached.
-    fn run(&mut self, inode: &Inode, offset: u64, size: u64) -> Result<Option<u64>> {
+    fn run(&mut self, offset: u64, size: u64) -> Result<Option<u64>> {
         let Some(at) = self.pass_delayed(offset, size)? else { return Ok(None) };
         if self.want == Want::Data && at > offset {
             return Ok(Some(offset));
         }
+        let seen = self.inode.extents_seen();
+        let mut maps = self.maps(seen, (at, size))?;
+        let found = self.find(&mut maps, at, size)?;
+        if self.has_cursor {
+            self.memory.leaf = maps.bookmark().map(|leaf| (seen, leaf));
+        }
+        Ok(found)
+    }
+
+    /// What the tree has of a range, from the leaf where the last search ended, or from the root.
+    fn maps(&mut self, seen: ExtentsSeen, (at, size): Range) -> Result<ExtentMaps<'a>> {
+        let inode = self.inode;
         let sector = u64::from(inode.engine().sector_size());
         let range = (at - at % sector, size.next_multiple_of(sector));
-        self.delayed.cost.tree_searches += 1;
-        let mut maps = ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+        if let Some((then, leaf)) = &self.memory.leaf
+            && *then == seen
+            && let Some(maps) = ExtentMaps::at_bookmark(inode.tree(), leaf, inode.id.ino, range, sector)?
+        {
+            self.cost.bookmarks_used += 1;
+            return Ok(maps);
+        }
+        self.cost.tree_searches += 1;
+        ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)
+    }
+
+    fn find(&mut self, maps: &mut ExtentMaps<'_>, at: u64, size: u64) -> Result<Option<u64>> {
         let mut leaves = 0;
         while let Some(map) = maps.next()? {
-            self.delayed.cost.items += 1;
-            self.delayed.cost.leaves += maps.leaves() - leaves;
+            self.cost.items += 1;
+            self.cost.leaves += maps.leaves() - leaves;
             self.step(maps.leaves() > leaves)?;
             leaves = maps.leaves();
             let start = map.start.max(at);
@@ -129,7 +174,7 @@ impl Search<'_> {
     /// Where what is delayed at `offset` ends, in a file of `size` bytes; none when that is the end of the file and a hole is wanted.
     fn pass_delayed(&mut self, offset: u64, size: u64) -> Result<Option<u64>> {
         let mut at = offset;
-        while let Some(range) = self.delayed.first(at, size).filter(|range| range.0 <= at) {
+        while let Some(range) = self.first_delayed(at, size).filter(|range| range.0 <= at) {
             at = range.1;
             if self.want == Want::Data {
                 break;
@@ -146,7 +191,7 @@ impl Search<'_> {
     fn in_hole(&mut self, start: u64, end: u64) -> Result<Option<u64>> {
         let mut at = start;
         while at < end {
-            let range = self.delayed.first(at, end).filter(|range| range.0 < end);
+            let range = self.first_delayed(at, end).filter(|range| range.0 < end);
             match (self.want, range) {
                 (Want::Data, range) => return Ok(range.map(|range| range.0.max(start))),
                 (Want::Hole, Some(range)) if range.0 <= at => at = range.1,
@@ -155,6 +200,12 @@ impl Search<'_> {
             self.step(false)?;
         }
         Ok(None)
+    }
+
+    /// The first delayed range that ends behind `at`, for who wants to know of `[at, end)`.
+    fn first_delayed(&mut self, at: u64, end: u64) -> Option<Range> {
+        let mut memory = DirtyMemory { batch: &mut self.memory.dirty, is_cursor: self.has_cursor };
+        self.delayed.first(&mut memory, (at, end), &mut self.cost)
     }
 
     /// One more thing was looked at. Errors: the caller gave up.

@@ -1,5 +1,6 @@
 //! Tests of trees as their callers see them, over a volume in memory.
 
+mod bookmarks;
 mod damage;
 mod faults;
 mod fingers;

@@ -94,6 +94,25 @@ fn each_leaf_is_visited_once() {
 }
 
 #[test]
+fn a_scan_goes_on_in_the_leaf_where_it_was() {
+    const COUNT: u64 = 600;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = scattered(&fixture, 300, COUNT);
+    file.sync(false).expect("room");
+    let before = counters(&file);
+    assert_eq!(partition(&file, 2 * COUNT * SECTOR).len() as u64, COUNT);
+    let flushed = counters(&file);
+    let (calls, searches) = (flushed.calls - before.calls, flushed.tree_searches - before.tree_searches);
+    assert!(calls >= 2 * COUNT && searches * 10 <= calls, "{searches} searches of the tree in {calls} calls");
+    assert_eq!(searches + flushed.bookmarks_used - before.bookmarks_used, calls);
+    // Whoever changes an extent ends what is remembered of all.
+    file.write_at(SECTOR, &[MARK; SECTOR as usize]).expect("room");
+    file.sync(false).expect("room");
+    assert_eq!(ask(&file, 0, Want::Hole), Some(3 * SECTOR));
+    assert_eq!(counters(&file).tree_searches, flushed.tree_searches + 1);
+}
+
+#[test]
 fn who_gives_up_is_let_go_and_may_ask_again() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = many_extents(&fixture, 600);

@@ -1,0 +1,84 @@
+//! Bookmarks: the leaf in which a cursor stood, so that the next one that begins near there needs no way down.
+//!
+//! A bookmark is for who knows that the items that he is about to look for are as they were when it was made, as one does who
+//! holds what changes them. Then a leaf that was frozen says of them what it said, whatever became of it since, and what
+//! follows it begins where it did. One that may still change is looked at with its lock; it does as well as long as no key
+//! that belonged there went elsewhere (`narrow`, which fingers go by, too).
+//!
+//! # Invariants
+//! - BOOKMARK-1: a cursor that begins at a bookmark comes to the same items as one that comes from the root.
+//!   Shown by `who_begins_at_a_bookmark_comes_to_the_same`.
+
+use std::sync::Arc;
+
+use creamery_base::Result;
+use creamery_format::Key;
+
+use crate::buffer::ExtentBuffer;
+use crate::read::FoundLeaf;
+use crate::read_ahead::Walk;
+use crate::tree::Tree;
+
+/// Where a cursor stood. It keeps one leaf in memory.
+///
+/// ```no_run
+/// # fn show(tree: &creamery_tree::Tree, first: &creamery_format::Key, second: &creamery_format::Key) -> creamery_base::Result<()> {
+/// use creamery_base::Wait;
+/// let bookmark = tree.cursor_at_or_before(first, Wait::Yes)?.bookmark();
+/// // Nobody has changed the items around there since.
+/// if let Some(bookmark) = &bookmark
+///     && let Some(cursor) = tree.cursor_at_bookmark(bookmark, second, Wait::Yes)?
+/// {
+///     println!("{:?} without a search", cursor.item());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Bookmark {
+    leaf: Arc<ExtentBuffer>,
+    slot: usize,
+    next_leaf: Option<Key>,
+    /// How often keys had gone elsewhere from a leaf that could still change; none of one that was frozen.
+    narrowed: Option<u32>,
+}
+
+impl Bookmark {
+    pub(crate) fn of(leaf: &FoundLeaf) -> Self {
+        let buffer = leaf.guard.buffer();
+        Self {
+            leaf: Arc::clone(buffer),
+            slot: leaf.slot,
+            next_leaf: leaf.next_leaf,
+            narrowed: leaf.guard.is_locked().then(|| buffer.narrowed()),
+        }
+    }
+
+    /// The place of the last item at or before `key`, if it is in the leaf.
+    /// Errors: would block.
+    pub(crate) fn find(&self, tree: &Tree, key: &Key, walk: Walk) -> Result<Option<FoundLeaf>> {
+        if self.next_leaf.is_some_and(|next| *key >= next) {
+            return Ok(None);
+        }
+        let guard = Arc::clone(&self.leaf).read_at(tree.place_on_the_way(0), walk.wait)?;
+        let block = guard.block();
+        let is_same = self.narrowed.is_none_or(|narrowed| narrowed == self.leaf.narrowed());
+        if !is_same || block.first_key().is_none_or(|first| *key < first) {
+            return Ok(None);
+        }
+        // Mostly it is the same item, or one of the next few.
+        let from = if self.slot < block.count() && block.key(self.slot) <= *key { self.slot } else { 0 };
+        let is_next = |slot: usize| slot + 1 >= block.count() || block.key(slot + 1) > *key;
+        let (slot, exact) = if is_next(from) {
+            (from, block.key(from) == *key)
+        } else if is_next(from + 1) {
+            (from + 1, block.key(from + 1) == *key)
+        } else {
+            match block.search(key, from) {
+                Ok(slot) => (slot, true),
+                Err(slot) => (slot - 1, false),
+            }
+        };
+        Ok(Some(FoundLeaf { guard, slot, exact, next_leaf: self.next_leaf }))
+    }
+}

@@ -1,0 +1,78 @@
+//! Bookmarks: who begins at one finds what he would find from the root, whatever became of the leaf, as long as the items that he
+//! looks for are the same.
+
+use creamery_base::Wait;
+use creamery_format::Key;
+
+use crate::world::{Rng, World, key};
+
+/// The object whose items stay as they are, between others that change.
+const OBJECT: u64 = 1000;
+const ITEMS: u64 = 60;
+
+fn item(number: u64) -> Key {
+    key(OBJECT, number * 10)
+}
+
+/// What lies at or behind a place, from the last item at or before it.
+fn seen(cursor: Option<creamery_tree::Cursor<'_>>) -> Option<Vec<Key>> {
+    let mut cursor = cursor?;
+    let mut found = Vec::new();
+    while let Some((key, _)) = cursor.item()
+        && found.len() < 5
+    {
+        if key.objectid.get() == OBJECT {
+            found.push(key);
+        }
+        if key.objectid.get() > OBJECT {
+            break;
+        }
+        cursor.advance().expect("a readable tree");
+    }
+    Some(found)
+}
+
+/// Changes items around those of the object, so that leaves are split, filled, emptied, merged, copied and written.
+fn change(world: &World, rng: &mut Rng) {
+    let near = [OBJECT - 1, OBJECT + 1][usize::try_from(rng.below(2)).expect("small")];
+    for _ in 0..rng.below(60) {
+        let key = key(near, rng.below(40));
+        match rng.below(3) {
+            0 => drop(world.tree.remove(&world.host, &key).expect("room")),
+            _ => world.tree.upsert(&world.host, &key, &rng.bytes(400)).expect("room"),
+        }
+    }
+    if rng.below(3) == 0 {
+        world.commit();
+    }
+}
+
+#[test]
+fn who_begins_at_a_bookmark_comes_to_the_same() {
+    let (mut used, mut refused) = (0, 0);
+    for seed in 1..40 {
+        let (mut rng, world) = (Rng(seed), World::new(1 << 20));
+        for number in 0..ITEMS {
+            world.tree.insert(&world.host, &item(number), &[1; 100]).expect("room");
+        }
+        for _ in 0..30 {
+            change(&world, &mut rng);
+            let from = key(OBJECT, rng.below(ITEMS * 10));
+            let bookmark = world.tree.cursor_at_or_before(&from, Wait::Yes).expect("readable").bookmark();
+            let Some(bookmark) = bookmark else { continue };
+            for _ in 0..4 {
+                change(&world, &mut rng);
+                let at = key(OBJECT, rng.below(ITEMS * 10));
+                let marked = world.tree.cursor_at_bookmark(&bookmark, &at, Wait::Yes).expect("readable");
+                let Some(marked) = seen(marked) else {
+                    refused += 1;
+                    continue;
+                };
+                used += 1;
+                let plain = world.tree.cursor_at_or_before(&at, Wait::Yes).expect("readable");
+                assert_eq!(Some(marked), seen(Some(plain)), "seed {seed}: from {from}, at {at}");
+            }
+        }
+    }
+    assert!(used > 300 && refused > 300, "{used} begun at a bookmark, {refused} from the root");
+}
