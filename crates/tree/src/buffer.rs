@@ -153,6 +153,11 @@ impl ExtentBuffer {
         self.state.fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
     }
 
+    /// The bytes, if they are frozen.
+    pub(crate) fn frozen(&self) -> Option<&[u8]> {
+        self.bytes.frozen().map(|bytes| &bytes[..])
+    }
+
     /// Whether somebody gave up the last reference to the block. Its space may be somebody else's.
     pub(crate) fn is_given_up(&self) -> bool {
         self.state.load(Ordering::SeqCst) & GIVEN_UP != 0
@@ -177,7 +182,7 @@ impl ExtentBuffer {
     /// To read it, among other blocks: `place` is that in their order (see `order`). What is frozen is not locked.
     /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
     pub(crate) fn read_at(self: Arc<Self>, place: Place, wait: Wait) -> Result<ReadGuard> {
-        if self.bytes.frozen().is_some() {
+        if self.frozen().is_some() {
             return Ok(ReadGuard(Reading::Frozen(self)));
         }
         self.lock_shared(Held::before(place, wait), wait)
@@ -197,7 +202,7 @@ impl ExtentBuffer {
             Err(this) if wait.allowed() => gate::passing(Reason::NodeLock, || OwnedRead::lock(this)),
             Err(_) => return Err(ErrorKind::WouldBlock.into()),
         };
-        Ok(ReadGuard(Reading::Locked(guard, held)))
+        Ok(ReadGuard(Reading::Locked { guard, _held: held }))
     }
 
     /// Locks for writing if nobody else holds the lock. The guard takes the reference over.
@@ -235,7 +240,7 @@ impl ExtentBuffer {
 pub struct ReadGuard(Reading);
 
 enum Reading {
-    Locked(OwnedRead<ExtentBuffer>, #[expect(dead_code, reason = "goes with the lock")] Held),
+    Locked { guard: OwnedRead<ExtentBuffer>, _held: Held },
     Frozen(Arc<ExtentBuffer>),
 }
 
@@ -250,8 +255,8 @@ impl ReadGuard {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.0 {
-            Reading::Locked(guard, _) => guard,
-            Reading::Frozen(buffer) => buffer.bytes.frozen().expect("what is frozen stays so"),
+            Reading::Locked { guard, .. } => guard,
+            Reading::Frozen(buffer) => buffer.frozen().expect("what is frozen stays so"),
         }
     }
 
@@ -259,14 +264,14 @@ impl ReadGuard {
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
         match &self.0 {
-            Reading::Locked(guard, _) => guard.owner(),
+            Reading::Locked { guard, .. } => guard.owner(),
             Reading::Frozen(buffer) => buffer,
         }
     }
 
     /// Whether somebody may wait for this guard.
     pub(crate) const fn is_locked(&self) -> bool {
-        matches!(self.0, Reading::Locked(..))
+        matches!(self.0, Reading::Locked { .. })
     }
 }
 

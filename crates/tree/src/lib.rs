@@ -29,6 +29,7 @@
 mod block_read;
 mod bookmark;
 mod buffer;
+mod committed;
 mod counters;
 mod cow;
 mod cursor;
@@ -57,6 +58,7 @@ mod watch;
 
 pub use bookmark::Bookmark;
 pub use buffer::{ExtentBuffer, ReadGuard, WriteGuard};
+pub use committed::CommittedBlock;
 pub use counters::{LeafSteps, TreeCounters};
 pub use cursor::Cursor;
 pub use drop_tree::{DropProgress, Dropped, TreeDrop};

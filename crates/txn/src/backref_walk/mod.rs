@@ -34,7 +34,7 @@
 //! Blocks that say to be their own parents are passed over: Linux writes that of the roots of trees that it relocates.
 //!
 //! # Locking
-//! A block is copied under its read lock, and no lock is held between two blocks.
+//! Blocks of a commit do not change, so they are read without locks.
 
 mod references;
 mod roots;

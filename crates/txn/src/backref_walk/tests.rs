@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Generation, Uuid};
 use creamery_format::{BlockMut, ExtentFlags, FILE_EXTENT_REGULAR, NewBlock, RawRootItem};
-use creamery_tree::RootPointer;
+use creamery_tree::{CommittedBlock, RootPointer};
 use zerocopy::IntoBytes;
 
 use super::*;
@@ -36,11 +36,11 @@ struct Source {
 }
 
 impl Blocks for &Source {
-    fn read(&self, at: Logical, level: u8) -> Result<Arc<[u8]>> {
+    fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
         self.reads.set(self.reads.get() + 1);
         let found = self.blocks.get(&at).filter(|bytes| BlockRef::new(bytes).level() == level);
         found
-            .cloned()
+            .map(|bytes| Arc::clone(bytes).into())
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("no block of level {level} at {at}")))
     }
 }

@@ -3,21 +3,20 @@
 //! Blocks of a commit never change: who changes one copies it first. So what was read once is kept for a while.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Expected, Key, KeyType, RawRootItem};
-use creamery_tree::{BufferStore, CommitRootGuard, RootPointer};
+use creamery_tree::{BufferStore, CommitRootGuard, CommittedBlock, RootPointer};
 
 use crate::roots::root_pointer;
 
-/// Blocks that are kept. When there are more, it begins anew: the store has them, too, so this costs a copy each.
+/// Blocks that are kept. When there are more, it begins anew: the store has them, too, so this costs a look there.
 const KEPT_MAX: usize = 256;
 
 /// Where blocks come from.
 pub(crate) trait Blocks {
     /// The block at an address. Errors: device errors; damage, another level than `level` too.
-    fn read(&self, at: Logical, level: u8) -> Result<Arc<[u8]>>;
+    fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock>;
 }
 
 /// The blocks that a commit left.
@@ -33,7 +32,7 @@ impl<'e> CommittedBlocks<'e> {
 }
 
 impl Blocks for CommittedBlocks<'_> {
-    fn read(&self, at: Logical, level: u8) -> Result<Arc<[u8]>> {
+    fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
         let volume = self.store.volume();
         let want = Expected {
             logical: at,
@@ -44,9 +43,7 @@ impl Blocks for CommittedBlocks<'_> {
             fsid: volume.metadata_uuid(),
             checksum: volume.checksum_type(),
         };
-        let buffer = self.store.get(&want, Wait::Yes)?;
-        let bytes = buffer.read(Wait::Yes)?.bytes().into();
-        Ok(bytes)
+        self.store.committed(&want)
     }
 }
 
@@ -64,7 +61,7 @@ pub(super) struct Root {
 pub(super) struct Leaf {
     pub(super) at: Logical,
     pub(super) next: Option<Key>,
-    bytes: Arc<[u8]>,
+    bytes: CommittedBlock,
 }
 
 impl Leaf {
@@ -84,7 +81,7 @@ pub(crate) struct Trees<B> {
     source: B,
     root_tree: RootPointer,
     extent_root: RootPointer,
-    blocks: HashMap<Logical, Arc<[u8]>>,
+    blocks: HashMap<Logical, CommittedBlock>,
     roots: HashMap<TreeId, Option<Root>>,
 }
 
@@ -109,20 +106,20 @@ impl<B: Blocks> Trees<B> {
     }
 
     /// The block at an address. Errors: device errors; damage: another level, too.
-    pub(super) fn block(&mut self, at: Logical, level: u8) -> Result<Arc<[u8]>> {
+    pub(super) fn block(&mut self, at: Logical, level: u8) -> Result<CommittedBlock> {
         if let Some(bytes) = self.blocks.get(&at) {
             let found = BlockRef::new(bytes).level();
             if found != level {
                 let message = format!("corrupt node: logical={at}, found level {found}, want {level}");
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
-            return Ok(Arc::clone(bytes));
+            return Ok(bytes.clone());
         }
         let bytes = self.source.read(at, level)?;
         if self.blocks.len() >= KEPT_MAX {
             self.blocks.clear();
         }
-        self.blocks.insert(at, Arc::clone(&bytes));
+        self.blocks.insert(at, bytes.clone());
         Ok(bytes)
     }
 
