@@ -5,7 +5,7 @@
 //! what is a hole on disk, nobody hears before it is written back. But such a mapping takes a file that was opened to read
 //! and to write, and holds it: the kernel writes the pages back when the mapping goes, and releases the file after that, long
 //! after the program may have closed its descriptor. So while a handle to read and to write is open, any hole of the file may
-//! be none ([`Handles::may_be_mapped`]).
+//! be none ([`Handles::may_be_mapped`]), until the kernel has handed over what it has of it (`mapped_pages`).
 
 use std::sync::Arc;
 
