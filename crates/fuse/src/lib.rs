@@ -66,6 +66,7 @@
 //! Of a shared mapping, and of the pages that it changed, nobody hears before they are written back. Without
 //! `WRITEBACK_CACHE` they are, and their `WRITE`s are answered, before the handle of the mapping is released, which was opened to
 //! read and to write. `SEEK_DATA` and the number of blocks must not deny what may be in such pages.
+//! [`Notifier::inval_inode`] has the kernel write them back.
 //!
 //! `FICLONE`, `FIDEDUPERANGE` and `FIEMAP` never arrive (`copy_file_range` does); controls carry what their
 //! number tells of their size, below 16 KiB, and nothing behind pointers; one mount has one device number;

@@ -30,9 +30,10 @@ use crate::attributes::{from_device, from_set_attr};
 use crate::control::Control;
 use crate::flags::{self, WritePath};
 use crate::handles::Handles;
+use crate::mapped_pages::MappedPages;
 use crate::nodes::Nodes;
 use crate::options::{Options, Owner, Writing};
-use crate::ranges;
+use crate::ranges::{self, Seek};
 use crate::subvolumes::{Server, Subvolumes};
 
 /// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
@@ -58,6 +59,7 @@ pub struct Adapter {
     control: Control,
     row: Watched,
     subvolumes: Arc<Subvolumes>,
+    mapped_pages: MappedPages,
     /// Set once the mount is there.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
     /// Numbers for open directories.
@@ -71,8 +73,19 @@ impl Adapter {
         let (nodes, handles, control) =
             (Nodes::new(root), Handles::default(), Control::new(None, Writing::default()));
         let (row, subvolumes, session) = (Watched::default(), Arc::default(), OnceLock::new());
-        let directories_opened = AtomicU64::new(0);
-        Self { fs, nodes, handles, owner, control, row, subvolumes, session, directories_opened }
+        let (mapped_pages, directories_opened) = (MappedPages::default(), AtomicU64::new(0));
+        Self {
+            fs,
+            nodes,
+            handles,
+            owner,
+            control,
+            row,
+            subvolumes,
+            mapped_pages,
+            session,
+            directories_opened,
+        }
     }
 
     /// Tells those who ask how the server writes, and that what happens is written to a log.
@@ -112,6 +125,11 @@ impl Adapter {
     /// The mount's row in the mount table.
     pub(crate) const fn row(&self) -> &Watched {
         &self.row
+    }
+
+    /// What has the kernel hand over pages of mappings.
+    pub(crate) const fn mapped_pages(&self) -> &MappedPages {
+        &self.mapped_pages
     }
 
     /// What the kernel calls a file.
@@ -555,13 +573,18 @@ impl Operations for Adapter {
 
     fn lseek(
         &self,
-        _: &RequestContext<'_>,
-        _: NodeId,
+        ctx: &RequestContext<'_>,
+        node: NodeId,
         handle: FileHandle,
         offset: u64,
         to: SeekTo,
     ) -> Result<u64> {
         let file = self.handles.get(handle)?;
-        ranges::seek(&file, self.handles.may_be_mapped(file.id()), offset, to)
+        // Whose signals are handled goes on, as on Linux.
+        let is_interrupted = || ctx.is_interrupted() && Asker::of(ctx.pid).is_killed();
+        let hand_over = |range| self.mapped_pages.hand_over(node, range, &is_interrupted);
+        let may_be_mapped = self.handles.may_be_mapped(file.id());
+        let hand_over = may_be_mapped.then_some(&hand_over as &dyn Fn((u64, u64)) -> bool);
+        Seek { file: &file, hand_over, is_interrupted: &is_interrupted }.run(offset, to)
     }
 }

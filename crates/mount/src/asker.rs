@@ -5,6 +5,8 @@ use creamery_fs::Writer;
 
 /// `CAP_FSETID`: who has it leaves set-user-id and set-group-id of what it writes.
 const CAP_FSETID: u32 = 4;
+/// What every signal that ends a process becomes in each of its threads (signal(7)).
+const SIGKILL: u32 = 9;
 
 /// A thread that waits.
 pub(crate) struct Asker {
@@ -45,6 +47,12 @@ impl Asker {
     pub(crate) fn umask(&self) -> u32 {
         let word = self.words("Umask:").next();
         word.and_then(|word| u32::from_str_radix(word, 8).ok()).unwrap_or(0o077)
+    }
+
+    /// Whether it is being killed: it waits for nothing but to be let go.
+    pub(crate) fn is_killed(&self) -> bool {
+        let pending = self.words("SigPnd:").next().and_then(|word| u64::from_str_radix(word, 16).ok());
+        pending.is_some_and(|bits| bits & 1 << (SIGKILL - 1) != 0)
     }
 
     /// Whether it is root or the mounter, who may do here what elsewhere root may.
@@ -89,6 +97,16 @@ mod tests {
         for nobody in [0, u32::MAX].map(Asker::of) {
             assert!(nobody.user().is_none() && !nobody.is_in_group(0) && !nobody.leaves_privileges());
         }
+    }
+
+    #[test]
+    fn who_is_killed_is_known_by_what_is_pending() {
+        let of = |status: &str| Asker { status: status.to_owned(), is_at_home: true };
+        assert!(of("SigQ:\t0/7\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n").is_killed());
+        for other in ["SigPnd:\t0000000000002000\nShdPnd:\t0000000000000100\n", ""] {
+            assert!(!of(other).is_killed());
+        }
+        assert!(!Asker::of(std::process::id()).is_killed());
     }
 
     #[test]

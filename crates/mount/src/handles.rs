@@ -5,8 +5,9 @@
 //! what is a hole on disk, nobody hears before it is written back. But such a mapping takes a file that was opened to read
 //! and to write, and holds it: the kernel writes the pages back when the mapping goes, and releases the file after that, long
 //! after the program may have closed its descriptor. So while a handle to read and to write is open, any hole of the file may
-//! be none ([`Handles::may_be_mapped`]).
+//! be none ([`Handles::may_be_mapped`]), until the kernel has handed over what it has of it (`mapped_pages`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedRwLock, rank};
@@ -28,6 +29,8 @@ struct Open {
 struct Slots {
     files: Vec<Option<Open>>,
     free: Vec<usize>,
+    /// How many handles each file has through which it may be mapped.
+    may_be_mapped: BTreeMap<InodeId, usize>,
 }
 
 /// The table of open files.
@@ -42,6 +45,9 @@ impl Handles {
         let (may_be_mapped, is_durable) = (flags::maps(open.flags), flags::syncs(open.flags));
         let file = Open { file, may_be_mapped, is_durable, path };
         let mut slots = self.slots.write();
+        if may_be_mapped {
+            *slots.may_be_mapped.entry(file.file.id()).or_default() += 1;
+        }
         let at = match slots.free.pop() {
             Some(at) => {
                 slots.files[at] = Some(file);
@@ -75,11 +81,9 @@ impl Handles {
         slots.files.get(at).and_then(Option::as_ref).map(tell).ok_or(Errno::EBADF)
     }
 
-    /// Whether a program may have changed the file in ways that only the kernel knows. All handles are looked at: this is
-    /// asked seldom, and opening a file costs nothing for it.
+    /// Whether a program may have changed the file in ways that only the kernel knows.
     pub(crate) fn may_be_mapped(&self, id: InodeId) -> bool {
-        let slots = self.slots.read();
-        slots.files.iter().flatten().any(|open| open.may_be_mapped && open.file.id() == id)
+        self.slots.read().may_be_mapped.contains_key(&id)
     }
 
     /// The files of a subvolume that are open.
@@ -100,6 +104,14 @@ impl Handles {
         let at = usize::try_from(handle.get()).ok()?;
         let open = slots.files.get_mut(at).and_then(Option::take)?;
         slots.free.push(at);
+        if open.may_be_mapped {
+            let id = open.file.id();
+            let count = slots.may_be_mapped.get_mut(&id).expect("the handle was counted");
+            *count -= 1;
+            if *count == 0 {
+                slots.may_be_mapped.remove(&id);
+            }
+        }
         Some(open.file)
     }
 }

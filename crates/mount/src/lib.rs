@@ -26,6 +26,7 @@ mod handles;
 mod in_person;
 mod kept_listings;
 mod lost_writes;
+mod mapped_pages;
 mod nodes;
 mod open;
 mod options;

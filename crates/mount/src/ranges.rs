@@ -1,7 +1,7 @@
 //! Ranges of a file's data: what lseek(2), fallocate(2) and copy_file_range(2) ask.
 
-use creamery_base::{Error, ErrorKind, Wait};
-use creamery_fs::{Fallocate, InodeFlags, OpenFile};
+use creamery_base::{ErrorKind, Wait};
+use creamery_fs::{Fallocate, InodeFlags, OpenFile, Want};
 use creamery_fuse::{Errno, Result, SeekTo};
 
 const KEEP_SIZE: u32 = 0x1;
@@ -38,27 +38,78 @@ pub(crate) fn copy(
     Ok(shared)
 }
 
-/// The next data, or hole, of a file.
-pub(crate) fn seek(file: &OpenFile, may_be_mapped: bool, offset: u64, to: SeekTo) -> Result<u64> {
-    if may_be_mapped {
-        // What is a hole on disk may be full of data in the kernel's pages: there is none, but for the end.
-        let size = file.stat(Wait::Yes)?.size;
-        return match to {
-            SeekTo::Data | SeekTo::Hole if offset >= size => Err(Errno::ENXIO),
-            SeekTo::Data => Ok(offset),
-            SeekTo::Hole => Ok(size),
-            SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
-        };
-    }
-    match to {
-        SeekTo::Data => file.seek_data(offset).map_err(missing_is_end),
-        SeekTo::Hole => file.seek_hole(offset).map_err(missing_is_end),
-        SeekTo::Start | SeekTo::End => Err(Errno::EINVAL),
-    }
+/// Who looks for data or a hole, and what he has to do with.
+pub(crate) struct Seek<'a> {
+    pub(crate) file: &'a OpenFile,
+    /// For a file of which mappings may have changed pages: has the kernel hand over those of a range; false when nobody can say
+    /// that it did.
+    pub(crate) hand_over: Option<&'a dyn Fn((u64, u64)) -> bool>,
+    pub(crate) is_interrupted: &'a dyn Fn() -> bool,
 }
 
-fn missing_is_end(error: Error) -> Errno {
-    if error.kind() == ErrorKind::NotFound { Errno::ENXIO } else { error.into() }
+/// What is handed over at once from the second time on.
+const REACH: u64 = 1 << 20;
+
+impl Seek<'_> {
+    /// The next data, or hole, of a file.
+    pub(crate) fn run(&self, offset: u64, to: SeekTo) -> Result<u64> {
+        // As on Linux, a place before the file is its beginning.
+        let offset = if i64::try_from(offset).is_ok() { offset } else { 0 };
+        let want = match to {
+            SeekTo::Data => Want::Data,
+            SeekTo::Hole => Want::Hole,
+            SeekTo::Start | SeekTo::End => return Err(Errno::EINVAL),
+        };
+        match (self.hand_over, want) {
+            (None, want) => self.find(offset, want)?.ok_or(Errno::ENXIO),
+            (Some(hand_over), Want::Data) => self.data(offset, hand_over)?.ok_or(Errno::ENXIO),
+            (Some(hand_over), Want::Hole) => self.hole(offset, hand_over)?.ok_or(Errno::ENXIO),
+        }
+    }
+
+    fn find(&self, offset: u64, want: Want) -> Result<Option<u64>> {
+        match self.file.seek(offset, want, self.is_interrupted) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.file.stat(Wait::Yes)?.size)
+    }
+
+    /// What is passed over on the way to the data is looked at again when the kernel has nothing of it; else all may be data.
+    fn data(&self, offset: u64, hand_over: &dyn Fn((u64, u64)) -> bool) -> Result<Option<u64>> {
+        let size = self.size()?;
+        let found = self.find(offset, Want::Data)?;
+        if offset >= size || found == Some(offset) {
+            return Ok(found);
+        }
+        if hand_over((offset, found.unwrap_or(size))) {
+            self.find(offset, Want::Data)
+        } else {
+            Ok(Some(offset))
+        }
+    }
+
+    /// The hole that was found is looked at again when the kernel has nothing of it, and so on: it may have been full.
+    /// Else only the end is sure to be one.
+    fn hole(&self, offset: u64, hand_over: &dyn Fn((u64, u64)) -> bool) -> Result<Option<u64>> {
+        let (size, mut known, mut reach) = (self.size()?, (offset, offset), 0);
+        loop {
+            let Some(found) = self.find(offset, Want::Hole)? else { return Ok(None) };
+            if found >= size || known.0 <= found && found < known.1 {
+                return Ok(Some(found));
+            }
+            let end = self.find(found, Want::Data)?.unwrap_or(size);
+            // Where one hole was full others may be, too.
+            known = (found, end.max(found.saturating_add(reach)).min(size));
+            reach = (4 * reach).max(REACH);
+            if !hand_over(known) {
+                return Ok(Some(size));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

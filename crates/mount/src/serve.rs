@@ -43,6 +43,8 @@ pub struct Mounted {
     /// Ends with the session.
     losses: NotifyThread,
     /// As well.
+    pages: NotifyThread,
+    /// As well.
     lingering: Lingering,
     commit: Duration,
     log: Option<String>,
@@ -75,6 +77,8 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let files = Arc::downgrade(&adapter);
     let losses = telling::of_losses(&fs, &session, move |id| files.upgrade()?.node(id));
     adapter.subvolumes().told.begin(losses.queue());
+    let pages = NotifyThread::spawn(session.notifier());
+    adapter.mapped_pages().begin(pages.queue(), workers());
     let names = Arc::downgrade(&adapter);
     let forget = move |id| names.upgrade().is_none_or(|adapter| adapter.server().forget_names_of(id));
     let lingering = adapter.subvolumes().begin_forgetting(forget);
@@ -83,6 +87,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
         fs,
         session,
         losses,
+        pages,
         lingering,
         commit,
         log,
@@ -137,14 +142,25 @@ impl Mounted {
     /// could not write what was changed in mappings.
     pub fn serve(self) -> Result<()> {
         let Self {
-            fs, session, losses, lingering, commit, log, watchers, lost_writes, tell, ends_well, ..
+            fs,
+            session,
+            losses,
+            pages,
+            lingering,
+            commit,
+            log,
+            watchers,
+            lost_writes,
+            tell,
+            ends_well,
+            ..
         } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
         let served = session.run(workers());
-        drop((lingering, losses));
+        drop((lingering, losses, pages));
         if let Err(error) = background.stop() {
             // Told at once: what comes next may wait for it. By itself it is no loss.
             if let Some(tell) = tell {

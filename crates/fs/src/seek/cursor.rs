@@ -2,7 +2,8 @@
 //!
 //! Of the dirty pages it has a batch: the first few ranges behind the place that was asked for, and the version of the
 //! set of ranges that they are of ([`Pages::version`]). The batch is as good as the map for as long as the version is the
-//! same; whoever makes a page dirty, or takes one to write it back, changes that. Batches begin with one range and
+//! same; whoever makes a page dirty, or takes one to write it back, changes that. A range that goes on behind a batch is known from its
+//! beginning on: who asks within it for its end is told at once. Batches begin with one range and
 //! double while a scan uses them up, so that beside a writer, who spoils each of them, no more is copied than is used.
 //!
 //! Of the tree it has the leaf in which the last search ended ([`creamery_tree::Bookmark`]). That is as good as a search for as
@@ -102,12 +103,18 @@ impl Batch {
         Known::Range(self.ranges.get(index).copied())
     }
 
-    /// Copies the ranges from `at` on; returns the first.
+    /// Copies the ranges from `at` on, with what was passed over before if it goes on there; returns the first.
     fn fill(&mut self, pages: &Pages, at: u64, cost: &mut SeekCounters) -> Option<Range> {
         cost.map_descents += 1;
+        let mut pieces = pages.pieces_from(at).peekable();
+        let is_behind = self.version == pages.version() && self.to == at;
+        let goes_on = |last: &Range| is_behind && pieces.peek().is_some_and(|piece| piece.0 == last.1);
+        let passed = self.ranges.last().copied().filter(goes_on);
         self.ranges.clear();
-        (self.version, self.from, self.to) = (pages.version(), at, u64::MAX);
-        for (seen, piece) in pages.pieces_from(at).enumerate() {
+        self.ranges.extend(passed);
+        let from = passed.map_or(at, |passed| passed.0);
+        (self.version, self.from, self.to) = (pages.version(), from, u64::MAX);
+        for (seen, piece) in pieces.enumerate() {
             let behind = self.ranges.last().map(|last| last.1);
             let goes_on = behind == Some(piece.0);
             let is_full = seen >= PIECES_PER_RANGE * self.wanted;
@@ -180,6 +187,9 @@ mod tests {
             (at, answers) = (range.1, answers + 1);
         }
         assert_eq!((at, answers, cost.pieces), (1 << 20, 3, 16));
+        // What was passed over is known as one range.
+        assert_eq!(batch.first(&pages, SECTOR, &mut cost), Some((0, 1 << 20)));
+        assert_eq!((cost.pieces, cost.cursor_hits), (16, 2));
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod posix;
 mod random_work;
 mod references;
 mod reproducible;
+mod seek;
 mod stats;
 mod subvolumes;
 mod subvolumes_controls;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         posix::cases(),
         listings::cases(),
         mappings::cases(),
+        seek::cases(),
         nocow::cases(),
         access_times::cases(),
         allocation::cases(),

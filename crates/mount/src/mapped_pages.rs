@@ -1,0 +1,103 @@
+//! Pages that a shared mapping changed: having the kernel hand them over.
+//!
+//! They are in the kernel's page cache, and nobody here knows of them before they are written back (see `handles`). Where an
+//! answer depends on them, the kernel is told that what it keeps of that part of the file is stale: it writes back what is dirty there,
+//! waits for that, and drops the pages. Then the file has all that had been changed when the question came.
+//!
+//! The kernel waits within that notification: for our answers to the writes, and for pages that somebody reads, so for our
+//! answers to reads. So a thread of its own sends it, and of the threads that answer some always stay for those.
+//!
+//! # Invariants
+//! - PAGES-1: of the threads that answer two never wait here, and no thread waits here for long. (One of the two may wait for what
+//!   else the kernel is told: TOLD-1.)
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use creamery_fuse::{NodeId, Notice, NotifyQueue};
+
+/// Threads that never wait here.
+const KEPT: usize = 2;
+/// How long a thread waits for one range, in rounds, between which somebody may tell it to give up.
+const ROUND: Duration = Duration::from_millis(100);
+const ROUNDS: u32 = 100;
+
+/// The way to the kernel.
+#[derive(Default)]
+pub(crate) struct MappedPages {
+    way: OnceLock<Way>,
+    waiting: AtomicUsize,
+}
+
+struct Way {
+    queue: NotifyQueue,
+    /// Threads that may wait.
+    may_wait: usize,
+}
+
+impl MappedPages {
+    /// The mount is there, with so many threads that answer.
+    pub(crate) fn begin(&self, queue: NotifyQueue, workers: usize) {
+        let way = Way { queue, may_wait: workers.saturating_sub(KEPT) };
+        assert!(self.way.set(way).is_ok(), "one mount has one queue");
+    }
+
+    /// Has the kernel write back what mappings changed of `start..end` of a file, and drop these pages. False when nobody can say that
+    /// it did: it takes long, too many wait, or `gives_up` says so.
+    pub(crate) fn hand_over(
+        &self,
+        node: NodeId,
+        (start, end): (u64, u64),
+        gives_up: &dyn Fn() -> bool,
+    ) -> bool {
+        let Some(way) = self.way.get() else { return false };
+        let (Ok(offset), Ok(len)) = (i64::try_from(start), i64::try_from(end.saturating_sub(start))) else {
+            return false;
+        };
+        if len == 0 {
+            return true; // which to the kernel would be all there is
+        }
+        let Some(_waiting) = self.wait(way.may_wait) else { return false };
+        way.queue.send(Notice::Inode { node, offset, len });
+        let mark = way.queue.mark();
+        (0..ROUNDS).any(|_| mark.is_reached_within(ROUND) || gives_up()) && !gives_up()
+    }
+
+    /// The right to wait, one of `most`.
+    fn wait(&self, most: usize) -> Option<Waiting<'_>> {
+        let more = |waiting| (waiting < most).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Waiting(self))
+    }
+}
+
+/// A thread that waits.
+struct Waiting<'a>(&'a MappedPages);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_threads_never_wait() {
+        let pages = MappedPages::default();
+        for (workers, most) in [(1_usize, 0), (2, 0), (3, 1), (4, 2), (16, 14)] {
+            let may_wait = workers.saturating_sub(KEPT);
+            let waiting: Vec<_> = std::iter::from_fn(|| pages.wait(may_wait)).collect();
+            assert_eq!(waiting.len(), most, "of {workers}");
+        }
+        assert_eq!(pages.waiting.into_inner(), 0);
+    }
+
+    #[test]
+    fn without_a_mount_nobody_says_that_pages_were_handed_over() {
+        assert!(!MappedPages::default().hand_over(NodeId::ROOT, (0, 4096), &|| false));
+    }
+}
