@@ -95,7 +95,10 @@ fn range(request: &FiemapRequest, next: Option<u64>, sector: u64) -> Result<(Fro
         return Err(Error::invalid("a range without a length"));
     }
     if request.offset > FILE_SIZE_MAX {
-        return Err(ErrorKind::FileTooLarge.into());
+        return Err(Error::new(
+            ErrorKind::FileTooLarge,
+            "a range that begins behind all that files can have",
+        ));
     }
     let end = request.offset.saturating_add(request.len);
     let end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
