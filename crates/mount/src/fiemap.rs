@@ -4,8 +4,8 @@
 //! file may have lost its name. Its order is one for a part of a listing, the answer a batch of entries and where to go on. So a file of
 //! a million extents is told in pieces, none of which is large, and each is asked for when the last one was read.
 //!
-//! What is written to a shared mapping of the file is the kernel's until that writes it back: it is no data of the file
-//! here before, and with `sync` it is written back first.
+//! What is written to a shared mapping of the file is the kernel's until that hands it over, and nobody here knows of it before. Who
+//! lists has it handed over first: it is delayed then, as all that is written.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -133,13 +133,16 @@ impl LiveFile {
         self.block_size
     }
 
-    /// Which extents it has, as [`OpenFile::fiemap`]; with `sync` what the kernel alone has is written back, too.
-    /// Errors: that could not be written back; each item: those of [`OpenFile::fiemap_batch`]; the server is gone, or does not know
+    /// Which extents it has, as [`OpenFile::fiemap`], with what was written to mappings of it.
+    /// Errors: that could not be handed over; each item: those of [`OpenFile::fiemap_batch`]; the server is gone, or does not know
     /// the control.
     pub fn fiemap(&self, request: &FiemapRequest) -> Result<Fiemap<'_>> {
         let FiemapRequest { offset, len, sync } = *request;
         if sync {
             self.file.sync_data()?;
+        } else {
+            // With each descriptor that is closed the kernel hands over what mappings have changed.
+            drop(self.file.try_clone()?);
         }
         let ask = move |next| {
             let order = Order { offset, len, sync, next };

@@ -22,6 +22,7 @@ pub(crate) enum Why {
     NameTooLong,
     FileTooLarge,
     Corrupt,
+    Unreadable,
     PermissionDenied,
     Busy,
     #[default]
@@ -60,6 +61,7 @@ impl Why {
             ErrorKind::NameTooLong => Self::NameTooLong,
             ErrorKind::FileTooLarge => Self::FileTooLarge,
             ErrorKind::Corrupt => Self::Corrupt,
+            ErrorKind::Unreadable => Self::Unreadable,
             ErrorKind::PermissionDenied => Self::PermissionDenied,
             ErrorKind::Busy => Self::Busy,
             _ => Self::Other,
@@ -80,6 +82,7 @@ impl Why {
             Self::NameTooLong => ErrorKind::NameTooLong,
             Self::FileTooLarge => ErrorKind::FileTooLarge,
             Self::Corrupt => ErrorKind::Corrupt,
+            Self::Unreadable => ErrorKind::Unreadable,
             Self::PermissionDenied => ErrorKind::PermissionDenied,
             Self::Busy => ErrorKind::Busy,
             Self::Other => ErrorKind::Io,

@@ -135,8 +135,17 @@ fn print(
     }
     let mut failure = None;
     let listed = extents.map_while(|extent| extent.map_err(|error| failure = Some(failed(error))).ok());
-    let printed = if args.json { as_json(&mut out, listed) } else { as_table(&mut out, header, listed) };
-    printed.map_err(printing)?;
+    let printed = if args.json {
+        as_json(&mut out, listed).map(|()| None)
+    } else {
+        as_table(&mut out, header, listed).map(Some)
+    };
+    // How many there are nobody knows who has not seen all.
+    if let Some(count) = printed.map_err(printing)?
+        && failure.is_none()
+    {
+        as_sum(&mut out, header, count).map_err(printing)?;
+    }
     out.finish().map_err(|error| Failure::new(COMMAND, error))?;
     failure.map_or(Ok(()), Err)
 }
@@ -150,11 +159,12 @@ fn as_json(out: &mut Output, extents: impl Iterator<Item = FiemapExtent>) -> io:
     array.end()
 }
 
+/// Returns how many stand apart on the device.
 fn as_table(
     out: &mut Output,
     header: &Header,
     extents: impl Iterator<Item = FiemapExtent>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let Header { shown, len, block } = header;
     let blocks = len.div_ceil(*block);
     write!(out, "File size of ")?;
@@ -171,8 +181,12 @@ fn as_table(
         row(out, header, number, &extent, expected)?;
         last = Some(extent);
     }
-    out.path(shown.as_ref())?;
-    writeln!(out, ": {apart} extent{} found", if apart == 1 { "" } else { "s" })
+    Ok(apart)
+}
+
+fn as_sum(out: &mut Output, header: &Header, count: u64) -> io::Result<()> {
+    out.path(header.shown.as_ref())?;
+    writeln!(out, ": {count} extent{} found", if count == 1 { "" } else { "s" })
 }
 
 /// Whether it lies anywhere by itself.
