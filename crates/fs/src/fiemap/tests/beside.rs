@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use creamery_base::sync::Mutex;
 use creamery_base::{Logical, Result};
@@ -13,7 +12,8 @@ use creamery_txn::{CommitParticipant, Handle};
 use super::{MIB, all, delayed_file, list, text_of, write};
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
-use crate::fiemap::layout::{ENTRIES_MAX, Layout, Piece};
+use crate::fiemap::batch::shared;
+use crate::fiemap::layout::{ENTRIES_MAX, From, Layout, Piece};
 use crate::fiemap::{FiemapExtent, FiemapFlags, FiemapRequest};
 use crate::inode::InodeFlags;
 
@@ -181,7 +181,6 @@ fn synced_listings_have_nothing_delayed_also_beside_a_writer() {
             let mut random = Random(9);
             while !is_over.load(Ordering::Relaxed) {
                 write(&file, random.below(40), 1);
-                std::thread::sleep(Duration::from_micros(50));
             }
         });
         let listed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -194,6 +193,79 @@ fn synced_listings_have_nothing_delayed_also_beside_a_writer() {
         is_over.store(true, Ordering::Relaxed);
         listed.expect("nothing delayed");
     });
+}
+
+/// An extent is overwritten in its midst, which takes several changes of its items: it is listed from end to end, whenever that is.
+#[test]
+fn an_extent_that_is_cut_is_listed_whole() {
+    const SECTORS: u64 = 400;
+    for kind in [Kind::DEFAULT, Kind::OLD] {
+        let Some(fixture) = fixture(kind) else { return };
+        let file = delayed_file(&fixture);
+        let is_over = AtomicBool::new(false);
+        write(&file, 0, SECTORS);
+        file.inode().flush().expect("room");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(11);
+                while !is_over.load(Ordering::Relaxed) {
+                    for _ in 0..20 {
+                        write(&file, random.below(SECTORS), 1);
+                    }
+                    file.inode().flush().expect("room");
+                    if random.below(9) == 0 {
+                        write(&file, 0, SECTORS);
+                    }
+                }
+            });
+            let listings = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                for _ in 0..1500 {
+                    let layout = Layout::of(file.inode(), From::Anew(0), u64::MAX).expect("a layout");
+                    let (mut at, whole) = (0, layout.next.unwrap_or(SECTORS * SECTOR));
+                    for piece in &layout.pieces {
+                        assert_eq!(piece.entry.logical, at, "{}", text_of(&[piece.entry]));
+                        at = piece.entry.end();
+                    }
+                    assert_eq!(at, whole);
+                }
+            }));
+            is_over.store(true, Ordering::Relaxed);
+            listings.expect("whole files");
+        });
+    }
+}
+
+/// What a file gives up while it is listed is not handed out again before it is known who shares it.
+#[test]
+fn places_that_are_given_up_meanwhile_are_nobody_elses_yet() {
+    const TRIES: usize = 300;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let [file, other] = [300, 301]
+        .map(|ino| opened(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), 64 * MIB))));
+    let is_reused = |is_guarded: bool| {
+        write(&file, 0, 8);
+        file.inode().flush().expect("room");
+        fixture.commit().expect("room");
+        let guard = is_guarded.then(|| fixture.commit_root_guard());
+        let layout = Layout::of(file.inode(), From::Anew(0), u64::MAX).expect("a layout");
+        let place = layout.pieces[0].entry.physical;
+        let reused = (0..TRIES).any(|_| {
+            file.fallocate(Fallocate::PunchHole, 0, 8 * SECTOR).expect("room");
+            fixture.commit().expect("room");
+            write(&other, 0, 8);
+            other.inode().flush().expect("room");
+            all(&other)
+                .iter()
+                .any(|entry| entry.physical < place + 8 * SECTOR && place < entry.physical + entry.length)
+        });
+        let told = shared(file.inode(), &fixture, &layout.pieces, false).expect("who shares it");
+        let is_shared = told.iter().any(|entry| entry.flags.contains(FiemapFlags::SHARED));
+        assert!(reused || !is_shared, "{}", text_of(&told));
+        drop(guard);
+        reused
+    };
+    assert!(is_reused(false), "without that it is: the test tells them apart");
+    assert!(!is_reused(true));
 }
 
 fn piece(at: u64) -> Piece {
