@@ -232,7 +232,9 @@ fn an_extent_that_is_cut_is_listed_whole() {
             file.inode().flush().expect("room");
         }
         is_over.store(true, Ordering::Relaxed);
-        listers.map(|lister| lister.join().expect("whole files"));
+        for lister in listers {
+            lister.join().expect("whole files");
+        }
     });
 }
 
