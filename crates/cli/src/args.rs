@@ -8,6 +8,7 @@ use creamery::Reflink;
 
 use crate::commands::dedupe::DedupeArgs;
 use crate::commands::du::DuArgs;
+use crate::commands::fiemap::FiemapArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
 use crate::view::{ViewArgs, WriteArgs};
@@ -371,6 +372,7 @@ pub(crate) struct DfArgs {
 #[derive(Subcommand, Debug)]
 pub(crate) enum FilesystemCommand {
     Du(DuArgs),
+    Fiemap(FiemapArgs),
     Trim(TrimArgs),
 }
 

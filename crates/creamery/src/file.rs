@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
-use crate::fs::{self, Access, Deduped, Fallocate, NewInode, OpenFile, SetAttributes};
+use crate::fs::{self, Access, Deduped, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at, means_directory};
 use crate::{Filesystem, Metadata};
 
@@ -339,6 +339,39 @@ impl File {
     /// When the filesystem cannot be read.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         found(self.open.seek_hole(offset))
+    }
+
+    /// Which extents the file has, and where they lie, without its holes, as `FS_IOC_FIEMAP` of Linux' Btrfs tells it. They come in
+    /// batches, each of one moment, with no lock held in between; also what is not written back yet. Where anything can be written,
+    /// what was done before is committed first, to tell what is shared.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::{FiemapFlags, FiemapRequest, OpenOptions};
+    /// let file = OpenOptions::new().read(true).write(true).create(true).open(&fs, "/sparse")?;
+    /// file.write_all_at(&[7; 65536], 1 << 20)?;
+    /// let extents: Vec<_> = file.fiemap(&FiemapRequest::default()).collect::<Result<_, _>>()?;
+    /// assert_eq!((extents[0].logical, extents[0].length), (1 << 20, 65536));
+    /// assert!(extents[0].flags.contains(FiemapFlags::DELALLOC | FiemapFlags::LAST));
+    /// // With what is delayed written back first, each lies somewhere.
+    /// let placed = FiemapRequest { sync: true, ..FiemapRequest::default() };
+    /// for extent in file.fiemap(&placed) {
+    ///     let extent = extent?;
+    ///     assert!(extent.physical > 0);
+    ///     println!("{} bytes: {}", extent.length, extent.flags.names().collect::<Vec<_>>().join(","));
+    /// }
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Each item: when the range has no length or begins where no file has anything; when the filesystem cannot be read, or a commit
+    /// fails. Nothing follows one.
+    #[must_use]
+    pub fn fiemap(&self, request: &FiemapRequest) -> Fiemap<'_> {
+        self.open.fiemap(request)
     }
 
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {

@@ -107,6 +107,12 @@ impl Filesystem {
         }
     }
 
+    /// Bytes of a data block: extents begin and end with one.
+    #[must_use]
+    pub fn sector_size(&self) -> u32 {
+        self.fs.engine().sector_size()
+    }
+
     /// What has been done since it was opened: commits and how long they took, what trees and caches did, what was read and
     /// written.
     #[must_use]

@@ -79,9 +79,10 @@ pub use creamery_base::{
 pub use creamery_codec::ChecksumType;
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Deduped, Distribution,
-    ExtentPart, Fallocate, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics, LogStatistics,
-    MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, SeekStatistics, Statistics,
-    SubvolumeInfo, SubvolumeTable, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    ExtentPart, Fallocate, Fiemap, FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest, FileUsage,
+    FsyncStatistics, ListedSubvolume, LockStatistics, LogStatistics, MemoryReport, NamedTree, NewExtent,
+    NocowStatistics, PendingStatistics, SeekStatistics, Statistics, SubvolumeInfo, SubvolumeTable,
+    TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

@@ -39,6 +39,7 @@ mod delalloc;
 mod disk_usage;
 mod fallocate;
 mod fault;
+mod fiemap;
 mod file;
 mod filesystem;
 mod fsync;
@@ -64,6 +65,7 @@ pub use disk_usage::{FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 pub use fault::Fault;
+pub use fiemap::{Fiemap, FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest};
 pub use filesystem::Filesystem;
 pub use inode::access_time::{Atime, AtimeOptions};
 pub use inode::attributes::{Attributes, DeviceNumber, SetAttributes, Time, Times, Writer};

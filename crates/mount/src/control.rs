@@ -9,6 +9,7 @@
 //! | 3 | tell the end (see `closing`) | nothing |
 //! | 4 | discard what is free | nothing; how that went is told to who asked in person (see `fitrim`) |
 //! | 5 to 14 | of subvolumes (see `subvolumes`) | the JSON of an `Outcome` |
+//! | 15 | of a file, which is sent this instead of a directory: which extents has it? (see `fiemap`) | the JSON of an `Answer` |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
@@ -24,7 +25,7 @@
 //!   who asked leaves, so of the texts that are being read the oldest goes when there are too many.
 //! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
 //!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are judged by
-//!   what they are about, and 13 and 14, which tell names, are for these two again.
+//!   what they are about, and 13 and 14, which tell names, are for these two again. Number 15 is for whoever could open the file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -297,6 +298,7 @@ pub fn trim(place: &Path, min: u64) -> Result<u64> {
 }
 
 /// The asking end of the channel. It keeps the mount busy.
+#[derive(Debug)]
 pub(crate) struct Channel {
     dir: File,
     point: PathBuf,

@@ -20,6 +20,7 @@ mod asker;
 mod attributes;
 mod closing;
 mod control;
+mod fiemap;
 mod fitrim;
 mod flags;
 mod handles;
@@ -41,6 +42,7 @@ mod why;
 
 pub use adapter::Adapter;
 pub use control::{MountStatistics, Requests, statistics, sync, trim};
+pub use fiemap::LiveFile;
 pub use open::open;
 pub use options::{Options, Owner, Writing};
 pub use remount::remount;

@@ -8,6 +8,7 @@ pub(crate) mod dedupe;
 pub(crate) mod df;
 pub(crate) mod du;
 pub(crate) mod fallocate;
+pub(crate) mod fiemap;
 pub(crate) mod filesystem;
 pub(crate) mod helper;
 pub(crate) mod inspect;

@@ -7,6 +7,7 @@ use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 
 use super::Adapter;
 use crate::control::SYNC;
+use crate::fiemap::{self, FIEMAP};
 use crate::flags;
 use crate::subvolumes::{self, Subvolumes};
 
@@ -36,6 +37,10 @@ impl Adapter {
         let server = self.server();
         if let Some(what) = subvolumes::Control::of(ioctl.command).filter(|_| is_dir) {
             return self.control.page(input, output, || server.answer(what, context.pid, id, input));
+        }
+        if ioctl.command == FIEMAP && !is_dir {
+            let file = self.handles.get(ioctl.handle)?;
+            return self.control.page(input, output, || fiemap::answer(&file, input));
         }
         if let Some(answer) = server.answer_of_linux(ioctl.command, context.pid, id, input, output) {
             return answer;

@@ -17,6 +17,7 @@ mod direct;
 mod discard;
 mod dup;
 mod durable;
+mod fiemap;
 mod fragmented;
 mod freed;
 mod hostile;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         matrix::cases(),
         work::cases(),
         delayed::cases(),
+        fiemap::cases(),
         freed::cases(),
         fragmented::cases(),
         posix::cases(),

@@ -301,7 +301,7 @@ pub(crate) fn set_flags(inode: &Inode, flags: InodeFlags) {
 }
 
 /// Puts an item of any bytes into a file.
-pub(super) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
+pub(crate) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
     in_handle(engine, Units::items(1), |handle| {
         inode.tree().upsert(handle, &extent_data(inode.id.ino, at), bytes)
     })

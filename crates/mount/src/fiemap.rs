@@ -1,0 +1,206 @@
+//! Asking a live mount which extents a file has: `FS_IOC_FIEMAP` reaches no server of FUSE, the kernel refuses it before.
+//!
+//! The control is sent to the file itself. Who could open that may ask, as on Linux, so there is nothing to judge here; and the
+//! file may have lost its name. Its order is one for a part of a listing, the answer a batch of entries and where to go on. So a file of
+//! a million extents is told in pieces, none of which is large, and each is asked for when the last one was read.
+//!
+//! What is written to a shared mapping of the file is the kernel's until that hands it over, and nobody here knows of it before. Who
+//! lists has it handed over first: it is delayed then, as all that is written.
+
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, Result};
+use creamery_fs::{Fiemap, FiemapBatch, FiemapExtent, FiemapRequest, OpenFile};
+use creamery_fuse::{Errno, control_number};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+use crate::control::{Channel, GROUP, HEAD, KEY, PAGE, new_key};
+use crate::table::is_ours;
+use crate::why::Why;
+
+pub(crate) const FIEMAP: u32 = control_number::<PAGE>(GROUP, 15);
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct Order {
+    offset: u64,
+    len: u64,
+    sync: bool,
+    /// Where the last batch ended.
+    next: Option<u64>,
+}
+
+/// A part of a listing.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+struct Answer {
+    /// Why not.
+    failure: Option<String>,
+    /// What kind of a failure that is.
+    why: Why,
+    /// Of each where it begins in the file, where it lies, its length and its flags.
+    extents: Vec<FiemapExtent>,
+    next: Option<u64>,
+    ends_file: bool,
+}
+
+impl Answer {
+    fn of(batch: Result<FiemapBatch>) -> Self {
+        match batch {
+            Ok(FiemapBatch { extents, next, ends_file }) => {
+                Self { extents, next, ends_file, ..Self::default() }
+            }
+            Err(error) => {
+                Self { failure: Some(error.without_kind()), why: Why::of_error(&error), ..Self::default() }
+            }
+        }
+    }
+
+    fn into_batch(self) -> Result<FiemapBatch> {
+        match self.failure {
+            None => Ok(FiemapBatch { extents: self.extents, next: self.next, ends_file: self.ends_file }),
+            Some(failure) => Err(self.why.error(failure)),
+        }
+    }
+}
+
+/// The order in a page.
+fn order_of(page: &[u8]) -> creamery_fuse::Result<Order> {
+    let order = page.get(HEAD + KEY..).unwrap_or_default();
+    let len = order.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    serde_json::from_slice(&order[..len]).map_err(|_| Errno::EINVAL)
+}
+
+/// The mount's end: the text of the answer to the order in `page`.
+pub(crate) fn answer(file: &OpenFile, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
+    let Order { offset, len, sync, next } = order_of(page)?;
+    let answer = Answer::of(file.fiemap_batch(&FiemapRequest { offset, len, sync }, next));
+    serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
+}
+
+/// A file on a live mount, open to ask about it. It keeps the mount busy.
+///
+/// ```no_run
+/// use creamery_fs::FiemapRequest;
+/// let file = creamery_mount::LiveFile::open("/mnt/disk".as_ref())?.expect("a mount of an image");
+/// for extent in file.fiemap(&FiemapRequest::default())? {
+///     let extent = extent?;
+///     println!("{} bytes of {} at {}", extent.length, extent.logical, extent.physical);
+/// }
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct LiveFile {
+    channel: Channel,
+    file: File,
+    len: u64,
+    block_size: u64,
+}
+
+impl LiveFile {
+    /// Opens the file at `path` for reading; none if it is not on a live mount of an image.
+    /// Errors: those of opening it; it is no regular file.
+    pub fn open(path: &Path) -> Result<Option<Self>> {
+        let failed = |error: std::io::Error| Error::from(error).context(path.display());
+        check_regular(&std::fs::metadata(path).map_err(failed)?, path)?;
+        // Nobody waits for the other end of a pipe that has taken the place.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        check_regular(&meta, path)?;
+        // Of another type in the table it may be ours: whose it is then shows when it is asked.
+        if is_ours(meta.dev())?.is_none() {
+            return Ok(None);
+        }
+        let channel = Channel::of(file.try_clone().map_err(failed)?, path.to_owned());
+        Ok(Some(Self { channel, file, len: meta.len(), block_size: meta.blksize() }))
+    }
+
+    /// Its size when it was opened, bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "as of std::fs::Metadata")]
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub const fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Which extents it has, as [`OpenFile::fiemap`], with what was written to mappings of it.
+    /// Errors: that could not be handed over; each item: those of [`OpenFile::fiemap_batch`]; the server is gone, or does not know
+    /// the control.
+    pub fn fiemap(&self, request: &FiemapRequest) -> Result<Fiemap<'_>> {
+        let FiemapRequest { offset, len, sync } = *request;
+        if sync {
+            self.file.sync_data()?;
+        } else {
+            // With each descriptor that is closed the kernel hands over what mappings have changed.
+            drop(self.file.try_clone()?);
+        }
+        let ask = move |next| {
+            let order = Order { offset, len, sync, next };
+            self.channel.ask_with::<FIEMAP, Answer>(new_key(), &order)?.into_batch()
+        };
+        Ok(Fiemap::new(ask))
+    }
+}
+
+fn check_regular(meta: &std::fs::Metadata, path: &Path) -> Result<()> {
+    match meta.file_type() {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_dir() => Err(Error::new(ErrorKind::IsADirectory, path.display().to_string())),
+        _ => Err(Error::invalid(format!("{}: no regular file", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_fs::FiemapFlags;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_it_was_meant() {
+        let flags = FiemapFlags::ENCODED | FiemapFlags::SHARED;
+        let batch = FiemapBatch {
+            extents: vec![FiemapExtent::new(0, u64::MAX, 4096, flags)],
+            next: Some(4096),
+            ends_file: false,
+        };
+        let told =
+            |answer: &Answer| serde_json::from_slice::<Answer>(&serde_json::to_vec(answer).expect("JSON"));
+        let read = told(&Answer::of(Ok(batch.clone()))).expect("JSON").into_batch();
+        assert_eq!(read.expect("a batch"), batch);
+        let refused = Error::invalid("a range without a length");
+        let read = told(&Answer::of(Err(refused))).expect("JSON").into_batch().expect_err("a refusal");
+        assert_eq!(read.kind(), ErrorKind::InvalidInput);
+        assert!(read.to_string().contains("a range without a length"));
+    }
+
+    #[test]
+    fn an_order_is_json_behind_the_key_or_refused() {
+        let page = |order: &[u8]| {
+            let mut page = vec![7; HEAD + KEY];
+            page.extend(order);
+            page.resize(PAGE, 0);
+            page
+        };
+        let order = Order { offset: 4096, len: u64::MAX, sync: true, next: Some(8192) };
+        let json = serde_json::to_vec(&order).expect("JSON");
+        assert_eq!(order_of(&page(&json)), Ok(order));
+        assert_eq!(order_of(&page(b"{}")), Ok(Order::default()));
+        for bytes in [&b""[..], b"{", b"7", b"{\"len\":-1}", b"{\"next\":1e30}", b"\xff\xff", &[b'['; 3000]] {
+            assert_eq!(order_of(&page(bytes)), Err(Errno::EINVAL));
+        }
+        for len in [0, 7, HEAD, HEAD + KEY] {
+            assert_eq!(order_of(&page(&json)[..len]), Err(Errno::EINVAL));
+        }
+    }
+}
