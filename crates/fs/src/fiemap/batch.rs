@@ -106,7 +106,12 @@ fn range(request: &FiemapRequest, next: Option<u64>, sector: u64) -> Result<(Fro
 }
 
 /// The entries, with who shares them (FIEMAP-3); the first ones of a listing as of now, which takes a commit.
-fn shared(inode: &Inode, engine: &Engine, pieces: &[Piece], first: bool) -> Result<Vec<FiemapExtent>> {
+pub(super) fn shared(
+    inode: &Inode,
+    engine: &Engine,
+    pieces: &[Piece],
+    first: bool,
+) -> Result<Vec<FiemapExtent>> {
     if pieces.iter().all(|piece| piece.extent.is_none()) {
         return Ok(pieces.iter().map(|piece| piece.entry).collect());
     }

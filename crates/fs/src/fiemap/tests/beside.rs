@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
 
 use creamery_base::sync::Mutex;
 use creamery_base::{Logical, Result};
@@ -13,9 +12,11 @@ use creamery_txn::{CommitParticipant, Handle};
 use super::{MIB, all, delayed_file, list, text_of, write};
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
-use crate::fiemap::layout::{ENTRIES_MAX, Layout, Piece};
+use crate::fiemap::batch::shared;
+use crate::fiemap::layout::{ENTRIES_MAX, From, Layout, Piece};
 use crate::fiemap::{FiemapExtent, FiemapFlags, FiemapRequest};
 use crate::inode::InodeFlags;
+use crate::inode::attributes::SetAttributes;
 
 const MARK: u8 = 0xee;
 
@@ -178,22 +179,96 @@ fn synced_listings_have_nothing_delayed_also_beside_a_writer() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut random = Random(9);
-            while !is_over.load(Ordering::Relaxed) {
-                write(&file, random.below(40), 1);
-                std::thread::sleep(Duration::from_micros(50));
+            // Where nothing is: of what is in the tree the old place is told.
+            for number in (0..500).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                if number == 0 {
+                    file.inode().set_attributes(&SetAttributes::truncate(0)).expect("room");
+                }
+                write(&file, 2 * number, 1);
             }
         });
         let listed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..50 {
+            // Those that were made before there was anything do not count.
+            let mut listings = 0;
+            while listings < 50 {
                 let request = FiemapRequest { sync: true, ..FiemapRequest::default() };
                 let entries = list(&file, &request).expect("a listing");
+                listings += u32::from(!entries.is_empty());
                 assert!(!entries.iter().any(|entry| entry.flags.contains(FiemapFlags::DELALLOC)));
             }
         }));
         is_over.store(true, Ordering::Relaxed);
         listed.expect("nothing delayed");
     });
+}
+
+/// An extent is overwritten in its midst, which takes several changes of its items: what lies behind is listed, whenever that is.
+#[test]
+fn an_extent_that_is_cut_is_listed_whole() {
+    const SECTORS: u64 = 64;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::NODATASUM, 64 * MIB)));
+    write(&file, 0, SECTORS);
+    file.inode().flush().expect("room");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let lister = || {
+            while !is_over.load(Ordering::Relaxed) {
+                let from = From::Anew((SECTORS - 2) * SECTOR);
+                let layout = Layout::of(file.inode(), from, u64::MAX).expect("a layout");
+                let ends = layout.pieces.first().zip(layout.pieces.last());
+                let ends = ends.map(|(first, last)| (first.entry.logical, last.entry.end()));
+                let is_whole = |(start, end): (u64, u64)| start <= from.offset() && end == SECTORS * SECTOR;
+                assert!(ends.is_some_and(is_whole), "{ends:?}");
+            }
+        };
+        let listers = [(); 2].map(|()| scope.spawn(lister));
+        for _ in 0..2000 {
+            write(&file, 0, SECTORS);
+            file.inode().flush().expect("room");
+            for at in [8, 16, 24, 32, 40, 48] {
+                write(&file, at, 1);
+            }
+            file.inode().flush().expect("room");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for lister in listers {
+            lister.join().expect("whole files");
+        }
+    });
+}
+
+/// What a file gives up while it is listed is not handed out again before it is known who shares it.
+#[test]
+fn places_that_are_given_up_meanwhile_are_nobody_elses_yet() {
+    const TRIES: usize = 300;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let [file, other] = [300, 301]
+        .map(|ino| opened(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), 64 * MIB))));
+    let is_reused = |is_guarded: bool| {
+        write(&file, 0, 8);
+        file.inode().flush().expect("room");
+        fixture.commit().expect("room");
+        let guard = is_guarded.then(|| fixture.commit_root_guard());
+        let layout = Layout::of(file.inode(), From::Anew(0), u64::MAX).expect("a layout");
+        let place = layout.pieces[0].entry.physical;
+        let reused = (0..TRIES).any(|_| {
+            file.fallocate(Fallocate::PunchHole, 0, 8 * SECTOR).expect("room");
+            fixture.commit().expect("room");
+            write(&other, 0, 8);
+            other.inode().flush().expect("room");
+            all(&other)
+                .iter()
+                .any(|entry| entry.physical < place + 8 * SECTOR && place < entry.physical + entry.length)
+        });
+        let told = shared(file.inode(), &fixture, &layout.pieces, false).expect("who shares it");
+        let is_shared = told.iter().any(|entry| entry.flags.contains(FiemapFlags::SHARED));
+        assert!(reused || !is_shared, "{}", text_of(&told));
+        drop(guard);
+        reused
+    };
+    assert!(is_reused(false), "without that it is: the test tells them apart");
+    assert!(!is_reused(true));
 }
 
 fn piece(at: u64) -> Piece {
