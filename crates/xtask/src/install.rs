@@ -14,12 +14,13 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 17] = [
+const TOOLS: [(&str, &str); 18] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
     ("sqlite3", "sqlite3"),
     ("rsync", "rsync"),
+    ("xfs_io", "xfsprogs"),
     ("git", "git"),
     ("tar", "tar"),
     ("mkfs.ext4", "e2fsprogs"),

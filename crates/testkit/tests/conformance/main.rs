@@ -35,6 +35,7 @@ mod random_work;
 mod references;
 mod reproducible;
 mod seek;
+mod seek_programs;
 mod stats;
 mod subvolumes;
 mod subvolumes_controls;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         listings::cases(),
         mappings::cases(),
         seek::cases(),
+        seek_programs::cases(),
         nocow::cases(),
         access_times::cases(),
         allocation::cases(),

@@ -100,7 +100,7 @@ fn look(file: &File) -> Result<Vec<(u64, Answers)>> {
 }
 
 /// The ranges of data, and that they are the file with the holes between them.
-fn map(file: &File) -> Result<Vec<(u64, u64)>> {
+pub(crate) fn map(file: &File) -> Result<Vec<(u64, u64)>> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
         let start = match seek(file, SeekFrom::Data(at)) {
@@ -139,7 +139,7 @@ fn compare(linux: &Path, ours: &Path, state: &str) -> Result<()> {
 }
 
 /// The same filesystem twice: made by us, mounted by Linux and by us.
-fn both(bench: &Bench) -> Result<(LoopMount, FuseMount)> {
+pub(crate) fn both(bench: &Bench) -> Result<(LoopMount, FuseMount)> {
     let images = ["linux.img", "disk.img"].map(|name| bench.scratch.file(name));
     for image in &images {
         mkfs_empty(bench.creamery(), &[], "512M", image)?;
