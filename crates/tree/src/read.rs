@@ -99,27 +99,11 @@ impl Tree {
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
-            let want = self.expected_child(block, slot);
-            let cached = self.store.cached(want.logical);
+            let cached = self.store.cached(block.child(slot).0);
             if manner.walk.ahead != ReadAhead::None {
                 self.read_ahead(&guard, slot, manner.walk, cached.is_none());
             }
-            let child = match cached {
-                Some(child) => child,
-                None if !manner.device.allowed() => return Err(ErrorKind::WouldBlock.into()),
-                None => {
-                    let _kept = self.store.readers().guard();
-                    if !guard.is_locked() && guard.buffer().is_given_up() {
-                        return Ok(Try::Stale);
-                    }
-                    if guard.is_locked() {
-                        drop(guard);
-                        loaded.push(self.store.load(&want)?);
-                        return Ok(Try::Loaded);
-                    }
-                    self.store.load(&want)?
-                }
-            };
+            let Some(child) = cached else { return self.missed(guard, slot, manner, loaded) };
             #[cfg(feature = "shuttle")]
             if self.is_uncoupled() {
                 drop(guard);
@@ -133,6 +117,22 @@ impl Tree {
             }
         }
         Err(Error::new(ErrorKind::Corrupt, format!("tree {} is deeper than {LEVELS} levels", self.id())))
+    }
+
+    /// Reads the child at `slot` of a node, with nothing locked: it is among those that were loaded then.
+    #[cold]
+    fn missed(&self, node: ReadGuard, slot: usize, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
+        if !manner.device.allowed() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let want = self.expected_child(node.block(), slot);
+        let _kept = self.store.readers().guard();
+        if !node.is_locked() && node.buffer().is_given_up() {
+            return Ok(Try::Stale);
+        }
+        drop(node);
+        loaded.push(self.store.load(&want)?);
+        Ok(Try::Loaded)
     }
 
     /// Has read ahead what lies beside the child at `slot` of a node; `missed` says whether that one is not cached.
