@@ -81,7 +81,7 @@ pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
 pub(crate) use reserve::data_per_csum_unit;
 pub(crate) use tail::is_tail_unsettled;
-pub(crate) use truncate::{drop_last, truncate};
+pub(crate) use truncate::{drop_behind, drop_last, truncate};
 pub(crate) use write::{is_overwrite, write};
 pub(crate) use write_back::write_back;
 pub(crate) use zero_range::zero_range;

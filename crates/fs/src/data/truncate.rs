@@ -39,30 +39,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     let sector = u64::from(engine.sector_size());
     let keep = size.next_multiple_of(sector);
     let tail = tail_of(inode, size, sector)?;
-    let mut most = reserve::DROP_EDITS_MAX;
-    loop {
-        let seen = inode.extents_seen();
-        let plan = back_plan(inode, keep, most)?;
-        let done = plan.start == keep;
-        let finish = done && tail == Tail::Nothing;
-        if !plan.is_empty() || finish {
-            let units = Units::freeing(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
-            let applied = in_handle(engine, units, |handle| {
-                let size = if finish { size } else { item.size.min(plan.start) };
-                apply(handle, inode, item, (&plan, seen), size)
-            });
-            match applied {
-                Err(error) if error.kind() == ErrorKind::NoSpace && most > reserve::DROP_EDITS_WHEN_FULL => {
-                    most = reserve::DROP_EDITS_WHEN_FULL;
-                    continue;
-                }
-                other => other?,
-            }
-        }
-        if done {
-            break;
-        }
-    }
+    drop_from_back(inode, item, keep, (tail == Tail::Nothing).then_some(size))?;
     if tail == Tail::Nothing {
         return Ok(());
     }
@@ -78,6 +55,44 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
             })
         }
         result => result,
+    }
+}
+
+/// Gives up what is set aside behind `size`, to which a file is cut that was larger in memory alone, and is smaller in the tree.
+/// Errors: as [`truncate`].
+pub(crate) fn drop_behind(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
+    if !item.flags.contains(InodeFlags::PREALLOC) {
+        return Ok(());
+    }
+    let sector = u64::from(inode.engine().sector_size());
+    drop_from_back(inode, item, size.next_multiple_of(sector), None)
+}
+
+/// Drops everything from `keep` on, from the end of the file backwards; the last handle makes `finish` its size, if that is said.
+fn drop_from_back(inode: &Inode, item: &mut InodeItem, keep: u64, finish: Option<u64>) -> Result<()> {
+    let mut most = reserve::DROP_EDITS_MAX;
+    loop {
+        let seen = inode.extents_seen();
+        let plan = back_plan(inode, keep, most)?;
+        let done = plan.start == keep;
+        let finish = finish.filter(|_| done);
+        if !plan.is_empty() || finish.is_some() {
+            let units = Units::freeing(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
+            let applied = in_handle(inode.engine(), units, |handle| {
+                let size = finish.unwrap_or_else(|| item.size.min(plan.start));
+                apply(handle, inode, item, (&plan, seen), size)
+            });
+            match applied {
+                Err(error) if error.kind() == ErrorKind::NoSpace && most > reserve::DROP_EDITS_WHEN_FULL => {
+                    most = reserve::DROP_EDITS_WHEN_FULL;
+                    continue;
+                }
+                other => other?,
+            }
+        }
+        if done {
+            return Ok(());
+        }
     }
 }
 

@@ -361,7 +361,7 @@ impl Inode {
         set.check(&locked)?;
         let mut set = *set;
         if let Some(size) = set.size {
-            let shrinks = size < locked.size;
+            let (shrinks, grows) = (size < locked.size, size > locked.size);
             let range = self.lock_range(size.min(locked.size), u64::MAX)?;
             let shown = shrinks.then(|| self.show_size(size));
             if size == 0 && locked.size > 0 {
@@ -371,6 +371,9 @@ impl Inode {
             if shrinks && locked.size == size {
                 // What is cut was in memory alone, and so were its times: the item has to be told of them.
                 set.mtime = set.mtime.or(Some(Time::Now));
+            }
+            if !grows && locked.size < size {
+                data::drop_behind(self, locked.item_mut(), size)?;
             }
             data::truncate(self, locked.item_mut(), size)?;
             drop((shown, range));

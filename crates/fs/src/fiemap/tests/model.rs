@@ -55,13 +55,14 @@ impl Model {
 
     fn cut(&mut self, size: u64) {
         let end = (size.div_ceil(SECTOR) as usize).min(SECTORS);
+        let grows = size > self.size;
         if size < self.size {
             self.is_dirty[end..].fill(false);
             self.size = size;
         }
         self.flush();
-        // Space behind the end stays where what grew over it was delayed, and goes before it is written.
-        if size <= self.complete {
+        // Space behind the end goes with a cut, also where what grew over it was in memory alone.
+        if !grows || size <= self.complete {
             self.tree[end..].fill(Sector::Hole);
         }
         (self.size, self.complete) = (size, size);
