@@ -104,7 +104,7 @@ impl Seek<'_> {
             let end = self.find(found, Want::Data)?.unwrap_or(size);
             // Where one hole was full others may be, too.
             known = (found, end.max(found.saturating_add(reach)).min(size));
-            reach = (4 * reach).max(REACH);
+            reach = reach.saturating_mul(4).max(REACH);
             if !hand_over(known) {
                 return Ok(Some(size));
             }

@@ -2,14 +2,17 @@
 //!
 //! A bookmark is for who knows that the items that he is about to look for are as they were when it was made, as one does who
 //! holds what changes them. Then a leaf that was frozen says of them what it said, whatever became of it since, and what
-//! follows it begins where it did. One that may still change is looked at with its lock; it does as well as long as no key
-//! that belonged there went elsewhere (`narrow`, which fingers go by, too).
+//! follows it begins where it did. One that may still change is looked at with its lock. It does as well as long as no key
+//! that belonged there went elsewhere (`narrow`, which fingers go by, too), and none that belonged behind it came in: where what is
+//! behind it begins by now it does not say.
+//!
+//! It keeps nothing in memory: a leaf that leaves the cache is none that a cursor could begin in.
 //!
 //! # Invariants
 //! - BOOKMARK-1: a cursor that begins at a bookmark comes to the same items as one that comes from the root.
-//!   Shown by `who_begins_at_a_bookmark_comes_to_the_same`.
+//!   Shown by `who_begins_at_a_bookmark_comes_to_the_same` and `what_moves_into_the_leaf_of_a_bookmark_is_seen_once`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use creamery_base::Result;
 use creamery_format::Key;
@@ -19,7 +22,7 @@ use crate::read::FoundLeaf;
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
-/// Where a cursor stood. It keeps one leaf in memory.
+/// Where a cursor stood.
 ///
 /// ```no_run
 /// # fn show(tree: &creamery_tree::Tree, first: &creamery_format::Key, second: &creamery_format::Key) -> creamery_base::Result<()> {
@@ -36,7 +39,7 @@ use crate::tree::Tree;
 /// ```
 #[derive(Clone)]
 pub struct Bookmark {
-    leaf: Arc<ExtentBuffer>,
+    leaf: Weak<ExtentBuffer>,
     slot: usize,
     next_leaf: Option<Key>,
     /// How often keys had gone elsewhere from a leaf that could still change; none of one that was frozen.
@@ -47,7 +50,7 @@ impl Bookmark {
     pub(crate) fn of(leaf: &FoundLeaf) -> Self {
         let buffer = leaf.guard.buffer();
         Self {
-            leaf: Arc::clone(buffer),
+            leaf: Arc::downgrade(buffer),
             slot: leaf.slot,
             next_leaf: leaf.next_leaf,
             narrowed: leaf.guard.is_locked().then(|| buffer.narrowed()),
@@ -60,10 +63,15 @@ impl Bookmark {
         if self.next_leaf.is_some_and(|next| *key >= next) {
             return Ok(None);
         }
-        let guard = Arc::clone(&self.leaf).read_at(tree.place_on_the_way(0), walk.wait)?;
+        let Some(leaf) = self.leaf.upgrade() else { return Ok(None) };
+        let guard = leaf.read_at(tree.place_on_the_way(0), walk.wait)?;
         let block = guard.block();
-        let is_same = self.narrowed.is_none_or(|narrowed| narrowed == self.leaf.narrowed());
+        let is_same = self.narrowed.is_none_or(|narrowed| narrowed == guard.buffer().narrowed());
         if !is_same || block.first_key().is_none_or(|first| *key < first) {
+            return Ok(None);
+        }
+        let last = block.key(block.count() - 1);
+        if self.next_leaf.is_some_and(|next| last >= next) {
             return Ok(None);
         }
         // Mostly it is the same item, or one of the next few.

@@ -9,7 +9,7 @@
 //! that promised it was given up (`read`).
 //!
 //! # Invariants
-//! - FROZEN-2: a block is marked as given up before anybody else can have its space.
+//! - FROZEN-2: a block is marked as given up before anybody else can have its space, or that of what it alone leads to.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -34,6 +34,7 @@ use creamery_format::{BlockRef, Key, KeyType};
 use crate::buffer::ReadGuard;
 use crate::host::{BlockReferences, CowHost, FreedBlock};
 use crate::order::Side;
+use crate::sharing::Turn;
 use crate::tree::Tree;
 
 /// Up to where a tree was dropped: everything before `key`, in nodes of `level`.
@@ -171,6 +172,8 @@ impl Step<'_> {
         by_parent: Option<Logical>,
         resume: Option<&DropProgress>,
     ) -> Result<Walk> {
+        // Before anything that it leads to goes (FROZEN-2).
+        self.tree.mark_given_up(block.buffer());
         if block.block().is_leaf() {
             if resume.is_some() {
                 return Err(self.damaged(block.block(), "is a leaf, and dropping is to go on in a node"));
@@ -258,8 +261,7 @@ impl Step<'_> {
     fn give_up_older(&mut self, node: &ReadGuard, slot: usize, by_parent: Option<Logical>) -> Result<Older> {
         let (at, generation) = node.block().child(slot);
         let level = node.block().level() - 1;
-        let _turn = self.tree.store.turn(at);
-        let references = self.host.references(at, level, Wait::Yes)?;
+        let (_turn, references) = take_turn(self.tree, self.host, at, level)?;
         if references.count == 1 {
             return Ok(Older::Alone(references));
         }
@@ -338,9 +340,6 @@ impl Step<'_> {
             by_parent,
             last_reference,
         };
-        if last_reference {
-            self.tree.mark_given_up(block.buffer());
-        }
         let own = freed.generation == self.host.generation() && last_reference;
         if own && !header.is_written() {
             self.tree.store.forget_dirty(block.buffer());
@@ -352,6 +351,24 @@ impl Step<'_> {
     fn damaged(&self, block: BlockRef<'_>, what: &str) -> Error {
         let (tree, at) = (self.tree.id(), block.logical());
         Error::new(ErrorKind::Corrupt, format!("dropping tree {tree}: block {at} {what}"))
+    }
+}
+
+/// The turn of a block that is not read, and how often it is referred to. Whoever waits for a turn has blocks locked, so a device is
+/// waited for without one (READ-1).
+fn take_turn<'t>(
+    tree: &'t Tree,
+    host: &dyn CowHost,
+    at: Logical,
+    level: u8,
+) -> Result<(Turn<'t>, BlockReferences)> {
+    loop {
+        let turn = tree.store.turn(at);
+        match host.references(at, level, Wait::No) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => drop(turn),
+            references => return Ok((turn, references?)),
+        }
+        host.references(at, level, Wait::Yes)?;
     }
 }
 

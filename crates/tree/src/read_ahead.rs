@@ -189,7 +189,7 @@ impl ReadAheadQueue {
         wants.retain(|want| !queue.queued.contains(&want.logical));
         let all = wants.len();
         let mut taken = 0;
-        for run in wants.chunk_by(|one, next| one.logical.get() + node_size == next.logical.get()) {
+        for run in wants.chunk_by(|one, next| is_behind(one, next, node_size)) {
             if queue.runs.len() >= RUNS_MAX {
                 break;
             }
@@ -223,6 +223,11 @@ impl ReadAheadQueue {
         let queue = std::mem::take(&mut *self.queue.lock());
         self.dropped.fetch_add(queue.queued.len() as u64, Ordering::Relaxed);
     }
+}
+
+/// Whether one block begins on a device where another one ends. What a node says of its children may be anything.
+fn is_behind(one: &Expected, next: &Expected, node_size: u64) -> bool {
+    one.logical.get().checked_add(node_size) == Some(next.logical.get())
 }
 
 #[cfg(test)]

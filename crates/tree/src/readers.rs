@@ -8,9 +8,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use creamery_base::Generation;
-use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
 struct State {
     last: Generation,
@@ -28,7 +30,13 @@ struct State {
 /// assert_eq!(readers.unread(), guard.generation());
 /// ```
 #[derive(Clone)]
-pub struct Readers(Arc<RankedMutex<State, { rank::LEAF }>>);
+pub struct Readers(Arc<Shared>);
+
+struct Shared {
+    state: RankedMutex<State, { rank::LEAF }>,
+    /// The last guard at some commit is gone.
+    gone: RankedCondvar,
+}
 
 /// As long as it lives, nothing that the commit of its generation reaches is handed out again.
 ///
@@ -47,14 +55,14 @@ impl Default for Readers {
     /// Of a filesystem of which no commit is known yet.
     fn default() -> Self {
         let state = State { last: Generation::new(0), readers: BTreeMap::new() };
-        Self(Arc::new(RankedMutex::new(state)))
+        Self(Arc::new(Shared { state: RankedMutex::new(state), gone: RankedCondvar::new() }))
     }
 }
 
 impl Readers {
     /// A guard at the last commit.
     pub fn guard(&self) -> CommitRootGuard {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let generation = state.last;
         *state.readers.entry(generation).or_insert(0) += 1;
         CommitRootGuard { generation, readers: self.clone() }
@@ -65,16 +73,24 @@ impl Readers {
     /// # Panics
     /// When a later one was (PIN-1).
     pub fn advance(&self, generation: Generation) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         let last = state.last;
         assert!(generation > last, "PIN-1: what {generation} freed comes behind what {last} freed");
         state.last = generation;
     }
 
+    /// Waits until nobody reads what was freed before the last commit, for `most` at most. For who has no guard, and needs that space.
+    pub fn wait(&self, most: Duration) {
+        let state = self.0.state.lock();
+        let reads =
+            |state: &mut State| state.readers.keys().next().is_some_and(|oldest| *oldest < state.last);
+        drop(gate::passing(Reason::Reservation, || self.0.gone.wait_while_for(state, most, reads)));
+    }
+
     /// Up to which transaction nobody reads what was freed, nor will: every guard is there or later, and the commit is the last.
     #[must_use]
     pub fn unread(&self) -> Generation {
-        let state = self.0.lock();
+        let state = self.0.state.lock();
         state.readers.keys().next().map_or(state.last, |oldest| state.last.min(*oldest))
     }
 }
@@ -89,11 +105,13 @@ impl CommitRootGuard {
 
 impl Drop for CommitRootGuard {
     fn drop(&mut self) {
-        let mut state = self.readers.0.lock();
+        let mut state = self.readers.0.state.lock();
         let readers = state.readers.get_mut(&self.generation).expect("a guard is counted");
         *readers -= 1;
         if *readers == 0 {
             state.readers.remove(&self.generation);
+            drop(state);
+            self.readers.0.gone.notify_all();
         }
     }
 }

@@ -98,6 +98,8 @@ impl RootTree {
         if let Some(tree) = self.open.read().get(&id) {
             return Ok(Arc::clone(tree));
         }
+        // Others may open it meanwhile, change it and commit.
+        let _kept = self.tree.store().readers().guard();
         let (_, item) = self.item(id)?;
         let opened = open_by_item(self.tree.store(), id, &item);
         let mut open = self.open.write();

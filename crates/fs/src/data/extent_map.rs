@@ -11,8 +11,8 @@
 //!   Shown by `items_that_overlap_are_damage_and_change_nothing`.
 //!
 //! # Locking
-//! Both hold the read lock of one leaf between calls: no I/O of data and no change of the tree while one exists.
-//! The caller's inode guard keeps the maps true after that.
+//! Both hold one leaf between calls, locked if it may still change: no I/O of data and no change of the tree while one exists.
+//! The caller's inode guard keeps the maps true, meanwhile and after that.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
 use creamery_format::Compression;

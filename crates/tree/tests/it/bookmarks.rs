@@ -76,3 +76,40 @@ fn who_begins_at_a_bookmark_comes_to_the_same() {
     }
     assert!(used > 300 && refused > 300, "{used} begun at a bookmark, {refused} from the root");
 }
+
+/// What lay behind the leaf moves into it.
+#[test]
+fn what_moves_into_the_leaf_of_a_bookmark_is_seen_once() {
+    let world = World::new(1 << 20);
+    for number in 0..10 {
+        world.tree.insert(&world.host, &key(OBJECT - 1, number), &[1; 100]).expect("room");
+    }
+    for number in 0..29 {
+        world.tree.insert(&world.host, &item(number), &[1; 100]).expect("room");
+    }
+    for number in 0..8 {
+        world.tree.insert(&world.host, &key(OBJECT + 1, number), &[1; 100]).expect("room");
+    }
+    for number in 0..10 {
+        assert!(world.tree.remove(&world.host, &key(OBJECT - 1, number)).expect("room"));
+    }
+    let bookmark = world.tree.cursor_at_or_before(&item(0), Wait::Yes).expect("readable").bookmark();
+    let bookmark = bookmark.expect("an item");
+    for number in 0..8 {
+        assert!(world.tree.remove(&world.host, &key(OBJECT + 1, number)).expect("room"));
+    }
+    let all = |cursor: Option<creamery_tree::Cursor<'_>>| {
+        let mut cursor = cursor.expect("the leaf");
+        let mut found = Vec::new();
+        while let Some((key, _)) = cursor.item() {
+            found.push(key.offset / 10);
+            cursor.advance().expect("readable");
+        }
+        found
+    };
+    let plain = all(Some(world.tree.cursor_at_or_before(&item(0), Wait::Yes).expect("readable")));
+    // It may be refused, and must not be wrong.
+    if let Some(cursor) = world.tree.cursor_at_bookmark(&bookmark, &item(0), Wait::Yes).expect("readable") {
+        assert_eq!(all(Some(cursor)), plain);
+    }
+}

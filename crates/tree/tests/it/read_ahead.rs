@@ -132,3 +132,28 @@ fn a_damaged_leaf_is_told_when_somebody_comes_to_it() {
     assert_eq!(found, first_lost.offset, "all before it");
     assert!(world.store.counters().ahead.wasted > 0);
 }
+
+#[test]
+fn pointers_to_the_end_of_all_addresses_are_no_good() {
+    let mut world = World::new(16 << 20);
+    for number in 0..ITEMS {
+        world.tree.insert(&world.host, &key(OBJECT, number), &DATA).expect("room");
+    }
+    world.commit();
+    let at = world.tree.root_buffer().logical();
+    let mut bytes = world.block_on_device(at);
+    let generation = creamery_base::Generation::new(7);
+    let mut block = creamery_format::BlockMut::new(&mut bytes);
+    for slot in [3_u64, 4] {
+        let to = creamery_base::Logical::new(u64::MAX - 4095);
+        block.set_child(usize::try_from(slot).unwrap(), to, generation);
+    }
+    world.write_block(at, &bytes);
+    world.reopen();
+    world.store.begin_read_ahead(|| {});
+    let walk = Walk::new(Wait::Yes, ReadAhead::ForwardAlways);
+    let _cursor = world.tree.cursor(&key(OBJECT, 0), walk).expect("the first leaf");
+    while world.store.has_read_ahead() {
+        world.store.read_ahead_step();
+    }
+}

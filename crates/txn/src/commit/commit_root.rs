@@ -48,6 +48,11 @@ impl CommitRoots {
         self.pinned.lock().push_back((generation, freed));
     }
 
+    /// Whether something that was freed waits for its readers.
+    pub(crate) fn keeps_any(&self) -> bool {
+        !self.pinned.lock().is_empty()
+    }
+
     /// Takes the extents that nobody can read any more (PIN-1).
     pub(crate) fn take_releasable(&self) -> Extents {
         let unread = self.readers.unread();

@@ -4,7 +4,7 @@
 //! steps and commits, so that what they freed can be handed out, and tries again. A commit leaves block groups in which nothing
 //! lives any more; the next one gives them back, so that who waits for a chunk of another kind gets their place. Only when there
 //! is nothing left of all that and a commit did not help either, the answer is "no space". Before all that, who has free space in
-//! his hands to discard it is waited for.
+//! his hands to discard it is waited for; at last, for a moment, those are who read what a commit has freed.
 //!
 //! # Invariants
 //! - RECLAIM-2: nobody who holds a handle reclaims or waits for one who does.
@@ -12,6 +12,7 @@
 //!   he has removed. Shown by `clones_until_the_filesystem_is_full`.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
@@ -22,12 +23,17 @@ use crate::held;
 use crate::reclaim::Reclaimer;
 use crate::space_info::SpaceKind;
 
+/// How long whoever reads what was freed is waited for: a read of a device, and more.
+const READS_MAX: Duration = Duration::from_millis(200);
+
 /// What somebody who finds no room has tried already.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tried {
     committed: bool,
     /// Whoever discarded something has given it back.
     discarded: bool,
+    /// Whoever reads what a commit freed was waited for.
+    waited: bool,
     /// A commit to have groups removed, when so many chunks had been.
     for_removal: Option<u64>,
 }
@@ -56,7 +62,10 @@ impl Engine {
         let removed = self.chunks.removed();
         let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed(kind);
         if tried.committed && !freed && !empty {
-            return Ok(false);
+            if std::mem::replace(&mut tried.waited, true) || !self.pipeline.roots.keeps_any() {
+                return Ok(false);
+            }
+            self.store.readers().wait(READS_MAX);
         }
         gate::passing(Reason::Reservation, || self.commit_running())?;
         tried.committed = true;

@@ -18,6 +18,8 @@ impl Engine {
         let gate = self.transaction.close();
         self.check_writable()?;
         if self.has_nothing_to_commit() {
+            // What a reader kept from being handed out when the last commit ended.
+            self.release(&self.pipeline.roots.take_releasable())?;
             return self.flush_written(gate.take_written()).map(|()| None);
         }
         self.transaction.enter(CommitPhase::Settle);

@@ -292,3 +292,36 @@ fn a_batch_that_is_too_long_is_a_bug() {
     layout.pieces = (0..=ENTRIES_MAX as u64).map(piece).collect();
     drop(layout.stopped(0));
 }
+
+/// A full file whose front half was punched out again, and another file.
+fn half_emptied(fixture: &Fixture) -> (crate::OpenFile, crate::OpenFile) {
+    let file = opened(Arc::new(new_file(fixture, 300, InodeFlags::empty())));
+    let other = opened(Arc::new(new_file(fixture, 301, InodeFlags::empty())));
+    let mut size = 0;
+    while let Ok(written) = file.write_at(size, &vec![7; MIB as usize]) {
+        size += written as u64;
+    }
+    fixture.commit().expect("a commit");
+    file.fallocate(Fallocate::PunchHole, 0, size / 2).expect("it frees");
+    (file, other)
+}
+
+#[test]
+fn a_listing_keeps_no_space_from_who_writes_next() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let (file, other) = half_emptied(&fixture);
+    all(&file);
+    assert_eq!(other.write_at(0, &vec![7; MIB as usize]).expect("room"), MIB as usize);
+}
+
+/// What is freed is held back as long as somebody reads who may come to it, and no longer.
+#[test]
+fn what_a_reader_keeps_is_there_when_he_is_gone() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let (_, other) = half_emptied(&fixture);
+    let guard = fixture.commit_root_guard();
+    fixture.commit().expect("a commit");
+    assert!(other.write_at(0, &vec![7; MIB as usize]).is_err(), "it is read");
+    drop(guard);
+    assert_eq!(other.write_at(0, &vec![7; MIB as usize]).expect("room"), MIB as usize);
+}

@@ -4,10 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::{Error, Result};
 use creamery_device::{Hook, Request};
+use creamery_format::{Key, KeyType};
+use creamery_txn::Units;
 
 use super::*;
+use crate::inode::Inode;
 use crate::inode::attributes::SetAttributes;
 use crate::names::NewInode;
+use crate::operation::in_handle;
 use crate::options::FsOptions;
 use crate::seek::counters::SeekCounters;
 
@@ -233,5 +237,48 @@ fn what_is_switched_off_remembers_nothing() {
         assert_eq!(cost.map_descents >= 39, !seek_cursors, "{cost:?}");
         drop(file);
         fs.sync().expect("room");
+    }
+}
+
+/// Items of neighbours come, and the file's own move between leaves meanwhile: what open files remember stays true, or is given up.
+#[test]
+fn what_is_remembered_stays_true_while_neighbours_move_the_items() {
+    for (first, count) in
+        [12_u64, 20].into_iter().flat_map(|first| (30..54_u64).map(move |count| (first, count)))
+    {
+        let Some(fixture) = fixture(Kind::OLD) else { return };
+        let engine: &Arc<creamery_txn::Engine> = &fixture;
+        let before = new_file(engine, 299, InodeFlags::empty());
+        let behind = new_file(engine, 301, InodeFlags::empty());
+        let change = |inode: &Inode, number: u64, insert: bool| {
+            let key = Key::new(inode.id.ino, KeyType::XATTR_ITEM, number);
+            let changed = in_handle(engine, Units::items(1), |handle| {
+                if insert {
+                    inode.tree().insert(handle, &key, &[1; 40])
+                } else {
+                    inode.tree().remove(handle, &key).map(drop)
+                }
+            });
+            changed.expect("room");
+        };
+        (0..first).for_each(|number| change(&before, number, true));
+        let inode = Arc::new(new_file(engine, 300, InodeFlags::empty()));
+        let file = opened(Arc::clone(&inode));
+        for number in 0..count {
+            file.write_at(number * SECTOR, &[MARK; SECTOR as usize]).expect("room");
+        }
+        (0..3).for_each(|number| change(&behind, 1000 + number, true));
+        (0..first).for_each(|number| change(&before, number, false));
+        let open: Vec<OpenFile> = (0..count).map(|_| opened(Arc::clone(&inode))).collect();
+        for gone in 0..60 {
+            for (number, file) in open.iter().enumerate() {
+                assert_eq!(ask(file, number as u64 * SECTOR, Want::Data), Some(number as u64 * SECTOR));
+            }
+            change(&behind, 500 - gone, true);
+            for (number, file) in open.iter().enumerate() {
+                let found = ask(file, number as u64 * SECTOR, Want::Hole);
+                assert_eq!(found, Some(count * SECTOR), "{first} before, {count} extents, from {number}");
+            }
+        }
     }
 }
