@@ -16,7 +16,7 @@ use creamery_testkit::{Judge, Judges};
 
 use super::options::{Options, options};
 use super::report::publish;
-use stage::{SIDES, STATES, STEP, Side, Stage, State, Taken};
+use stage::{SIDES, STATES, STEP, Side, Stage, State};
 use table::{Firsts, Row};
 
 /// Files are so many times as large as the first one.
@@ -26,8 +26,6 @@ const QUICK_BYTES: u64 = 1 << 20;
 /// Dirty extents behind the first one.
 const BEHIND: [u64; 2] = [1_000, 1_000_000];
 const QUICK_BEHIND: [u64; 2] = [100, 1_000];
-/// Attempts at what others may disturb.
-const ATTEMPTS: usize = 3;
 const FIRST_CALLS: u64 = 200_000;
 
 /// `cargo xtask bench seek`. With `--quick` everything is done once with so little that it takes seconds, and nothing is published.
@@ -50,7 +48,7 @@ pub(crate) fn seek(words: &[&str]) -> Result<()> {
     let firsts = firsts(&stage, if quick { QUICK_BEHIND } else { BEHIND }, options.runs)?;
     let cold = cold::walks(&stage, options.bytes, options.files, options.runs, quick)?;
     let text = format!(
-        "{}\n`cargo xtask bench seek --bytes {} --runs {}`: files with 4 KiB of data and a hole of 4 KiB in turn, asked in turn where data and where a hole begins, from answer to answer, by one thread with one open file; CPU time with that of the server and the kernel's threads. Dirty: written, nothing synced, the first scan. The library has all of it in memory to the end, which the bench insists on; the kernel has that for the first size, and begins to write larger files back during the scan, of which there is one only; the mount writes back from 32 MiB on. Flushed: synced. Cold: opened or mounted anew. The null server answers at once, and the same. `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides in turn, medians of {}; `btrfs check` accepted each image of ours.",
+        "{}\n`cargo xtask bench seek --bytes {} --runs {}`: files with 4 KiB of data and a hole of 4 KiB in turn, asked in turn where data and where a hole begins, from answer to answer, by one thread with one open file; CPU time with that of the server and the kernel's threads. Dirty: written, nothing synced, the first scan. The library has all of it in memory to the end, which the bench insists on; the kernel writes back what was dirty for 30 s, and with a *>* it had done so before the scan ended, which took less time by that; larger files than the first are dirty on the kernel in one run only; the mount writes back from 32 MiB on. Flushed: synced. Cold: opened or mounted anew. The null server answers at once, and the same. `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides in turn, medians of {}; `btrfs check` accepted each image of ours.",
         table::tables(&rows, &copies, &firsts, &cold),
         options.bytes,
         options.runs,
@@ -68,7 +66,7 @@ fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Res
         sides.rotate_left(round % SIDES.len());
         for (index, side) in sides {
             let states = states(side, times, round, quick);
-            let taken = play(stage, side, bytes, &states, times == 1)?;
+            let taken = stage.play(side, bytes, &states)?;
             for row in &mut rows {
                 // What the null server does is the same in each state.
                 let at = states.iter().position(|state| *state == row.state || side == Side::Null);
@@ -92,17 +90,6 @@ fn states(side: Side, times: u64, round: usize, quick: bool) -> Vec<State> {
         State::Flushed | State::Cold => side == Side::Null,
     };
     STATES.into_iter().filter(|state| !skips(*state)).collect()
-}
-
-/// Once more when it did not go as it should: what the kernel has dirty anybody's sync(2) writes back.
-fn play(stage: &Stage, side: Side, bytes: u64, states: &[State], insists: bool) -> Result<Vec<Taken>> {
-    for attempt in 1.. {
-        match stage.play(side, bytes, states, insists) {
-            Err(error) if side == Side::Kernel && attempt < ATTEMPTS => println!("  again: {error:#}"),
-            other => return other,
-        }
-    }
-    unreachable!("the last attempt returns")
 }
 
 /// Seconds of copies by the kernel and by the mount, run by run.

@@ -46,6 +46,17 @@ impl Row {
         self.middle(side, |taken| Some(taken.reading_seconds? * 1e9 / taken.extents))
     }
 
+    /// What stands before the kernel's figures of what is dirty: it is more when some was written back before the end.
+    fn more(&self) -> &'static str {
+        let kernel = SIDES.iter().position(|side| *side == Side::Kernel).map(|index| &self.taken[index]);
+        let ended = |taken: &Taken| taken.is_delayed == Some(false);
+        if self.state == State::Dirty && kernel.is_some_and(|taken| taken.iter().any(ended)) {
+            "> "
+        } else {
+            ""
+        }
+    }
+
     fn name(&self) -> String {
         format!("{}, {}", self.state.name(), mebibytes(self.bytes))
     }
@@ -69,9 +80,10 @@ fn calls(rows: &[Row]) -> String {
         "| ns a call | kernel | library | kernel over library | without cursors | kernel over that | mount | kernel over mount | null server | null server over mount |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
+        let more = row.more();
         let [kernel, library, without, mount, null] = SIDES.map(|side| row.nanos(side));
         text += &format!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {more}{} | {} | {more}{} | {} | {more}{} | {} | {more}{} | {} | {} |\n",
             row.name(),
             shown(kernel, 0),
             shown(library, 0),
@@ -86,9 +98,10 @@ fn calls(rows: &[Row]) -> String {
     }
     text += "\n| CPU ns a call | kernel | library | kernel over library | without cursors | mount | null server |\n|---|---|---|---|---|---|---|\n";
     for row in rows {
+        let more = row.more();
         let [kernel, library, without, mount, null] = SIDES.map(|side| row.cpu_nanos(side));
         text += &format!(
-            "| {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} | {more}{} | {} | {more}{} | {} | {} | {} |\n",
             row.name(),
             shown(kernel, 0),
             shown(library, 0),
@@ -184,6 +197,7 @@ mod tests {
             seconds,
             cpu_seconds: seconds / 2.0,
             reading_seconds: None,
+            is_delayed: Some(false),
         };
         let seconds = [vec![9e-6, 1e-6, 4e-6], vec![1e-6], vec![2e-6], vec![], vec![5e-6]];
         let taken = seconds.map(|runs| runs.into_iter().map(taken).collect());
@@ -195,8 +209,8 @@ mod tests {
         let copies = [vec![[0.3, 0.2, 0.1]], vec![[0.1, 0.1, 0.1]]];
         let text = tables(&[row], &copies, &[first], &[walk]);
         for line in [
-            "| dirty, 128 MiB | 800 | 200 | 4.00 | 400 | 2.00 |  |  | 1000 |  |\n",
-            "| dirty, 128 MiB | 400 | 100 | 4.00 | 200 |  | 500 |\n",
+            "| dirty, 128 MiB | > 800 | 200 | > 4.00 | 400 | > 2.00 |  | >  | 1000 |  |\n",
+            "| dirty, 128 MiB | > 400 | 100 | > 4.00 | 200 |  | 500 |\n",
             "| ns an extent | 128 MiB |\n|---|---|\n| library, dirty | 500 |\n",
             "| dirty | 300 | 100 | 3.00 |\n",
             "| 7 dirty extents behind it | 3 | 4 |\n",
