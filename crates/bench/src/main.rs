@@ -10,6 +10,7 @@ mod gate;
 mod load;
 mod names;
 mod replay;
+mod seek;
 mod side;
 mod subvolumes;
 mod times;
@@ -28,6 +29,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
   write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--pieces N] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
+  sparse|seek|seek-first                           [--bytes N] [--state dirty|flushed|cold] [--reading on|off] [--zeros on|off] [--count N]
   replay --load FILE                               [--threads N] [--seconds N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
@@ -69,6 +71,7 @@ enum Workload {
     Data(data::Workload),
     Tree(tree::Workload),
     Subvolumes(subvolumes::Workload),
+    Seek(seek::Workload),
     Gate,
     Replay,
 }
@@ -79,9 +82,10 @@ impl Workload {
         let data = || data::Workload::parse(word).map(Self::Data);
         let tree = || tree::Workload::parse(word).map(Self::Tree);
         let subvolumes = || subvolumes::Workload::parse(word).map(Self::Subvolumes);
+        let seek = || seek::Workload::parse(word).map(Self::Seek);
         let gate = || (word == "gate").then_some(Self::Gate);
         let replay = || (word == "replay").then_some(Self::Replay);
-        names().or_else(data).or_else(tree).or_else(subvolumes).or_else(gate).or_else(replay)
+        names().or_else(data).or_else(tree).or_else(subvolumes).or_else(seek).or_else(gate).or_else(replay)
     }
 
     /// What is to be said of it.
@@ -97,6 +101,11 @@ impl Workload {
                 let data::Shape { bytes, piece, .. } = options.shape;
                 let Options { count, measured, .. } = *options;
                 return workload.run(side, subvolumes::Scale { files, count, measured, bytes, piece });
+            }
+            Self::Seek(workload) => {
+                let data::Shape { bytes, zeros, .. } = options.shape;
+                let Options { state, reading, count: calls, .. } = *options;
+                return workload.run(side, seek::Scale { bytes, state, reading, zeros, calls });
             }
             Self::Replay => {
                 let load = options.load.as_deref().context("--load FILE is missing")?;
@@ -129,6 +138,8 @@ struct Options {
     rounds: usize,
     count: usize,
     measured: usize,
+    state: seek::State,
+    reading: bool,
     shape: data::Shape,
     host: Option<PathBuf>,
     load: Option<PathBuf>,
@@ -147,6 +158,8 @@ impl Options {
             rounds: 1,
             count: 1,
             measured: 1,
+            state: seek::State::Flushed,
+            reading: true,
             shape: data::Shape::USUAL,
             host: None,
             load: None,
@@ -172,6 +185,8 @@ impl Options {
             "--rounds" => self.rounds = number()?.max(1),
             "--count" => self.count = number()?.max(1),
             "--measured" => self.measured = number()?,
+            "--state" => self.state = seek::State::parse(value).context("neither dirty, flushed nor cold")?,
+            "--reading" => self.reading = switch(value)?,
             "--host" => self.host = Some(value.into()),
             "--load" => self.load = Some(value.into()),
             "--seconds" => self.time = Duration::from_secs(value.parse()?),

@@ -11,7 +11,7 @@ use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, tree};
 const FILES: u64 = 50;
 /// Workloads in an order in which each finds what it needs, and how many operations they say they did. HOST and OUT are directories of
 /// the host.
-const STEPS: [(&str, u64); 21] = [
+const STEPS: [(&str, u64); 25] = [
     ("create --threads 2 --files 20 --rounds 2", 80),
     ("lookup --threads 2 --files 20 --rounds 2", 80),
     ("lookup-warm --threads 2 --files 20", 40),
@@ -32,6 +32,10 @@ const STEPS: [(&str, u64); 21] = [
     ("remove --files 50", FILES),
     ("fill --files 50 --bytes 65536", 50),
     ("copy-within --files 50 --bytes 65536", 50),
+    ("seek-first --bytes 262144 --state dirty --count 10", 10),
+    ("sparse --bytes 262144 --state dirty", 32),
+    ("seek --bytes 1048576 --state flushed", 257),
+    ("seek --bytes 1048576 --state cold --reading off", 257),
     ("write --below directory --bytes 1048576 --piece 1048576", 1),
 ];
 

@@ -3,7 +3,7 @@
 //!
 //! It remembers which names were made, what they stand for, and how long files became, or the kernel would ask for more than of a
 //! filesystem, or for less; nothing else is kept. Reads give zeros, writes are taken and forgotten, and what is to be durable is
-//! so at once. A file that is opened again is read again: the kernel drops the pages that it has of it. With `--exists` every name
+//! so at once. Every file has 4 KiB of data and a hole of 4 KiB in turn, for who asks. A file that is opened again is read again: the kernel drops the pages that it has of it. With `--exists` every name
 //! is a file already.
 //!
 //!     null [--threads N] [--exists] DIR
@@ -20,7 +20,8 @@ use std::time::Duration;
 use creamery_fuse::protocol::{DirectoryEntry, DirectorySink, Pushed};
 use creamery_fuse::{
     Attr, AttrReply, Entry, Errno, FileHandle, MountOptions, NewInode, NodeId, OpenRequest, Opened,
-    Operations, ReadRequest, ReleaseRequest, RequestContext, Result, Session, SetAttr, Statfs, WriteRequest,
+    Operations, ReadRequest, ReleaseRequest, RequestContext, Result, SeekTo, Session, SetAttr, Statfs,
+    WriteRequest,
 };
 
 const VALID: Duration = Duration::from_secs(3600);
@@ -29,6 +30,8 @@ const VALID: Duration = Duration::from_secs(3600);
 type Name = (NodeId, Box<[u8]>);
 type Names = HashMap<Name, (NodeId, u32)>;
 const SHARDS: usize = 64;
+/// Bytes of data, and of the hole behind them.
+const PIECE: u64 = 4096;
 
 struct Null {
     next: AtomicU64,
@@ -160,6 +163,26 @@ impl Operations for Null {
         let end = at.offset + data.len() as u64; // at most `i64::MAX`
         self.sizes(node).entry(node).and_modify(|size| *size = end.max(*size)).or_insert(end);
         Ok(data.len())
+    }
+
+    fn lseek(
+        &self,
+        _: &RequestContext<'_>,
+        node: NodeId,
+        _: FileHandle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
+        let size = self.size(node);
+        let is_data = (offset / PIECE).is_multiple_of(2);
+        let found = match to {
+            SeekTo::Data if is_data => offset,
+            SeekTo::Hole if !is_data => offset,
+            SeekTo::Data => (offset / PIECE + 1) * PIECE,
+            SeekTo::Hole => size.min((offset / PIECE + 1) * PIECE),
+            SeekTo::Start | SeekTo::End => return Err(Errno::EINVAL),
+        };
+        if offset < size && (found < size || to == SeekTo::Hole) { Ok(found) } else { Err(Errno::ENXIO) }
     }
 
     fn fsync(&self, _: &RequestContext<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<()> {

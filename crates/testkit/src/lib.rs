@@ -16,6 +16,7 @@
 mod clone;
 mod command;
 mod cpu;
+mod delalloc;
 mod fuse_mount;
 pub mod harness;
 mod judges;
@@ -25,6 +26,7 @@ mod program;
 mod random;
 mod remap;
 mod scratch;
+mod seek;
 mod subvolumes;
 pub mod tree;
 mod tree_search;
@@ -33,6 +35,7 @@ pub mod walk;
 pub use clone::{clone_range, sync_filesystem};
 pub use command::{Finished, Run, signal};
 pub use cpu::CpuMeter;
+pub use delalloc::is_delalloc;
 pub use fuse_mount::FuseMount;
 pub use judges::{Judge, Judges, btrfs_check, btrfs_progs_version, is_root};
 pub use kernel_log::KernelLog;
@@ -41,6 +44,7 @@ pub use program::Program;
 pub use random::Random;
 pub use remap::{ficlonerange, fideduperange};
 pub use scratch::{Scratch, free_bytes, scratch_root, unmount_below};
+pub use seek::{seek_data, seek_hole};
 pub use subvolumes::{
     commit_and_clean, create_snapshot, create_subvolume, delete_subvolume, has_subvolume, subvolume_id,
 };

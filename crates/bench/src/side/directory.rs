@@ -217,6 +217,18 @@ impl Content for File {
         Ok(FileExt::write_all_at(self, data, offset)?)
     }
 
+    fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(creamery_testkit::seek_data(self, offset)?)
+    }
+
+    fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(creamery_testkit::seek_hole(self, offset)?)
+    }
+
+    fn is_delayed(&self) -> Result<Option<bool>> {
+        Ok(creamery_testkit::is_delalloc(self, 0)?)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.sync_all()?)
     }

@@ -224,6 +224,18 @@ impl Content for File {
         Ok(Self::write_all_at(self, data, offset)?)
     }
 
+    fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(Self::seek_data(self, offset)?)
+    }
+
+    fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(Self::seek_hole(self, offset)?)
+    }
+
+    fn is_delayed(&self) -> Result<Option<bool>> {
+        Ok(None)
+    }
+
     fn sync(&self) -> Result<()> {
         Ok(self.sync_all()?)
     }

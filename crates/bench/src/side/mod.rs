@@ -90,6 +90,12 @@ pub(crate) trait Content: Send + Sync {
     fn len(&self) -> Result<u64>;
     /// Writes all of `data`.
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()>;
+    /// Where the next data begins, at `offset` or behind it, if there is any.
+    fn seek_data(&self, offset: u64) -> Result<Option<u64>>;
+    /// Where the next hole begins; the end of the file is one.
+    fn seek_hole(&self, offset: u64) -> Result<Option<u64>>;
+    /// Whether its first bytes are in memory only, where that is told of a file.
+    fn is_delayed(&self) -> Result<Option<bool>>;
     /// What was written is durable.
     fn sync(&self) -> Result<()>;
 }

@@ -116,6 +116,11 @@ impl Said {
         found.as_f64().with_context(|| format!("creamery-bench says no {}", names.join(".")))
     }
 
+    /// Whether something is so, if it is told.
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        self.0[name].as_bool()
+    }
+
     /// The names below a name at the top.
     pub(super) fn names(&self, name: &str) -> Vec<String> {
         self.0[name].as_object().map_or_else(Vec::new, |object| object.keys().cloned().collect())

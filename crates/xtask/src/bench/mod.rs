@@ -23,6 +23,7 @@ mod quiet;
 mod report;
 mod requests;
 mod scaling;
+mod seek;
 mod server;
 mod subvolumes;
 mod switches;
@@ -39,6 +40,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "data" => data::data(options),
         "fsync" => durable::fsync(options),
         "dbench" => durable::dbench(options),
+        "seek" => seek::seek(options),
         "nocow-leaf" => nocow_leaf::nocow_leaf(options),
         "nocow-fsync" => durable::nocow_fsync(options),
         "gate" => gate::gate(options),

@@ -1,0 +1,128 @@
+//! `bench seek`: data and holes of a sparse file, asked in turn, through the library and through the mount, beside the kernel's
+//! Btrfs on a loop device and beside a server of ours that keeps nothing. All on one tmpfs, in turn, medians. The same program
+//! (`creamery-bench`) does the same on every side, and insists that it saw every extent.
+//!
+//! Back of the envelope: a call that goes on in the leaf and among the dirty ranges where the last one ended compares some keys and
+//! takes three or four locks that nobody else wants, 0.1 to 0.2 us; with a search of the tree for each call it is 0.5 us. The kernel has
+//! a search and a system call, 0.5 to 1 us, and looks through all that is dirty for each hole. Through the mount a round trip of
+//! 10 to 30 us is nearly all of it.
+
+mod cold;
+mod stage;
+mod table;
+
+use anyhow::{Result, bail};
+use creamery_testkit::{Judge, Judges};
+
+use super::options::{Options, options};
+use super::report::publish;
+use stage::{SIDES, STATES, STEP, Side, Stage, State};
+use table::{Firsts, Row};
+
+/// Files are so many times as large as the first one.
+const SIZES: [u64; 3] = [1, 4, 8];
+const BYTES: u64 = 128 << 20;
+const QUICK_BYTES: u64 = 1 << 20;
+/// Dirty extents behind the first one.
+const BEHIND: [u64; 2] = [1_000, 1_000_000];
+const QUICK_BEHIND: [u64; 2] = [100, 1_000];
+const FIRST_CALLS: u64 = 200_000;
+
+/// `cargo xtask bench seek`. With `--quick` everything is done once with so little that it takes seconds, and nothing is published.
+pub(crate) fn seek(words: &[&str]) -> Result<()> {
+    let mut words = words.to_vec();
+    let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
+    let (bytes, runs) = if quick { (QUICK_BYTES, 1) } else { (BYTES, 3) };
+    let mut options = options(Options { files: 20_000, bytes, runs, dry: false }, &words)?;
+    options.dry |= quick;
+    let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
+    if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
+        bail!("bench seek stands beside the kernel: {missing} is missing");
+    }
+    let stage = Stage::new(quick)?;
+    let mut rows = Vec::new();
+    for times in SIZES {
+        rows.extend(scans(&stage, options.bytes * times, times, options.runs, quick)?);
+    }
+    let copies = copies(&stage, options.bytes, options.runs)?;
+    let firsts = firsts(&stage, if quick { QUICK_BEHIND } else { BEHIND }, options.runs)?;
+    let cold = cold::walks(&stage, options.bytes, options.files, options.runs, quick)?;
+    let text = format!(
+        "{}\n`cargo xtask bench seek --bytes {} --runs {}`: files with 4 KiB of data and a hole of 4 KiB in turn, asked in turn where data and where a hole begins, from answer to answer, by one thread with one open file; CPU time with that of the server and the kernel's threads. Dirty: written, nothing synced, the first scan. The library has all of it in memory to the end, which the bench insists on; the kernel writes back what was dirty for 30 s, and with a *>* it had done so before the scan ended, which took less time by that; larger files than the first are dirty on the kernel in one run only; the mount writes back from 32 MiB on. Flushed: synced. Cold: opened or mounted anew. The null server answers at once, and the same. `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, sides in turn, medians of {}; `btrfs check` accepted each image of ours.",
+        table::tables(&rows, &copies, &firsts, &cold),
+        options.bytes,
+        options.runs,
+        options.runs,
+    );
+    publish("bench seek", &text, options.dry)
+}
+
+/// A file of `bytes` bytes, `times` as many as the first one, in each state on each side.
+fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Result<[Row; 3]> {
+    let mut rows = STATES.map(|state| Row::new(bytes, state));
+    for round in 1..=runs {
+        let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
+        // Who comes later finds memory that the one before warmed: each comes first in its turn.
+        sides.rotate_left(round % SIDES.len());
+        for (index, side) in sides {
+            let states = states(side, times, round, quick);
+            let taken = stage.play(side, bytes, &states)?;
+            for row in &mut rows {
+                // What the null server does is the same in each state.
+                let at = states.iter().position(|state| *state == row.state || side == Side::Null);
+                row.taken[index].extend(at.map(|at| taken[at]));
+            }
+        }
+        println!("  run {round} of {runs}: {bytes} bytes");
+    }
+    Ok(rows)
+}
+
+/// In which states a side has the file, `times` as large as the first one.
+fn states(side: Side, times: u64, round: usize, quick: bool) -> Vec<State> {
+    // What a call costs the kernel grows with what is dirty.
+    let is_long = side == Side::Kernel && times > 1;
+    if is_long && quick {
+        println!("  skipped: what is dirty in a file {times} times as large, on the kernel");
+    }
+    let skips = |state| match state {
+        State::Dirty => is_long && (quick || round > 1),
+        State::Flushed | State::Cold => side == Side::Null,
+    };
+    STATES.into_iter().filter(|state| !skips(*state)).collect()
+}
+
+/// Seconds of copies by the kernel and by the mount, run by run.
+fn copies(stage: &Stage, bytes: u64, runs: usize) -> Result<[Vec<[f64; 3]>; 2]> {
+    let mut taken = [Vec::new(), Vec::new()];
+    for _ in 0..runs {
+        taken[0].push(stage.copies(Side::Kernel, bytes)?);
+        taken[1].push(stage.copies(Side::Mount, bytes)?);
+    }
+    println!("  copies");
+    Ok(taken)
+}
+
+/// What a call costs that asks for the first data or hole, with so many dirty extents behind.
+fn firsts(stage: &Stage, behind: [u64; 2], runs: usize) -> Result<Vec<Firsts>> {
+    let mut all = Vec::new();
+    for extents in behind {
+        let mut nanos = [Vec::new(), Vec::new()];
+        for _ in 0..runs {
+            for (nanos, cursors) in nanos.iter_mut().zip(["on", "off"]) {
+                stage.empty()?;
+                let words = vec![
+                    ("--bytes", ((extents + 1) * STEP).to_string()),
+                    ("--state", "dirty".to_owned()),
+                    ("--count", FIRST_CALLS.to_string()),
+                    ("--seek-cursors", cursors.to_owned()),
+                ];
+                let said = stage.library("seek-first", words)?;
+                nanos.push(said.number("work_seconds")? * 1e9 / said.number("operations")?);
+            }
+        }
+        println!("  the first of {extents}");
+        all.push(Firsts { extents, nanos });
+    }
+    Ok(all)
+}
