@@ -72,6 +72,15 @@ const TRIM: u32 = control_number::<PAGE>(GROUP, 4);
 /// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
+/// The order in a page, if there is one. Errors: it is no order of this kind.
+pub(crate) fn order_in<T: DeserializeOwned>(page: &[u8]) -> creamery_fuse::Result<Option<T>> {
+    let order = page.get(HEAD + KEY..).unwrap_or_default();
+    match order.iter().rposition(|byte| *byte != 0) {
+        None => Ok(None),
+        Some(last) => serde_json::from_slice(&order[..=last]).map(Some).map_err(|_| Errno::EINVAL),
+    }
+}
+
 /// What a mount has done since it was made.
 ///
 /// ```

@@ -17,7 +17,7 @@ use creamery_fuse::{Errno, control_number};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Channel, GROUP, HEAD, KEY, PAGE, new_key};
+use crate::control::{Channel, GROUP, PAGE, new_key, order_in};
 use crate::table::is_ours;
 use crate::why::Why;
 
@@ -68,16 +68,9 @@ impl Answer {
     }
 }
 
-/// The order in a page.
-fn order_of(page: &[u8]) -> creamery_fuse::Result<Order> {
-    let order = page.get(HEAD + KEY..).unwrap_or_default();
-    let len = order.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    serde_json::from_slice(&order[..len]).map_err(|_| Errno::EINVAL)
-}
-
 /// The mount's end: the text of the answer to the order in `page`.
 pub(crate) fn answer(file: &OpenFile, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
-    let Order { offset, len, sync, next } = order_of(page)?;
+    let Order { offset, len, sync, next } = order_in(page)?.ok_or(Errno::EINVAL)?;
     let answer = Answer::of(file.fiemap_batch(&FiemapRequest { offset, len, sync }, next));
     serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
 }
@@ -165,6 +158,7 @@ mod tests {
     use creamery_fs::FiemapFlags;
 
     use super::*;
+    use crate::control::{HEAD, KEY};
 
     #[test]
     fn an_answer_is_read_as_it_was_meant() {
@@ -194,13 +188,14 @@ mod tests {
         };
         let order = Order { offset: 4096, len: u64::MAX, sync: true, next: Some(8192) };
         let json = serde_json::to_vec(&order).expect("JSON");
-        assert_eq!(order_of(&page(&json)), Ok(order));
-        assert_eq!(order_of(&page(b"{}")), Ok(Order::default()));
-        for bytes in [&b""[..], b"{", b"7", b"{\"len\":-1}", b"{\"next\":1e30}", b"\xff\xff", &[b'['; 3000]] {
-            assert_eq!(order_of(&page(bytes)), Err(Errno::EINVAL));
+        assert_eq!(order_in(&page(&json)), Ok(Some(order)));
+        assert_eq!(order_in(&page(b"{}")), Ok(Some(Order::default())));
+        for bytes in [&b"{"[..], b"7", b"{\"len\":-1}", b"{\"next\":1e30}", b"\xff\xff", &[b'['; 3000]] {
+            assert_eq!(order_in::<Order>(&page(bytes)), Err(Errno::EINVAL));
         }
         for len in [0, 7, HEAD, HEAD + KEY] {
-            assert_eq!(order_of(&page(&json)[..len]), Err(Errno::EINVAL));
+            assert_eq!(order_in::<Order>(&page(&json)[..len]), Ok(None));
         }
+        assert_eq!(order_in::<Order>(&page(b"")), Ok(None));
     }
 }

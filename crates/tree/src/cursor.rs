@@ -27,6 +27,7 @@ pub struct Cursor<'t> {
     walk: Walk,
     /// None only while the lock is let go between two leaves, or after an error there.
     leaf: Option<FoundLeaf>,
+    leaves: u64,
 }
 
 impl Tree {
@@ -35,7 +36,7 @@ impl Tree {
     pub fn cursor(&self, start: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
         let walk = walk.into();
         let leaf = self.find_leaf(start, walk)?;
-        let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf) };
+        let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf), leaves: 1 };
         cursor.settle()?;
         Ok(cursor)
     }
@@ -44,7 +45,7 @@ impl Tree {
     /// Errors: would block, device errors, damage.
     pub fn cursor_locked(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
         let leaf = self.find_leaf_locked(start, wait)?;
-        let mut cursor = Cursor { tree: self, walk: wait.into(), leaf: Some(leaf) };
+        let mut cursor = Cursor { tree: self, walk: wait.into(), leaf: Some(leaf), leaves: 1 };
         cursor.settle()?;
         Ok(cursor)
     }
@@ -58,7 +59,7 @@ impl Tree {
         if !leaf.exact && leaf.slot > 0 {
             leaf.slot -= 1;
         }
-        let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf) };
+        let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf), leaves: 1 };
         cursor.settle()?;
         Ok(cursor)
     }
@@ -74,7 +75,7 @@ impl Tree {
     ) -> Result<Option<Cursor<'_>>> {
         let walk = walk.into();
         let leaf = bookmark.find(self, key, walk)?;
-        Ok(leaf.map(|leaf| Cursor { tree: self, walk, leaf: Some(leaf) }))
+        Ok(leaf.map(|leaf| Cursor { tree: self, walk, leaf: Some(leaf), leaves: 1 }))
     }
 }
 
@@ -102,6 +103,12 @@ impl Cursor<'_> {
         self.leaf.as_ref().map_or(Generation::default(), |leaf| leaf.guard.block().generation())
     }
 
+    /// How many leaves it came to.
+    #[must_use]
+    pub const fn leaves(&self) -> u64 {
+        self.leaves
+    }
+
     /// Moves to the next item.
     /// Errors: would block, device errors, damage; the cursor is past the end then.
     pub fn advance(&mut self) -> Result<()> {
@@ -124,6 +131,7 @@ impl Cursor<'_> {
         };
         self.leaf = None;
         let mut found = self.tree.find_leaf(&before, self.walk)?;
+        self.leaves += 1;
         let moved = found.exact || found.slot > 0;
         if !found.exact && found.slot > 0 {
             found.slot -= 1;
@@ -141,6 +149,7 @@ impl Cursor<'_> {
             let Some(next) = leaf.next_leaf else { break };
             self.leaf = None; // let go before waiting for another lock
             let found = self.tree.find_leaf(&next, self.walk)?;
+            self.leaves += 1;
             // In a damaged tree the way to the next leaf may lead back.
             if found.slot >= found.guard.block().count() && found.next_leaf.is_some_and(|key| key <= next) {
                 let message = format!("tree {}: no leaf begins with {next}", self.tree.id());

@@ -32,9 +32,6 @@ pub(crate) struct Items<'t> {
     end: u64,
     /// Where the last item ended.
     covered: u64,
-    /// Leaves that were looked at, and where in memory the data of the last item begins.
-    leaves: u64,
-    data_begins: usize,
 }
 
 /// One item of a file with its range.
@@ -72,7 +69,7 @@ impl<'t> Items<'t> {
     }
 
     fn from_cursor(cursor: Cursor<'t>, ino: ObjectId, (start, end): (u64, u64), sector: u64) -> Self {
-        Self { cursor, ino, sector, started: false, start, end, covered: 0, leaves: 0, data_begins: 0 }
+        Self { cursor, ino, sector, started: false, start, end, covered: 0 }
     }
 
     /// The next item.
@@ -84,10 +81,6 @@ impl<'t> Items<'t> {
             }
             self.started = true;
             let Some((key, data)) = self.cursor.item() else { return Ok(None) };
-            // In a leaf the data of items lies back to front, without gaps.
-            let data_at = data.as_ptr_range();
-            self.leaves += u64::from(data_at.end.addr() != self.data_begins);
-            self.data_begins = data_at.start.addr();
             // At most one item before the first that counts: the cursor began at the last one not behind `start`.
             if key < first {
                 continue;
@@ -109,11 +102,6 @@ impl<'t> Items<'t> {
             break;
         }
         self.here()
-    }
-
-    /// How many leaves were looked at.
-    const fn leaves(&self) -> u64 {
-        self.leaves
     }
 
     /// The item that `next` gave last.
@@ -234,7 +222,7 @@ impl<'t> ExtentMaps<'t> {
 
     /// How many leaves were looked at.
     pub(crate) const fn leaves(&self) -> u64 {
-        self.items.leaves()
+        self.items.cursor.leaves()
     }
 
     /// The inline extent that `next` gave last: its bytes, its unpacked length and how it is packed.

@@ -27,8 +27,8 @@
 //! - FIEMAP-2: what is data when a batch is made, in memory, in flight or in the tree, is part of an entry.
 //!   Shown by `random_changes_are_listed_as_the_model_has_them`, `who_lists_beside_a_writer_misses_nothing`,
 //!   `an_extent_that_is_cut_is_listed_whole`.
-//! - FIEMAP-3: no lock is held while a commit or a device is waited for, but the range, shared, while delayed data is written
-//!   back. Shown by `a_listing_waits_for_no_device_with_the_file_locked`.
+//! - FIEMAP-3: no lock is held while a commit is waited for, and while it is found out who shares what; the range is, shared, while
+//!   delayed data is written back a second time. Shown by `a_listing_waits_for_no_commit_with_the_file_locked`.
 //! - FIEMAP-4: a batch has at most so many entries, and looks at no more than so many items.
 //! - FIEMAP-5: the last entry that the file has, and no other, says that it is the last.
 //!   Shown by `random_changes_are_listed_as_the_model_has_them`, `a_range_lists_what_touches_it`.

@@ -22,7 +22,7 @@
 //!   Shown by `answers_are_those_of_a_model_in_five_states`.
 //! - SEEK-2: asked in turn, data and holes are the whole file, without gap or overlap; no answer lies before the offset or behind the
 //!   end. Shown by `answers_are_those_of_a_model_in_five_states`.
-//! - SEEK-3: neither seeking nor reading leaves anything in memory but the batch of an open file, and the leaf that it keeps.
+//! - SEEK-3: neither seeking nor reading leaves anything in memory but what an open file remembers, which keeps no leaf there.
 //!   Shown by `who_reads_and_seeks_in_a_sparse_file_leaves_nothing_behind`.
 //! - SEEK-4: what is remembered makes an answer cheaper, never another one.
 //!

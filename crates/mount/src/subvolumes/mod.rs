@@ -36,15 +36,12 @@ use creamery_base::InodeId;
 use creamery_fuse::control_number;
 
 use crate::asker::Asker;
-use crate::control::{GROUP, HEAD, KEY, PAGE};
+use crate::control::{GROUP, HEAD, PAGE, order_in};
 
 pub use ask::Live;
 pub(crate) use lingering::Lingering;
 pub use orders::DeletedSubvolume;
 pub(crate) use server::{Server, Subvolumes};
-
-/// Where an order begins in a page.
-const ORDER: usize = HEAD + KEY;
 
 pub(crate) const CREATE: u32 = control_number::<PAGE>(GROUP, 5);
 pub(crate) const SOURCE: u32 = control_number::<PAGE>(GROUP, 6);
@@ -102,12 +99,7 @@ impl Server<'_> {
     ) -> creamery_fuse::Result<Vec<u8>> {
         use creamery_fuse::Errno;
         let key = *page.get(HEAD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
-        let order = page.get(ORDER..).unwrap_or_default();
-        let len = order.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let order = match len {
-            0 => orders::Order::default(),
-            _ => serde_json::from_slice(&order[..len]).map_err(|_| Errno::EINVAL)?,
-        };
+        let order: orders::Order = order_in(page)?.unwrap_or_default();
         let outcome = self.carry_out(&Asker::of(asker), at, key, (what, &order));
         serde_json::to_vec(&outcome).map_err(|_| Errno::EIO)
     }

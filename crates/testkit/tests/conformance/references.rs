@@ -95,36 +95,41 @@ fn populate(top: &Path, seed: u64) -> Result<()> {
         let run = btrfs(&["-q", "subvolume", "snapshot"]).args(words);
         run.arg(top.join(source)).arg(top.join(target)).ok().map(drop)
     };
-    btrfs(&["-q", "subvolume", "create"]).arg(top.join("work")).ok()?;
-    btrfs(&["-q", "subvolume", "create"]).arg(top.join("work/nested")).ok()?;
-    fill(&top.join("work"), random)?;
-    std::fs::write(top.join("work/nested/file"), random.bytes(20_000))?;
+    btrfs(&["-q", "subvolume", "create"]).arg(top.join("project")).ok()?;
+    btrfs(&["-q", "subvolume", "create"]).arg(top.join("project/nested")).ok()?;
+    fill(&top.join("project"), random)?;
+    std::fs::write(top.join("project/nested/file"), random.bytes(20_000))?;
     // Space set aside, written in part; a file that begins in the midst of an extent; compressed data, shown in part.
-    Run::new("fallocate").args(["-l", "2M"]).arg(top.join("work/set-aside")).ok()?;
-    let behind = create(&top.join("work/behind-the-end"))?;
+    Run::new("fallocate").args(["-l", "2M"]).arg(top.join("project/set-aside")).ok()?;
+    let behind = create(&top.join("project/behind-the-end"))?;
     Run::new("fallocate").args(["-n", "-l", "1M"]).arg(behind).ok()?;
-    clone_range(&top.join("work/large-3"), 4 * SECTOR, &create(&top.join("work/head"))?, 0)?;
-    let packed = create(&top.join("work/packed"))?;
+    clone_range(&top.join("project/large-3"), 4 * SECTOR, &create(&top.join("project/head"))?, 0)?;
+    let packed = create(&top.join("project/packed"))?;
     btrfs(&["property", "set"]).arg(&packed).args(["compression", "zstd"]).ok()?;
     std::fs::write(&packed, vec![7; 700_000])?;
     sync_filesystem(top)?;
-    snapshot(&[], "work", "first")?;
+    snapshot(&[], "project", "first")?;
     snapshot(&["-r"], "first", "kept")?;
-    for name in ["work", "first", "work"] {
+    for name in ["project", "first", "project"] {
         change(&top.join(name), random)?;
-        snapshot(&[], name, &format!("work/nested/of-{name}-{}", random.below(1 << 40)))?;
+        snapshot(&[], name, &format!("project/nested/of-{name}-{}", random.below(1 << 40)))?;
     }
-    clone_range(&top.join("work/large-5"), 20 * SECTOR, &create(&top.join("first/from-work"))?, 3 * SECTOR)?;
+    clone_range(
+        &top.join("project/large-5"),
+        20 * SECTOR,
+        &create(&top.join("first/from-project"))?,
+        3 * SECTOR,
+    )?;
     clone_range(&top.join("first/packed"), 300_000 / SECTOR * SECTOR, &create(&top.join("top"))?, 0)?;
     overwrite(&top.join("first/packed"), 37 * SECTOR, &random.bytes(5 * SECTOR as usize))?;
-    overwrite(&top.join("work/set-aside"), 30 * SECTOR, &random.bytes(9 * SECTOR as usize))?;
+    overwrite(&top.join("project/set-aside"), 30 * SECTOR, &random.bytes(9 * SECTOR as usize))?;
     snapshot(&[], "first", "last")?;
     // What its blocks shared is counted by parent from then on.
     change(&top.join("last"), random)?;
     btrfs(&["-q", "subvolume", "delete"]).arg(top.join("first")).ok()?;
     sync_filesystem(top)?;
     btrfs(&["subvolume", "sync"]).arg(top).ok()?;
-    change(&top.join("work"), random)
+    change(&top.join("project"), random)
 }
 
 fn create(path: &Path) -> Result<std::path::PathBuf> {
@@ -375,8 +380,16 @@ fn used(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     populate(mount.dir(), seed)?;
     let extents = data_extents(&image)?;
     mount.unmount()?;
-    let places =
-        ["/", "/work", "/kept", "/last", "/work/nested", "/work/directory/deeper", "/work/large-0", "/top"];
+    let places = [
+        "/",
+        "/project",
+        "/kept",
+        "/last",
+        "/project/nested",
+        "/project/directory/deeper",
+        "/project/large-0",
+        "/top",
+    ];
     let shown = format!("{}:", image.display());
     let du = |words: &[&str]| bench.creamery().run(["filesystem", "du", "--raw"]).args(words);
     let mut found = Vec::new();

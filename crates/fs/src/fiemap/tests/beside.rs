@@ -84,7 +84,7 @@ fn what_is_in_flight_is_delayed_until_it_is_in_the_tree() {
 
 /// Its commit hangs; who writes to the file does not.
 #[test]
-fn a_listing_waits_for_no_device_with_the_file_locked() {
+fn a_listing_waits_for_no_commit_with_the_file_locked() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = delayed_file(&fixture);
     write(&file, 0, 4);
