@@ -271,7 +271,8 @@ impl<'a> BlockRef<'a> {
     pub fn key(self, slot: usize) -> Key {
         assert!(slot < self.count(), "slot {slot} of {}", self.count());
         let at = HEADER_LEN + slot * self.stride();
-        RawKey::read_from_bytes(&self.0[at..at + RawKey::LEN]).expect("the slice has a key's length").into()
+        // In place: fields that are read from a copy wait until the copy is there.
+        RawKey::ref_from_bytes(&self.0[at..at + RawKey::LEN]).expect("the slice has a key's length").into()
     }
 
     /// The key in slot 0; none when the block is empty.

@@ -260,6 +260,12 @@ impl From<Key> for RawKey {
 
 impl From<RawKey> for Key {
     fn from(raw: RawKey) -> Self {
+        Self::from(&raw)
+    }
+}
+
+impl From<&RawKey> for Key {
+    fn from(raw: &RawKey) -> Self {
         Self {
             objectid: ObjectId::new(raw.objectid.get()),
             kind: KeyType(raw.kind),

@@ -57,6 +57,18 @@ impl Bookmark {
         }
     }
 
+    /// Brings it to a place in the leaf where it is already; false, and nothing done, when that is another leaf.
+    pub(crate) fn move_within(&mut self, leaf: &FoundLeaf) -> bool {
+        let buffer = leaf.guard.buffer();
+        if !std::ptr::eq(self.leaf.as_ptr(), Arc::as_ptr(buffer)) {
+            return false;
+        }
+        self.slot = leaf.slot;
+        self.next_leaf = leaf.next_leaf;
+        self.narrowed = leaf.guard.is_locked().then(|| buffer.narrowed());
+        true
+    }
+
     /// The place of the last item at or before `key`, if it is in the leaf.
     /// Errors: would block.
     pub(crate) fn find(&self, tree: &Tree, key: &Key, walk: Walk) -> Result<Option<FoundLeaf>> {
@@ -74,8 +86,9 @@ impl Bookmark {
         if self.next_leaf.is_some_and(|next| last >= next) {
             return Ok(None);
         }
-        // Mostly it is the same item, or one of the next few.
-        let from = if self.slot < block.count() && block.key(self.slot) <= *key { self.slot } else { 0 };
+        // Mostly it is the same item, the one before, which is looked at again for what follows it, or one of the next few.
+        let is_before = |slot: &usize| *slot < block.count() && block.key(*slot) <= *key;
+        let from = [self.slot, self.slot.saturating_sub(1)].into_iter().find(is_before).unwrap_or(0);
         let is_next = |slot: usize| slot + 1 >= block.count() || block.key(slot + 1) > *key;
         let (slot, exact) = if is_next(from) {
             (from, block.key(from) == *key)

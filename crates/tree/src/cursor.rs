@@ -67,6 +67,7 @@ impl Tree {
     /// The same, if that place is in the leaf of a bookmark. Nobody has changed the items that the caller looks for since that was
     /// made.
     /// Errors: would block.
+    #[inline]
     pub fn cursor_at_bookmark(
         &self,
         bookmark: &Bookmark,
@@ -84,6 +85,14 @@ impl Cursor<'_> {
     #[must_use]
     pub fn bookmark(&self) -> Option<Bookmark> {
         self.leaf.as_ref().filter(|leaf| leaf.slot < leaf.guard.block().count()).map(Bookmark::of)
+    }
+
+    /// Brings a bookmark here, for less than a new one costs; false, and nothing done, when it is none of this leaf, or the cursor is
+    /// past the last item.
+    #[must_use]
+    pub fn move_bookmark(&self, bookmark: &mut Bookmark) -> bool {
+        let leaf = self.leaf.as_ref().filter(|leaf| leaf.slot < leaf.guard.block().count());
+        leaf.is_some_and(|leaf| bookmark.move_within(leaf))
     }
 
     /// The item here; none past the last one.

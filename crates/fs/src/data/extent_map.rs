@@ -15,7 +15,7 @@
 //! The caller's inode guard keeps the maps true, meanwhile and after that.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
-use creamery_format::Compression;
+use creamery_format::{Compression, KeyType};
 use creamery_tree::{Bookmark, Cursor, ReadAhead, Tree, Walk};
 
 use super::file_extent::{Extent, FileExtent};
@@ -56,6 +56,7 @@ impl<'t> Items<'t> {
     }
 
     /// The same, if they begin in the leaf of a bookmark; none of them has changed since that was made.
+    #[inline]
     fn at_bookmark(
         tree: &'t Tree,
         bookmark: &Bookmark,
@@ -68,48 +69,62 @@ impl<'t> Items<'t> {
         Ok(cursor.map(|cursor| Self::from_cursor(cursor, ino, range, sector)))
     }
 
+    #[inline]
     fn from_cursor(cursor: Cursor<'t>, ino: ObjectId, (start, end): (u64, u64), sector: u64) -> Self {
         Self { cursor, ino, sector, started: false, start, end, covered: 0 }
     }
 
     /// The next item.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<Item<'_>>> {
-        let first = extent_data(self.ino, 0);
-        loop {
-            if self.started {
-                self.cursor.advance()?;
-            }
+        if self.started {
+            self.cursor.advance()?;
+        } else {
             self.started = true;
-            let Some((key, data)) = self.cursor.item() else { return Ok(None) };
-            // At most one item before the first that counts: the cursor began at the last one not behind `start`.
-            if key < first {
-                continue;
-            }
-            if key.objectid != first.objectid || key.kind != first.kind || key.offset >= self.end {
-                return Ok(None);
-            }
-            let end = key.offset + FileExtent::check(&key, data, self.sector)?.len(self.sector);
-            if end <= self.start {
-                continue;
-            }
-            if key.offset < self.covered {
-                return Err(Error::new(
-                    ErrorKind::Corrupt,
-                    format!("file extent {key}: overlaps the one before"),
-                ));
-            }
-            self.covered = end;
-            break;
+            self.skip_what_is_before()?;
         }
-        self.here()
+        let Some(item) = here(&self.cursor, self.ino, self.sector)?.filter(|item| item.start < self.end) else {
+            return Ok(None);
+        };
+        if item.start < self.covered {
+            let key = extent_data(self.ino, item.start);
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("file extent {key}: overlaps the one before"),
+            ));
+        }
+        self.covered = item.end;
+        Ok(Some(item))
+    }
+
+    /// The cursor began at the last item not behind `start`: that may be another one than an extent of the file, or end before
+    /// `start`.
+    fn skip_what_is_before(&mut self) -> Result<()> {
+        let first = extent_data(self.ino, 0);
+        if self.cursor.item().is_some_and(|(key, _)| key < first) {
+            self.cursor.advance()?;
+        }
+        if self.here()?.is_some_and(|item| item.end <= self.start) {
+            self.cursor.advance()?;
+        }
+        Ok(())
     }
 
     /// The item that `next` gave last.
     fn here(&self) -> Result<Option<Item<'_>>> {
-        let Some((key, data)) = self.cursor.item() else { return Ok(None) };
-        let extent = FileExtent::check(&key, data, self.sector)?;
-        Ok(Some(Item { start: key.offset, end: key.offset + extent.len(self.sector), extent }))
+        here(&self.cursor, self.ino, self.sector)
     }
+}
+
+/// The extent of `ino` where `cursor` is; none where that is something else.
+#[inline(always)]
+fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option<Item<'c>>> {
+    let Some((key, data)) = cursor.item() else { return Ok(None) };
+    if key.objectid != ino || key.kind != KeyType::EXTENT_DATA {
+        return Ok(None);
+    }
+    let extent = FileExtent::check(&key, data, sector)?;
+    Ok(Some(Item { start: key.offset, end: key.offset + extent.len(sector), extent }))
 }
 
 /// How the items of a file are walked through.
@@ -119,6 +134,7 @@ fn walk(ino: ObjectId, wait: Wait) -> Walk {
 
 /// What a range of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
 pub(crate) enum ExtentKind {
     /// Zeros without space.
     Hole,
@@ -162,6 +178,7 @@ impl<'t> ExtentMaps<'t> {
     }
 
     /// The same, if they begin in the leaf of a bookmark; nothing of the file has changed since that was made.
+    #[inline]
     pub(crate) fn at_bookmark(
         tree: &'t Tree,
         bookmark: &Bookmark,
@@ -172,6 +189,7 @@ impl<'t> ExtentMaps<'t> {
         Ok(Items::at_bookmark(tree, bookmark, ino, range, sector)?.map(Self::of))
     }
 
+    #[inline]
     const fn of(items: Items<'t>) -> Self {
         Self { at: items.start, end: items.end, items, behind: None }
     }
@@ -181,7 +199,13 @@ impl<'t> ExtentMaps<'t> {
         self.items.cursor.bookmark()
     }
 
+    /// Brings a bookmark there; false when that is not possible.
+    pub(crate) fn move_bookmark(&self, bookmark: &mut Bookmark) -> bool {
+        self.items.cursor.move_bookmark(bookmark)
+    }
+
     /// The next map.
+    #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<ExtentMap>> {
         if self.at >= self.end {
             return Ok(None);
@@ -196,6 +220,7 @@ impl<'t> ExtentMaps<'t> {
     }
 
     /// The map at `at`; when that is a gap, the item found behind it is kept.
+    #[inline]
     fn look(&mut self) -> Result<ExtentMap> {
         let (at, limit) = (self.at, self.end);
         let Some(item) = self.items.next()? else {

@@ -50,6 +50,7 @@ pub(crate) struct Extent {
 
 /// The content of an EXTENT_DATA item, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
 pub(crate) enum FileExtent<'a> {
     /// The bytes are in the item.
     Inline { ram_bytes: u64, compression: Compression, data: &'a [u8] },
@@ -65,14 +66,22 @@ fn corrupt(key: &Key, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"))
 }
 
+/// Whether a number, or all of several whose bits are in it, is one of whole sectors. These are powers of two, and every item that is
+/// looked at is asked this several times: no divisions.
+const fn is_whole(bytes: u64, sector: u64) -> bool {
+    debug_assert!(sector.is_power_of_two());
+    bytes & (sector - 1) == 0
+}
+
 impl FileExtent<'_> {
     /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
     /// Errors: damage; unsupported for encrypted data and unknown compression.
+    #[inline(always)]
     pub(crate) fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
         let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
             return Err(corrupt(key, "item is too short"));
         };
-        if !key.offset.is_multiple_of(sector) {
+        if !is_whole(key.offset, sector) {
             return Err(corrupt(key, "file offset is not a multiple of the sector size"));
         }
         if head.encryption != 0 || head.other_encoding.get() != 0 {
@@ -120,6 +129,7 @@ fn check_inline<'a>(
     Ok(FileExtent::Inline { ram_bytes, compression, data })
 }
 
+#[inline(always)]
 fn check_on_disk<'a>(
     key: &Key,
     data: &'a [u8],
@@ -139,7 +149,7 @@ fn check_on_disk<'a>(
         num_bytes: raw.num_bytes.get(),
         compression,
     };
-    if extent.num_bytes == 0 || !extent.num_bytes.is_multiple_of(sector) {
+    if extent.num_bytes == 0 || !is_whole(extent.num_bytes, sector) {
         return Err(corrupt(key, "num_bytes is not a number of whole sectors"));
     }
     if key.offset.checked_add(extent.num_bytes).is_none() {
@@ -148,8 +158,8 @@ fn check_on_disk<'a>(
     if extent.disk_bytenr.get() == 0 {
         return Ok(FileExtent::Hole { generation: extent.generation, num_bytes: extent.num_bytes });
     }
-    let sectors = [extent.disk_bytenr.get(), extent.disk_num_bytes, extent.offset];
-    if extent.disk_num_bytes == 0 || sectors.iter().any(|number| !number.is_multiple_of(sector)) {
+    let all = extent.disk_bytenr.get() | extent.disk_num_bytes | extent.offset;
+    if extent.disk_num_bytes == 0 || !is_whole(all, sector) {
         return Err(corrupt(key, "disk range is not a number of whole sectors"));
     }
     if extent.disk_bytenr.checked_add(extent.disk_num_bytes).is_none() {

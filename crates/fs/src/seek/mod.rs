@@ -40,6 +40,7 @@ mod delayed;
 mod tests;
 
 use creamery_base::{ErrorKind, Result, Wait};
+use creamery_tree::Bookmark;
 
 pub(crate) use cursor::SeekCursor;
 
@@ -129,16 +130,21 @@ impl<'a> Search<'a> {
         let mut maps = self.maps(seen, (at, size))?;
         let found = self.find(&mut maps, at, size)?;
         if self.has_cursor {
-            self.memory.leaf = maps.bookmark().map(|leaf| (seen, leaf));
+            let is_there = |(then, leaf): &mut (ExtentsSeen, Bookmark)| *then == seen && maps.move_bookmark(leaf);
+            if !self.memory.leaf.as_mut().is_some_and(is_there) {
+                self.memory.leaf = maps.bookmark().map(|leaf| (seen, leaf));
+            }
         }
         Ok(found)
     }
 
     /// What the tree has of a range, from the leaf where the last search ended, or from the root.
+    #[inline]
     fn maps(&mut self, seen: ExtentsSeen, (at, size): Range) -> Result<ExtentMaps<'a>> {
         let inode = self.inode;
         let sector = u64::from(inode.engine().sector_size());
-        let range = (at - at % sector, size.next_multiple_of(sector));
+        let within = sector - 1; // a power of two: a division would be a part of what a call costs
+        let range = (at & !within, (size + within) & !within);
         if let Some((then, leaf)) = &self.memory.leaf
             && *then == seen
             && let Some(maps) = ExtentMaps::at_bookmark(inode.tree(), leaf, inode.id.ino, range, sector)?
