@@ -23,11 +23,9 @@ use crate::subvolumes::{Lingering, Subvolumes};
 use crate::telling;
 use crate::why::Why;
 
-/// Threads that answer requests: one a core, but never so few that operations that block stop the mount, nor more than there can
-/// be work for. Those that are not needed cost nothing.
-fn workers() -> usize {
-    std::thread::available_parallelism().map_or(4, usize::from).clamp(4, 16)
-}
+/// Threads that answer requests: as many as may wait at a time, for a device or for the kernel (see `mapped_pages`), and some more.
+/// Those that are not needed are parked, and cost nothing.
+const WORKERS: usize = 32;
 
 /// A mount that the kernel has accepted. [`Mounted::serve`] makes it live.
 ///
@@ -78,7 +76,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let losses = telling::of_losses(&fs, &session, move |id| files.upgrade()?.node(id));
     adapter.subvolumes().told.begin(losses.queue());
     let pages = NotifyThread::spawn(session.notifier());
-    adapter.mapped_pages().begin(pages.queue(), workers());
+    adapter.mapped_pages().begin(pages.queue(), WORKERS);
     let names = Arc::downgrade(&adapter);
     let forget = move |id| names.upgrade().is_none_or(|adapter| adapter.server().forget_names_of(id));
     let lingering = adapter.subvolumes().begin_forgetting(forget);
@@ -159,7 +157,7 @@ impl Mounted {
         fs.engine().commit_every(Some(commit));
         let threads = if fs.engine().is_opened_for_reading() { 0 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
-        let served = session.run(workers());
+        let served = session.run(WORKERS);
         drop((lingering, losses, pages));
         if let Err(error) = background.stop() {
             // Told at once: what comes next may wait for it. By itself it is no loss.

@@ -46,6 +46,11 @@ impl RankedCondvar {
         Ranked { guard: self.0.wait_while_for(guard, timeout, waits), held }
     }
 
+    /// Wakes one who waits. All who wait there have to wait for the same.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     /// Wakes all who wait.
     pub fn notify_all(&self) {
         self.0.notify_all();

@@ -83,6 +83,11 @@ impl Condvar {
         guard
     }
 
+    /// Wakes one who waits. All who wait there have to wait for the same.
+    pub fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     /// Wakes all who wait.
     pub fn notify_all(&self) {
         self.0.notify_all();

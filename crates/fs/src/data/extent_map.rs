@@ -83,7 +83,8 @@ impl<'t> Items<'t> {
             self.started = true;
             self.skip_what_is_before()?;
         }
-        let Some(item) = here(&self.cursor, self.ino, self.sector)?.filter(|item| item.start < self.end) else {
+        let Some(item) = here(&self.cursor, self.ino, self.sector)?.filter(|item| item.start < self.end)
+        else {
             return Ok(None);
         };
         if item.start < self.covered {
@@ -117,7 +118,7 @@ impl<'t> Items<'t> {
 }
 
 /// The extent of `ino` where `cursor` is; none where that is something else.
-#[inline(always)]
+#[inline(always)] // what it gives is large, and went through memory several times
 fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option<Item<'c>>> {
     let Some((key, data)) = cursor.item() else { return Ok(None) };
     if key.objectid != ino || key.kind != KeyType::EXTENT_DATA {
@@ -134,7 +135,7 @@ fn walk(ino: ObjectId, wait: Wait) -> Walk {
 
 /// What a range of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
+#[repr(u64)] // a tag in a byte of a field would have that field copied in pieces
 pub(crate) enum ExtentKind {
     /// Zeros without space.
     Hole,

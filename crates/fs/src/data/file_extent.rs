@@ -50,7 +50,7 @@ pub(crate) struct Extent {
 
 /// The content of an EXTENT_DATA item, checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)]
+#[repr(u64)] // a tag in a byte of a field would have that field copied in pieces
 pub(crate) enum FileExtent<'a> {
     /// The bytes are in the item.
     Inline { ram_bytes: u64, compression: Compression, data: &'a [u8] },
@@ -76,7 +76,7 @@ const fn is_whole(bytes: u64, sector: u64) -> bool {
 impl FileExtent<'_> {
     /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
     /// Errors: damage; unsupported for encrypted data and unknown compression.
-    #[inline(always)]
+    #[inline(always)] // who asks for a length or a kind alone pays for no more
     pub(crate) fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
         let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
             return Err(corrupt(key, "item is too short"));

@@ -130,7 +130,8 @@ impl<'a> Search<'a> {
         let mut maps = self.maps(seen, (at, size))?;
         let found = self.find(&mut maps, at, size)?;
         if self.has_cursor {
-            let is_there = |(then, leaf): &mut (ExtentsSeen, Bookmark)| *then == seen && maps.move_bookmark(leaf);
+            let is_there =
+                |(then, leaf): &mut (ExtentsSeen, Bookmark)| *then == seen && maps.move_bookmark(leaf);
             if !self.memory.leaf.as_mut().is_some_and(is_there) {
                 self.memory.leaf = maps.bookmark().map(|leaf| (seen, leaf));
             }

@@ -47,7 +47,10 @@ pub(super) struct Crew {
     /// Whether the watch sleeps without a timer and is to be woken.
     asleep: AtomicBool,
     parked: RankedMutex<Parked, { rank::LEAF }>,
-    changed: RankedCondvar,
+    /// The watch is wanted, or the mount gone.
+    watch: RankedCondvar,
+    /// Nobody is the watch, or the mount is gone.
+    unwatched: RankedCondvar,
 }
 
 #[derive(Default)]
@@ -82,7 +85,8 @@ impl Crew {
             taken: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             parked: RankedMutex::default(),
-            changed: RankedCondvar::new(),
+            watch: RankedCondvar::new(),
+            unwatched: RankedCondvar::new(),
         }
     }
 
@@ -94,7 +98,7 @@ impl Crew {
         self.reading.fetch_sub(1, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) {
             self.parked.lock().wanted = true;
-            self.changed.notify_all();
+            self.watch.notify_one();
         }
         result
     }
@@ -126,10 +130,10 @@ impl Crew {
                 parked.watched = false;
                 let next = if parked.gone { Next::End } else { Next::Duty };
                 drop(parked);
-                self.changed.notify_all(); // another one takes the watch
+                self.unwatched.notify_one(); // another one takes the watch
                 return next;
             }
-            parked = self.changed.wait_while(parked, |parked| parked.watched && !parked.gone);
+            parked = self.unwatched.wait_while(parked, |parked| parked.watched && !parked.gone);
         }
     }
 
@@ -137,7 +141,7 @@ impl Crew {
     fn watch<'a>(&self, mut parked: Guard<'a>, backlog: &dyn Fn() -> bool) -> Guard<'a> {
         let (mut seen, mut idle, mut behind) = (self.taken.load(Ordering::Relaxed), 0, 0);
         while !parked.gone {
-            parked = self.changed.wait_while_for(parked, LOOK, |parked| !parked.gone);
+            parked = self.watch.wait_while_for(parked, LOOK, |parked| !parked.gone);
             let taken = self.taken.load(Ordering::Relaxed);
             let (quiet, unread) = (taken == seen, self.reading.load(Ordering::SeqCst) == 0);
             seen = taken;
@@ -158,7 +162,7 @@ impl Crew {
     fn sleep<'a>(&self, mut parked: Guard<'a>) -> Guard<'a> {
         parked.wanted = false;
         self.asleep.store(true, Ordering::SeqCst);
-        parked = self.changed.wait_while(parked, |parked| {
+        parked = self.watch.wait_while(parked, |parked| {
             self.reading.load(Ordering::SeqCst) > 0 && !parked.wanted && !parked.gone
         });
         self.asleep.store(false, Ordering::SeqCst);
@@ -168,7 +172,8 @@ impl Crew {
     /// The mount is gone: lets everybody go.
     pub(super) fn dismiss(&self) {
         self.parked.lock().gone = true;
-        self.changed.notify_all();
+        self.watch.notify_all();
+        self.unwatched.notify_all();
     }
 }
 

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
@@ -22,10 +24,13 @@ const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::K
 
 pub(crate) fn cases() -> Vec<Case> {
     let compiled = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
+    let scanned = [&MOUNTED[..], &[Judge::Tool("xfs_io")]].concat();
     vec![
         Case::new("seek/each-place-is-what-it-is-on-linux", &MOUNTED, each_place),
         Case::new("seek/what-mappings-changed-is-data", &compiled, mapped),
         Case::new("seek/beside-a-mapping-that-changes", &compiled, beside),
+        Case::new("seek/many-at-once-are-told-exactly", &MOUNTED, many_at_once),
+        Case::new("seek/who-is-killed-ends", &scanned, killed),
     ]
 }
 
@@ -234,5 +239,77 @@ fn beside(bench: &Bench) -> Result<()> {
     let wanted: Vec<_> = (0..PAGES).map(|page| (2 * page * SECTOR, (2 * page + 1) * SECTOR)).collect();
     let found = map(&File::open(&path)?)?;
     ensure!(found == wanted, "every second page was changed, and {} ranges are data", found.len());
+    judge_mount(bench, &image, mount)
+}
+
+/// Who has files open to read and write makes everybody's questions wait for the kernel. However many ask, nobody is told that all may be
+/// data.
+fn many_at_once(bench: &Bench) -> Result<()> {
+    const FILES: u64 = 4;
+    const EACH: usize = 5;
+    const PIECES: u64 = 100;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let path = |number: u64| mount.dir().join(format!("file {number}"));
+    let mut open = Vec::new();
+    for number in 0..FILES {
+        let file = File::options().read(true).write(true).create_new(true).open(path(number))?;
+        file.set_len(2 * PIECES * SECTOR)?;
+        for piece in 0..PIECES {
+            file.write_all_at(&[7; 4096], 2 * piece * SECTOR)?;
+        }
+        open.push(file);
+    }
+    let wanted: Vec<_> = (0..PIECES).map(|piece| (2 * piece * SECTOR, (2 * piece + 1) * SECTOR)).collect();
+    let scan = |number: u64| -> Result<()> {
+        let file = File::open(path(number))?;
+        for _ in 0..5 {
+            let found = map(&file)?;
+            ensure!(found == wanted, "of file {number} {found:?} are data");
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let numbers = (0..FILES).flat_map(|number| [number; EACH]);
+        let scans: Vec<_> = numbers.map(|number| scope.spawn(move || scan(number))).collect();
+        scans.into_iter().try_for_each(|scan| scan.join().expect("no panic"))
+    })?;
+    drop(open);
+    judge_mount(bench, &image, mount)
+}
+
+/// Programs that are killed while they ask, of a file whose data lies behind many things that are none, end, and leave nothing behind that
+/// anybody has to wait for.
+fn killed(bench: &Bench) -> Result<()> {
+    const PIECES: u64 = 5000;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "512M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let path = mount.dir().join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let end = 2 * PIECES * SECTOR;
+    file.set_len(end + SECTOR)?;
+    for piece in 0..PIECES {
+        fallocate(&file, PREALLOC, 2 * piece * SECTOR, SECTOR)?;
+    }
+    file.write_all_at(b"data", end)?;
+    let asks = r#"while :; do xfs_io -r -c "seek -d 0" -c "seek -h 0" "$0" >/dev/null; done"#;
+    for round in 0..8 {
+        let start = || Command::new("sh").args(["-c", asks]).arg(&path).process_group(0).spawn();
+        let mut asking: Vec<_> = (0..3).map(|_| start()).collect::<Result<_, _>>()?;
+        std::thread::sleep(Duration::from_millis(100 + 30 * round));
+        for child in &mut asking {
+            let group = rustix::process::Pid::from_child(child);
+            rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;
+            child.wait()?;
+        }
+        let [data, hole] = ask(&file, 0);
+        ensure!(
+            data == Ok(end) && hole == Ok(0),
+            "after round {round} data is at {data:?}, a hole at {hole:?}"
+        );
+    }
+    drop(file);
     judge_mount(bench, &image, mount)
 }
