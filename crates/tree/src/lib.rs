@@ -29,6 +29,7 @@
 mod block_read;
 mod bookmark;
 mod buffer;
+mod commit_cursor;
 mod committed;
 mod counters;
 mod cow;
@@ -58,6 +59,7 @@ mod watch;
 
 pub use bookmark::Bookmark;
 pub use buffer::{ExtentBuffer, ReadGuard, WriteGuard};
+pub use commit_cursor::CommitCursor;
 pub use committed::CommittedBlock;
 pub use counters::{LeafSteps, TreeCounters};
 pub use cursor::Cursor;

@@ -141,9 +141,7 @@ impl Tree {
             return;
         }
         let block = node.block();
-        let slots = walk.slots_ahead(block, slot, missed);
-        let wants = slots.into_iter().map(|slot| self.expected_child(block, slot));
-        let wants: Vec<Expected> = wants.filter(|want| !self.store.is_cached(want.logical)).collect();
+        let wants = self.wants_ahead(block, slot, walk, missed);
         if wants.is_empty() {
             return;
         }
@@ -151,6 +149,19 @@ impl Tree {
         if node.is_locked() || !node.buffer().is_given_up() {
             self.store.ahead.push(wants, block.bytes().len() as u64, kept);
         }
+    }
+
+    /// What lies beside the child at `slot` of a node, is to be read ahead, and is not cached.
+    pub(crate) fn wants_ahead(
+        &self,
+        node: BlockRef<'_>,
+        slot: usize,
+        walk: Walk,
+        missed: bool,
+    ) -> Vec<Expected> {
+        let slots = walk.slots_ahead(node, slot, missed);
+        let wants = slots.into_iter().map(|slot| self.expected_child(node, slot));
+        wants.filter(|want| !self.store.is_cached(want.logical)).collect()
     }
 
     /// The child at `slot` of a node, to read it.
@@ -161,7 +172,7 @@ impl Tree {
         child: Arc<ExtentBuffer>,
         manner: Manner,
     ) -> Result<ReadGuard> {
-        self.check_level(parent.block(), slot, &child)?;
+        self.check_level(parent.block(), slot, child.level())?;
         let child = self.read_buffer(child, manner)?;
         self.check_child(parent.block(), slot, child.block())?;
         Ok(child)
@@ -194,8 +205,8 @@ impl Tree {
     }
 
     /// Whether a block has the level that its parent wants.
-    pub(crate) fn check_level(&self, node: BlockRef<'_>, slot: usize, child: &ExtentBuffer) -> Result<()> {
-        let (found, want) = (child.level(), node.level() - 1);
+    pub(crate) fn check_level(&self, node: BlockRef<'_>, slot: usize, found: u8) -> Result<()> {
+        let want = node.level() - 1;
         if found == want {
             return Ok(());
         }
@@ -208,7 +219,7 @@ impl Tree {
     /// Errors: device errors, damage.
     pub(crate) fn child_buffer(&self, node: BlockRef<'_>, slot: usize) -> Result<Arc<ExtentBuffer>> {
         let buffer = self.store.get(&self.expected_child(node, slot), Wait::Yes)?;
-        self.check_level(node, slot, &buffer)?;
+        self.check_level(node, slot, buffer.level())?;
         Ok(buffer)
     }
 
@@ -224,7 +235,7 @@ impl Tree {
     ) -> Result<Option<WriteGuard>> {
         let parent = path.block(level + 1);
         let Some(buffer) = self.store.cached(parent.child(slot).0) else { return Ok(None) };
-        self.check_level(parent, slot, &buffer)?;
+        self.check_level(parent, slot, buffer.level())?;
         if path.holds(level) && Arc::ptr_eq(&buffer, path.node(level).buffer()) {
             // Locking it would wait for ourselves.
             let (id, at, child) = (self.id(), parent.logical(), buffer.logical());

@@ -103,6 +103,14 @@ impl CommitRootGuard {
     }
 }
 
+impl Clone for CommitRootGuard {
+    /// One more guard at the same commit.
+    fn clone(&self) -> Self {
+        *self.readers.0.state.lock().readers.entry(self.generation).or_insert(0) += 1;
+        Self { generation: self.generation, readers: self.readers.clone() }
+    }
+}
+
 impl Drop for CommitRootGuard {
     fn drop(&mut self) {
         let mut state = self.readers.0.state.lock();

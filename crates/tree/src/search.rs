@@ -233,7 +233,7 @@ impl Tree {
             let Some(child) = self.store.cached(want.logical) else {
                 return Ok(Step::Missing(Missing::Block(want)));
             };
-            self.check_level(path.block(level), slot, &child)?;
+            self.check_level(path.block(level), slot, child.level())?;
             level -= 1;
             let held = self.hold(child.level(), Side::OnTheWay, Wait::Yes);
             let guard = if level <= write_level {

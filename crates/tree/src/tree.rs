@@ -346,7 +346,7 @@ fn blocks_below(root: BlockRef<'_>, node_size: u32) -> u64 {
 
 /// Whether a root block is what its root item says. It was verified when it was read, but another pointer may have led to it
 /// then; on a damaged filesystem the two need not agree.
-fn check_root(id: TreeId, root: RootPointer, block: BlockRef<'_>) -> Result<()> {
+pub(crate) fn check_root(id: TreeId, root: RootPointer, block: BlockRef<'_>) -> Result<()> {
     let found =
         RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() };
     if found == root && block.may_belong_to(id) {

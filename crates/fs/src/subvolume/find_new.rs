@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::Subvolumes;
 use super::info::path_within;
 
-/// Extents that are taken out of the tree at once: no lock is held while names are looked up and the caller has his turn.
+/// Extents that are taken out of the tree at once.
 const BATCH: usize = 1024;
+/// Items that are looked at in one commit. With more the walk would keep space from being used for long.
+const RENEW_AFTER: u64 = 64 << 10;
 
 /// A piece of a file that is new.
 ///
@@ -98,13 +100,13 @@ pub struct NewExtents {
     pub extents: Vec<NewExtent>,
     /// The inode and the offset in it where to go on; none at the end.
     pub next: Option<(ObjectId, u64)>,
-    /// The last transaction that changed the subvolume.
+    /// The last transaction that changed the subvolume, of those that were looked at.
     pub generation: Generation,
 }
 
 impl Subvolumes {
-    /// Some of the extents of a subvolume's files that transaction `since` or a later one made: from offset and inode `from` on,
-    /// or from the beginning.
+    /// Some of the extents of a subvolume's files that transaction `since` or a later one made, as the last commit has them: from
+    /// offset and inode `from` on, or from the beginning.
     /// Errors: not found; damage.
     pub(crate) fn new_extents(
         &self,
@@ -112,11 +114,10 @@ impl Subvolumes {
         since: Generation,
         from: Option<(ObjectId, u64)>,
     ) -> Result<NewExtents> {
-        let generation = self.info(id)?.generation;
         let subvolume = self.get(id, Wait::Yes)?;
         let (ino, offset) = from.unwrap_or((ObjectId::FIRST_FREE, 0));
         let start = Key::new(ino, KeyType::EXTENT_DATA, offset);
-        let (mut extents, next) = batch(subvolume.tree(), &start, since)
+        let (mut extents, next, generation) = batch(subvolume.tree(), &start, since)
             .map_err(|error| error.context(format!("subvolume {id}")))?;
         let mut known = (ObjectId::default(), Vec::new());
         for extent in &mut extents {
@@ -153,17 +154,24 @@ impl Subvolumes {
     }
 }
 
-/// Extents, and the inode and the offset in it where to go on.
-type Batch = (Vec<NewExtent>, Option<(ObjectId, u64)>);
+/// Extents, the inode and the offset in it where to go on, and the transaction that changed the tree last when that began.
+type Batch = (Vec<NewExtent>, Option<(ObjectId, u64)>, Generation);
 
-/// The new extents among the next items from `start` on, without paths, and where to go on; none at the end of the tree.
+/// The new extents among the next items from `start` on, without paths, and where to go on; none at the end of the tree. What lies in
+/// leaves that are older than `since` is not looked at.
 fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
-    let mut found = Vec::new();
-    let mut cursor = tree.cursor(start, Walk::new(Wait::Yes, ReadAhead::ForwardAlways))?;
-    while let Some((key, item)) = cursor.item() {
+    let (mut found, mut seen) = (Vec::new(), 0_u64);
+    let mut cursor = tree.commit_cursor(start, since, Walk::new(Wait::Yes, ReadAhead::ForwardAlways))?;
+    let generation = cursor.generation();
+    loop {
+        seen += 1;
+        if seen.is_multiple_of(RENEW_AFTER) {
+            cursor.renew()?;
+        }
+        let Some((key, item)) = cursor.item() else { return Ok((found, None, generation)) };
         if key.kind == KeyType::EXTENT_DATA {
             if found.len() == BATCH {
-                return Ok((found, Some((key.objectid, key.offset))));
+                return Ok((found, Some((key.objectid, key.offset)), generation));
             }
             let extent = NewExtent::parse(&key, item)?;
             if extent.generation >= since {
@@ -172,7 +180,6 @@ fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
         }
         cursor.advance()?;
     }
-    Ok((found, None))
 }
 
 fn path_or_none(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {

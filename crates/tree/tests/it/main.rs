@@ -1,6 +1,7 @@
 //! Tests of trees as their callers see them, over a volume in memory.
 
 mod bookmarks;
+mod commit_cursors;
 mod damage;
 mod faults;
 mod fingers;
