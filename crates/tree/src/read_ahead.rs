@@ -36,8 +36,8 @@ pub enum ReadAhead {
     Back,
     /// To larger keys.
     Forward,
-    /// To larger keys, and to the end: leaves are read ahead whether the next one is cached or not and wherever they lie, and
-    /// one node on each level above.
+    /// To larger keys, and to the end: leaves are read ahead wherever they lie, the next ones before those that were asked for
+    /// are used up, and one node on each level above.
     ForwardAlways,
 }
 
@@ -76,7 +76,8 @@ impl From<Wait> for Walk {
     }
 }
 
-/// How near a leaf has to be, and how much is read ahead, bytes.
+/// How near a leaf has to be, and how much is read ahead, bytes. Who goes to the end asks for so much at a time, and has twice as much
+/// ahead of him.
 const NEAR: u64 = 64 << 10;
 /// Pointers that are looked at.
 const POINTERS_MAX: usize = 32;
@@ -87,9 +88,11 @@ impl Walk {
     /// The slots of a node, beside `slot`, whose blocks are to be read ahead; `missed` says whether the walk waits for that one.
     pub(crate) fn slots_ahead(&self, node: BlockRef<'_>, slot: usize, missed: bool) -> Vec<usize> {
         let always = self.ahead == ReadAhead::ForwardAlways;
+        // Several at a time: those side by side are one request.
+        let is_turn = (slot as u64 * node.bytes().len() as u64).is_multiple_of(NEAR);
         let wanted = match (self.ahead, node.level()) {
             (ReadAhead::None, _) => 0,
-            (_, 1) if always => 2 * NEAR,
+            (_, 1) if always && (missed || is_turn) => 2 * NEAR,
             (_, 1) if missed => NEAR,
             (_, level) if always && level > 1 => 1,
             _ => 0,
@@ -281,7 +284,9 @@ mod tests {
         assert_eq!(slots(Walk::new(Wait::Yes, ReadAhead::Back), &bytes, 3, true), [2, 1, 0]);
         assert_eq!(slots(Walk::from(Wait::Yes), &bytes, 3, true), []);
         let always = Walk::new(Wait::Yes, ReadAhead::ForwardAlways);
-        assert_eq!(slots(always, &bytes, 3, false), [4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(slots(always, &bytes, 3, true), [4, 5, 6, 7, 8, 9, 10, 11]);
+        assert_eq!(slots(always, &bytes, 4, false), [5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(slots(always, &bytes, 5, false), [], "these were asked for already");
         let far: Vec<u64> = (0..40).map(|number| number << 20).collect();
         assert_eq!(slots(forward, &node(1, &far, 40), 3, true), []);
         assert_eq!(slots(always, &node(1, &far, 40), 3, true).len(), 8);

@@ -51,22 +51,9 @@ impl<'t> Items<'t> {
         sector: u64,
         wait: Wait,
     ) -> Result<Self> {
-        let cursor = tree.cursor_at_or_before(&extent_data(ino, range.0), walk(ino, wait))?;
+        let walk = Walk::new(wait, ReadAhead::Forward).within(ino);
+        let cursor = tree.cursor_at_or_before(&extent_data(ino, range.0), walk)?;
         Ok(Self::from_cursor(cursor, ino, range, sector))
-    }
-
-    /// The same, if they begin in the leaf of a bookmark; none of them has changed since that was made.
-    #[inline]
-    fn at_bookmark(
-        tree: &'t Tree,
-        bookmark: &Bookmark,
-        ino: ObjectId,
-        range: (u64, u64),
-        sector: u64,
-    ) -> Result<Option<Self>> {
-        let first = extent_data(ino, range.0);
-        let cursor = tree.cursor_at_bookmark(bookmark, &first, walk(ino, Wait::Yes))?;
-        Ok(cursor.map(|cursor| Self::from_cursor(cursor, ino, range, sector)))
     }
 
     #[inline]
@@ -128,11 +115,6 @@ fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option
     Ok(Some(Item { start: key.offset, end: key.offset + extent.len(sector), extent }))
 }
 
-/// How the items of a file are walked through.
-fn walk(ino: ObjectId, wait: Wait) -> Walk {
-    Walk::new(wait, ReadAhead::Forward).within(ino)
-}
-
 /// What a range of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)] // a tag in a byte of a field would have that field copied in pieces
@@ -178,16 +160,10 @@ impl<'t> ExtentMaps<'t> {
         Ok(Self::of(Items::new(tree, ino, range, sector, wait)?))
     }
 
-    /// The same, if they begin in the leaf of a bookmark; nothing of the file has changed since that was made.
+    /// The same for who has a cursor at the last item at or before the key of `start`.
     #[inline]
-    pub(crate) fn at_bookmark(
-        tree: &'t Tree,
-        bookmark: &Bookmark,
-        ino: ObjectId,
-        range: (u64, u64),
-        sector: u64,
-    ) -> Result<Option<Self>> {
-        Ok(Items::at_bookmark(tree, bookmark, ino, range, sector)?.map(Self::of))
+    pub(crate) fn from_cursor(cursor: Cursor<'t>, ino: ObjectId, range: (u64, u64), sector: u64) -> Self {
+        Self::of(Items::from_cursor(cursor, ino, range, sector))
     }
 
     #[inline]

@@ -160,7 +160,8 @@ impl Batch {
         self.entries.clear();
         let locked = dir.lock_shared(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
-        let walk = Walk::new(wait, ReadAhead::Forward).within(dir.id.ino);
+        // Mostly who lists a directory lists all of it.
+        let walk = Walk::new(wait, ReadAhead::ForwardAlways).within(dir.id.ino);
         let mut cursor = dir.tree().cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), walk)?;
         loop {
             match cursor.item() {

@@ -39,6 +39,8 @@ pub(super) struct Remembered {
     pub(super) dirty: Batch,
     /// What the extents were when the leaf was looked at.
     pub(super) leaf: Option<(ExtentsSeen, Bookmark)>,
+    /// Where the last answer was: who asks for that place goes through the file.
+    pub(super) answer: Option<u64>,
 }
 
 impl SeekCursor {

@@ -40,13 +40,14 @@ mod delayed;
 mod tests;
 
 use creamery_base::{ErrorKind, Result, Wait};
-use creamery_tree::Bookmark;
+use creamery_tree::{Bookmark, ReadAhead, Walk};
 
 pub(crate) use cursor::SeekCursor;
 
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::Inode;
 use crate::inode::lock::ExtentsSeen;
+use crate::keys::extent_data;
 use counters::SeekCounters;
 use cursor::{Range, Remembered};
 use delayed::{DelayedRanges, DirtyMemory};
@@ -112,6 +113,7 @@ pub(crate) fn seek(
     inode.shared().seeks.add(&search.cost);
     let found = found?;
     let found = found.or((want == Want::Hole).then_some(size));
+    search.memory.answer = found;
     assert!(
         found.is_none_or(|at| offset <= at && at <= size),
         "SEEK-2: an answer lies where it was looked for"
@@ -127,7 +129,7 @@ impl<'a> Search<'a> {
             return Ok(Some(offset));
         }
         let seen = self.inode.extents_seen();
-        let mut maps = self.maps(seen, (at, size))?;
+        let mut maps = self.maps(seen, (at, size), self.memory.answer == Some(offset))?;
         let found = self.find(&mut maps, at, size)?;
         if self.has_cursor {
             let is_there =
@@ -139,22 +141,27 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// What the tree has of a range, from the leaf where the last search ended, or from the root.
+    /// What the tree has of a range, from the leaf where the last search ended, or from the root. Who goes through the file has the
+    /// leaves that come next read ahead.
     #[inline]
-    fn maps(&mut self, seen: ExtentsSeen, (at, size): Range) -> Result<ExtentMaps<'a>> {
+    fn maps(&mut self, seen: ExtentsSeen, (at, size): Range, goes_through: bool) -> Result<ExtentMaps<'a>> {
         let inode = self.inode;
         let sector = u64::from(inode.engine().sector_size());
         let within = sector - 1; // a power of two: a division would be a part of what a call costs
         let range = (at & !within, (size + within) & !within);
+        let (tree, ino) = (inode.tree(), inode.id.ino);
+        let first = extent_data(ino, range.0);
+        let ahead = if goes_through { ReadAhead::ForwardAlways } else { ReadAhead::Forward };
+        let walk = Walk::new(Wait::Yes, ahead).within(ino);
         if let Some((then, leaf)) = &self.memory.leaf
             && *then == seen
-            && let Some(maps) = ExtentMaps::at_bookmark(inode.tree(), leaf, inode.id.ino, range, sector)?
+            && let Some(cursor) = tree.cursor_at_bookmark(leaf, &first, walk)?
         {
             self.cost.bookmarks_used += 1;
-            return Ok(maps);
+            return Ok(ExtentMaps::from_cursor(cursor, ino, range, sector));
         }
         self.cost.tree_searches += 1;
-        ExtentMaps::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)
+        Ok(ExtentMaps::from_cursor(tree.cursor_at_or_before(&first, walk)?, ino, range, sector))
     }
 
     fn find(&mut self, maps: &mut ExtentMaps<'_>, at: u64, size: u64) -> Result<Option<u64>> {

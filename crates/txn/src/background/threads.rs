@@ -10,8 +10,9 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use super::Background;
 
-/// Two, so that a step that takes long does not keep all others; no more than there is mostly work for.
-const THREADS: std::ops::RangeInclusive<usize> = 2..=4;
+/// More than processors, since who reads ahead or writes out waits for a device most of the time, and a step that takes long is to keep
+/// no others; no more than there is mostly work for.
+const THREADS: std::ops::RangeInclusive<usize> = 4..=6;
 /// How long a step that was begun may take when the threads are stopped, before they are left behind.
 const PATIENCE: Duration = Duration::from_secs(60);
 
