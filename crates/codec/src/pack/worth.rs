@@ -18,8 +18,8 @@ const SAMPLE: usize = 4096;
 const PIECE: usize = 16;
 /// Data with fewer different bytes is packed.
 const FEW_BYTES: usize = 64;
-/// Where an entropy is high, in 1/65536 of a bit for each byte: 7.5 bits. Random data shows 7.95 in a sample.
-const HIGH_ENTROPY: u64 = (15 << FRACTION) / 2;
+/// Where an entropy is high, in 1/65536 of a bit for each byte: 7.75 bits. Random data shows 7.95 in a sample.
+const HIGH_ENTROPY: u64 = (31 << FRACTION) / 4;
 /// Bits behind the point of a logarithm.
 const FRACTION: u32 = 16;
 
