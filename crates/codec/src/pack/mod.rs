@@ -18,7 +18,7 @@
 //! - **PACK-2** What was packed unpacks to the data, here and with Linux, and a `Some` is the length of all of it: data that does not
 //!   fit gives `None`, never a part. Shown by `all_methods_round_trip` and `what_just_fits_is_packed_and_one_byte_less_is_not`.
 //! - **PACK-3** The packed bytes follow from the method, the data, the sector and the room for them, and not from what a packer packed
-//!   before. Shown by `a_used_packer_packs_as_a_new_one`.
+//!   before. Shown by `a_used_packer_packs_as_a_new_one` and `what_did_not_fit_does_not_show_in_what_comes_next`.
 //! - **PACK-4** Nothing asks its reader for more memory than Linux has for it: a window of 128 KiB for zstd; for LZO segments
 //!   that are no longer than LZO's own bound for a sector. Shown by `zstd_frames_look_as_those_of_linux` and
 //!   `lzo_segments_keep_to_their_sectors`.

@@ -151,6 +151,22 @@ fn a_used_packer_packs_as_a_new_one() {
 }
 
 #[test]
+fn what_did_not_fit_does_not_show_in_what_comes_next() {
+    let random = random(Packer::DATA_MAX, 1);
+    for method in methods() {
+        let mut used = Packer::new();
+        for (round, room) in [500, 40_000, 100_000].into_iter().enumerate() {
+            let none = pack(&mut used, method, &random, SECTOR, room);
+            assert!(none.is_none(), "{method}: random data gets shorter");
+            let data = mixed(9000 + round);
+            let again = pack(&mut used, method, &data, SECTOR, ample(data.len()));
+            let fresh = pack(&mut Packer::new(), method, &data, SECTOR, ample(data.len()));
+            assert!(again == fresh, "PACK-3: {method}, {} bytes", data.len());
+        }
+    }
+}
+
+#[test]
 fn zstd_frames_look_as_those_of_linux() {
     // Of 600, 5000 and 131072 bytes: magic number, descriptor, and the length less 256 in two bytes or as it is in four.
     let rows: [(usize, &[u8]); 3] = [

@@ -1,16 +1,16 @@
 //! Whether data looks as if packing it would pay.
 //!
-//! What is packed already, or encrypted, uses every byte as often as any other, and it would take a hundred times
-//! longer to find that out by packing it. So a sample is looked at: pieces from all over the data. It looks packable
+//! What is packed already, or encrypted, uses every byte as often as any other, and it takes far longer to find that out
+//! by packing it. So a sample is looked at: pieces from all over the data. It looks packable
 //!
 //! 1. when its halves are the same: zeros, patterns, copies;
 //! 2. when it uses few different bytes: text, tables of small numbers;
 //! 3. when its entropy is low: Shannon's, of single bytes, in integers. That is as far as Huffman's codes alone
-//!    would come. Text in binary formats and programs lie far below what random data shows in a sample of this size.
+//!    would come. Programs, and tables of numbers, lie far below what random data shows in a sample of this size.
 //!
-//! Linux looks at the same things (the page "Compression" of the Btrfs documentation). How many bytes make up most
-//! of a sample, which it asks as well, follows from the entropy. Where none of these tells of it, repetition goes
-//! unseen, as in several copies of a picture: such data is stored as it is.
+//! Linux looks at the same things: the Btrfs documentation, page "Compression", has samples, long patterns, how often bytes
+//! come, and Shannon's entropy. Repetition that the sample's halves do not show goes unseen, as in three copies of a
+//! picture: such data is stored as it is.
 
 /// Data up to here is looked at whole; from more, so many bytes are taken.
 const SAMPLE: usize = 4096;
