@@ -1,16 +1,19 @@
 //! Pure functions over bytes that the Btrfs format is made of: block checksums, key hashes, compression.
 //!
-//! Nothing here reads, waits or allocates (but for the vector that [`checksum_blocks`] appends to), so every
-//! other room may call it from anywhere. [`checksum()`] serves whole tree blocks and superblocks,
-//! [`checksum_blocks`] the sectors of file data, which may use instructions that work on several at once. [`unpack_zlib`],
-//! [`unpack_lzo`] and [`unpack_zstd`] unpack compressed extents.
+//! Nothing here reads or waits, so every other room may call it from anywhere. [`checksum()`] serves whole tree blocks and superblocks,
+//! [`checksum_blocks`] the sectors of file data, which may use instructions that work on several at once. A [`Packer`] packs
+//! the data of compressed extents, and [`unpack_zlib`], [`unpack_lzo`] and [`unpack_zstd`] unpack it. What is allocated is
+//! the vector that [`checksum_blocks`] appends to, and the memory that compression works in: a packer keeps its own, and a
+//! thread that unpacks keeps it for the next extent.
 
 mod checksum;
 mod hash;
 mod lzo;
+mod pack;
 mod unpack;
 
 pub use checksum::{Checksum, ChecksumType, ParseChecksumTypeError, checksum, checksum_blocks};
 pub use hash::{data_ref_hash, extref_hash, name_hash};
 pub use lzo::unpack_lzo;
+pub use pack::{CompressionMethod, CompressionType, Packer, ParseCompressionMethodError, looks_compressible};
 pub use unpack::{UnpackError, unpack_zlib, unpack_zstd};

@@ -80,14 +80,12 @@ impl Writer<'_> {
         let from = self.len.checked_sub(distance).ok_or(UnpackError::Damaged)?;
         let end = self.len.checked_add(len).filter(|end| *end <= self.out.len());
         let end = end.ok_or(UnpackError::TooLong)?;
-        if distance >= len {
-            self.out.copy_within(from..from + len, self.len);
-        } else {
-            for at in self.len..end {
-                self.out[at] = self.out[at - distance];
-            }
+        // What there is to repeat grows with what was repeated.
+        while self.len < end {
+            let piece = (self.len - from).min(end - self.len);
+            self.out.copy_within(from..from + piece, self.len);
+            self.len += piece;
         }
-        self.len = end;
         Ok(())
     }
 }

@@ -2,8 +2,14 @@
 //!
 //! What an extent unpacks to may be shorter than its `ram_bytes`: the last extent of a file is packed up to the end
 //! of the file, not of the sector. It must not be longer.
+//!
+//! zlib and zstd need memory to work in, and taking and clearing it costs more than a small extent. So each thread
+//! keeps what it used, and every extent starts from nothing in it.
+
+use std::cell::RefCell;
 
 use flate2::{Decompress, FlushDecompress};
+use zstd_safe::DCtx;
 
 /// Why packed data could not be unpacked.
 ///
@@ -24,19 +30,28 @@ pub enum UnpackError {
     TooLong,
 }
 
+thread_local! {
+    static ZLIB: RefCell<Option<Decompress>> = const { RefCell::new(None) };
+    static ZSTD: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+}
+
 /// Unpacks a zlib stream; returns how many bytes it made of `out`. What follows the stream is padding.
 ///
 /// # Errors
 /// When the stream is not whole, damaged, or makes more than fits.
 pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
-    let mut stream = Decompress::new(true);
-    let status = stream.decompress(packed, out, FlushDecompress::Finish).map_err(|_| UnpackError::Damaged)?;
-    let made = usize::try_from(stream.total_out()).map_err(|_| UnpackError::TooLong)?;
-    match status {
-        flate2::Status::StreamEnd => Ok(made),
-        _ if made == out.len() => Err(UnpackError::TooLong),
-        _ => Err(UnpackError::Truncated),
-    }
+    ZLIB.with_borrow_mut(|stream| {
+        let stream = stream.get_or_insert_with(|| Decompress::new(true));
+        stream.reset(true);
+        let status =
+            stream.decompress(packed, out, FlushDecompress::Finish).map_err(|_| UnpackError::Damaged)?;
+        let made = usize::try_from(stream.total_out()).map_err(|_| UnpackError::TooLong)?;
+        match status {
+            flate2::Status::StreamEnd => Ok(made),
+            _ if made == out.len() => Err(UnpackError::TooLong),
+            _ => Err(UnpackError::Truncated),
+        }
+    })
 }
 
 /// Unpacks a zstd frame; returns how many bytes it made of `out`. What follows the frame is padding.
@@ -46,5 +61,8 @@ pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> 
 pub fn unpack_zstd(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     let len = zstd_safe::find_frame_compressed_size(packed).map_err(|_| UnpackError::Damaged)?;
     let frame = packed.get(..len).ok_or(UnpackError::Truncated)?;
-    zstd_safe::decompress(out, frame).map_err(|_| UnpackError::Damaged)
+    ZSTD.with_borrow_mut(|context| {
+        let context = context.get_or_insert_with(DCtx::create);
+        context.decompress(out, frame).map_err(|_| UnpackError::Damaged)
+    })
 }

@@ -120,10 +120,9 @@ fn fill(device: &Arc<SimDevice>) -> creamery_base::Result<()> {
         put(&fs, many, &format!("file-{number:03}"), &plain(number * number * 3))?;
     }
     let large = put(&fs, root, "large", &plain(300_000))?;
-    let (zlib, zstd, lzo) = crate::codec::packed(&plain(16_384));
-    for (name, packed) in [("zlib", zlib), ("zstd", zstd), ("lzo", lzo)] {
+    for (kind, packed) in crate::codec::packed(&plain(16_384)) {
         // Becomes compressed data as soon as somebody writes that it is.
-        put(&fs, root, name, &[packed, vec![0; 4096]].concat()[..4096])?;
+        put(&fs, root, &kind.to_string(), &[packed, vec![0; 4096]].concat()[..4096])?;
     }
     let sparse = put(&fs, root, "sparse", &plain(5000))?;
     fs.set_attributes(sparse, &SetAttributes { size: Some(1 << 30), ..SetAttributes::default() })?;

@@ -1,19 +1,17 @@
 //! Packed data: unpacking what anybody made up, and packing and unpacking again.
 
 use creamery_codec::{
-    ChecksumType, UnpackError, checksum, checksum_blocks, data_ref_hash, extref_hash, name_hash, unpack_lzo,
-    unpack_zlib, unpack_zstd,
+    ChecksumType, CompressionMethod, CompressionType, Packer, UnpackError, checksum, checksum_blocks,
+    data_ref_hash, extref_hash, looks_compressible, name_hash, unpack_lzo, unpack_zlib, unpack_zstd,
 };
 
 use crate::input::Input;
 
-/// As much as an extent unpacks to, at most.
-const OUT_MAX: usize = 128 << 10;
 const SECTOR: usize = 4096;
 
 type Unpack = fn(&[u8], &mut [u8]) -> Result<usize, UnpackError>;
 
-/// Unpacks the input in each of the three ways, or packs it and unpacks it again.
+/// Unpacks the input in one of the three ways, or packs it at some level and unpacks it again.
 ///
 /// ```
 /// creamery_fuzzing::codec(b"\x00not packed");
@@ -23,20 +21,31 @@ pub fn codec(data: &[u8]) {
     let how = input.byte();
     let len = match how >> 4 {
         0..12 => usize::from(how >> 4) * SECTOR,
-        12 => OUT_MAX,
+        12 => Packer::DATA_MAX,
         13 => 1,
         14 => SECTOR - 1,
         _ => usize::from(input.half()),
     };
+    let method = input.byte();
     let rest = input.rest();
     let lzo: Unpack = |packed, out| unpack_lzo(packed, SECTOR, out);
     match how % 5 {
         0 => unpack(unpack_zlib, rest, len),
         1 => unpack(unpack_zstd, rest, len),
         2 => unpack(lzo, rest, len),
-        3 => round_trips(&rest[..rest.len().min(OUT_MAX)]),
+        3 => {
+            let plain = &rest[..rest.len().min(Packer::DATA_MAX)];
+            let _ = looks_compressible(plain);
+            round_trips(chosen(method), plain, len);
+        }
         _ => sums(rest),
     }
+}
+
+/// One of the algorithms at any of its levels.
+fn chosen(byte: u8) -> CompressionMethod {
+    let kind = CompressionType::ALL[usize::from(byte % 3)];
+    CompressionMethod::new(kind).with_level(i32::from(byte / 3) % 31 - 15)
 }
 
 /// What comes out follows from what goes in, and not from what lay in the buffer before.
@@ -52,69 +61,62 @@ fn unpack(unpack: Unpack, packed: &[u8], len: usize) {
     }
 }
 
-/// Packed with zlib, zstd, and LZO as Btrfs frames it.
-pub(crate) fn packed(plain: &[u8]) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    use std::io::Write;
-    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
-    zlib.write_all(plain).expect("memory takes everything");
-    let zlib = zlib.finish().expect("memory takes everything");
-    let mut zstd = vec![0; zstd_safe::compress_bound(plain.len())];
-    let len = zstd_safe::compress(&mut zstd[..], plain, 3).expect("it is large enough");
-    zstd.truncate(len);
-    (zlib, zstd, frame_lzo(plain))
+/// Packed with each algorithm.
+pub(crate) fn packed(plain: &[u8]) -> [(CompressionType, Vec<u8>); 3] {
+    CompressionType::ALL.map(|kind| {
+        let mut out = vec![0; ample(plain.len())];
+        let len = Packer::new().pack(CompressionMethod::new(kind), plain, SECTOR, &mut out);
+        out.truncate(len.expect("there is room for anything"));
+        (kind, out)
+    })
 }
 
-/// Literals only: valid, and longer than what it was made from.
-fn frame_lzo(plain: &[u8]) -> Vec<u8> {
-    let mut out = vec![0; 4];
-    for sector in plain.chunks(SECTOR) {
-        let mut stream = vec![0];
-        // A run of 18 literals and more is told by bytes of 255 and the rest.
-        let mut left = sector.len();
-        if left < 4 {
-            stream = vec![17 + left as u8];
-        } else {
-            left -= 3;
-            if left <= 15 {
-                stream[0] = left as u8;
-            } else {
-                left -= 15;
-                while left > 255 {
-                    stream.push(0);
-                    left -= 255;
-                }
-                stream.push(left as u8);
-            }
-        }
-        stream.extend_from_slice(sector);
-        stream.extend_from_slice(&[17, 0, 0]);
-        if SECTOR - out.len() % SECTOR < 4 {
-            out.resize(out.len().next_multiple_of(SECTOR), 0);
-        }
-        out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
-        out.extend_from_slice(&stream);
-    }
-    let len = out.len() as u32;
-    out[..4].copy_from_slice(&len.to_le_bytes());
-    out
+/// More than any algorithm makes of anything.
+fn ample(len: usize) -> usize {
+    len + len / 8 + 200
 }
 
-fn round_trips(plain: &[u8]) {
-    if plain.is_empty() {
-        return;
+/// What fits gives the same back, and what is packed does not follow from what was packed before.
+fn round_trips(method: CompressionMethod, plain: &[u8], room: usize) {
+    let mut used = Packer::new();
+    let mut whole = vec![0; ample(plain.len())];
+    let len = used.pack(method, plain, SECTOR, &mut whole).expect("there is room for anything");
+    unpacks_to(method.kind(), &whole[..len], plain);
+
+    let mut out = vec![0; room + 16];
+    let mut again = vec![0xaa; room + 16];
+    let made = used.pack(method, plain, SECTOR, &mut out[..room]);
+    assert_eq!(
+        made,
+        Packer::new().pack(method, plain, SECTOR, &mut again[..room]),
+        "a new packer packs the same"
+    );
+    assert_eq!((&out[room..], &again[room..]), (&[0; 16][..], &[0xaa; 16][..]), "written past the end");
+    match made {
+        Some(made) => {
+            assert!(made <= room, "more was made than there is room for");
+            assert_eq!(out[..made], again[..made], "a new packer packs the same bytes");
+            unpacks_to(method.kind(), &out[..made], plain);
+        }
+        None => assert!(room < len + 16, "{len} bytes do not fit into {room}"),
     }
-    let (zlib, zstd, lzo) = packed(plain);
-    let lzo_of: Unpack = |packed, out| unpack_lzo(packed, SECTOR, out);
+}
+
+fn unpacks_to(kind: CompressionType, packed: &[u8], plain: &[u8]) {
+    let unpack: Unpack = match kind {
+        CompressionType::Zlib => unpack_zlib,
+        CompressionType::Lzo => |packed, out| unpack_lzo(packed, SECTOR, out),
+        CompressionType::Zstd => unpack_zstd,
+    };
     let mut out = vec![0; plain.len()];
-    for (unpack, packed) in [(unpack_zlib as Unpack, &zlib), (unpack_zstd, &zstd), (lzo_of, &lzo)] {
-        out.fill(0);
-        assert_eq!(unpack(packed, &mut out), Ok(plain.len()), "all of it");
-        assert_eq!(out, plain, "the same as before");
-        // A buffer that is too small is an error, and one that is too large is not filled.
-        assert_ne!(unpack(packed, &mut out[..plain.len() - 1]), Ok(plain.len()), "it does not fit");
-        let mut large = vec![0; plain.len() + 5000];
-        assert_eq!(unpack(packed, &mut large), Ok(plain.len()), "no more than there was");
+    assert_eq!(unpack(packed, &mut out), Ok(plain.len()), "all of it");
+    assert_eq!(out, plain, "the same as before");
+    // A buffer that is too small is an error, and one that is too large is not filled.
+    if let Some(less) = plain.len().checked_sub(1) {
+        assert_ne!(unpack(packed, &mut out[..less]), Ok(plain.len()), "it does not fit");
     }
+    let mut large = vec![0; plain.len() + 5000];
+    assert_eq!(unpack(packed, &mut large), Ok(plain.len()), "no more than there was");
 }
 
 /// Sums of many blocks are the sums of each; hashes of names never panic.

@@ -1,0 +1,124 @@
+//! Packing file data as Linux unpacks it.
+//!
+//! # What is packed
+//! Data is packed in chunks of at most 128 KiB, each by itself, into one extent. The last chunk of a file is packed up
+//! to the end of the file, not of the sector. A regular extent is as many sectors as the packed data needs, and what is
+//! left of the last one is zero; an inline extent ends with the packed data. What does not get shorter is stored as it is.
+//!
+//! # The three formats
+//! - **zlib**: a zlib stream (RFC 1950) with a window of at most 32 KiB, no dictionary, and the Adler-32 at its end.
+//! - **lzo**: LZO1X streams, one for each sector, in a frame of Btrfs' own; both are drawn in `lzo.rs`. It is the
+//!   only format that depends on the size of a sector. An inline extent holds the same frame with one segment, so
+//!   it has a sector of data at most.
+//! - **zstd**: one Zstandard frame (RFC 8878) with the length of the data in its header, a single segment of at most
+//!   128 KiB as its window, no dictionary and no checksum.
+//!
+//! # Invariants
+//! - **PACK-1** A call packs at most [`Packer::DATA_MAX`] bytes, and sectors have a size that Btrfs has. Asserted.
+//! - **PACK-2** What was packed unpacks to the data, here and with Linux, and a `Some` is the length of all of it: data that does not
+//!   fit gives `None`, never a part. Shown by `all_methods_round_trip` and `what_just_fits_is_packed_and_one_byte_less_is_not`.
+//! - **PACK-3** The packed bytes follow from the method, the data, the sector and the room for them, and not from what a packer packed
+//!   before. Shown by `a_used_packer_packs_as_a_new_one` and `what_did_not_fit_does_not_show_in_what_comes_next`.
+//! - **PACK-4** Nothing asks its reader for more memory than Linux has for it: a window of 128 KiB for zstd; for LZO segments
+//!   that are no longer than LZO's own bound for a sector. Shown by `zstd_frames_look_as_those_of_linux` and
+//!   `lzo_segments_keep_to_their_sectors`.
+//! - **PACK-5** No length in an LZO frame lies across a sector boundary. Shown by `lzo_segments_keep_to_their_sectors`.
+
+mod lzo;
+mod method;
+#[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
+mod tests;
+mod worth;
+
+use flate2::{Compress, Compression, FlushCompress, Status};
+use zstd_safe::{CCtx, CParameter, ResetDirective};
+
+use self::lzo::LzoPacker;
+pub use self::method::{CompressionMethod, CompressionType, ParseCompressionMethodError};
+pub use self::worth::looks_compressible;
+
+/// What zstd frames have for a window: the logarithm of [`Packer::DATA_MAX`].
+const ZSTD_WINDOW_LOG: u32 = 17;
+
+/// Packs data. It keeps the memory that LZO and zstd work in from call to call, and takes it when one is used for the
+/// first time; a thread that packs has one.
+///
+/// ```
+/// use creamery_codec::{CompressionMethod, CompressionType, Packer, unpack_lzo};
+/// let data = [7; 8192];
+/// let mut packed = [0; 4096]; // it pays when it saves a sector
+/// let method = CompressionMethod::new(CompressionType::Lzo);
+/// let len = Packer::new().pack(method, &data, 4096, &mut packed).expect("it fits");
+/// let mut unpacked = [0; 8192];
+/// unpack_lzo(&packed[..len], 4096, &mut unpacked)?;
+/// assert_eq!(unpacked, data);
+/// # Ok::<(), creamery_codec::UnpackError>(())
+/// ```
+#[derive(Default)]
+pub struct Packer {
+    lzo: Option<LzoPacker>,
+    zstd: Option<CCtx<'static>>,
+}
+
+impl Packer {
+    /// As much data as one extent takes.
+    pub const DATA_MAX: usize = 1 << ZSTD_WINDOW_LOG;
+
+    /// One that has not packed anything.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { lzo: None, zstd: None }
+    }
+
+    /// Packs `data` for a filesystem with sectors of `sector` bytes. Gives the length of what it made, or nothing when that is
+    /// longer than `out`: who packs to save space gives an `out` that is shorter than the data, by a sector for a
+    /// regular extent. What `out` has behind that length is arbitrary. While it works zstd wants some bytes more than it needs in the
+    /// end, so what it makes has to be shorter than `out` by up to 16.
+    ///
+    /// # Panics
+    /// When there is more data than [`Packer::DATA_MAX`], or no Btrfs has such sectors.
+    #[must_use]
+    pub fn pack(
+        &mut self,
+        method: CompressionMethod,
+        data: &[u8],
+        sector: usize,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        assert!(data.len() <= Self::DATA_MAX, "PACK-1: {} bytes are more than an extent takes", data.len());
+        assert!(
+            sector.is_power_of_two() && (512..=65536).contains(&sector),
+            "PACK-1: there are no sectors of {sector} bytes"
+        );
+        match method.kind() {
+            CompressionType::Zlib => zlib(method, data, out),
+            CompressionType::Lzo => self.lzo.get_or_insert_with(LzoPacker::new).pack(data, sector, out),
+            CompressionType::Zstd => self.zstd(method, data, out),
+        }
+    }
+
+    fn zstd(&mut self, method: CompressionMethod, data: &[u8], out: &mut [u8]) -> Option<usize> {
+        let zstd = self.zstd.get_or_insert_with(CCtx::create);
+        // What did not fit was not finished.
+        zstd.reset(ResetDirective::SessionOnly).expect("a session can be given up at any time");
+        for parameter in
+            [CParameter::CompressionLevel(method.level()?), CParameter::WindowLog(ZSTD_WINDOW_LOG)]
+        {
+            zstd.set_parameter(parameter).expect("zstd has this level and this window");
+        }
+        zstd.compress2(out, data).ok()
+    }
+}
+
+/// zlib-rs 0.6 does not forget a stream that did not fit when it is reset: one that follows at level 1 is damaged. Taking its
+/// memory anew each time costs next to nothing beside the packing.
+fn zlib(method: CompressionMethod, data: &[u8], out: &mut [u8]) -> Option<usize> {
+    let level = Compression::new(method.level()?.unsigned_abs());
+    let mut stream = Compress::new(level, true);
+    match stream.compress(data, out, FlushCompress::Finish) {
+        Ok(Status::StreamEnd) => usize::try_from(stream.total_out()).ok(),
+        _ => None,
+    }
+}
