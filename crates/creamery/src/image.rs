@@ -10,8 +10,8 @@ use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
 use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-use crate::Filesystem;
 use crate::fs::FsOptions;
+use crate::{Compress, Filesystem};
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -71,6 +71,7 @@ pub struct ImageOptions {
     delayed_bytes: Option<u64>,
     flush_on_commit: bool,
     nodatacow: bool,
+    compress: Option<Compress>,
     nocow_keeps_leaf: bool,
     seek_cursors: Option<bool>,
     tree_log: Option<bool>,
@@ -186,6 +187,23 @@ impl ImageOptions {
         self
     }
 
+    /// What new data is compressed with, where a file does not say otherwise by its property or its flags
+    /// (`docs/compression.md`); nothing unless told.
+    ///
+    /// ```no_run
+    /// # fn example() -> creamery::Result<()> {
+    /// let options = creamery::Image::options().write(true).compress(Some("zstd:5".parse()?));
+    /// let fs = options.open("disk.img")?;
+    /// fs.write("/log", b"the same again and again".repeat(1000))?;
+    /// # fs.close()
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn compress(mut self, compress: Option<Compress>) -> Self {
+        self.compress = compress;
+        self
+    }
+
     /// Whether a file that is synced is written to a log, where that is enough, as it is unless told; else each is a commit.
     #[must_use]
     pub fn tree_log(mut self, on: bool) -> Self {
@@ -284,6 +302,7 @@ impl ImageOptions {
             delayed_bytes: self.delayed_bytes.unwrap_or(usual.delayed_bytes),
             flush_on_commit: self.flush_on_commit,
             nodatacow: self.nodatacow,
+            compress: self.compress,
             nocow_keeps_leaf: self.nocow_keeps_leaf,
             seek_cursors: self.seek_cursors.unwrap_or(usual.seek_cursors),
             ..usual

@@ -76,13 +76,13 @@ pub use copy::{CopyOptions, Reflink};
 pub use creamery_base::{
     Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, Result, SystemEnv, Timespec, TreeId, Uuid,
 };
-pub use creamery_codec::ChecksumType;
+pub use creamery_codec::{ChecksumType, CompressionMethod, CompressionType};
 pub use creamery_fs::{
-    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Deduped, Distribution,
-    ExtentPart, Fallocate, Fiemap, FiemapBatch, FiemapExtent, FiemapFlags, FiemapRequest, FileUsage,
-    FsyncStatistics, ListedSubvolume, LockStatistics, LogStatistics, MemoryReport, NamedTree, NewExtent,
-    NocowStatistics, PendingStatistics, SeekStatistics, Statistics, SubvolumeInfo, SubvolumeTable,
-    TreeStatistics, VolumeStatistics, WritebackStatistics,
+    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
+    CompressionStatistics, Deduped, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch, FiemapExtent,
+    FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics, LogStatistics,
+    MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, SeekStatistics, Statistics,
+    SubvolumeInfo, SubvolumeTable, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

@@ -34,6 +34,7 @@
 
 mod background;
 mod cleaner;
+mod compression;
 mod data;
 mod delalloc;
 mod disk_usage;
@@ -60,6 +61,7 @@ mod tree_log;
 mod tree_search;
 
 pub use cleaner::Cleaning;
+pub use compression::Compress;
 pub use data::{FileContent, Stretch};
 pub use disk_usage::{FileUsage, UsageSet};
 pub use fallocate::Fallocate;
@@ -81,9 +83,9 @@ pub use resolve::ExtentPart;
 pub use seek::Want;
 pub use statfs::FsStatistics;
 pub use statistics::{
-    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Distribution,
-    FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics, PendingStatistics,
-    SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,
+    Distribution, FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics,
+    PendingStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

@@ -1,5 +1,6 @@
 //! How a filesystem is opened.
 
+use crate::compression::Compress;
 use crate::inode::access_time::AtimeOptions;
 
 /// What can be chosen when a filesystem is opened.
@@ -21,6 +22,8 @@ pub struct FsOptions {
     pub flush_on_commit: bool,
     /// New files are overwritten in place and have no checksums, as those in a directory that says so (Linux' `nodatacow`).
     pub nodatacow: bool,
+    /// What new data is compressed with, where the file does not say otherwise (Linux' `compress` and `compress-force`).
+    pub compress: Option<Compress>,
     /// Who looks whether data may be written in place keeps the file's leaf locked until he knows, as it once was: to see what
     /// that costs others.
     pub nocow_keeps_leaf: bool,
@@ -38,6 +41,7 @@ impl Default for FsOptions {
             delayed_bytes: 256 << 20,
             flush_on_commit: false,
             nodatacow: false,
+            compress: None,
             nocow_keeps_leaf: false,
             seek_cursors: true,
             atime: AtimeOptions::default(),

@@ -14,6 +14,7 @@ use creamery_txn::{Abort, BackgroundReport, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
+use crate::compression::CompressionCounters;
 use crate::data::nocow_counters::NocowCounters;
 use crate::delalloc::WritebackCounters;
 use crate::fsync::counters::FsyncCounters;
@@ -270,6 +271,26 @@ counts! {
 }
 
 counts! {
+    /// What came of compressing new data.
+    ///
+    /// ```
+    /// assert_eq!(creamery_fs::CompressionStatistics::default().chunks, 0);
+    /// ```
+    CompressionStatistics of CompressionCounters {
+        /// Chunks of at most 128 KiB that are stored compressed.
+        chunks,
+        /// Their bytes in the files.
+        bytes,
+        /// Their bytes on the devices, or in the tree.
+        packed_bytes,
+        /// Chunks that did not get shorter.
+        refused,
+        /// Chunks that did not look as if they would.
+        unlikely,
+    }
+}
+
+counts! {
     /// What became of calls of fsync for which there was something to do.
     ///
     /// ```
@@ -518,6 +539,8 @@ pub struct Statistics {
     pub writeback: WritebackStatistics,
     /// Data written in place.
     pub nocow: NocowStatistics,
+    /// Data compressed.
+    pub compression: CompressionStatistics,
     /// Searches for data and holes.
     pub seek: SeekStatistics,
     /// Background work, one sort after the other.
@@ -527,7 +550,8 @@ pub struct Statistics {
 impl Statistics {
     /// Of the filesystem of these inodes, with what it has in memory.
     pub(crate) fn of(inodes: &Inodes, memory: MemoryReport) -> Self {
-        let Shared { engine, delayed_root, writeback, nocow, fsyncs, seeks, .. } = inodes.shared();
+        let Shared { engine, delayed_root, writeback, nocow, compression, fsyncs, seeks, .. } =
+            inodes.shared();
         let EngineCounters {
             commits,
             blocks_written,
@@ -582,6 +606,7 @@ impl Statistics {
             volume: (&engine.volume().counters()).into(),
             writeback: (&writeback.counters()).into(),
             nocow: (&nocow.counters()).into(),
+            compression: (&compression.counters()).into(),
             seek: (&seeks.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }

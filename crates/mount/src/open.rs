@@ -60,6 +60,7 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     let fs_options = FsOptions {
         flush_on_commit: options.flush_on_commit,
         nodatacow: options.nodatacow,
+        compress: options.compress,
         delayed_bytes: if options.delalloc { usual.delayed_bytes } else { 0 },
         ..usual
     };

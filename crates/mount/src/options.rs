@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use creamery_base::{Error, Result};
+use creamery_fs::Compress;
 use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
 use serde::{Deserialize, Serialize};
@@ -24,12 +25,23 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     }
 }
 
+/// As Linux has it: the word alone is zlib.
+fn compress(word: &str) -> Result<Option<Compress>> {
+    let (name, value) = word.split_once('=').unwrap_or((word, "zlib"));
+    if matches!(value, "no" | "none") {
+        return Ok(None);
+    }
+    let compress: Compress =
+        value.parse().map_err(|error: Error| error.context(format!("mount option {word}")))?;
+    Ok(Some(Compress { force: name == "compress-force", ..compress }))
+}
+
 /// Words of mount(8) and fstab that mean nothing to a filesystem.
 const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Options about how the server writes.
-const OF_WRITING: [&str; 13] = [
+const OF_WRITING: [&str; 15] = [
     "commit",
     "discard",
     "nodiscard",
@@ -39,6 +51,8 @@ const OF_WRITING: [&str; 13] = [
     "nodelalloc",
     "datacow",
     "nodatacow",
+    "compress",
+    "compress-force",
     "treelog",
     "notreelog",
     "ssd",
@@ -68,7 +82,7 @@ pub struct Owner {
 /// assert!(options.transport.read_only());
 /// assert_eq!(options.subvol.as_deref(), Some("/home"));
 /// assert_eq!(options.discard, creamery_txn::DiscardPolicy::Off);
-/// assert!(creamery_mount::Options::parse("disk.img", ["compress=zstd"]).is_err());
+/// assert!(creamery_mount::Options::parse("disk.img", ["compress=gzip"]).is_err());
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -86,6 +100,8 @@ pub struct Options {
     pub flush_on_commit: bool,
     /// New files are overwritten in place.
     pub nodatacow: bool,
+    /// What new data is compressed with.
+    pub compress: Option<Compress>,
     /// Whether who syncs writes to a log, where that is enough.
     pub treelog: bool,
     /// Whether the device turns (`nossd`) or not (`ssd`); none: as it says itself.
@@ -125,6 +141,10 @@ pub struct Writing {
     pub delalloc: bool,
     /// `nodatacow`.
     pub nodatacow: bool,
+    /// `compress=` or `compress-force=`; none without.
+    pub compress: Option<String>,
+    /// It is `compress-force=`.
+    pub compress_force: bool,
     /// `treelog`.
     pub treelog: bool,
     /// `ssd`, or `nossd`; none where neither was said.
@@ -180,6 +200,7 @@ impl Options {
             discard: DiscardPolicy::Off,
             flush_on_commit: false,
             nodatacow: false,
+            compress: None,
             treelog: true,
             ssd: None,
             delalloc: true,
@@ -206,6 +227,8 @@ impl Options {
             flush_on_commit: self.flush_on_commit,
             delalloc: self.delalloc,
             nodatacow: self.nodatacow,
+            compress: self.compress.map(|compress| compress.method.to_string()),
+            compress_force: self.compress.is_some_and(|compress| compress.force),
             treelog: self.treelog,
             ssd: self.ssd,
         }
@@ -224,6 +247,9 @@ impl Options {
                     "discard" | "nodiscard" => wanted.discard != kept.discard,
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
                     "datacow" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
+                    "compress" | "compress-force" => {
+                        (&wanted.compress, wanted.compress_force) != (&kept.compress, kept.compress_force)
+                    }
                     "treelog" | "notreelog" => wanted.treelog != kept.treelog,
                     "ssd" | "nossd" => wanted.ssd != kept.ssd,
                     _ => wanted.delalloc != kept.delalloc,
@@ -254,7 +280,15 @@ impl Options {
                 self.flush_on_commit = name == "flushoncommit";
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
-            "datacow" | "nodatacow" if value.is_empty() => self.nodatacow = name == "nodatacow",
+            // Of these two the later one counts, as on Linux: what is overwritten in place is not compressed.
+            "datacow" | "nodatacow" if value.is_empty() => {
+                self.nodatacow = name == "nodatacow";
+                self.compress = self.compress.filter(|_| !self.nodatacow);
+            }
+            "compress" | "compress-force" => {
+                self.compress = compress(word)?;
+                self.nodatacow &= self.compress.is_none();
+            }
             "treelog" | "notreelog" if value.is_empty() => self.treelog = name == "treelog",
             "ssd" | "nossd" if value.is_empty() => self.ssd = Some(name == "ssd"),
             "nologreplay" if value.is_empty() => self.nologreplay = true,
@@ -266,7 +300,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

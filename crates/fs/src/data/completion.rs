@@ -24,17 +24,20 @@
 //!   Shown by `a_full_filesystem_takes_what_fits_and_can_be_emptied`.
 //! - ORDERED-2: a file never shows sectors that were not written: completion asserts that all of them were, or that none was
 //!   and the item says so (prealloc).
-//! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none.
+//! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none. They are of what is on the
+//!   device, packed or not.
 
 use creamery_base::{InodeId, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_device::Parts;
+use creamery_format::Compression;
 use creamery_txn::{DataExtent, Engine, Handle, Units};
 use creamery_volume::Written;
 
 use super::drop_extents::DropPlan;
-use super::file_extent::{self, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
+use super::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use super::holes::HolePlan;
+use super::packing::{self, Packed};
 use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -54,6 +57,10 @@ pub(crate) struct OrderedExtent {
     csums: Option<Vec<u8>>,
     /// Set aside for data to come: nothing is written.
     prealloc: bool,
+    /// How what it takes stands for the file's bytes, and for how many.
+    packed: Option<(Compression, u64)>,
+    /// What the file is marked with when it has this.
+    marks: InodeFlags,
     checksum: ChecksumType,
     sector: u64,
 }
@@ -97,11 +104,35 @@ impl OrderedExtent {
         Ok(Self { csums, ..Self::nothing_written(engine, start, space) })
     }
 
+    /// The same for data that stands packed for `[start, end)` of a file, in one piece: the packed data is written into it.
+    /// Errors: no space for it in one piece, too.
+    pub(crate) fn allocate_packed(
+        behalf: &mut Behalf<'_>,
+        engine: &Engine,
+        near: Option<Logical>,
+        (start, end): (u64, u64),
+        packed: &Packed,
+    ) -> Result<Self> {
+        let len = packed.bytes.len() as u64;
+        assert!(len < end - start && end - start <= COMPRESSED_LEN_MAX, "PACKING-2: it pays");
+        let space = behalf.allocate(engine, len, len, near)?;
+        assert_eq!(space.len(), len, "PACKING-1: a packed extent is in one piece");
+        let packed = Some((packed.compression, end - start));
+        Ok(Self { csums: Some(Vec::new()), packed, ..Self::nothing_written(engine, start, space) })
+    }
+
+    /// Marks the file, too, when it has this.
+    pub(crate) const fn marking(mut self, marks: InodeFlags) -> Self {
+        self.marks = self.marks.union(marks);
+        self
+    }
+
     /// The same, of space that reads as zeros until data comes.
     pub(crate) fn preallocate(inode: &Inode, start: u64, len: u64) -> Result<Self> {
         let (engine, behalf) = (inode.engine(), &mut Behalf::Operation);
         let space = set_aside(behalf, engine, inode.data_behind(), len.min(PREALLOC_LEN_MAX))?;
         let ordered = Self { prealloc: true, ..Self::nothing_written(engine, start, space) };
+        let ordered = ordered.marking(InodeFlags::PREALLOC);
         inode.set_data_behind(ordered.space_end());
         Ok(ordered)
     }
@@ -110,7 +141,23 @@ impl OrderedExtent {
         let sector = u64::from(engine.sector_size());
         assert!(start.is_multiple_of(sector));
         let (proof, checksum) = (engine.volume().nothing_written(), engine.checksum_type());
-        Self { start, space, written: 0, proof, csums: None, prealloc: false, checksum, sector }
+        Self {
+            start,
+            space,
+            written: 0,
+            proof,
+            csums: None,
+            prealloc: false,
+            packed: None,
+            marks: InodeFlags::empty(),
+            checksum,
+            sector,
+        }
+    }
+
+    /// What the file is marked with.
+    pub(crate) const fn marks(&self) -> InodeFlags {
+        self.marks
     }
 
     /// Where in the file it begins.
@@ -120,7 +167,7 @@ impl OrderedExtent {
 
     /// Where in the file it ends.
     pub(crate) fn end(&self) -> u64 {
-        self.start + self.space.len()
+        self.start + self.packed.map_or(self.space.len(), |(_, len)| len)
     }
 
     /// Where on the volume its space ends.
@@ -184,7 +231,8 @@ impl OrderedExtent {
     /// The file extent item for the first `shown` bytes.
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
-        let extent = Extent { num_bytes: shown, ..whole };
+        let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));
+        let extent = Extent { num_bytes: shown, ram_bytes, compression, ..whole };
         if self.prealloc { extent.encode_prealloc() } else { extent.encode() }
     }
 
@@ -196,6 +244,9 @@ impl OrderedExtent {
         let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
         assert!(summed, "ORDERED-3: checksums of all sectors or of none");
         let at = self.space.start();
+        if let Some((compression, _)) = self.packed {
+            handle.add_incompat(packing::incompat(compression));
+        }
         handle.complete_data(self.space, self.proof, owner, self.start, self.csums.as_deref())?;
         Ok(at)
     }
@@ -226,7 +277,7 @@ impl OrderedExtent {
     ) -> Result<()> {
         let engine = inode.engine();
         let (start, end) = (self.start, self.end());
-        let flags = if self.prealloc { InodeFlags::PREALLOC } else { InodeFlags::empty() };
+        let marks = self.marks;
         let mut at = start;
         let mut fresh = Some(self);
         while at < end {
@@ -260,7 +311,7 @@ impl OrderedExtent {
                     }
                 }
                 update_for(behalf, locked, (at, stop), item, |item| {
-                    item.flags |= flags;
+                    item.flags |= marks;
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {
                         NewSize::AtLeast(size) => item.size.max(size.min(stop)),

@@ -1,8 +1,8 @@
 //! Unpacking compressed extents.
 //!
 //! A compressed extent is read whole for any part of it, and unpacks to 128 KiB at most, which is checked before
-//! anything is allocated. Nothing here writes compressed data: rewriting any part of such an extent makes a plain
-//! one, and the rest of the compressed one stays, as part of it, until nothing shows it any more.
+//! anything is allocated. It is never changed: who rewrites any part of it makes a new extent (`packing`), and the old one
+//! stays until nothing shows any of it any more.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_codec::{unpack_lzo, unpack_zlib, unpack_zstd};

@@ -18,7 +18,7 @@
 //!   Shown by `a_new_file_has_the_items_that_its_content_needs`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result};
-use creamery_format::{Incompat, Key};
+use creamery_format::{Compression, Incompat, Key};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
@@ -27,6 +27,9 @@ use super::Behalf;
 use super::completion::OrderedExtent;
 use super::file_extent;
 use super::inline;
+use super::new_extent::{For, new_extent};
+use super::packing::{self, Packed, Packing};
+use super::payload::{Payload, TakesData};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -77,36 +80,44 @@ impl FileContent<'_> {
 pub(crate) struct Content {
     size: u64,
     parts: SmallVec<[Part; 2]>,
+    /// What the file is marked with.
+    marks: InodeFlags,
 }
 
 enum Part {
-    Inline(Vec<u8>),
+    /// A small file's bytes, so many; packed, if they were.
+    Inline {
+        len: u64,
+        bytes: Vec<u8>,
+        compression: Compression,
+    },
     Extent(OrderedExtent),
-    Hole { start: u64, end: u64 },
+    Hole {
+        start: u64,
+        end: u64,
+    },
 }
 
 impl Content {
     /// Writes the data of a new file of `size` bytes and `flags`, which is made of `stretches`, in order and without
-    /// overlap, with holes between them. `tree` is the subvolume it will be in.
+    /// overlap, with holes between them; packed, as `packing` says. `tree` is the subvolume it will be in.
     /// Errors: no space; device errors. Nothing remains of it then.
     pub(crate) fn write(
         engine: &Engine,
         tree: &Tree,
         flags: InodeFlags,
-        size: u64,
-        stretches: &[Stretch<'_>],
+        mut packing: Option<Packing<'_>>,
+        (size, stretches): (u64, &[Stretch<'_>]),
     ) -> Result<Self> {
         assert!(stretches.windows(2).all(|pair| end_of(&pair[0]) <= pair[1].0));
         assert!(stretches.last().is_none_or(|last| end_of(last) <= size));
         let has_data = stretches.iter().any(|(_, bytes)| !bytes.is_empty());
-        if has_data && size <= inline::len_max(engine, tree) {
-            let mut bytes = vec![0; as_len(size)];
-            fill(stretches, 0, &mut bytes);
-            return Ok(Self { size, parts: SmallVec::from_iter([Part::Inline(bytes)]) });
-        }
         let sector = u64::from(engine.sector_size());
+        if has_data && let Some(inline) = inline_content(engine, tree, packing.as_ref(), size, stretches) {
+            return Ok(Self { size, parts: SmallVec::from_iter([inline]), marks: InodeFlags::empty() });
+        }
         let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
-        let mut content = Self { size, parts: SmallVec::new() };
+        let mut content = Self { size, parts: SmallVec::new(), marks: InodeFlags::empty() };
         let (mut at, mut behind) = (0, None);
         for (start, end) in runs(stretches, sector) {
             if explicit {
@@ -118,10 +129,11 @@ impl Content {
                     content.size = at;
                     return Ok(content);
                 }
-                let behalf = &mut Behalf::Operation;
-                let mut ordered = OrderedExtent::allocate_new(behalf, engine, flags, behind, at, end - at)?;
+                let run = Run { stretches, sector, range: (at, end) };
+                let (behalf, file) = (&mut Behalf::Operation, For { engine, flags, near: behind });
+                let ordered = new_extent(behalf, file, &mut packing, &run, run.range)?;
+                content.marks |= ordered.marks();
                 behind = Some(ordered.space_end());
-                write_run(engine, &mut ordered, stretches, sector)?;
                 at = ordered.end();
                 content.parts.push(Part::Extent(ordered));
             }
@@ -143,7 +155,7 @@ impl Content {
         self.parts
             .iter()
             .map(|part| match part {
-                Part::Inline(_) | Part::Hole { .. } => 1,
+                Part::Inline { .. } | Part::Hole { .. } => 1,
                 Part::Extent(ordered) => ordered.units(engine),
             })
             .sum()
@@ -152,11 +164,12 @@ impl Content {
     /// Notes size and bytes in the inode item, which the caller stores after that.
     pub(crate) fn count(&self, item: &mut InodeItem) {
         item.size = self.size;
+        item.flags |= self.marks;
         item.nbytes = self
             .parts
             .iter()
             .map(|part| match part {
-                Part::Inline(bytes) => bytes.len() as u64,
+                Part::Inline { len, .. } => *len,
                 Part::Extent(ordered) => ordered.end() - ordered.start(),
                 Part::Hole { .. } => 0,
             })
@@ -167,7 +180,9 @@ impl Content {
     pub(crate) fn items(&self, handle: &Handle<'_>, ino: ObjectId) -> SmallVec<[(Key, Vec<u8>); 2]> {
         let running = handle.generation();
         let encode = |part: &Part| match part {
-            Part::Inline(bytes) => (extent_data(ino, 0), file_extent::encode_inline(running, bytes)),
+            Part::Inline { len, bytes, compression } => {
+                (extent_data(ino, 0), file_extent::encode_packed_inline(running, *len, *compression, bytes))
+            }
             Part::Extent(ordered) => {
                 let shown = ordered.end() - ordered.start();
                 (extent_data(ino, ordered.start()), ordered.item(handle, shown).to_vec())
@@ -184,9 +199,40 @@ impl Content {
     pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<()> {
         self.parts.into_iter().try_for_each(|part| match part {
             Part::Extent(ordered) => ordered.hand_over(handle, owner).map(|_| ()),
-            Part::Inline(_) | Part::Hole { .. } => Ok(()),
+            Part::Inline { compression, .. } => {
+                handle.add_incompat(packing::incompat(compression));
+                Ok(())
+            }
+            Part::Hole { .. } => Ok(()),
         })
     }
+}
+
+/// The content of a small file, to be stored inline; none when it is too long for that.
+fn inline_content(
+    engine: &Engine,
+    tree: &Tree,
+    packing: Option<&Packing<'_>>,
+    size: u64,
+    stretches: &[Stretch<'_>],
+) -> Option<Part> {
+    let most = inline::len_max(engine, tree);
+    if size > most && (packing.is_none() || size > u64::from(engine.sector_size())) {
+        return None;
+    }
+    let mut bytes = vec![0; as_len(size)];
+    fill(stretches, 0, &mut bytes);
+    match packing.and_then(|packing| packing.pack_inline(&bytes, most)) {
+        Some(Packed { bytes, compression }) => Some(Part::Inline { len: size, bytes, compression }),
+        None => (size <= most).then_some(Part::Inline { len: size, bytes, compression: Compression::None }),
+    }
+}
+
+/// A run of whole sectors with data.
+struct Run<'a> {
+    stretches: &'a [Stretch<'a>],
+    sector: u64,
+    range: (u64, u64),
 }
 
 /// The whole sectors that have data, as ranges that do not touch.
@@ -202,37 +248,42 @@ fn runs(stretches: &[Stretch<'_>], sector: u64) -> SmallVec<[(u64, u64); 4]> {
     runs
 }
 
-/// Writes the sectors that `ordered` is for: those that one stretch fills straight from it, the others through a
-/// buffer.
-fn write_run(
-    engine: &Engine,
-    ordered: &mut OrderedExtent,
-    stretches: &[Stretch<'_>],
-    sector: u64,
-) -> Result<()> {
-    let (mut at, end) = (ordered.start(), ordered.end());
-    let index = stretches.partition_point(|stretch| end_of(stretch) <= at);
-    let filled = stretches[index].0 <= at && end_of(&stretches[index]) >= end;
-    if !filled && end - at <= BOUNCE {
-        let mut buffer = vec![0; as_len(end - at)];
-        fill(&stretches[index..], at, &mut buffer);
-        return ordered.write(engine, &buffer);
+impl Payload for Run<'_> {
+    fn range(&self) -> (u64, u64) {
+        self.range
     }
-    while at < end {
+
+    fn data_end(&self) -> u64 {
+        self.range.1
+    }
+
+    /// Sectors that one stretch fills straight from it, the others through a buffer.
+    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+        let stretches = self.stretches;
         let index = stretches.partition_point(|stretch| end_of(stretch) <= at);
-        let (start, bytes) = stretches[index];
-        let whole_end = (end_of(&stretches[index]) - end_of(&stretches[index]) % sector).min(end);
-        if start <= at && whole_end > at {
-            ordered.write(engine, &bytes[as_len(at - start)..as_len(whole_end - start)])?;
-            at = whole_end;
-        } else {
-            let mut buffer = vec![0; as_len(sector)];
+        let filled = stretches[index].0 <= at && end_of(&stretches[index]) >= end;
+        if !filled && end - at <= BOUNCE {
+            let mut buffer = vec![0; as_len(end - at)];
             fill(&stretches[index..], at, &mut buffer);
-            ordered.write(engine, &buffer)?;
-            at += sector;
+            return space.write(&buffer);
         }
+        while at < end {
+            let index = stretches.partition_point(|stretch| end_of(stretch) <= at);
+            let (start, bytes) = stretches[index];
+            let stretch_end = end_of(&stretches[index]);
+            let whole_end = (stretch_end - stretch_end % self.sector).min(end);
+            if start <= at && whole_end > at {
+                space.write(&bytes[as_len(at - start)..as_len(whole_end - start)])?;
+                at = whole_end;
+            } else {
+                let mut buffer = vec![0; as_len(self.sector)];
+                fill(&stretches[index..], at, &mut buffer);
+                space.write(&buffer)?;
+                at += self.sector;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Copies the bytes of the file from `from` on into `out`, which is zero.

@@ -236,13 +236,24 @@ pub(crate) fn encode_hole(generation: Generation, num_bytes: u64) -> [u8; REGULA
 
 /// The item bytes of an inline extent.
 pub(crate) fn encode_inline(generation: Generation, content: &[u8]) -> Vec<u8> {
+    encode_packed_inline(generation, content.len() as u64, Compression::None, content)
+}
+
+/// The same of one whose `len` bytes are packed.
+pub(crate) fn encode_packed_inline(
+    generation: Generation,
+    len: u64,
+    compression: Compression,
+    packed: &[u8],
+) -> Vec<u8> {
     let head = RawFileExtentHead {
         generation: generation.get().into(),
-        ram_bytes: (content.len() as u64).into(),
+        ram_bytes: len.into(),
+        compression: compression.to_disk(),
         kind: FILE_EXTENT_INLINE,
         ..RawFileExtentHead::default()
     };
-    [head.as_bytes(), content].concat()
+    [head.as_bytes(), packed].concat()
 }
 
 /// An item that was checked before, for changing in place.

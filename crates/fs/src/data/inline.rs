@@ -10,7 +10,8 @@ use creamery_txn::{Engine, Units};
 
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
-use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline};
+use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline, encode_packed_inline};
+use super::packing::{self, Packed};
 use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
@@ -25,11 +26,6 @@ pub(crate) fn len_max(engine: &Engine, tree: &Tree) -> u64 {
     LEN_MAX.min(u64::from(engine.sector_size()) - 1).min(leaf)
 }
 
-/// Whether a file of `size` bytes is short enough to be stored inline.
-pub(crate) fn may_be_inline(inode: &Inode, size: u64) -> bool {
-    size <= len_max(inode.engine(), inode.tree())
-}
-
 /// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is
 /// inline or a hole.
 pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> {
@@ -42,15 +38,16 @@ pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> 
 /// Makes `content` the whole of a file for which [`possible`] holds. One handle.
 /// Errors: no space; aborted.
 pub(crate) fn rewrite(inode: &Inode, item: &mut InodeItem, content: &[u8]) -> Result<()> {
-    rewrite_for(&mut Behalf::Operation, inode, item, content)
+    rewrite_for(&mut Behalf::Operation, inode, item, content, None)
 }
 
-/// The same on behalf of somebody.
+/// The same on behalf of somebody; packed, if it was.
 pub(crate) fn rewrite_for(
     behalf: &mut Behalf<'_>,
     inode: &Inode,
     item: &mut InodeItem,
     content: &[u8],
+    packed: Option<&Packed>,
 ) -> Result<()> {
     let engine = inode.engine();
     assert!(!content.is_empty());
@@ -64,7 +61,13 @@ pub(crate) fn rewrite_for(
     let handle = behalf.start(inode, units)?;
     let done = change_alone(inode, &handle, seen, |locked| {
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;
-        let bytes = encode_inline(handle.generation(), content);
+        let bytes = match packed {
+            Some(Packed { bytes, compression }) => {
+                handle.add_incompat(packing::incompat(*compression));
+                encode_packed_inline(handle.generation(), content.len() as u64, *compression, bytes)
+            }
+            None => encode_inline(handle.generation(), content),
+        };
         inode.tree().upsert(&handle, &extent_data(inode.id.ino, 0), &bytes)?;
         update_for(behalf, locked, (0, sector), item, |item| {
             item.nbytes = recount(item.nbytes, plan.bytes, content.len() as u64);

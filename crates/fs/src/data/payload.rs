@@ -4,7 +4,7 @@ use creamery_base::Result;
 use creamery_device::Parts;
 
 /// Whole sectors that are to be written.
-pub(crate) trait Payload {
+pub(crate) trait Payload: Sync {
     /// The sectors, from where they begin to where they end.
     fn range(&self) -> (u64, u64);
 

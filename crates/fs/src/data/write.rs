@@ -13,11 +13,13 @@
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
-use super::completion::{NewSize, OrderedExtent};
+use super::completion::NewSize;
 use super::grow::grow_for;
 use super::holes::HolePlan;
 use super::in_place::InPlace;
+use super::new_extent::{For, new_extent};
 use super::nocow::{NocowWalk, Piece};
+use super::packing::{Packing, packing_of};
 use super::payload::{Payload, TakesData};
 use super::tail::settle_tail;
 use super::{Behalf, inline, read};
@@ -81,9 +83,10 @@ pub(crate) fn write_payload(
         grow_for(behalf, inode, item, start)?;
         holes = gap(inode, item, start)?;
     }
-    let mut walk = NocowWalk::new(inode, item, (*reached, end));
+    let (walk, packing) = (NocowWalk::new(inode, item, (*reached, end)), packing_of(inode, item)?);
+    let mut way = Way { walk, packing };
     while *reached < end {
-        let written = write_step(behalf, &mut walk, inode, item, payload, &holes, reached);
+        let written = write_step(behalf, &mut way, inode, item, payload, &holes, reached);
         assert!((start..=end).contains(reached), "WRITE-1: what was reached is a first part");
         written?;
         holes = HolePlan::nothing();
@@ -91,10 +94,16 @@ pub(crate) fn write_payload(
     Ok(())
 }
 
+/// How what is written gets where it goes.
+struct Way<'i> {
+    walk: NocowWalk<'i>,
+    packing: Option<Packing<'i>>,
+}
+
 /// Writes the front of what is left: what may be written in place, or what there is new space for in one piece.
 fn write_step(
     behalf: &mut Behalf<'_>,
-    walk: &mut NocowWalk<'_>,
+    way: &mut Way<'_>,
     inode: &Inode,
     item: &mut InodeItem,
     payload: &dyn Payload,
@@ -103,15 +112,16 @@ fn write_step(
 ) -> Result<()> {
     let engine = inode.engine();
     let start = *reached;
-    match walk.piece(start, Wait::Yes)? {
+    match way.walk.piece(start, Wait::Yes)? {
         Piece::InPlace(extent) => {
             let mut space = InPlace::new(engine, item.flags, extent);
             payload.write(space.range(), &mut space.writer(engine))?;
             space.complete(behalf, inode, item, holes, payload.data_end(), reached)
         }
         Piece::New(stop) => {
-            let mut ordered = OrderedExtent::allocate(behalf, inode, item, start, stop - start)?;
-            payload.write((ordered.start(), ordered.end()), &mut ordered.writer(engine))?;
+            let file = For { engine, flags: item.flags, near: inode.data_behind() };
+            let ordered = new_extent(behalf, file, &mut way.packing, payload, (start, stop))?;
+            inode.set_data_behind(ordered.space_end());
             let size = NewSize::AtLeast(payload.data_end());
             ordered.complete_for(behalf, inode, item, holes, size, reached)
         }

@@ -6,6 +6,7 @@ use creamery_base::Result;
 use creamery_device::{Parts, SharedBytes};
 use creamery_txn::DelallocReservation;
 
+use super::packing::{inline_max, packing_of};
 use super::payload::{Payload, TakesData};
 use super::tail::settle_tail_for;
 use super::write::write_payload;
@@ -50,12 +51,16 @@ pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservatio
     let behalf = &mut Behalf::Writeback(room);
     let whole = run.start == 0 && run.end == sector && item.size.max(run.data_end) == run.data_end;
     if whole
-        && run.data_end <= inline::len_max(engine, inode.tree())
+        && run.data_end <= inline_max(inode, &item)
         && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let (_, page) = run.pieces().next().expect("a run is not empty");
-        let content = &page[..usize::try_from(run.data_end).expect("less than a sector")];
-        return inline::rewrite_for(behalf, inode, &mut item, content);
+        let content = &page[..usize::try_from(run.data_end).expect("a sector at most")];
+        let most = inline::len_max(engine, inode.tree());
+        let packed = packing_of(inode, &item)?.and_then(|packing| packing.pack_inline(content, most));
+        if packed.is_some() || run.data_end <= most {
+            return inline::rewrite_for(behalf, inode, &mut item, content, packed.as_ref());
+        }
     }
     write_payload(behalf, inode, &mut item, run, &mut { run.start })
 }

@@ -168,7 +168,7 @@ fn tail_to_settle(inode: &Inode, item: &InodeItem, first: u64, sector: u64) -> R
     let last = (item.size - 1) / sector * sector;
     let unsettled = if inode.delalloc().has(last, last + sector) {
         // It may be on its way to be stored inline, or be so next: then it goes on with what is behind it.
-        data::may_be_inline(inode, item.size)
+        item.size <= data::inline_max(inode, item)
     } else {
         data::is_tail_unsettled(inode, item)?
     };

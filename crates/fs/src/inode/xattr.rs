@@ -11,6 +11,7 @@ use creamery_format::{Key, KeyType, NAME_LEN_MAX};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
 
+use crate::compression;
 use crate::inode::acl::{self, Acl};
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem, XattrsKnown};
@@ -220,11 +221,10 @@ pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeF
         return Err(Error::invalid("the compression property of an inode that is overwritten in place"));
     }
     let mut flags = item.flags - InodeFlags::COMPRESS - InodeFlags::NOCOMPRESS;
-    let algorithm = value.split(|byte| *byte == b':').next().unwrap_or_default();
-    match algorithm {
+    match value {
         b"" => {}
         b"no" | b"none" => flags |= InodeFlags::NOCOMPRESS,
-        b"zlib" | b"lzo" | b"zstd" => flags |= InodeFlags::COMPRESS,
+        _ if compression::algorithm(value).is_some() => flags |= InodeFlags::COMPRESS,
         _ => return Err(Error::invalid("an unknown compression algorithm")),
     }
     Ok(flags)

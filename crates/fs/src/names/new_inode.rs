@@ -16,7 +16,8 @@ use smallvec::SmallVec;
 use super::Name;
 use super::dir_item::{self, Head, ItemBytes};
 use super::inode_ref;
-use crate::data::{Content, FileContent};
+use crate::compression;
+use crate::data::{Content, FileContent, Packing};
 use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
 use crate::inode::table::InodeTable;
@@ -24,7 +25,7 @@ use crate::inode::xattr;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem};
 use crate::inode::{orphan_item, symlink};
 use crate::keys;
-use crate::subvolume::SubvolumeRef;
+use crate::subvolume::{Shared, SubvolumeRef};
 
 /// What a new inode is to be.
 ///
@@ -209,6 +210,11 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
+    fn xattr(&self, name: &[u8]) -> Option<&[u8]> {
+        let same_hash = self.xattrs.get(&keys::xattr(ObjectId::default(), name).offset)?;
+        same_hash.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value[..])
+    }
+
     fn add(&mut self, name: &[u8], value: &[u8]) {
         let hash = keys::xattr(ObjectId::default(), name).offset;
         let attributes = self.xattrs.entry(hash).or_default();
@@ -265,8 +271,10 @@ impl<'a> Draft<'a> {
         if dir_item.flags.intersects(compression)
             && matches!(self.item.kind(), FileType::File | FileType::Directory)
             && let Some(value) = xattr::get_known(dir, xattr::COMPRESSION, creamery_base::Wait::Yes)?
+            && let Some(algorithm) = compression::algorithm(&value)
         {
-            self.add(xattr::COMPRESSION, &value);
+            // As on Linux the word alone; that there is to be no compression is said by the flag.
+            self.add(xattr::COMPRESSION, algorithm.to_string().as_bytes());
         }
         Ok(())
     }
@@ -279,11 +287,14 @@ impl<'a> Draft<'a> {
     /// Writes the data that the file will begin with. No handle may be held.
     pub(crate) fn write_content(
         &mut self,
-        engine: &Engine,
+        shared: &Shared,
         tree: &Tree,
         content: &FileContent<'_>,
     ) -> Result<()> {
-        let written = Content::write(engine, tree, self.item.flags, content.size, content.stretches)?;
+        let property = self.xattr(xattr::COMPRESSION);
+        let packing = Packing::new(shared, &self.item, property);
+        let content = (content.size, content.stretches);
+        let written = Content::write(&shared.engine, tree, self.item.flags, packing, content)?;
         written.count(&mut self.item);
         self.content = Some(written);
         Ok(())

@@ -33,6 +33,7 @@ pub(crate) use root_ref::SubvolumeEntry;
 pub(crate) use subvolumes::{Changing, Subvolumes};
 pub use table::SubvolumeTable;
 
+use crate::compression::CompressionState;
 use crate::data::nocow_counters::Nocow;
 use crate::delalloc::Writeback;
 use crate::fault::Planted;
@@ -66,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) flush_on_commit: bool,
     /// Files are overwritten in place from the beginning on.
     pub(crate) nodatacow: bool,
+    pub(crate) compression: CompressionState,
     /// What was written in place, and why other things were not.
     pub(crate) nocow: Nocow,
     pub(crate) fsyncs: Fsyncs,
@@ -87,6 +89,7 @@ impl Shared {
             at_close: Arc::default(),
             flush_on_commit: options.flush_on_commit,
             nodatacow: options.nodatacow,
+            compression: CompressionState::new(options.compress),
             nocow: Nocow::new(options.nocow_keeps_leaf),
             fsyncs: Fsyncs::default(),
             seeks: Seeks::new(options.seek_cursors),

@@ -1,0 +1,213 @@
+//! Which files' data is compressed, with what, and what came of it.
+//!
+//! Who says something of a file, the later line before the earlier:
+//!
+//! | | |
+//! |---|---|
+//! | nobody | it is stored as it is |
+//! | the mount, `compress=` | compressed, where that looks worth the time |
+//! | the flag NOCOMPRESS: `chattr +m`, the property `none`, or that its first part did not get shorter | it is not |
+//! | the flag COMPRESS: `chattr +c`, the property `btrfs.compression` | compressed, where that looks worth the time |
+//! | the mount, `compress-force=` | compressed, whatever the flags say |
+//! | NODATACOW or NODATASUM | never: its sectors are overwritten one by one, or have no checksums |
+//!
+//! A property names the algorithm, else the mount does, else it is zlib. The level is the mount's, as near to it as the algorithm has
+//! one. So it is on Linux.
+//!
+//! How data is packed is in `data/packing`.
+
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Error, Result};
+use creamery_codec::{CompressionMethod, CompressionType, Packer};
+
+use crate::inode::InodeFlags;
+
+/// What the data of new extents is compressed with. It is read as Linux reads it: `zstd`, `zstd:5`, `zlib:9`, `lzo`.
+///
+/// ```
+/// use creamery_fs::Compress;
+/// let compress: Compress = "zstd:5".parse()?;
+/// assert_eq!((compress.method.to_string().as_str(), compress.force), ("zstd:5", false));
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Compress {
+    /// The algorithm and its level.
+    pub method: CompressionMethod,
+    /// Also what is marked as not to be compressed, and what does not look as if it would get shorter.
+    pub force: bool,
+}
+
+impl FromStr for Compress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let method = text.parse().map_err(|error| Error::invalid(format!("\"{text}\": {error}")))?;
+        Ok(Self { method, force: false })
+    }
+}
+
+/// How the data of one file is compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) method: CompressionMethod,
+    /// It is tried in any case.
+    pub(crate) is_forced: bool,
+    /// When its first part does not get shorter, the file is left alone from then on.
+    pub(crate) may_give_up: bool,
+}
+
+/// What all files of a filesystem have together.
+pub(crate) struct CompressionState {
+    option: Option<Compress>,
+    /// Those that nobody packs with at the moment.
+    packers: RankedMutex<Vec<Packer>, { rank::LEAF }>,
+    chunks: AtomicU64,
+    bytes: AtomicU64,
+    packed_bytes: AtomicU64,
+    refused: AtomicU64,
+    unlikely: AtomicU64,
+}
+
+/// What came of compressing so far.
+#[derive(Clone, Copy)]
+pub(crate) struct CompressionCounters {
+    pub(crate) chunks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) packed_bytes: u64,
+    pub(crate) refused: u64,
+    pub(crate) unlikely: u64,
+}
+
+/// What became of a chunk of data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// It is stored in so many bytes.
+    Packed(u64),
+    /// It did not get shorter.
+    Refused,
+    /// It did not look as if it would.
+    Unlikely,
+}
+
+impl CompressionState {
+    pub(crate) fn new(option: Option<Compress>) -> Self {
+        Self {
+            option,
+            packers: RankedMutex::default(),
+            chunks: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            packed_bytes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unlikely: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) const fn option(&self) -> Option<Compress> {
+        self.option
+    }
+
+    /// Packs with one of the packers.
+    pub(crate) fn with_packer<R>(&self, pack: impl FnOnce(&mut Packer) -> R) -> R {
+        let mut packer = self.packers.lock().pop().unwrap_or_default();
+        let packed = pack(&mut packer);
+        self.packers.lock().push(packer);
+        packed
+    }
+
+    pub(crate) fn count(&self, len: u64, outcome: Outcome) {
+        let add = |counter: &AtomicU64, number| {
+            counter.fetch_add(number, Ordering::Relaxed);
+        };
+        match outcome {
+            Outcome::Packed(packed) => {
+                add(&self.chunks, 1);
+                add(&self.bytes, len);
+                add(&self.packed_bytes, packed);
+            }
+            Outcome::Refused => add(&self.refused, 1),
+            Outcome::Unlikely => add(&self.unlikely, 1),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> CompressionCounters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CompressionCounters {
+            chunks: of(&self.chunks),
+            bytes: of(&self.bytes),
+            packed_bytes: of(&self.packed_bytes),
+            refused: of(&self.refused),
+            unlikely: of(&self.unlikely),
+        }
+    }
+}
+
+/// Whether the data of a file with these flags may be compressed at all, where the mount says `option`: its property is not looked at.
+pub(crate) fn may_be(option: Option<Compress>, flags: InodeFlags) -> bool {
+    let is_forced = option.is_some_and(|option| option.force);
+    let is_wanted = option.is_some() || flags.contains(InodeFlags::COMPRESS);
+    !flags.intersects(InodeFlags::NODATACOW | InodeFlags::NODATASUM)
+        && (is_forced || is_wanted && !flags.contains(InodeFlags::NOCOMPRESS))
+}
+
+/// How it is compressed; `property` is the file's own word. None when it is not.
+pub(crate) fn wanted(option: Option<Compress>, flags: InodeFlags, property: Option<&[u8]>) -> Option<Wanted> {
+    if !may_be(option, flags) {
+        return None;
+    }
+    let own = property.and_then(algorithm);
+    let kind = own.or(option.map(|option| option.method.kind())).unwrap_or(CompressionType::Zlib);
+    let level = option.and_then(|option| option.method.level()).unwrap_or_default();
+    let is_forced = option.is_some_and(|option| option.force);
+    Some(Wanted {
+        method: CompressionMethod::new(kind).with_level(level),
+        is_forced,
+        may_give_up: !is_forced && own.is_none(),
+    })
+}
+
+/// The algorithm that a property names: a level, or anything else behind the word, is not looked at.
+pub(crate) fn algorithm(property: &[u8]) -> Option<CompressionType> {
+    CompressionType::ALL.into_iter().find(|kind| property.starts_with(kind.to_string().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(option: &str, force: bool, flags: InodeFlags, property: &str) -> Option<String> {
+        let option =
+            (!option.is_empty()).then(|| Compress { method: option.parse().expect("a method"), force });
+        let property = (!property.is_empty()).then_some(property.as_bytes());
+        wanted(option, flags, property).map(|wanted| {
+            let forced = if wanted.is_forced { " forced" } else { "" };
+            format!("{}{forced}", wanted.method)
+        })
+    }
+
+    #[test]
+    fn the_later_word_counts() {
+        let (none, yes, no) = (InodeFlags::empty(), InodeFlags::COMPRESS, InodeFlags::NOCOMPRESS);
+        let rows = [
+            ("", false, none, "", None),
+            ("zstd:7", false, none, "", Some("zstd:7")),
+            ("zstd:7", false, no, "", None),
+            ("zstd:7", true, no, "none", Some("zstd:7 forced")),
+            ("", false, yes, "", Some("zlib:3")),
+            ("", false, yes, "zstd", Some("zstd:3")),
+            ("lzo", false, yes, "zlib:9", Some("zlib:3")),
+            ("zstd:15", false, yes, "zlib", Some("zlib:9")),
+            ("zstd:-15", true, yes, "zlib", Some("zlib:1 forced")),
+            ("zlib:9", false, yes, "lzo", Some("lzo")),
+            ("zlib:9", true, InodeFlags::NODATASUM, "", None),
+            ("zlib:9", true, yes | InodeFlags::NODATACOW, "zstd", None),
+        ];
+        for (option, force, flags, property, wanted) in rows {
+            let found = said(option, force, flags, property);
+            assert_eq!(found.as_deref(), wanted, "{option} {force} {flags:?} {property}");
+        }
+    }
+}

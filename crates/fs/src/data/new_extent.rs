@@ -1,0 +1,59 @@
+//! New data gets space and goes there: packed, where that makes it shorter, or as it is.
+
+use creamery_base::{ErrorKind, Logical, Result};
+use creamery_txn::Engine;
+
+use super::Behalf;
+use super::completion::OrderedExtent;
+use super::packing::{Chunk, Packing};
+use super::payload::Payload;
+use crate::inode::InodeFlags;
+
+/// The file that data is for.
+#[derive(Clone, Copy)]
+pub(super) struct For<'e> {
+    pub(super) engine: &'e Engine,
+    pub(super) flags: InodeFlags,
+    /// Where its space is to be, if possible.
+    pub(super) near: Option<Logical>,
+}
+
+/// The front of `[start, stop)` of `payload`, in space of its own, written. `packing` ends where the file is to be left alone from
+/// now on.
+/// Errors: no space; device errors; those of the payload.
+pub(super) fn new_extent(
+    behalf: &mut Behalf<'_>,
+    file: For<'_>,
+    packing: &mut Option<Packing<'_>>,
+    payload: &dyn Payload,
+    (start, stop): (u64, u64),
+) -> Result<OrderedExtent> {
+    let For { engine, flags, near } = file;
+    let (mut end, mut marks) = (stop, InodeFlags::empty());
+    match packing.as_mut().map(|packing| packing.next(payload, (start, stop))).transpose()? {
+        None => {}
+        Some(Chunk::Packed { end: packed_end, packed }) => {
+            let range = (start, packed_end);
+            match OrderedExtent::allocate_packed(behalf, engine, near, range, &packed) {
+                Ok(mut ordered) => {
+                    ordered.write(engine, &packed.bytes)?;
+                    return Ok(ordered);
+                }
+                // There may be room for it in several pieces.
+                Err(error) if error.kind() == ErrorKind::NoSpace => end = packed_end,
+                Err(error) => return Err(error),
+            }
+        }
+        Some(Chunk::Plain { end: plain_end, gives_up }) => {
+            end = plain_end;
+            if gives_up {
+                *packing = None;
+                marks = InodeFlags::NOCOMPRESS;
+            }
+        }
+    }
+    let ordered = OrderedExtent::allocate_new(behalf, engine, flags, near, start, end - start)?;
+    let mut ordered = ordered.marking(marks);
+    payload.write((start, ordered.end()), &mut ordered.writer(engine))?;
+    Ok(ordered)
+}

@@ -1,0 +1,242 @@
+//! Packing new data: a row of sectors becomes chunks of at most 128 KiB, each of them packed, where that makes it shorter, into an
+//! extent of its own.
+//!
+//! Packing takes more time than all else that becomes of data. So several chunks are packed at once, on all processors, before the
+//! first of them is given space; after that each becomes part of the file by itself, in order, as other data does
+//! (`completion`). Nothing is locked while data is packed but the range that it is for, and no handle is held.
+//!
+//! A chunk is stored packed only when that saves a sector: an extent takes whole ones. Those that do not get shorter, one behind
+//! the other, become one extent as if nobody had tried. Whoever has no room for a packed extent in one piece stores its data as it
+//! is, which may lie in several.
+//!
+//! A small file whose packed data fits into the tree is stored there, as a whole, though it may have a whole sector.
+//!
+//! # Invariants
+//! - PACKING-1: a packed extent shows all of its data when it is made, has checksums of what is on the device, and what lies behind
+//!   the packed data in its last sector is zero. Shown by `what_is_packed_is_read_back_and_its_padding_is_zero`.
+//! - PACKING-2: nothing is stored packed that takes as many sectors as it does without. Shown by
+//!   `what_does_not_get_shorter_is_stored_as_it_is`.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
+
+use creamery_base::{Result, Wait};
+use creamery_codec::{CompressionType, Packer, looks_compressible};
+use creamery_device::Parts;
+use creamery_format::{Compression, Incompat};
+
+use super::inline;
+use super::payload::{Payload, TakesData};
+use crate::compression::{self, CompressionState, Outcome, Wanted};
+use crate::inode::{Inode, InodeItem, xattr};
+use crate::subvolume::Shared;
+
+/// Bytes of a chunk at most.
+const CHUNK: u64 = Packer::DATA_MAX as u64;
+/// Chunks that are packed at once for each processor: the last of them leave some idle.
+const CHUNKS_PER_THREAD: usize = 4;
+
+/// Data that was packed, in whole sectors.
+pub(super) struct Packed {
+    pub(super) bytes: Vec<u8>,
+    pub(super) compression: Compression,
+}
+
+/// The next part of what is to be written.
+pub(super) enum Chunk {
+    /// Up to `end` it is packed.
+    Packed { end: u64, packed: Packed },
+    /// Up to `end` it is stored as it is; `gives_up` says that nothing of the file is to be packed from now on.
+    Plain { end: u64, gives_up: bool },
+}
+
+/// How the new data of one file is packed.
+pub(crate) struct Packing<'i> {
+    state: &'i CompressionState,
+    wanted: Wanted,
+    sector: u64,
+    /// What was packed ahead, and whether it got shorter.
+    ready: VecDeque<Ready>,
+}
+
+struct Ready {
+    start: u64,
+    end: u64,
+    bytes: Option<Vec<u8>>,
+    outcome: Outcome,
+}
+
+/// What the property of an inode says.
+fn property(inode: &Inode, item: &InodeItem) -> Result<Option<Vec<u8>>> {
+    if item.flags.contains(crate::inode::InodeFlags::COMPRESS) {
+        xattr::get_known(inode, xattr::COMPRESSION, Wait::Yes)
+    } else {
+        Ok(None)
+    }
+}
+
+/// How the data of a file is packed that is made of what `item` says; none when it is not.
+pub(super) fn packing_of<'i>(inode: &'i Inode, item: &InodeItem) -> Result<Option<Packing<'i>>> {
+    let shared = inode.shared();
+    if !compression::may_be(shared.compression.option(), item.flags) {
+        return Ok(None);
+    }
+    let property = property(inode, item)?;
+    Ok(Packing::new(shared, item, property.as_deref()))
+}
+
+impl<'i> Packing<'i> {
+    /// The same for a file that is only just being made, with this property.
+    pub(crate) fn new(shared: &'i Shared, item: &InodeItem, property: Option<&[u8]>) -> Option<Self> {
+        let state = &shared.compression;
+        let wanted = compression::wanted(state.option(), item.flags, property)?;
+        let sector = u64::from(shared.engine.sector_size());
+        Some(Self { state, wanted, sector, ready: VecDeque::new() })
+    }
+
+    fn compression(&self) -> Compression {
+        match self.wanted.method.kind() {
+            CompressionType::Zlib => Compression::Zlib,
+            CompressionType::Lzo => Compression::Lzo,
+            CompressionType::Zstd => Compression::Zstd,
+        }
+    }
+
+    /// The next part of `payload`, from `start` on and up to `stop` at most.
+    /// Errors: those of the payload.
+    pub(super) fn next(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<Chunk> {
+        if self.ready.front().is_none_or(|ready| ready.start != start || ready.end > stop) {
+            self.pack_ahead(payload, (start, stop))?;
+        }
+        let first = self.ready.pop_front().expect("a part that is not empty is a chunk at least");
+        self.state.count(first.end - first.start, first.outcome);
+        if let Some(bytes) = first.bytes {
+            let packed = Packed { bytes, compression: self.compression() };
+            return Ok(Chunk::Packed { end: first.end, packed });
+        }
+        let refused = first.outcome == Outcome::Refused;
+        if start == 0 && refused && self.wanted.may_give_up {
+            return Ok(Chunk::Plain { end: first.end, gives_up: true });
+        }
+        let mut end = first.end;
+        while let Some(more) = self.ready.pop_front_if(|more| more.bytes.is_none() && more.end <= stop) {
+            self.state.count(more.end - more.start, more.outcome);
+            end = more.end;
+        }
+        Ok(Chunk::Plain { end, gives_up: false })
+    }
+
+    fn pack_ahead(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<()> {
+        let threads = threads();
+        let chunks = usize::try_from((stop - start).div_ceil(CHUNK)).expect("an extent's chunks");
+        let chunks = chunks.min(threads * CHUNKS_PER_THREAD);
+        let places: Vec<(u64, u64)> = (0..chunks as u64)
+            .map(|number| (start + number * CHUNK, stop.min(start + (number + 1) * CHUNK)))
+            .collect();
+        let packed: Vec<OnceLock<Result<Ready>>> = places.iter().map(|_| OnceLock::new()).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            self.state.with_packer(|packer| {
+                while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let at = usize::try_from((place.0 - start) / CHUNK).expect("a chunk's number");
+                    assert!(
+                        packed[at].set(self.pack(packer, payload, *place)).is_ok(),
+                        "each is packed once"
+                    );
+                }
+            });
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads.min(chunks) {
+                // Without it the others do all.
+                let _ = thread::Builder::new().name("packing".to_owned()).spawn_scoped(scope, work);
+            }
+            work();
+        });
+        let all = packed.into_iter().map(|one| one.into_inner().expect("all were packed"));
+        self.ready = all.collect::<Result<_>>()?;
+        Ok(())
+    }
+
+    fn pack(&self, packer: &mut Packer, payload: &dyn Payload, (start, end): (u64, u64)) -> Result<Ready> {
+        let not = |outcome| Ok(Ready { start, end, bytes: None, outcome });
+        let len = end - start;
+        if len <= self.sector {
+            return not(Outcome::Unlikely); // it takes a sector in any case
+        }
+        let mut data = Vec::with_capacity(as_len(len));
+        payload.write((start, end), &mut Gathered(&mut data))?;
+        assert_eq!(data.len() as u64, len, "a payload has all of its sectors");
+        if !self.wanted.is_forced && !looks_compressible(&data) {
+            return not(Outcome::Unlikely);
+        }
+        let mut bytes = vec![0; as_len(len - self.sector)];
+        let Some(packed) = packer.pack(self.wanted.method, &data, as_len(self.sector), &mut bytes) else {
+            return not(Outcome::Refused);
+        };
+        bytes.truncate(packed);
+        bytes.resize((packed as u64).next_multiple_of(self.sector).try_into().expect("at most 128 KiB"), 0);
+        let outcome = Outcome::Packed(bytes.len() as u64);
+        Ok(Ready { start, end, bytes: Some(bytes), outcome })
+    }
+
+    /// The whole content of a small file, packed to be stored inline in `most` bytes at most; none when that does not make it shorter.
+    pub(super) fn pack_inline(&self, content: &[u8], most: u64) -> Option<Packed> {
+        if content.len() as u64 > self.sector || !self.wanted.is_forced && !looks_compressible(content) {
+            return None;
+        }
+        let mut bytes = vec![0; as_len(most.min(content.len() as u64 - 1))];
+        let pack =
+            |packer: &mut Packer| packer.pack(self.wanted.method, content, as_len(self.sector), &mut bytes);
+        let len = self.state.with_packer(pack)?;
+        bytes.truncate(len);
+        self.state.count(content.len() as u64, Outcome::Packed(len as u64));
+        Some(Packed { bytes, compression: self.compression() })
+    }
+}
+
+/// The longest file that may be stored inline: packed ones may have a whole sector.
+pub(crate) fn inline_max(inode: &Inode, item: &InodeItem) -> u64 {
+    if compression::may_be(inode.shared().compression.option(), item.flags) {
+        u64::from(inode.engine().sector_size())
+    } else {
+        inline::len_max(inode.engine(), inode.tree())
+    }
+}
+
+/// What has to be able to read a filesystem with data that is packed so.
+pub(super) const fn incompat(compression: Compression) -> Incompat {
+    match compression {
+        Compression::Lzo => Incompat::COMPRESS_LZO,
+        Compression::Zstd => Incompat::COMPRESS_ZSTD,
+        Compression::None | Compression::Zlib => Incompat::empty(),
+    }
+}
+
+/// How many pack at once.
+fn threads() -> usize {
+    static THREADS: OnceLock<usize> = OnceLock::new();
+    *THREADS.get_or_init(|| available_parallelism().map_or(1, usize::from))
+}
+
+/// Sectors in one piece.
+struct Gathered<'a>(&'a mut Vec<u8>);
+
+impl TakesData for Gathered<'_> {
+    fn write(&mut self, data: &[u8]) -> Result<()> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    fn write_parts(&mut self, data: Parts) -> Result<()> {
+        data.iter().for_each(|part| self.0.extend_from_slice(part));
+        Ok(())
+    }
+}
+
+/// A length that is bounded by a chunk's.
+fn as_len(len: u64) -> usize {
+    usize::try_from(len).expect("bounded by the length of a chunk")
+}
