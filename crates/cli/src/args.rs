@@ -137,6 +137,10 @@ pub(crate) struct MkfsArgs {
     #[arg(long, requires = "rootdir", help_heading = "Creation")]
     pub(crate) shrink: bool,
 
+    /// Compress the files of the source: zlib (levels 1 to 9), lzo, zstd (levels -15 to 15), or no.
+    #[arg(long, value_name = "ALGORITHM[:LEVEL]", requires = "rootdir", help_heading = "Creation")]
+    pub(crate) compress: Option<crate::commands::mkfs::Compression>,
+
     /// Give every file this owner and group.
     #[arg(long, value_name = "UID:GID", requires = "rootdir", value_parser = crate::commands::mkfs::parse_owner)]
     #[arg(help_heading = "Creation")]

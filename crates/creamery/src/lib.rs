@@ -76,7 +76,7 @@ pub use copy::{CopyOptions, Reflink};
 pub use creamery_base::{
     Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, Result, SystemEnv, Timespec, TreeId, Uuid,
 };
-pub use creamery_codec::{ChecksumType, CompressionMethod, CompressionType};
+pub use creamery_codec::{ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError};
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
     CompressionStatistics, Deduped, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch, FiemapExtent,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Result};
 use creamery_device::{Access, BlockDevice, FileDevice, NewFile, Taken};
-use creamery_fs::{Filesystem, FsOptions};
+use creamery_fs::{Compress, Filesystem, FsOptions};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
@@ -176,7 +176,10 @@ fn build(
         let engine_options =
             Options { cache_bytes: CLEAN_BYTES, dirty_bytes: DIRTY_BYTES, env, ..Options::default() };
         let engine = Engine::open(volume, engine_options)?;
-        let fs = Filesystem::open(engine, FsOptions { inodes_cached: INODES, ..FsOptions::default() })?;
+        // Who asks for it here wants small files of all that are there.
+        let compress = rootdir.compress.map(|method| Compress { method, force: true });
+        let fs =
+            Filesystem::open(engine, FsOptions { inodes_cached: INODES, compress, ..FsOptions::default() })?;
         fill(&fs, rootdir, image, progress).map_err(no_space(options))?;
         progress.finishing();
         fs.sync().map_err(no_space(options))?;

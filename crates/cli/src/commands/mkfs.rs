@@ -3,12 +3,14 @@
 use std::io::{IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use creamery::{
-    Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress, Progress, RootdirOptions,
-    RootdirSubvolume, SystemEnv, Timespec, Uuid, make_image,
+    CompressionMethod, Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress,
+    ParseCompressionMethodError, Progress, RootdirOptions, RootdirSubvolume, SystemEnv, Timespec, Uuid,
+    make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -86,6 +88,7 @@ fn rootdir(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<RootdirOpt
         clamp_times: epoch,
         subvolumes: subvolumes.collect::<Result<_, _>>()?,
         shrink: args.shrink,
+        compress: args.compress.and_then(|Compression(method)| method),
         ..RootdirOptions::new(source)
     }))
 }
@@ -113,6 +116,21 @@ pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
         number => number.map_err(|_| wrong()),
     };
     Ok((number(uid)?, number(gid)?))
+}
+
+/// `ALGORITHM[:LEVEL]`, or none, for `no` and `none`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Compression(Option<CompressionMethod>);
+
+impl FromStr for Compression {
+    type Err = ParseCompressionMethodError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "no" | "none" => Ok(Self(None)),
+            _ => text.parse().map(|method| Self(Some(method))),
+        }
+    }
 }
 
 /// How far the copy is, on a terminal.

@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use creamery_base::{Error, ErrorKind, Result, Timespec, TreeId};
+use creamery_codec::CompressionMethod;
 use creamery_fs::Filesystem;
 
 pub use copy_in::{CopyIn, copy_in};
@@ -68,13 +69,15 @@ pub struct RootdirOptions {
     pub subvolumes: Vec<RootdirSubvolume>,
     /// Cut the finished filesystem to what it needs.
     pub shrink: bool,
+    /// Compress what gets shorter by that.
+    pub compress: Option<CompressionMethod>,
 }
 
 impl RootdirOptions {
     /// Everything in `source` as it is.
     pub fn new(source: impl Into<PathBuf>) -> Self {
         let source = source.into();
-        Self { source, owner: None, clamp_times: None, subvolumes: Vec::new(), shrink: false }
+        Self { source, owner: None, clamp_times: None, subvolumes: Vec::new(), shrink: false, compress: None }
     }
 
     /// Checks what can be checked without touching the target.
