@@ -14,7 +14,7 @@ use creamery_txn::DiscardPolicy;
 
 use crate::device::{Fault, SimDevice};
 use crate::driver::{self, Driver};
-use crate::due::{Transaction, delayed_bytes, next, small_budgets};
+use crate::due::{Transaction, fs_options, next, small_budgets};
 use crate::faulty_run::verify_what_is_left;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
@@ -121,7 +121,7 @@ fn run(
     operations: u64,
     prepare: impl FnOnce(&Filesystem),
 ) -> Result<Ran> {
-    let mut driver = Driver::open_fresh_with(device, small_budgets(), delayed_bytes(seed))?;
+    let mut driver = Driver::open_fresh_with(device, small_budgets(), fs_options(seed))?;
     if device.may_fail() {
         driver.expect_losses();
     }
@@ -232,7 +232,7 @@ fn is_of_the_device(error: &anyhow::Error) -> bool {
 /// Where engine and model differ, with the seed and the number of the operation.
 pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(u64, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
-    let mut driver = Driver::open_fresh_with(&device, small_budgets(), delayed_bytes(seed))?;
+    let mut driver = Driver::open_fresh_with(&device, small_budgets(), fs_options(seed))?;
     let engine = Arc::clone(driver.filesystem().engine());
     engine.commit_every(Some(INTERVAL));
     let beside = Beside::begin(&engine, seed);

@@ -91,9 +91,12 @@ impl Driver {
         Self::with_model(open(device)?, Model::new())
     }
 
-    /// An empty filesystem with budgets of its own, in which so many bytes of data may be delayed.
-    pub(crate) fn open_fresh_with(device: &Arc<SimDevice>, options: Options, delayed: u64) -> Result<Self> {
-        let fs_options = FsOptions { delayed_bytes: delayed, ..FsOptions::default() };
+    /// An empty filesystem with budgets and options of its own.
+    pub(crate) fn open_fresh_with(
+        device: &Arc<SimDevice>,
+        options: Options,
+        fs_options: FsOptions,
+    ) -> Result<Self> {
         Self::with_model(open_with(device, options, fs_options)?, Model::new())
     }
 

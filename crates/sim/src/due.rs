@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use creamery_fs::{FileType, RenameMode};
+use creamery_fs::{Compress, FileType, FsOptions, RenameMode};
 use creamery_testkit::Random;
 use creamery_txn::Options;
 
@@ -40,9 +40,17 @@ pub(crate) fn small_budgets() -> Options {
     }
 }
 
-/// Bytes of data that may be delayed in the run of `seed`: none, little, or all that it writes.
-pub(crate) const fn delayed_bytes(seed: u64) -> u64 {
-    [0, 32 << 10, 256 << 10, 1 << 30][(seed % 4) as usize]
+/// How the filesystem is opened for the run of `seed`: none, little, or all that it writes may be delayed.
+pub(crate) fn fs_options(seed: u64) -> FsOptions {
+    let delayed_bytes = [0, 32 << 10, 256 << 10, 1 << 30][(seed % 4) as usize];
+    FsOptions { delayed_bytes, compress: compress(seed / 4), ..FsOptions::default() }
+}
+
+/// What data is compressed with in the run of `seed`: nothing, or one of the three.
+pub(crate) fn compress(seed: u64) -> Option<Compress> {
+    let word = ["", "zstd", "lzo", "zlib"][(seed % 4) as usize];
+    let compress: Compress = word.parse().ok()?;
+    Some(Compress { force: seed % 8 < 4, ..compress })
 }
 
 /// What was done since the last transaction was closed.
@@ -94,7 +102,7 @@ impl Transaction {
 /// Where engine and model differ.
 pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
-    let mut driver = Driver::open_fresh_with(&device, small_budgets(), delayed_bytes(seed))?;
+    let mut driver = Driver::open_fresh_with(&device, small_budgets(), fs_options(seed))?;
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
     let mut running = Transaction::begin(driver.model());

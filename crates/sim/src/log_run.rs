@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use creamery_base::InodeId;
-use creamery_fs::Filesystem;
+use creamery_fs::{Filesystem, FsOptions};
 use creamery_testkit::Random;
 use creamery_txn::Options;
 
 use crate::crash::judge;
 use crate::device::{Canary, SimDevice};
 use crate::driver::{Driver, open};
+use crate::due::compress;
 use crate::image::Image;
 use crate::log_states::{Found, Moment};
 use crate::model::{Content, ROOT};
@@ -84,8 +85,9 @@ pub fn log_run_with(
     prepare: impl FnOnce(&Filesystem),
 ) -> Result<LogReport> {
     let device = Arc::new(SimDevice::recording(base.clone(), canary));
-    let delayed = if seed.is_multiple_of(4) { 0 } else { 1 << 30 };
-    let driver = Driver::open_fresh_with(&device, Options::default(), delayed)?;
+    let delayed_bytes = if seed.is_multiple_of(4) { 0 } else { 1 << 30 };
+    let fs_options = FsOptions { delayed_bytes, compress: compress(seed / 4), ..FsOptions::default() };
+    let driver = Driver::open_fresh_with(&device, Options::default(), fs_options)?;
     prepare(driver.filesystem());
     let commits = vec![Commit::first(driver.model())];
     let mut recorder = Recorder {

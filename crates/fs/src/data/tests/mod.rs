@@ -8,6 +8,7 @@ mod drop_extents;
 mod hostile;
 pub(crate) mod model;
 mod nocow;
+mod packing;
 mod prealloc;
 pub(crate) mod support;
 mod write;

@@ -278,14 +278,22 @@ fn random_changes_without_checksums_read_back_as_a_vector_of_bytes() {
 }
 
 #[test]
+fn random_changes_of_compressed_files_read_back_as_a_vector_of_bytes() {
+    lives(Kind::DEFAULT, 21..30, InodeFlags::COMPRESS);
+    lives(Kind::OLD, 30..33, InodeFlags::COMPRESS);
+}
+
+#[test]
 fn the_kernel_and_btrfs_check_agree_on_what_random_changes_left() {
-    for kind in [Kind::DEFAULT, Kind::OLD, Kind("--csum sha256"), Kind("--csum xxhash --nodesize 65536")] {
+    let compressed = (Kind::DEFAULT, InodeFlags::COMPRESS);
+    let plain = [Kind::DEFAULT, Kind::OLD, Kind("--csum sha256"), Kind("--csum xxhash --nodesize 65536")];
+    for (kind, flags) in plain.map(|kind| (kind, InodeFlags::empty())).into_iter().chain([compressed]) {
         let Some(mut fixture) = fixture(kind) else { return };
         let names = ["f0", "f1", "f2", "f3"];
         let models: Vec<Model> = (100..)
             .step_by(5)
             .zip(names)
-            .map(|(seed, name)| live(&mut fixture, seed, name, InodeFlags::empty(), true))
+            .map(|(seed, name)| live(&mut fixture, seed, name, flags, true))
             .collect();
         fixture.judge(|mounted| {
             for (name, model) in names.iter().zip(&models) {

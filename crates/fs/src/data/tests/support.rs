@@ -244,18 +244,23 @@ pub(crate) fn named_in(engine: &Arc<Engine>, name: &str, delayed_bytes: u64) -> 
     let ino = (257..300).map(ObjectId::new).find(is_it).expect("somebody made it");
     let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode);
     let item = item.expect("a readable tree").expect("an inode").expect("a valid item");
-    Inode::new(InodeId::new(TreeId::FS, ino), alone(engine, tree, delayed_bytes), item)
+    Inode::new(InodeId::new(TreeId::FS, ino), alone(engine, tree, &delayed(delayed_bytes)), item)
 }
 
 /// An inode without a name that the tree has.
 pub(crate) fn stored(engine: &Arc<Engine>, ino: u64, item: InodeItem) -> Inode {
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, 0), item)
+    Inode::new(InodeId::new(TreeId::FS, ObjectId::new(ino)), alone(engine, tree, &delayed(0)), item)
 }
 
-/// The top level without a filesystem around it; so many bytes of data may be delayed.
-fn alone(engine: &Arc<Engine>, tree: Arc<Tree>, delayed_bytes: u64) -> SubvolumeRef {
-    let shared = Shared::new(Arc::clone(engine), &FsOptions { delayed_bytes, ..FsOptions::default() });
+/// So many bytes of data may be delayed.
+fn delayed(delayed_bytes: u64) -> FsOptions {
+    FsOptions { delayed_bytes, ..FsOptions::default() }
+}
+
+/// The top level without a filesystem around it.
+fn alone(engine: &Arc<Engine>, tree: Arc<Tree>, options: &FsOptions) -> SubvolumeRef {
+    let shared = Shared::new(Arc::clone(engine), options);
     SubvolumeRef::new(Arc::new(Subvolume::new(tree, shared, ObjectId::FIRST_FREE, false)))
 }
 
@@ -271,6 +276,11 @@ pub(crate) fn new_delayed_file(
     flags: InodeFlags,
     delayed_bytes: u64,
 ) -> Inode {
+    new_file_with(engine, ino, flags, &delayed(delayed_bytes))
+}
+
+/// The same of a filesystem with these options.
+pub(crate) fn new_file_with(engine: &Arc<Engine>, ino: u64, flags: InodeFlags, options: &FsOptions) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let item = InodeItem { flags, ..InodeItem::default() };
@@ -278,7 +288,7 @@ pub(crate) fn new_delayed_file(
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
     .expect("a new inode");
-    Inode::new(id, alone(engine, tree, delayed_bytes), item)
+    Inode::new(id, alone(engine, tree, options), item)
 }
 
 /// A search for data or a hole in a file that nobody has open.

@@ -1,0 +1,161 @@
+//! Data that is packed: what becomes of it on the device and in the tree.
+
+use std::sync::Arc;
+
+use creamery_base::Wait;
+use creamery_codec::{CompressionMethod, CompressionType};
+use creamery_format::Compression;
+
+use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, new_file_with, opened};
+use crate::data::extent_map::{ExtentKind, ExtentMaps};
+use crate::data::file_extent::Extent;
+use crate::data::{read, write};
+use crate::inode::{Inode, InodeFlags};
+use crate::{Compress, FsOptions};
+
+const KINDS: [CompressionType; 3] = CompressionType::ALL;
+const CHUNK: u64 = 128 << 10;
+
+fn compress(kind: CompressionType, force: bool) -> Option<Compress> {
+    Some(Compress { method: CompressionMethod::new(kind), force })
+}
+
+/// Text of so many bytes that says something else in each line.
+fn text(len: u64) -> Vec<u8> {
+    let lines = (0_u64..).flat_map(|number| format!("line {number} of what is to be packed\n").into_bytes());
+    lines.take(usize::try_from(len).expect("small")).collect()
+}
+
+fn noise(len: u64) -> Vec<u8> {
+    let mut random = Random(len + 1);
+    (0..len).map(|_| (random.next() >> 32).to_le_bytes()[0]).collect()
+}
+
+fn file(fixture: &Fixture, compress: Option<Compress>, flags: InodeFlags) -> Inode {
+    let options = FsOptions { compress, delayed_bytes: 0, ..FsOptions::default() };
+    new_file_with(fixture, 300, flags, &options)
+}
+
+/// Writes bytes at the beginning of a file, and reads them back.
+fn put(fixture: &Fixture, inode: &Inode, bytes: &[u8]) {
+    let mut locked = inode.lock_exclusive().expect("it lives");
+    assert_eq!(write(inode, locked.item_mut(), 0, bytes).expect("room"), bytes.len());
+    let mut found = vec![0; bytes.len()];
+    assert_eq!(read(inode, locked.item_mut(), 0, &mut found, Wait::Yes).expect("readable"), bytes.len());
+    assert!(found == bytes, "something else comes back");
+    audit(fixture, inode, locked.item_mut());
+}
+
+/// The extents that a file shows: how long each is in it, and what is packed.
+fn extents(inode: &Inode) -> Vec<(u64, Option<Extent>)> {
+    let size = inode.item(Wait::Yes).expect("it lives").size;
+    let range = (0, size.next_multiple_of(SECTOR));
+    let mut maps =
+        ExtentMaps::new(inode.tree(), inode.id.ino, range, SECTOR, Wait::Yes).expect("a readable tree");
+    let mut found = Vec::new();
+    while let Some(map) = maps.next().expect("readable") {
+        found.push((
+            map.end - map.start,
+            match map.kind {
+                ExtentKind::Compressed(extent) => Some(extent),
+                _ => None,
+            },
+        ));
+    }
+    found
+}
+
+#[test]
+fn what_is_packed_is_read_back_and_its_padding_is_zero() {
+    for kind in KINDS {
+        for len in [3 * SECTOR, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + SECTOR + 7] {
+            let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+            let inode = file(&fixture, compress(kind, false), InodeFlags::empty());
+            put(&fixture, &inode, &text(len));
+            let extents = extents(&inode);
+            let chunks: Vec<u64> = (0..len).step_by(131_072).map(|at| (len - at).min(CHUNK)).collect();
+            assert_eq!(extents.len(), chunks.len(), "{kind} {len}");
+            for ((shown, extent), chunk) in extents.iter().zip(chunks) {
+                assert_eq!(*shown, chunk.next_multiple_of(SECTOR), "{kind} {len}");
+                let Some(extent) = extent else {
+                    assert!(chunk <= SECTOR, "{chunk} bytes of text get shorter");
+                    continue;
+                };
+                assert_eq!((extent.offset, extent.num_bytes, extent.ram_bytes), (0, *shown, *shown));
+                assert!(extent.compression != Compression::None && extent.disk_num_bytes < *shown);
+                let mut packed = vec![0xff; usize::try_from(extent.disk_num_bytes).expect("small")];
+                let csums = creamery_txn::DataCsums::Present;
+                fixture.read_data(extent.disk_bytenr, &mut packed, csums, Wait::Yes).expect("readable");
+                assert_eq!(packed.last(), Some(&0), "what is behind is zero");
+            }
+            fixture.commit().expect("a commit");
+            let wanted = [("zstd", 1 << 4), ("lzo", 1 << 3), ("zlib", 0)];
+            let bit = wanted.iter().find(|(name, _)| *name == kind.to_string()).expect("one of three").1;
+            assert_eq!(fixture.incompat().bits() & 0x18, bit, "who reads {kind} is told");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_get_shorter_is_stored_as_it_is() {
+    for kind in KINDS {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        // It is tried in any case, and is one extent all the same.
+        let inode = file(&fixture, compress(kind, true), InodeFlags::empty());
+        put(&fixture, &inode, &noise(3 * CHUNK));
+        assert_eq!(extents(&inode), [(3 * CHUNK, None)], "{kind}");
+        assert!(!inode.item(Wait::Yes).expect("it lives").flags.contains(InodeFlags::NOCOMPRESS));
+        let counters = inode.shared().compression.counters();
+        assert_eq!((counters.chunks, counters.refused, counters.unlikely), (0, 3, 0));
+    }
+}
+
+#[test]
+fn what_does_not_look_as_if_is_not_tried_and_what_was_in_vain_is_remembered() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let inode = file(&fixture, compress(CompressionType::Zstd, false), InodeFlags::empty());
+    put(&fixture, &inode, &noise(CHUNK));
+    assert_eq!(inode.shared().compression.counters().unlikely, 1);
+    assert!(!inode.item(Wait::Yes).expect("it lives").flags.contains(InodeFlags::NOCOMPRESS));
+    // Half of two sectors gets shorter, which saves none.
+    let half = [text(SECTOR), noise(SECTOR - 64), vec![0; 64]].concat();
+    put(&fixture, &inode, &half);
+    assert_eq!(inode.shared().compression.counters().refused, 1);
+    assert!(inode.item(Wait::Yes).expect("it lives").flags.contains(InodeFlags::NOCOMPRESS));
+    put(&fixture, &inode, &text(CHUNK));
+    assert_eq!(inode.shared().compression.counters().chunks, 0);
+}
+
+#[test]
+fn files_without_checksums_are_never_packed() {
+    for flags in [InodeFlags::NODATASUM, InodeFlags::NODATASUM | InodeFlags::NODATACOW] {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        let inode = file(&fixture, compress(CompressionType::Lzo, true), flags);
+        put(&fixture, &inode, &text(CHUNK));
+        assert_eq!(extents(&inode), [(CHUNK, None)]);
+    }
+}
+
+#[test]
+fn small_files_are_packed_into_the_tree() {
+    for kind in KINDS {
+        for len in [1, 100, 2000, 2049, SECTOR - 1, SECTOR, SECTOR + 1] {
+            let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+            let options = FsOptions { compress: compress(kind, false), ..FsOptions::default() };
+            let inode = Arc::new(new_file_with(&fixture, 300, InodeFlags::empty(), &options));
+            let opened = opened(Arc::clone(&inode));
+            opened.write_at(0, &text(len)).expect("room");
+            opened.sync(false).expect("room");
+            let mut found = vec![0; usize::try_from(len + 9).expect("small")];
+            let got = opened.read_at(0, &mut found, Wait::Yes).expect("readable");
+            assert!(found[..got] == text(len), "{kind} {len}");
+            assert_eq!(extents(&inode).len(), 1);
+            let packed = inode.shared().compression.counters().chunks;
+            assert_eq!(packed, u64::from(len > 1), "{kind} {len}");
+            // One that has more than a sector is packed into an extent.
+            let is_inline = extents(&inode)[0].1.is_none();
+            assert_eq!(is_inline, len <= SECTOR, "{kind} {len}");
+            audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
+        }
+    }
+}
