@@ -10,6 +10,7 @@ mod bad_input;
 mod check;
 mod clones;
 mod commands;
+mod compression;
 mod damaged_subvolumes;
 mod delayed;
 mod devices;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         options::cases(),
         unprivileged::cases(),
         commands::cases(),
+        compression::cases(),
         check::cases(),
         clones::cases(),
         stats::cases(),
