@@ -33,6 +33,7 @@
 //! [`InodeId`]: creamery_base::InodeId
 
 mod background;
+mod background_statistics;
 mod cleaner;
 mod compression;
 mod data;
@@ -60,6 +61,7 @@ mod subvolume;
 mod tree_log;
 mod tree_search;
 
+pub use background_statistics::BackgroundStatistics;
 pub use cleaner::Cleaning;
 pub use compression::Compress;
 pub use data::{FileContent, Stretch};
@@ -83,9 +85,9 @@ pub use resolve::ExtentPart;
 pub use seek::Want;
 pub use statfs::FsStatistics;
 pub use statistics::{
-    Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,
-    Distribution, FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics,
-    PendingStatistics, SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, Distribution,
+    FsyncStatistics, LockStatistics, LogStatistics, NamedTree, NocowStatistics, PendingStatistics,
+    SeekStatistics, Statistics, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;

@@ -6,14 +6,13 @@
 //! become statistics, field by field: a counter that a room gains does not compile until it is named here, and appears
 //! from then on in the JSON and in what `creamery stats` prints.
 
-use std::time::Duration;
-
 use creamery_base::HistogramSnapshot;
 use creamery_tree::{LeafSteps, ReadAheadCounters, StoreCounters, TreeCounters};
-use creamery_txn::{Abort, BackgroundReport, EngineCounters};
+use creamery_txn::{Abort, EngineCounters};
 use creamery_volume::Counters as VolumeCounters;
 use serde::{Deserialize, Serialize};
 
+use crate::background_statistics::BackgroundStatistics;
 use crate::compression::CompressionCounters;
 use crate::data::nocow_counters::NocowCounters;
 use crate::delalloc::WritebackCounters;
@@ -469,34 +468,6 @@ impl From<&Abort> for Aborted {
             place: place.clone(),
             reason: reason.clone(),
         }
-    }
-}
-
-/// One sort of background work: what has to be done and nobody waits for.
-///
-/// ```
-/// assert_eq!(creamery_fs::BackgroundStatistics::default().steps, 0);
-/// ```
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(default)]
-pub struct BackgroundStatistics {
-    /// Its name.
-    pub name: String,
-    /// Steps that were taken.
-    pub steps: u64,
-    /// How many of them failed.
-    pub failures: u64,
-    /// What the last of these said.
-    pub last_failure: Option<String>,
-    /// How long the step takes that is being taken, microseconds; none when none is.
-    pub running_micros: Option<u64>,
-}
-
-impl From<BackgroundReport> for BackgroundStatistics {
-    fn from(report: BackgroundReport) -> Self {
-        let BackgroundReport { name, steps, failures, last_failure, running } = report;
-        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        Self { name: name.to_owned(), steps, failures, last_failure, running_micros: running.map(micros) }
     }
 }
 

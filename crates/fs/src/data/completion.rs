@@ -37,7 +37,7 @@ use creamery_volume::Written;
 use super::drop_extents::DropPlan;
 use super::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, PREALLOC_LEN_MAX};
 use super::holes::HolePlan;
-use super::packing::{self, Packed};
+use super::packed::{self, Packed};
 use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -245,7 +245,7 @@ impl OrderedExtent {
         assert!(summed, "ORDERED-3: checksums of all sectors or of none");
         let at = self.space.start();
         if let Some((compression, _)) = self.packed {
-            handle.add_incompat(packing::incompat(compression));
+            handle.add_incompat(packed::incompat(compression));
         }
         handle.complete_data(self.space, self.proof, owner, self.start, self.csums.as_deref())?;
         Ok(at)

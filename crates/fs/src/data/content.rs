@@ -28,7 +28,8 @@ use super::completion::OrderedExtent;
 use super::file_extent;
 use super::inline;
 use super::new_extent::{For, new_extent};
-use super::packing::{self, Packed, Packing};
+use super::packed::{self, Packed};
+use super::packing::Packing;
 use super::payload::{Payload, TakesData};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
@@ -200,7 +201,7 @@ impl Content {
         self.parts.into_iter().try_for_each(|part| match part {
             Part::Extent(ordered) => ordered.hand_over(handle, owner).map(|_| ()),
             Part::Inline { compression, .. } => {
-                handle.add_incompat(packing::incompat(compression));
+                handle.add_incompat(packed::incompat(compression));
                 Ok(())
             }
             Part::Hole { .. } => Ok(()),

@@ -11,7 +11,7 @@ use creamery_txn::{Engine, Units};
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
 use super::file_extent::{FileExtent, INLINE_HEADER, encode_inline, encode_packed_inline};
-use super::packing::{self, Packed};
+use super::packed::{self, Packed};
 use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
@@ -63,7 +63,7 @@ pub(crate) fn rewrite_for(
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;
         let bytes = match packed {
             Some(Packed { bytes, compression }) => {
-                handle.add_incompat(packing::incompat(*compression));
+                handle.add_incompat(packed::incompat(*compression));
                 encode_packed_inline(handle.generation(), content.len() as u64, *compression, bytes)
             }
             None => encode_inline(handle.generation(), content),

@@ -25,9 +25,10 @@ use std::thread::{self, available_parallelism};
 use creamery_base::{Result, Wait};
 use creamery_codec::{CompressionType, Packer, looks_compressible};
 use creamery_device::Parts;
-use creamery_format::{Compression, Incompat};
+use creamery_format::Compression;
 
 use super::inline;
+use super::packed::Packed;
 use super::payload::{Payload, TakesData};
 use crate::compression::{self, CompressionState, Outcome, Wanted};
 use crate::inode::{Inode, InodeItem, xattr};
@@ -37,12 +38,6 @@ use crate::subvolume::Shared;
 const CHUNK: u64 = Packer::DATA_MAX as u64;
 /// Chunks that are packed at once for each processor: the last of them leave some idle.
 const CHUNKS_PER_THREAD: usize = 4;
-
-/// Data that was packed, in whole sectors.
-pub(super) struct Packed {
-    pub(super) bytes: Vec<u8>,
-    pub(super) compression: Compression,
-}
 
 /// The next part of what is to be written.
 pub(super) enum Chunk {
@@ -203,15 +198,6 @@ pub(crate) fn inline_max(inode: &Inode, item: &InodeItem) -> u64 {
         u64::from(inode.engine().sector_size())
     } else {
         inline::len_max(inode.engine(), inode.tree())
-    }
-}
-
-/// What has to be able to read a filesystem with data that is packed so.
-pub(super) const fn incompat(compression: Compression) -> Incompat {
-    match compression {
-        Compression::Lzo => Incompat::COMPRESS_LZO,
-        Compression::Zstd => Incompat::COMPRESS_ZSTD,
-        Compression::None | Compression::Zlib => Incompat::empty(),
     }
 }
 
