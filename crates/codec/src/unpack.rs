@@ -35,7 +35,7 @@ thread_local! {
     static ZSTD: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Unpacks a zlib stream; returns how many bytes it made of `out`. What follows the stream is padding.
+/// Unpacks a zlib stream; returns how many bytes it made of `out`; what `out` has behind them is arbitrary. What follows the stream is padding.
 ///
 /// # Errors
 /// When the stream is not whole, damaged, or makes more than fits.
@@ -54,7 +54,7 @@ pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> 
     })
 }
 
-/// Unpacks a zstd frame; returns how many bytes it made of `out`. What follows the frame is padding.
+/// Unpacks a zstd frame; returns how many bytes it made of `out`; what `out` has behind them is arbitrary. What follows the frame is padding.
 ///
 /// # Errors
 /// When the frame is not whole, damaged, or makes more than fits.

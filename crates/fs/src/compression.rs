@@ -6,8 +6,8 @@
 //! |---|---|
 //! | nobody | it is stored as it is |
 //! | the mount, `compress=` | compressed, where that looks worth the time |
-//! | the flag NOCOMPRESS: `chattr +m`, the property `none`, or that its first part did not get shorter | it is not |
 //! | the flag COMPRESS: `chattr +c`, the property `btrfs.compression` | compressed, where that looks worth the time |
+//! | the flag NOCOMPRESS: `chattr +m`, the property `none`, or that its first part did not get shorter | it is not |
 //! | the mount, `compress-force=` | compressed, whatever the flags say |
 //! | NODATACOW or NODATASUM | never: its sectors are overwritten one by one, or have no checksums |
 //!
@@ -49,6 +49,9 @@ impl FromStr for Compress {
         Ok(Self { method, force: false })
     }
 }
+
+/// Packers that are kept while nobody packs: each may have 3 MiB.
+const PACKERS_KEPT: usize = 8;
 
 /// How the data of one file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,9 +115,13 @@ impl CompressionState {
 
     /// Packs with one of the packers.
     pub(crate) fn with_packer<R>(&self, pack: impl FnOnce(&mut Packer) -> R) -> R {
-        let mut packer = self.packers.lock().pop().unwrap_or_default();
+        let idle = self.packers.lock().pop();
+        let mut packer = idle.unwrap_or_default();
         let packed = pack(&mut packer);
-        self.packers.lock().push(packer);
+        let mut packers = self.packers.lock();
+        if packers.len() < PACKERS_KEPT {
+            packers.push(packer);
+        }
         packed
     }
 
@@ -165,7 +172,7 @@ pub(crate) fn wanted(option: Option<Compress>, flags: InodeFlags, property: Opti
     Some(Wanted {
         method: CompressionMethod::new(kind).with_level(level),
         is_forced,
-        may_give_up: !is_forced && own.is_none(),
+        may_give_up: !is_forced && !flags.contains(InodeFlags::COMPRESS),
     })
 }
 

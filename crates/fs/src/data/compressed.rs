@@ -32,9 +32,43 @@ pub(crate) fn unpack(
         Compression::Zstd => unpack_zstd(packed, &mut out),
     };
     match unpacked {
-        Ok(_) => Ok(out),
+        Ok(len) => {
+            // What unpacks fast writes more than it says, and takes it that nobody looks there.
+            out[len..].fill(0);
+            Ok(out)
+        }
         Err(error) => {
             Err(Error::with_source(ErrorKind::Unreadable, format!("unpacking {compression:?} data"), error))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use creamery_codec::{CompressionMethod, CompressionType, Packer};
+
+    use super::*;
+
+    /// Linux packs up to the end of the file, which may lie within a sector, or was moved behind it before the data was written.
+    #[test]
+    fn what_packed_data_does_not_say_is_zero() {
+        let mut packer = Packer::new();
+        let kinds = [
+            (CompressionType::Zlib, Compression::Zlib),
+            (CompressionType::Lzo, Compression::Lzo),
+            (CompressionType::Zstd, Compression::Zstd),
+        ];
+        for (kind, compression) in kinds {
+            for len in (1..200).map(|number| number * 61).chain([8193, 4097, 12_287]) {
+                let content: Vec<u8> = (0..len).map(|at: usize| b'a' + (at / 97 % 23) as u8).collect();
+                let mut packed = vec![0; 20_000];
+                let method = CompressionMethod::new(kind);
+                let packed_len = packer.pack(method, &content, 4096, &mut packed).expect("it fits");
+                let whole = unpack(compression, &packed[..packed_len.next_multiple_of(4096)], 16_384, 4096);
+                let whole = whole.expect("whole");
+                assert!(whole[..len] == content, "{kind} {len}");
+                assert!(whole[len..].iter().all(|byte| *byte == 0), "{kind}: something behind {len} bytes");
+            }
         }
     }
 }

@@ -36,11 +36,12 @@ pub(super) fn new_extent(
             let range = (start, packed_end);
             match OrderedExtent::allocate_packed(behalf, engine, near, range, &packed) {
                 Ok(mut ordered) => {
+                    packing.iter().for_each(|packing| packing.stored(range.1 - range.0, &packed));
                     ordered.write(engine, &packed.bytes)?;
                     return Ok(ordered);
                 }
-                // There may be room for it in several pieces.
-                Err(error) if error.kind() == ErrorKind::NoSpace => end = packed_end,
+                // There may be room for it in several pieces. To ask again for each chunk would be a commit for each.
+                Err(error) if error.kind() == ErrorKind::NoSpace => (end, *packing) = (packed_end, None),
                 Err(error) => return Err(error),
             }
         }

@@ -78,7 +78,8 @@ pub(super) fn packing_of<'i>(inode: &'i Inode, item: &InodeItem) -> Result<Optio
     if !compression::may_be(shared.compression.option(), item.flags) {
         return Ok(None);
     }
-    let property = property(inode, item)?;
+    // An attribute that cannot be read keeps no data from being written.
+    let property = property(inode, item).unwrap_or_default();
     Ok(Packing::new(shared, item, property.as_deref()))
 }
 
@@ -106,11 +107,11 @@ impl<'i> Packing<'i> {
             self.pack_ahead(payload, (start, stop))?;
         }
         let first = self.ready.pop_front().expect("a part that is not empty is a chunk at least");
-        self.state.count(first.end - first.start, first.outcome);
         if let Some(bytes) = first.bytes {
             let packed = Packed { bytes, compression: self.compression() };
             return Ok(Chunk::Packed { end: first.end, packed });
         }
+        self.state.count(first.end - first.start, first.outcome);
         let refused = first.outcome == Outcome::Refused;
         if start == 0 && refused && self.wanted.may_give_up {
             return Ok(Chunk::Plain { end: first.end, gives_up: true });
@@ -121,6 +122,11 @@ impl<'i> Packing<'i> {
             end = more.end;
         }
         Ok(Chunk::Plain { end, gives_up: false })
+    }
+
+    /// `len` bytes of the file have space for being stored packed.
+    pub(super) fn stored(&self, len: u64, packed: &Packed) {
+        self.state.count(len, Outcome::Packed(packed.bytes.len() as u64));
     }
 
     fn pack_ahead(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<()> {
@@ -173,6 +179,7 @@ impl<'i> Packing<'i> {
         };
         bytes.truncate(packed);
         bytes.resize((packed as u64).next_multiple_of(self.sector).try_into().expect("at most 128 KiB"), 0);
+        bytes.shrink_to_fit();
         let outcome = Outcome::Packed(bytes.len() as u64);
         Ok(Ready { start, end, bytes: Some(bytes), outcome })
     }

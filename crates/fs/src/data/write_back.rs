@@ -49,7 +49,7 @@ pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservatio
         settle_tail_for(&mut Behalf::BeforeRun(room), inode, &mut item)?;
     }
     let behalf = &mut Behalf::Writeback(room);
-    let whole = run.start == 0 && run.end == sector && item.size.max(run.data_end) == run.data_end;
+    let whole = run.start == 0 && run.end == sector && item.size.max(run.size) == run.data_end;
     if whole
         && run.data_end <= inline_max(inode, &item)
         && inline::possible(inode.tree(), inode.id.ino, sector)?

@@ -80,6 +80,8 @@ pub(crate) struct Run {
     pieces: Vec<Arc<AlignedBuffer>>,
     /// The size that the file has when this is complete, at least.
     pub(crate) data_end: u64,
+    /// The size of the file when this was taken.
+    pub(crate) size: u64,
 }
 
 /// The run that is in flight.
@@ -230,7 +232,7 @@ impl State {
         if !is_all {
             self.room = Some(room);
         }
-        let run = Arc::new(Run { start, end, pieces, data_end: end.min(self.size) });
+        let run = Arc::new(Run { start, end, pieces, data_end: end.min(self.size), size: self.size });
         self.in_flight = Some(InFlight { run: Arc::clone(&run), at: start, new });
         Some((run, mine))
     }

@@ -11,7 +11,7 @@ use creamery_tree::ExtentBuffer;
 use crate::world::{World, key};
 
 /// A writer that is let in waits this long for the other. Who is never met was kept out.
-const WATCHDOG: Duration = Duration::from_secs(20);
+const WATCHDOG: Duration = Duration::from_secs(120);
 /// Where they are known to be kept apart, there is no use in waiting long.
 const GLANCE: Duration = Duration::from_millis(100);
 
