@@ -41,6 +41,23 @@ pub struct Compress {
     pub force: bool,
 }
 
+impl Compress {
+    /// The same where it may be said that there is to be none: `no` or `none`.
+    ///
+    /// ```
+    /// use creamery_fs::Compress;
+    /// assert_eq!(Compress::option("no")?, None);
+    /// assert_eq!(Compress::option("lzo")?, Some("lzo".parse()?));
+    /// # Ok::<(), creamery_base::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The text names no way to compress.
+    pub fn option(text: &str) -> Result<Option<Self>> {
+        if matches!(text, "no" | "none") { Ok(None) } else { text.parse().map(Some) }
+    }
+}
+
 impl FromStr for Compress {
     type Err = Error;
 
@@ -85,11 +102,9 @@ pub(crate) struct CompressionCounters {
     pub(crate) unlikely: u64,
 }
 
-/// What became of a chunk of data.
+/// Why a chunk of data is stored as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
-    /// It is stored in so many bytes.
-    Packed(u64),
+pub(crate) enum Plain {
     /// It did not get shorter.
     Refused,
     /// It did not look as if it would.
@@ -125,19 +140,20 @@ impl CompressionState {
         packed
     }
 
-    pub(crate) fn count(&self, len: u64, outcome: Outcome) {
-        let add = |counter: &AtomicU64, number| {
+    /// So many bytes of a file are stored in so many.
+    pub(crate) fn count_packed(&self, len: u64, packed: u64) {
+        for (counter, number) in [(&self.chunks, 1), (&self.bytes, len), (&self.packed_bytes, packed)] {
             counter.fetch_add(number, Ordering::Relaxed);
-        };
-        match outcome {
-            Outcome::Packed(packed) => {
-                add(&self.chunks, 1);
-                add(&self.bytes, len);
-                add(&self.packed_bytes, packed);
-            }
-            Outcome::Refused => add(&self.refused, 1),
-            Outcome::Unlikely => add(&self.unlikely, 1),
         }
+    }
+
+    /// A chunk is stored as it is.
+    pub(crate) fn count_plain(&self, why: Plain) {
+        let counter = match why {
+            Plain::Refused => &self.refused,
+            Plain::Unlikely => &self.unlikely,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn counters(&self) -> CompressionCounters {

@@ -28,12 +28,8 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
 /// As Linux has it: the word alone is zlib.
 fn compress(word: &str) -> Result<Option<Compress>> {
     let (name, value) = word.split_once('=').unwrap_or((word, "zlib"));
-    if matches!(value, "no" | "none") {
-        return Ok(None);
-    }
-    let compress: Compress =
-        value.parse().map_err(|error: Error| error.context(format!("mount option {word}")))?;
-    Ok(Some(Compress { force: name == "compress-force", ..compress }))
+    let compress = Compress::option(value).map_err(|error| error.context(format!("mount option {word}")))?;
+    Ok(compress.map(|compress| Compress { force: name == "compress-force", ..compress }))
 }
 
 /// Words of mount(8) and fstab that mean nothing to a filesystem.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use creamery::{
-    CompressionMethod, Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress,
-    ParseCompressionMethodError, Progress, RootdirOptions, RootdirSubvolume, SystemEnv, Timespec, Uuid,
-    make_image,
+    Compress, CompressionMethod, Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress, Progress,
+    RootdirOptions, RootdirSubvolume, SystemEnv, Timespec, Uuid, make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -123,13 +122,10 @@ pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
 pub(crate) struct Compression(Option<CompressionMethod>);
 
 impl FromStr for Compression {
-    type Err = ParseCompressionMethodError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "no" | "none" => Ok(Self(None)),
-            _ => text.parse().map(|method| Self(Some(method))),
-        }
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Compress::option(text).map(|compress| Self(compress.map(|compress| compress.method)))
     }
 }
 

@@ -81,8 +81,6 @@ impl FileContent<'_> {
 pub(crate) struct Content {
     size: u64,
     parts: SmallVec<[Part; 2]>,
-    /// What the file is marked with.
-    marks: InodeFlags,
 }
 
 enum Part {
@@ -115,10 +113,10 @@ impl Content {
         let has_data = stretches.iter().any(|(_, bytes)| !bytes.is_empty());
         let sector = u64::from(engine.sector_size());
         if has_data && let Some(inline) = inline_content(engine, tree, packing.as_ref(), size, stretches) {
-            return Ok(Self { size, parts: SmallVec::from_iter([inline]), marks: InodeFlags::empty() });
+            return Ok(Self { size, parts: SmallVec::from_iter([inline]) });
         }
         let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
-        let mut content = Self { size, parts: SmallVec::new(), marks: InodeFlags::empty() };
+        let mut content = Self { size, parts: SmallVec::new() };
         let (mut at, mut behind) = (0, None);
         for (start, end) in runs(stretches, sector) {
             if explicit {
@@ -133,7 +131,6 @@ impl Content {
                 let run = Run { stretches, sector, range: (at, end) };
                 let (behalf, file) = (&mut Behalf::Operation, For { engine, flags, near: behind });
                 let ordered = new_extent(behalf, file, &mut packing, &run, run.range)?;
-                content.marks |= ordered.marks();
                 behind = Some(ordered.space_end());
                 at = ordered.end();
                 content.parts.push(Part::Extent(ordered));
@@ -162,10 +159,14 @@ impl Content {
             .sum()
     }
 
-    /// Notes size and bytes in the inode item, which the caller stores after that.
+    /// Notes size, bytes and marks in the inode item, which the caller stores after that.
     pub(crate) fn count(&self, item: &mut InodeItem) {
         item.size = self.size;
-        item.flags |= self.marks;
+        for part in &self.parts {
+            if let Part::Extent(ordered) = part {
+                item.flags |= ordered.marks();
+            }
+        }
         item.nbytes = self
             .parts
             .iter()

@@ -2,7 +2,8 @@
 //!
 //! A file is stored inline while all of it fits and there is nothing else: no extent, no hole behind the first
 //! sector. It stays inline as it is rewritten and grows, up to the limit; then its first sector becomes an extent
-//! like any other. A file that has an extent once does not come back.
+//! like any other. A file that has an extent once does not come back. One whose bytes are packed may have a whole sector of them
+//! (`packing`).
 
 use creamery_base::{ObjectId, Result, Wait};
 use creamery_tree::Tree;

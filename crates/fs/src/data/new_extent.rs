@@ -36,7 +36,9 @@ pub(super) fn new_extent(
             let range = (start, packed_end);
             match OrderedExtent::allocate_packed(behalf, engine, near, range, &packed) {
                 Ok(mut ordered) => {
-                    packing.iter().for_each(|packing| packing.stored(range.1 - range.0, &packed));
+                    if let Some(packing) = packing {
+                        packing.stored(range.1 - range.0, &packed);
+                    }
                     ordered.write(engine, &packed.bytes)?;
                     return Ok(ordered);
                 }

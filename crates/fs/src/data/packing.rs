@@ -30,8 +30,8 @@ use creamery_format::Compression;
 use super::inline;
 use super::packed::Packed;
 use super::payload::{Payload, TakesData};
-use crate::compression::{self, CompressionState, Outcome, Wanted};
-use crate::inode::{Inode, InodeItem, xattr};
+use crate::compression::{self, CompressionState, Plain, Wanted};
+use crate::inode::{Inode, InodeFlags, InodeItem, xattr};
 use crate::subvolume::Shared;
 
 /// Bytes of a chunk at most.
@@ -59,13 +59,12 @@ pub(crate) struct Packing<'i> {
 struct Ready {
     start: u64,
     end: u64,
-    bytes: Option<Vec<u8>>,
-    outcome: Outcome,
+    made: Result<Vec<u8>, Plain>,
 }
 
 /// What the property of an inode says.
 fn property(inode: &Inode, item: &InodeItem) -> Result<Option<Vec<u8>>> {
-    if item.flags.contains(crate::inode::InodeFlags::COMPRESS) {
+    if item.flags.contains(InodeFlags::COMPRESS) {
         xattr::get_known(inode, xattr::COMPRESSION, Wait::Yes)
     } else {
         Ok(None)
@@ -107,18 +106,20 @@ impl<'i> Packing<'i> {
             self.pack_ahead(payload, (start, stop))?;
         }
         let first = self.ready.pop_front().expect("a part that is not empty is a chunk at least");
-        if let Some(bytes) = first.bytes {
-            let packed = Packed { bytes, compression: self.compression() };
-            return Ok(Chunk::Packed { end: first.end, packed });
-        }
-        self.state.count(first.end - first.start, first.outcome);
-        let refused = first.outcome == Outcome::Refused;
-        if start == 0 && refused && self.wanted.may_give_up {
-            return Ok(Chunk::Plain { end: first.end, gives_up: true });
-        }
         let mut end = first.end;
-        while let Some(more) = self.ready.pop_front_if(|more| more.bytes.is_none() && more.end <= stop) {
-            self.state.count(more.end - more.start, more.outcome);
+        let why = match first.made {
+            Ok(bytes) => {
+                let packed = Packed { bytes, compression: self.compression() };
+                return Ok(Chunk::Packed { end, packed });
+            }
+            Err(why) => why,
+        };
+        self.state.count_plain(why);
+        if start == 0 && why == Plain::Refused && self.wanted.may_give_up {
+            return Ok(Chunk::Plain { end, gives_up: true });
+        }
+        while let Some(more) = self.ready.pop_front_if(|more| more.made.is_err() && more.end <= stop) {
+            more.made.err().into_iter().for_each(|why| self.state.count_plain(why));
             end = more.end;
         }
         Ok(Chunk::Plain { end, gives_up: false })
@@ -126,7 +127,7 @@ impl<'i> Packing<'i> {
 
     /// `len` bytes of the file have space for being stored packed.
     pub(super) fn stored(&self, len: u64, packed: &Packed) {
-        self.state.count(len, Outcome::Packed(packed.bytes.len() as u64));
+        self.state.count_packed(len, packed.bytes.len() as u64);
     }
 
     fn pack_ahead(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<()> {
@@ -162,26 +163,25 @@ impl<'i> Packing<'i> {
     }
 
     fn pack(&self, packer: &mut Packer, payload: &dyn Payload, (start, end): (u64, u64)) -> Result<Ready> {
-        let not = |outcome| Ok(Ready { start, end, bytes: None, outcome });
+        let plain = |why| Ok(Ready { start, end, made: Err(why) });
         let len = end - start;
         if len <= self.sector {
-            return not(Outcome::Unlikely); // it takes a sector in any case
+            return plain(Plain::Unlikely); // it takes a sector in any case
         }
         let mut data = Vec::with_capacity(as_len(len));
         payload.write((start, end), &mut Gathered(&mut data))?;
         assert_eq!(data.len() as u64, len, "a payload has all of its sectors");
         if !self.wanted.is_forced && !looks_compressible(&data) {
-            return not(Outcome::Unlikely);
+            return plain(Plain::Unlikely);
         }
         let mut bytes = vec![0; as_len(len - self.sector)];
         let Some(packed) = packer.pack(self.wanted.method, &data, as_len(self.sector), &mut bytes) else {
-            return not(Outcome::Refused);
+            return plain(Plain::Refused);
         };
         bytes.truncate(packed);
         bytes.resize((packed as u64).next_multiple_of(self.sector).try_into().expect("at most 128 KiB"), 0);
         bytes.shrink_to_fit();
-        let outcome = Outcome::Packed(bytes.len() as u64);
-        Ok(Ready { start, end, bytes: Some(bytes), outcome })
+        Ok(Ready { start, end, made: Ok(bytes) })
     }
 
     /// The whole content of a small file, packed to be stored inline in `most` bytes at most; none when that does not make it shorter.
@@ -194,7 +194,7 @@ impl<'i> Packing<'i> {
             |packer: &mut Packer| packer.pack(self.wanted.method, content, as_len(self.sector), &mut bytes);
         let len = self.state.with_packer(pack)?;
         bytes.truncate(len);
-        self.state.count(content.len() as u64, Outcome::Packed(len as u64));
+        self.state.count_packed(content.len() as u64, len as u64);
         Some(Packed { bytes, compression: self.compression() })
     }
 }

@@ -20,7 +20,7 @@ impl Payload for Run {
     }
 
     fn data_end(&self) -> u64 {
-        self.data_end
+        self.data_end()
     }
 
     fn write(&self, (start, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
@@ -49,16 +49,16 @@ pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservatio
         settle_tail_for(&mut Behalf::BeforeRun(room), inode, &mut item)?;
     }
     let behalf = &mut Behalf::Writeback(room);
-    let whole = run.start == 0 && run.end == sector && item.size.max(run.size) == run.data_end;
+    let whole = run.start == 0 && run.end == sector && item.size <= run.size && run.size <= sector;
     if whole
-        && run.data_end <= inline_max(inode, &item)
+        && run.data_end() <= inline_max(inode, &item)
         && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let (_, page) = run.pieces().next().expect("a run is not empty");
-        let content = &page[..usize::try_from(run.data_end).expect("a sector at most")];
+        let content = &page[..usize::try_from(run.data_end()).expect("a sector at most")];
         let most = inline::len_max(engine, inode.tree());
         let packed = packing_of(inode, &item)?.and_then(|packing| packing.pack_inline(content, most));
-        if packed.is_some() || run.data_end <= most {
+        if packed.is_some() || run.data_end() <= most {
             return inline::rewrite_for(behalf, inode, &mut item, content, packed.as_ref());
         }
     }

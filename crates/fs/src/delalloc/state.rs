@@ -78,8 +78,6 @@ pub(crate) struct Run {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pieces: Vec<Arc<AlignedBuffer>>,
-    /// The size that the file has when this is complete, at least.
-    pub(crate) data_end: u64,
     /// The size of the file when this was taken.
     pub(crate) size: u64,
 }
@@ -104,6 +102,11 @@ impl Run {
 
     pub(crate) const fn len(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// The size that the file has when this is complete, at least.
+    pub(crate) fn data_end(&self) -> u64 {
+        self.end.min(self.size)
     }
 }
 
@@ -232,7 +235,7 @@ impl State {
         if !is_all {
             self.room = Some(room);
         }
-        let run = Arc::new(Run { start, end, pieces, data_end: end.min(self.size), size: self.size });
+        let run = Arc::new(Run { start, end, pieces, size: self.size });
         self.in_flight = Some(InFlight { run: Arc::clone(&run), at: start, new });
         Some((run, mine))
     }
@@ -421,7 +424,7 @@ impl Delalloc {
         assert!(flying.at < stop && stop <= flying.run.end, "DELALLOC-3: what is completed is in flight");
         let new = if stop == flying.run.end { flying.new } else { flying.new.min(stop - flying.at) };
         flying.at = stop;
-        state.complete = state.complete.max(stop.min(flying.run.data_end));
+        state.complete = state.complete.max(stop.min(flying.run.data_end()));
         flying.new -= new;
         state.new -= new;
     }

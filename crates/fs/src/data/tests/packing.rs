@@ -5,12 +5,14 @@ use std::sync::Arc;
 use creamery_base::Wait;
 use creamery_codec::{CompressionMethod, CompressionType};
 use creamery_format::Compression;
+use creamery_txn::Units;
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, new_file_with, opened};
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::data::file_extent::Extent;
 use crate::data::{read, write};
 use crate::inode::{Inode, InodeFlags};
+use crate::operation::in_handle;
 use crate::{Compress, FsOptions};
 
 const KINDS: [CompressionType; 3] = CompressionType::ALL;
@@ -158,4 +160,59 @@ fn small_files_are_packed_into_the_tree() {
             audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
         }
     }
+}
+
+/// Room in many small pieces is no room for what is packed: that is asked for once, for each answer costs commits.
+#[test]
+fn without_room_in_one_piece_data_is_stored_as_it_is() {
+    const PIECES: usize = 400;
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let take = |len| fixture.allocate_data(len, SECTOR, None);
+    let mut held: Vec<_> = (0..PIECES).map(|_| take(SECTOR).expect("room")).collect();
+    held.sort_by_key(creamery_txn::DataExtent::start);
+    let rest: Vec<_> = std::iter::from_fn(|| take(1 << 20).ok()).collect();
+    let mut odd = false;
+    held.retain(|_| {
+        odd = !odd;
+        odd
+    });
+    let inode = file(&fixture, compress(CompressionType::Zstd, false), InodeFlags::empty());
+    let before = fixture.counters().commits;
+    // Letters at random: three quarters are left of them.
+    put(&fixture, &inode, &noise(4 * CHUNK).iter().map(|byte| b'0' + byte % 64).collect::<Vec<_>>());
+    let commits = fixture.counters().commits - before;
+    assert!(commits <= 4, "{commits} commits");
+    let extents = extents(&inode);
+    assert!(extents.len() > 100 && extents.iter().all(|(_, packed)| packed.is_none()), "{extents:?}");
+    assert_eq!(inode.shared().compression.counters().chunks, 0, "nothing is stored packed");
+    drop((held, rest));
+}
+
+/// The first sector of a larger file is no small file.
+#[test]
+fn what_is_not_alone_in_its_file_is_not_packed_into_the_tree() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let options = FsOptions { compress: compress(CompressionType::Zstd, false), ..FsOptions::default() };
+    let inode = Arc::new(new_file_with(&fixture, 300, InodeFlags::empty(), &options));
+    let opened = opened(Arc::clone(&inode));
+    opened.write_at(0, &text(SECTOR)).expect("room");
+    opened.write_at(1 << 20, &text(SECTOR)).expect("room");
+    opened.sync(false).expect("room");
+    assert_eq!(inode.shared().compression.counters().chunks, 0);
+    audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
+}
+
+/// What the file itself says of its algorithm cannot be read: then it is what is usual, and the data is written.
+#[test]
+fn a_damaged_property_keeps_no_data_from_being_written() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let inode = file(&fixture, None, InodeFlags::COMPRESS);
+    let key = crate::keys::xattr(inode.id.ino, b"btrfs.compression");
+    in_handle(&fixture, Units::items(1), |handle| inode.tree().upsert(handle, &key, &[0xff; 40]))
+        .expect("an item");
+    let property = crate::inode::xattr::get_known(&inode, b"btrfs.compression", Wait::Yes);
+    assert!(property.is_err(), "{property:?}");
+    put(&fixture, &inode, &text(CHUNK));
+    let [(_, Some(extent))] = extents(&inode)[..] else { panic!("one extent, packed") };
+    assert_eq!(extent.compression, Compression::Zlib);
 }
