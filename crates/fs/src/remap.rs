@@ -86,7 +86,7 @@ impl OpenFile {
 
     /// Shares what can be shared of a range that is to be copied, from its front on; returns how many bytes. For the rest, or
     /// where [`ErrorKind::Unsupported`] says that it is all, the caller copies.
-    /// Errors: as [`OpenFile::clone_range`].
+    /// Errors: as [`OpenFile::clone_range`], before anything is shared; on the way it is less that is.
     pub fn share_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<u64> {
         if len == 0 {
             return Ok(0);
@@ -150,9 +150,15 @@ impl OpenFile {
         if !wanted((from, &source_item), (to, &both.target), &range)? {
             return Ok(None);
         }
-        let done = data::clone_range(from, &source_item, to, both.target.item_mut(), range);
+        let mut reached = range.from;
+        let done = data::clone_range(from, &source_item, to, both.target.item_mut(), range, &mut reached);
         drop(locked);
-        done.map(|()| Some(range))
+        match done {
+            Err(_) if purpose == Purpose::Copy && reached > range.from => {
+                Ok(Some(CloneRange { len: reached - range.from, ..range }))
+            }
+            done => done.map(|()| Some(range)),
+        }
     }
 }
 

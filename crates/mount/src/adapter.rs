@@ -551,7 +551,12 @@ impl Operations for Adapter {
         if file.kill_privileges(|group| Asker::of(context.pid).as_writer(group))? {
             self.attributes_moved(node);
         }
-        Ok(file.fallocate(mode, offset, len)?)
+        let done = file.fallocate(mode, offset, len);
+        if done.is_err() {
+            // A part may be done, and the kernel drops the pages of what is done only.
+            self.mapped_pages.hand_over(node, (offset, offset.saturating_add(len)), &|| false);
+        }
+        Ok(done?)
     }
 
     fn copy_file_range(

@@ -26,9 +26,9 @@ use smallvec::SmallVec;
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
 use super::file_extent::{Extent, FileExtent, REGULAR_LEN, encode_hole};
-use super::grow::grow;
+use super::grow::fill_gap;
 use super::tail::settle_tail;
-use super::{change_alone, read, recount, reserve, write};
+use super::{Behalf, change_alone, read, recount, reserve, write};
 use crate::inode::lock::LockedItem;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -73,7 +73,8 @@ struct Piece {
 
 type Pieces = SmallVec<[Piece; PIECES_MAX]>;
 
-/// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`.
+/// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`. `reached` follows: the target has
+/// the source's range up to there, also after an error, and is no longer than that makes it.
 /// Errors: no space; damage; what writing can fail with, where data is stored inline; aborted.
 pub(crate) fn clone_range(
     source: &Inode,
@@ -81,18 +82,19 @@ pub(crate) fn clone_range(
     target: &Inode,
     item: &mut InodeItem,
     range: CloneRange,
+    reached: &mut u64,
 ) -> Result<()> {
     let sector = u64::from(target.engine().sector_size());
     let CloneRange { from, to, len, .. } = range;
     assert!(from.is_multiple_of(sector) && to.is_multiple_of(sector) && len > 0);
-    if to > item.size {
-        grow(target, item, to)?;
-    } else if to == item.size {
+    if to >= item.size {
         settle_tail(target, item)?;
+        fill_gap(&mut Behalf::Operation, target, item, to)?;
     }
     let end = (from + len).next_multiple_of(sector);
     let mut at = from;
     while at < end {
+        *reached = at.min(from + len);
         let pieces = pieces(source, (at, end), PIECES_MAX)?;
         let first = pieces.first().expect("the range is not empty");
         if first.what == Shared::Inline {
@@ -108,6 +110,7 @@ pub(crate) fn clone_range(
         }
         at = clone_step(target, item, &range, &pieces)?;
     }
+    *reached = from + len;
     Ok(())
 }
 

@@ -1,4 +1,10 @@
 //! Growing a file: no data is made, holes appear, as items where the filesystem wants them.
+//!
+//! A file with very many gaps behind its end gets their items in several handles, and its size with the last of them.
+//!
+//! # Invariants
+//! - GROW-1: who is told that there was no space finds the file as long as it was.
+//!   Shown by `what_finds_no_space_leaves_the_file_as_long_as_it_was`.
 
 use creamery_base::{Result, Wait};
 use creamery_txn::Units;
@@ -9,9 +15,8 @@ use super::{Behalf, change_alone, inline, read, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::operation::finish;
 
-/// Makes `size`, which is more than it was, the file's size. One handle for each few holes.
-/// Errors: no space; what reading can fail with, where a sector is written anew; aborted. A file with very many holes may have
-/// grown part of the way.
+/// Makes `size`, which is more than it was, the file's size.
+/// Errors: no space; what reading can fail with, where a sector is written anew; aborted.
 pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     let sector = u64::from(inode.engine().sector_size());
     if item.size > 0
@@ -34,19 +39,47 @@ pub(crate) fn grow_for(
     item: &mut InodeItem,
     size: u64,
 ) -> Result<()> {
-    let engine = inode.engine();
-    let sector = u64::from(engine.sector_size());
-    let end = size.next_multiple_of(sector);
-    while item.size < size {
-        let from = item.size.next_multiple_of(sector);
-        let seen = inode.extents_seen();
-        let holes = HolePlan::new(inode, from, end)?;
-        let handle = behalf.start(inode, Units::items(holes.len() + 1))?;
-        let done = change_alone(inode, &handle, seen, |locked| {
-            holes.insert(&handle, inode.tree(), inode.id.ino)?;
-            update_for(behalf, locked, (from, holes.stop), item, |item| item.size = size.min(holes.stop))
-        });
-        finish(handle, done)?;
+    let sector = u64::from(inode.engine().sector_size());
+    let (mut at, end) = (item.size.next_multiple_of(sector), size.next_multiple_of(sector));
+    loop {
+        at = fill_step(behalf, inode, item, (at, end), size)?;
+        if at == end {
+            return Ok(());
+        }
+    }
+}
+
+/// Fills the gap between the end of the file, whose last sector is fit for it, and `end`, a multiple of the sector size. The file
+/// keeps its size: what is to come there gives it a new one, if there is space for it.
+/// Errors: no space; aborted.
+pub(crate) fn fill_gap(behalf: &mut Behalf<'_>, inode: &Inode, item: &mut InodeItem, end: u64) -> Result<()> {
+    let size = item.size;
+    let mut at = size.next_multiple_of(inode.engine().sector_size().into());
+    while at < end {
+        at = fill_step(behalf, inode, item, (at, end), size)?;
     }
     Ok(())
+}
+
+/// Fills what one handle fills of a gap, from its front on, and makes `size` the file's when that is all. Returns up to where.
+fn fill_step(
+    behalf: &mut Behalf<'_>,
+    inode: &Inode,
+    item: &mut InodeItem,
+    (start, end): (u64, u64),
+    size: u64,
+) -> Result<u64> {
+    let seen = inode.extents_seen();
+    let holes = HolePlan::new(inode, start, end)?;
+    let size = if holes.stop == end { size } else { item.size };
+    if holes.len() == 0 && size == item.size {
+        return Ok(holes.stop);
+    }
+    let handle = behalf.start(inode, Units::items(holes.len() + 1))?;
+    let done = change_alone(inode, &handle, seen, |locked| {
+        holes.insert(&handle, inode.tree(), inode.id.ino)?;
+        update_for(behalf, locked, (start, holes.stop), item, |item| item.size = size)
+    });
+    finish(handle, done)?;
+    Ok(holes.stop)
 }

@@ -2,8 +2,8 @@
 //!
 //! The holes of a range become prealloc: file extent items that have space and read as zeros. What is there already, data or
 //! prealloc, stays. All the space is allocated before anything changes, so that a filesystem which has not enough leaves the
-//! file as it was. Items are made from the front on, and the file grows with them unless it is to keep its size; items
-//! behind its end are legal then.
+//! file as it was. Items are made from the front on; items behind the file's end are legal, and it grows over them in the end,
+//! unless it is to keep its size.
 //!
 //! A file whose data is inline gets an extent first when the range goes beyond its end: inline data is alone.
 //!
@@ -18,10 +18,10 @@ use creamery_txn::Units;
 
 use super::completion::{NewSize, OrderedExtent};
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
-use super::grow::grow;
+use super::grow::fill_gap;
 use super::holes::HolePlan;
 use super::tail::settle_tail;
-use super::{NO_EXTENTS, update};
+use super::{Behalf, NO_EXTENTS, update};
 use crate::inode::{Inode, InodeItem};
 use crate::operation::in_handle;
 
@@ -77,7 +77,8 @@ pub(crate) fn allocate(inode: &Inode, stretches: &[(u64, u64)]) -> Result<Vec<Or
     Ok(space)
 }
 
-/// Makes `space` part of the file, in which nothing is missing from `start` on then, and `size` what it has at least.
+/// Makes `space` part of the file, in which nothing is missing from `start` on then, and `size` what it has at least, in the end
+/// (GROW-1).
 pub(crate) fn complete(
     inode: &Inode,
     item: &mut InodeItem,
@@ -85,12 +86,12 @@ pub(crate) fn complete(
     start: u64,
     size: u64,
 ) -> Result<()> {
-    if size > item.size && start > item.size {
-        grow(inode, item, start)?;
+    if size > item.size {
+        fill_gap(&mut Behalf::Operation, inode, item, start)?;
     }
     let nothing_new = space.is_empty();
     for ordered in space {
-        ordered.complete(inode, item, &HolePlan::nothing(), NewSize::AtLeast(size), &mut 0)?;
+        ordered.complete(inode, item, &HolePlan::nothing(), NewSize::AtLeast(0), &mut 0)?;
     }
     if nothing_new || size > item.size {
         in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {

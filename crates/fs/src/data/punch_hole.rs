@@ -1,8 +1,9 @@
 //! Punching a hole: whole sectors give their space back, the rest of the range becomes zeros.
 //!
-//! The items of whole sectors are dropped from the front on, a bounded number in each handle, and where the filesystem wants an item for every
-//! hole one takes their place below the end of the file. Prealloc behind the end goes as well. That comes first, so that a full
-//! filesystem has room for the sectors of which the range has only a part, which are written anew. The size stays.
+//! The sectors of which the range has only a part are written anew first: for them a full filesystem may have no room, and then
+//! the file is as it was. The items of whole sectors are dropped from the front on, a bounded number in each handle, and where the
+//! filesystem wants an item for every hole one takes their place below the end of the file. Prealloc behind the end goes as well.
+//! The size stays.
 //!
 //! # Invariants
 //! - PUNCH-1: the range reads as zeros, the file as before everywhere else.
@@ -22,9 +23,10 @@ use crate::keys::extent_data;
 use crate::operation::in_handle;
 
 /// Makes `[offset, end)`, which is not empty, a hole. Nothing changes where it is one already, or behind the end.
-/// Errors: no space; what reading can fail with, where a sector is written in part; aborted. The front of the range may be a
-/// hole then.
+/// Errors: no space; what reading can fail with, where a sector is written in part; aborted. Zeros may be at its ends then, or
+/// instead of its front.
 pub(crate) fn punch_hole(inode: &Inode, item: &mut InodeItem, range: (u64, u64)) -> Result<()> {
+    zero_edges(inode, item, range)?;
     let sector = u64::from(inode.engine().sector_size());
     let (mut at, end) = (range.0.next_multiple_of(sector), range.1 - range.1 % sector);
     let mut most = reserve::DROP_EDITS_MAX;
@@ -43,7 +45,7 @@ pub(crate) fn punch_hole(inode: &Inode, item: &mut InodeItem, range: (u64, u64))
         }
         at = plan.stop;
     }
-    zero_edges(inode, item, range)
+    Ok(())
 }
 
 /// Drops what `plan` says, in one handle.

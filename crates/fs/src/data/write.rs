@@ -14,7 +14,7 @@
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use super::completion::NewSize;
-use super::grow::grow_for;
+use super::grow::fill_gap;
 use super::holes::HolePlan;
 use super::in_place::InPlace;
 use super::new_extent::{For, new_extent};
@@ -79,8 +79,8 @@ pub(crate) fn write_payload(
     let (start, end) = payload.range();
     let mut holes = gap(inode, item, start)?;
     if holes.stop < start {
-        // More gaps than one handle fills: the file grows up to the write first.
-        grow_for(behalf, inode, item, start)?;
+        // More gaps than one handle fills.
+        fill_gap(behalf, inode, item, start)?;
         holes = gap(inode, item, start)?;
     }
     let (walk, packing) = (NocowWalk::new(inode, item, (*reached, end)), packing_of(inode, item)?);

@@ -21,6 +21,7 @@ mod durable;
 mod fiemap;
 mod fragmented;
 mod freed;
+mod full;
 mod hostile;
 mod hostile_names;
 mod listings;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         delayed::cases(),
         fiemap::cases(),
         freed::cases(),
+        full::cases(),
         fragmented::cases(),
         posix::cases(),
         listings::cases(),

@@ -35,7 +35,7 @@ fn clone_another(fixture: &Fixture, inode: &Arc<Inode>, item: &mut InodeItem) ->
     let mut source_item = source.item(Wait::Yes)?;
     write(&source, &mut source_item, 0, &data(4))?;
     let range = CloneRange { from: 0, to: 0, len: 4 * SECTOR, keep_times: false };
-    clone_range(&source, &source_item, inode, item, range)
+    clone_range(&source, &source_item, inode, item, range, &mut 0)
 }
 
 fn write_access_time(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {

@@ -104,7 +104,7 @@ fn what_a_clone_shares_goes_to_new_space_and_what_lies_between_stays() {
             let range = CloneRange { from: at, to: at, len: SECTOR, keep_times: false };
             let source = inode.item(Wait::Yes).expect("it lives");
             let mut target = clone.item(Wait::Yes).expect("it lives");
-            clone_range(&inode, &source, &clone, &mut target, range).expect("room");
+            clone_range(&inode, &source, &clone, &mut target, range, &mut 0).expect("room");
         }
         for committed in [false, true] {
             let before = places(&inode);

@@ -3,7 +3,7 @@
 use creamery_base::{ErrorKind, Wait, gate};
 
 use super::support::{Kind, SECTOR, audit, fixture, items, new_file, seek};
-use crate::data::{read, truncate, write};
+use crate::data::{prealloc, read, truncate, write};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::InodeFlags;
 use crate::seek::Want;
@@ -87,6 +87,26 @@ fn a_full_filesystem_takes_what_fits_and_can_be_emptied() {
         let item = locked.item_mut();
         assert_eq!(write(&inode, item, 0, &data).expect("room again"), data.len());
     }
+}
+
+/// Data far behind the end of a file with more gaps there than one handle fills.
+#[test]
+fn what_finds_no_space_leaves_the_file_as_long_as_it_was() {
+    const GAPS: u64 = 40;
+    let Some(fixture) = fixture(Kind::OLD) else { return };
+    let inode = new_file(&fixture, 300, InodeFlags::empty());
+    let mut item = inode.item(Wait::Yes).expect("it lives");
+    for at in 0..GAPS {
+        let start = (2 * at + 1) * SECTOR;
+        prealloc(&inode, &mut item, (start, start + SECTOR), 0).expect("room");
+    }
+    let all: Vec<_> = std::iter::from_fn(|| fixture.allocate_data(1 << 20, SECTOR, None).ok()).collect();
+    let error = write(&inode, &mut item, 2 * GAPS * SECTOR, &[7; SECTOR as usize]).unwrap_err();
+    assert_eq!((error.kind(), item.size), (ErrorKind::NoSpace, 0));
+    assert_eq!(inode.item(Wait::Yes).expect("it lives").size, 0);
+    drop(all);
+    write(&inode, &mut item, 2 * GAPS * SECTOR, &[7; SECTOR as usize]).expect("room");
+    audit(&fixture, &inode, &item);
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! A filesystem without room: what fails there changes nothing that the mount does not show.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check};
+use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
+
+use crate::support::MOUNTED;
+
+const FILES: u64 = 4;
+const SIZE_MAX: u64 = 2 << 20;
+const ROUNDS: u64 = 16;
+const CHANGES: u64 = 60;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::new("full/what-fails-is-shown-as-it-is", &MOUNTED, what_fails)]
+}
+
+/// Files that are changed at random, most of which fails for want of room, and looked at all the while, so that their pages are
+/// kept: in the end they are what the kernel finds.
+fn what_fails(bench: &Bench) -> Result<()> {
+    let mut failed = 0;
+    for seed in 0..ROUNDS {
+        let image = bench.scratch.file(&format!("{seed}.img"));
+        File::create_new(&image)?.set_len(16 << 20)?;
+        Run::new("mkfs.btrfs").args(["-q", "-M"]).arg(&image).ok()?;
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
+        failed += change(mount.dir(), &mut Random::new(seed))?;
+        let shown = contents(mount.dir())?;
+        mount.unmount()?;
+        let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
+        let found = contents(linux.dir())?;
+        linux.unmount()?;
+        for (number, (shown, found)) in shown.iter().zip(&found).enumerate() {
+            let sizes = (shown.len(), found.len());
+            ensure!(sizes.0 == sizes.1, "seed {seed}, file {number}: {sizes:?} bytes are shown and found");
+            let place = shown.iter().zip(found).position(|(shown, found)| shown != found);
+            ensure!(place.is_none(), "seed {seed}, file {number} is another at {place:?}");
+        }
+        btrfs_check(&image)?;
+        std::fs::remove_file(image)?;
+    }
+    ensure!(failed > ROUNDS * CHANGES / 6, "only {failed} changes failed");
+    Ok(())
+}
+
+fn contents(dir: &Path) -> Result<Vec<Vec<u8>>> {
+    (0..FILES).map(|number| Ok(std::fs::read(dir.join(number.to_string()))?)).collect()
+}
+
+/// Fills the filesystem and changes its files. Returns how much of that failed.
+fn change(dir: &Path, random: &mut Random) -> Result<u64> {
+    let mut files = Vec::new();
+    for number in 0..FILES {
+        let path = dir.join(number.to_string());
+        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        for _ in 0..4 {
+            let len = [100, 5000, 60_000, 300_000][random.below(4) as usize];
+            file.write_all_at(&random.bytes(len), random.below(SIZE_MAX / 2))?;
+        }
+        file.sync_all()?;
+        files.push(file);
+    }
+    let rest = File::create_new(dir.join("rest"))?;
+    let mut end = 0;
+    for piece in [1 << 20, 1 << 16, 1 << 12] {
+        while fallocate(&rest, FallocateFlags::empty(), end, piece).is_ok() {
+            end += piece;
+        }
+    }
+    let mut failed = 0;
+    for round in 0..CHANGES {
+        contents(dir)?;
+        let [one, other] = [(); 2].map(|()| &files[random.below(FILES) as usize]);
+        match change_one(one, other, random) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::StorageFull => failed += 1,
+            // A file that is copied to itself, where the ranges overlap.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error).with_context(|| format!("change {round}")),
+        }
+    }
+    // What was written to pages, and has no room, is told here.
+    for file in &files {
+        let _ = file.sync_all();
+    }
+    Ok(failed)
+}
+
+fn change_one(one: &File, other: &File, random: &mut Random) -> std::io::Result<()> {
+    let at = random.below(SIZE_MAX);
+    let at = if random.below(3) == 0 { at - at % 4096 } else { at };
+    let len = [1, 500, 4096, 10_000, 100_000, 400_000][random.below(6) as usize];
+    let flags = match random.below(8) {
+        0 | 1 => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        2 => FallocateFlags::ZERO_RANGE,
+        3 => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+        4 => FallocateFlags::empty(),
+        5 => FallocateFlags::KEEP_SIZE,
+        6 => {
+            let (mut from, mut to) = (random.below(SIZE_MAX / 2) / 4096 * 4096, at / 4096 * 4096);
+            copy_file_range(one, Some(&mut from), other, Some(&mut to), len as usize)?;
+            return Ok(());
+        }
+        _ => return one.set_len(at),
+    };
+    Ok(fallocate(one, flags, at, len)?)
+}
