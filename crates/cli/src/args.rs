@@ -375,6 +375,8 @@ pub(crate) struct DfArgs {
 /// Work on a filesystem as a whole.
 #[derive(Subcommand, Debug)]
 pub(crate) enum FilesystemCommand {
+    #[command(alias = "defrag")]
+    Defragment(crate::commands::defragment::DefragmentArgs),
     Du(DuArgs),
     Fiemap(FiemapArgs),
     Trim(TrimArgs),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
-use crate::fs::{self, Access, Deduped, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes};
+use crate::fs::{
+    self, Access, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes,
+};
 use crate::path::{Last, at, means_directory};
 use crate::{Filesystem, Metadata};
 
@@ -307,14 +309,15 @@ impl File {
     }
 
     fn check_shares(&self, source: &Self) -> Result<()> {
-        let denied = |what: &str| Err(Error::new(ErrorKind::PermissionDenied, what.to_owned()));
-        if !self.write {
-            return denied("the file was not opened for writing");
-        }
+        self.check_write()?;
         if !source.read {
-            return denied("the file whose data is shared was not opened for reading");
+            return Err(denied("the file whose data is shared was not opened for reading"));
         }
         Ok(())
+    }
+
+    fn check_write(&self) -> Result<()> {
+        if self.write { Ok(()) } else { Err(denied("the file was not opened for writing")) }
     }
 
     /// Makes everything written so far durable.
@@ -374,9 +377,33 @@ impl File {
         self.open.fiemap(request)
     }
 
+    /// Puts data together that lies in many places, or packs it another way. What the file has, and its times, stay the same.
+    /// Returns how many bytes were rewritten.
+    ///
+    /// ```
+    /// use creamery::{Defragment, OpenOptions, Recompress};
+    /// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
+    /// let file = OpenOptions::new().write(true).open(fs, "/var/log/journal")?;
+    /// let compress = Recompress::With("zstd:9".parse::<creamery::Compress>()?.method);
+    /// file.defragment(&Defragment { compress, ..Defragment::default() })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The file was not opened for writing; no space (a part may be done); data that cannot be read; those of a write.
+    pub fn defragment(&self, wanted: &Defragment) -> Result<u64> {
+        self.check_write()?;
+        self.open.defragment(wanted, &|| false)
+    }
+
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self { fs, open, read: true, write: false, append: false, position: 0 }
     }
+}
+
+fn denied(what: &str) -> Error {
+    Error::new(ErrorKind::PermissionDenied, what.to_owned())
 }
 
 fn found(outcome: Result<u64>) -> Result<Option<u64>> {

@@ -79,10 +79,11 @@ pub use creamery_base::{
 pub use creamery_codec::{ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError};
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
-    CompressionStatistics, Deduped, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch, FiemapExtent,
-    FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics, LogStatistics,
-    MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, SeekStatistics, Statistics,
-    SubvolumeInfo, SubvolumeTable, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    CompressionStatistics, Deduped, Defragment, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch,
+    FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
+    LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, Recompress,
+    SeekStatistics, Statistics, SubvolumeInfo, SubvolumeTable, TreeStatistics, VolumeStatistics,
+    WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

@@ -19,7 +19,7 @@
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
 use creamery_base::{Error, Result};
 use creamery_codec::{CompressionMethod, CompressionType, Packer};
 
@@ -82,7 +82,7 @@ pub(crate) struct Wanted {
 
 /// What all files of a filesystem have together.
 pub(crate) struct CompressionState {
-    option: Option<Compress>,
+    option: RankedRwLock<Option<Compress>, { rank::LEAF }>,
     /// Those that nobody packs with at the moment.
     packers: RankedMutex<Vec<Packer>, { rank::LEAF }>,
     chunks: AtomicU64,
@@ -114,7 +114,7 @@ pub(crate) enum Plain {
 impl CompressionState {
     pub(crate) fn new(option: Option<Compress>) -> Self {
         Self {
-            option,
+            option: RankedRwLock::new(option),
             packers: RankedMutex::default(),
             chunks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -124,8 +124,13 @@ impl CompressionState {
         }
     }
 
-    pub(crate) const fn option(&self) -> Option<Compress> {
-        self.option
+    /// What the mount says.
+    pub(crate) fn option(&self) -> Option<Compress> {
+        *self.option.read()
+    }
+
+    pub(crate) fn set_option(&self, option: Option<Compress>) {
+        *self.option.write() = option;
     }
 
     /// Packs with one of the packers.
@@ -190,6 +195,12 @@ pub(crate) fn wanted(option: Option<Compress>, flags: InodeFlags, property: Opti
         is_forced,
         may_give_up: !is_forced && !flags.contains(InodeFlags::COMPRESS),
     })
+}
+
+/// The property that a file has when it is given these flags; none when it has none from then on.
+pub(crate) fn property(option: Option<Compress>, flags: InodeFlags) -> Option<String> {
+    let usual = option.map_or(CompressionType::Zlib, |option| option.method.kind());
+    flags.contains(InodeFlags::COMPRESS).then(|| usual.to_string())
 }
 
 /// The algorithm that a property names: a level, or anything else behind the word, is not looked at.

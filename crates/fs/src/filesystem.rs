@@ -10,6 +10,7 @@ use creamery_txn::{CommitParticipant, Engine, Trimmed};
 
 use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
+use crate::compression::Compress;
 use crate::data::FileContent;
 use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
@@ -423,6 +424,20 @@ impl Filesystem {
         }
         self.cleaner.help();
         self.inodes.get_to_change(id)
+    }
+}
+
+/// Compression.
+impl Filesystem {
+    /// What new data is compressed with, where a file does not say otherwise.
+    #[must_use]
+    pub fn compress(&self) -> Option<Compress> {
+        self.inodes.shared().compression.option()
+    }
+
+    /// The same for all that is written to the image from now on; what is delayed is among that.
+    pub fn set_compress(&self, compress: Option<Compress>) {
+        self.inodes.shared().compression.set_option(compress);
     }
 }
 

@@ -37,6 +37,7 @@ mod background_statistics;
 mod cleaner;
 mod compression;
 mod data;
+mod defragment;
 mod delalloc;
 mod disk_usage;
 mod fallocate;
@@ -64,7 +65,8 @@ mod tree_search;
 pub use background_statistics::BackgroundStatistics;
 pub use cleaner::Cleaning;
 pub use compression::Compress;
-pub use data::{FileContent, Stretch};
+pub use data::{FileContent, Recompress, Stretch};
+pub use defragment::Defragment;
 pub use disk_usage::{FileUsage, UsageSet};
 pub use fallocate::Fallocate;
 #[cfg(any(feature = "shuttle", feature = "faults"))]

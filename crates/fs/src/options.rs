@@ -24,6 +24,8 @@ pub struct FsOptions {
     pub nodatacow: bool,
     /// What new data is compressed with, where the file does not say otherwise (Linux' `compress` and `compress-force`).
     pub compress: Option<Compress>,
+    /// The largest file that is kept in the tree itself, bytes; compressed ones count as what they are packed in (Linux' `max_inline`).
+    pub max_inline: u64,
     /// Who looks whether data may be written in place keeps the file's leaf locked until he knows, as it once was: to see what
     /// that costs others.
     pub nocow_keeps_leaf: bool,
@@ -42,6 +44,7 @@ impl Default for FsOptions {
             flush_on_commit: false,
             nodatacow: false,
             compress: None,
+            max_inline: 2048,
             nocow_keeps_leaf: false,
             seek_cursors: true,
             atime: AtimeOptions::default(),

@@ -10,6 +10,8 @@
 //! | 4 | discard what is free | nothing; how that went is told to who asked in person (see `fitrim`) |
 //! | 5 to 14 | of subvolumes (see `subvolumes`) | the JSON of an `Outcome` |
 //! | 15 | of a file, which is sent this instead of a directory: which extents has it? (see `fiemap`) | the JSON of an `Answer` |
+//! | 17 | of a file: put it together (see `defragment`) | the JSON of an `Outcome` |
+//! | 16 | compress new data like this, the JSON of an [`Compression`] | nothing |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
@@ -25,7 +27,7 @@
 //!   who asked leaves, so of the texts that are being read the oldest goes when there are too many.
 //! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
 //!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are judged by
-//!   what they are about, and 13 and 14, which tell names, are for these two again. Number 15 is for whoever could open the file.
+//!   what they are about, and 13 and 14, which tell names, are for these two again, as is 16. Number 15 is for whoever could open the file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -46,10 +48,11 @@ use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::asker::Asker;
 use crate::closing::Watchers;
 use crate::fitrim::{self, FITRIM};
 use crate::lost_writes::LostWrites;
-use crate::options::Writing;
+use crate::options::{Compression, Writing};
 use crate::table::{MountedImage, mount_of, mounted_at};
 use crate::why::Why;
 
@@ -69,6 +72,7 @@ pub(crate) const O_DIRECTORY: i32 = OFlags::DIRECTORY.bits().cast_signed();
 pub(crate) const SYNC: u32 = control_number::<PAGE>(GROUP, 2);
 pub(crate) const WATCH: u32 = control_number::<PAGE>(GROUP, 3);
 const TRIM: u32 = control_number::<PAGE>(GROUP, 4);
+const COMPRESS: u32 = control_number::<PAGE>(GROUP, 16);
 /// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
@@ -188,6 +192,7 @@ impl Control {
             WATCH => self.watchers.add(input).map(|()| IoctlReply::default()),
             FITRIM => fitrim::answer(fs, asker.pid, input, output),
             TRIM => fitrim::answer_in_person(fs, asker.pid, input).map(|()| IoctlReply::default()),
+            COMPRESS => set_compression(fs, asker.pid, input).map(|()| IoctlReply::default()),
             _ => return None,
         })
     }
@@ -204,7 +209,7 @@ impl Control {
             opened_for_reading: fs.engine().is_opened_for_reading(),
             lost_writes: self.lost_writes.count(),
             requests: requests.collect(),
-            writing: self.writing.clone(),
+            writing: Writing { compression: Compression::of(fs.compress()), ..self.writing.clone() },
             filesystem: fs.statistics(),
         }
     }
@@ -250,6 +255,16 @@ impl Control {
         }
         texts.push_back((asker, text));
     }
+}
+
+/// New data is compressed as the order in a page says, if who asks may say so.
+fn set_compression(fs: &Filesystem, asker: u32, page: &[u8]) -> creamery_fuse::Result<()> {
+    if !Asker::of(asker).administrates() {
+        return Err(Errno::EPERM);
+    }
+    let wanted: Compression = order_in(page)?.ok_or(Errno::EINVAL)?;
+    fs.set_compress(wanted.read().map_err(|_| Errno::EINVAL)?);
+    Ok(())
 }
 
 fn text_of(answer: &impl Serialize) -> creamery_fuse::Result<Vec<u8>> {
@@ -336,6 +351,12 @@ impl Channel {
         let Synced { failure, why } = self.ask::<SYNC, Synced>()?;
         let told = |failure| Error::new(why.kind(), format!("{}: {failure}", self.point.display()));
         failure.map_or(Ok(()), |failure| Err(told(failure)))
+    }
+
+    /// Has new data compressed like this.
+    pub(crate) fn compress(&self, compression: &Compression) -> Result<()> {
+        let order = serde_json::to_vec(compression).expect("an order is no problem for JSON");
+        self.tell::<COMPRESS>(&[&[0; HEAD + KEY], &order[..]].concat())
     }
 
     /// Sends a message that is answered without words.

@@ -75,7 +75,7 @@ pub(crate) fn answer(file: &OpenFile, page: &[u8]) -> creamery_fuse::Result<Vec<
     serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
 }
 
-/// A file on a live mount, open to ask about it. It keeps the mount busy.
+/// A file on a live mount, open to ask about it, or for it. It keeps the mount busy.
 ///
 /// ```no_run
 /// use creamery_fs::FiemapRequest;
@@ -111,6 +111,10 @@ impl LiveFile {
         }
         let channel = Channel::of(file.try_clone().map_err(failed)?, path.to_owned());
         Ok(Some(Self { channel, file, len: meta.len(), block_size: meta.blksize() }))
+    }
+
+    pub(crate) const fn channel(&self) -> &Channel {
+        &self.channel
     }
 
     /// Its size when it was opened, bytes.

@@ -61,6 +61,7 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
         flush_on_commit: options.flush_on_commit,
         nodatacow: options.nodatacow,
         compress: options.compress,
+        max_inline: options.max_inline,
         delayed_bytes: if options.delalloc { usual.delayed_bytes } else { 0 },
         ..usual
     };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use creamery_base::{Error, Result};
-use creamery_fs::Compress;
+use creamery_fs::{Compress, FsOptions};
 use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,18 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     }
 }
 
+/// A number of bytes, which may have a K, M or G behind it.
+fn bytes(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()?.to_ascii_lowercase() {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        _ => 0,
+    };
+    let digits = if shift == 0 { text } else { &text[..text.len() - 1] };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
 /// As Linux has it: the word alone is zlib.
 fn compress(word: &str) -> Result<Option<Compress>> {
     let (name, value) = word.split_once('=').unwrap_or((word, "zlib"));
@@ -37,7 +49,7 @@ const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Options about how the server writes.
-const OF_WRITING: [&str; 15] = [
+const OF_WRITING: [&str; 16] = [
     "commit",
     "discard",
     "nodiscard",
@@ -49,6 +61,7 @@ const OF_WRITING: [&str; 15] = [
     "nodatacow",
     "compress",
     "compress-force",
+    "max_inline",
     "treelog",
     "notreelog",
     "ssd",
@@ -98,6 +111,8 @@ pub struct Options {
     pub nodatacow: bool,
     /// What new data is compressed with.
     pub compress: Option<Compress>,
+    /// The largest file that is kept in the tree itself, bytes.
+    pub max_inline: u64,
     /// Whether who syncs writes to a log, where that is enough.
     pub treelog: bool,
     /// Whether the device turns (`nossd`) or not (`ssd`); none: as it says itself.
@@ -118,7 +133,37 @@ pub struct Options {
     pub(crate) of_writing: Vec<String>,
 }
 
-/// How a server writes: what was asked for when it was mounted, which it keeps.
+/// How a mount compresses new data.
+///
+/// ```
+/// let options = creamery_mount::Options::parse("disk.img", ["compress=zstd"]).unwrap();
+/// assert_eq!(options.writing().compression.compress.as_deref(), Some("zstd:3"));
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Compression {
+    /// `compress=` or `compress-force=`; none without.
+    pub compress: Option<String>,
+    /// It is `compress-force=`.
+    pub compress_force: bool,
+}
+
+impl Compression {
+    pub(crate) fn of(option: Option<Compress>) -> Self {
+        Self {
+            compress: option.map(|compress| compress.method.to_string()),
+            compress_force: option.is_some_and(|compress| compress.force),
+        }
+    }
+
+    /// What was written down. Errors: it names no way to compress.
+    pub(crate) fn read(&self) -> Result<Option<Compress>> {
+        let read = self.compress.as_deref().map(str::parse::<Compress>).transpose()?;
+        Ok(read.map(|compress| Compress { force: self.compress_force, ..compress }))
+    }
+}
+
+/// How a server writes: what was asked for when it was mounted, which it keeps but for the compression of what comes.
 ///
 /// ```
 /// let options = creamery_mount::Options::parse("disk.img", ["commit=5,nodelalloc"]).unwrap();
@@ -137,10 +182,11 @@ pub struct Writing {
     pub delalloc: bool,
     /// `nodatacow`.
     pub nodatacow: bool,
-    /// `compress=` or `compress-force=`; none without.
-    pub compress: Option<String>,
-    /// It is `compress-force=`.
-    pub compress_force: bool,
+    /// How new data is compressed.
+    #[serde(flatten)]
+    pub compression: Compression,
+    /// `max_inline=`.
+    pub max_inline: u64,
     /// `treelog`.
     pub treelog: bool,
     /// `ssd`, or `nossd`; none where neither was said.
@@ -197,6 +243,7 @@ impl Options {
             flush_on_commit: false,
             nodatacow: false,
             compress: None,
+            max_inline: FsOptions::default().max_inline,
             treelog: true,
             ssd: None,
             delalloc: true,
@@ -223,8 +270,8 @@ impl Options {
             flush_on_commit: self.flush_on_commit,
             delalloc: self.delalloc,
             nodatacow: self.nodatacow,
-            compress: self.compress.map(|compress| compress.method.to_string()),
-            compress_force: self.compress.is_some_and(|compress| compress.force),
+            compression: Compression::of(self.compress),
+            max_inline: self.max_inline,
             treelog: self.treelog,
             ssd: self.ssd,
         }
@@ -243,9 +290,9 @@ impl Options {
                     "discard" | "nodiscard" => wanted.discard != kept.discard,
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
                     "datacow" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
-                    "compress" | "compress-force" => {
-                        (&wanted.compress, wanted.compress_force) != (&kept.compress, kept.compress_force)
-                    }
+                    // What is overwritten in place is not compressed.
+                    "compress" | "compress-force" => wanted.compression.compress.is_some() && kept.nodatacow,
+                    "max_inline" => wanted.max_inline != kept.max_inline,
                     "treelog" | "notreelog" => wanted.treelog != kept.treelog,
                     "ssd" | "nossd" => wanted.ssd != kept.ssd,
                     _ => wanted.delalloc != kept.delalloc,
@@ -254,14 +301,19 @@ impl Options {
         self.of_writing.iter().find(changes).map(String::as_str)
     }
 
+    /// The compression that these options ask for, if they have a word on it.
+    pub(crate) fn compression(&self) -> Option<Compression> {
+        let is_said = self.of_writing.iter().any(|word| word.starts_with("compress"));
+        is_said.then(|| Compression::of(self.compress))
+    }
+
     fn apply(&mut self, word: &str) -> Result<()> {
         if IGNORED.contains(&word) || word.starts_with("x-") || word.starts_with("comment=") {
             return Ok(());
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        let number = || {
-            value.parse::<u64>().map_err(|_| Error::invalid(format!("mount option {word}: want a number")))
-        };
+        let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
+        let number = || value.parse::<u64>().map_err(|_| not_a_number());
         // The last number stands for nobody, in Linux as in chown(2).
         let nobody = || Error::invalid(format!("mount option {word}: no owner has this number"));
         let id =
@@ -277,6 +329,7 @@ impl Options {
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
             // Of these two the later one counts, as on Linux: what is overwritten in place is not compressed.
+            "max_inline" => self.max_inline = bytes(value).ok_or_else(not_a_number)?,
             "datacow" | "nodatacow" if value.is_empty() => {
                 self.nodatacow = name == "nodatacow";
                 self.compress = self.compress.filter(|_| !self.nodatacow);
@@ -296,7 +349,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other and those of mount(8)"
                 )));
             }
         }

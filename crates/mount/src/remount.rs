@@ -10,7 +10,7 @@ use crate::table::mounted_at;
 
 /// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, everything that was
 /// done on it is durable and nothing is left to do for the server: the image does not change until it becomes writable again.
-/// From then on access times move as they say. What else the server does (`subvol=`, owners) stays as it is.
+/// From then on access times move as they say, and new data is compressed as they say. What else the server does (`subvol=`, owners) stays as it is.
 /// Errors: nothing of ours is mounted there; `commit=` and other words about writing say something else than when it was mounted; not root; files are open for writing and it is to become read-only; it is
 /// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
@@ -38,6 +38,9 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
             mounted.image.display()
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    if let Some(compression) = options.compression() {
+        channel.compress(&compression)?;
     }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_base::{Error, ErrorKind, FixedEnv, InodeId, ObjectId, Timespec, TreeId, Wait};
 use creamery_device::BlockDevice;
-use creamery_fs::{FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes, Time};
+use creamery_fs::{
+    Defragment, FileType, Filesystem, FsOptions, NewInode, NewKind, OpenFile, SetAttributes, Time,
+};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
@@ -338,7 +340,9 @@ impl Driver {
         let read = self.handle(*inode).and_then(|file| file.read_at(0, &mut found, Wait::Yes));
         let Ok(size) = read else { return Ok(()) };
         found.truncate(size);
-        ensure!((before.len()..=after.len()).contains(&size), "{operation:?}: the size became {size}");
+        // What is cloned is there from the front on.
+        let most = if let Operation::Clone { .. } = operation { after.len() } else { before.len() };
+        ensure!((before.len()..=most).contains(&size), "{operation:?}: the size became {size}");
         let byte = |data: &[u8], at: usize| data.get(at).copied().unwrap_or(0);
         let wrong = (0..size).find(|&at| found[at] != byte(before, at) && found[at] != byte(after, at));
         ensure!(wrong.is_none(), "{operation:?} failed and left something else at {wrong:?}");
@@ -480,6 +484,10 @@ impl Driver {
             Operation::Truncate { inode, size } => set(*inode, SetAttributes::truncate(*size)),
             Operation::Fallocate { inode, mode, offset, len } => {
                 self.handle(*inode)?.fallocate(*mode, *offset, *len)
+            }
+            Operation::Defragment { inode, offset } => {
+                let wanted = Defragment { offset: *offset, ..Defragment::default() };
+                self.handle(*inode)?.defragment(&wanted, &|| false).map(drop)
             }
             Operation::Clone { inode, source, from, len, to } => {
                 let source = self.handle(*source)?;

@@ -127,6 +127,7 @@ impl Host {
             | Operation::Fallocate { inode, .. }
             | Operation::Fsync { inode } => data(inode),
             // Both have to be open, and a directory cannot be for writing.
+            Operation::Defragment { inode, .. } => node(inode).is_some_and(is_file),
             Operation::Clone { inode, source, .. } => {
                 [inode, source].iter().all(|number| node(number).is_some_and(is_file))
             }
@@ -263,6 +264,7 @@ impl Host {
             | Operation::Read { .. }
             | Operation::Truncate { .. }
             | Operation::Fallocate { .. }
+            | Operation::Defragment { .. }
             | Operation::Clone { .. }
             | Operation::Fsync { .. } => self.run_on_data(model, operation)?,
             Operation::Unlink { .. }
@@ -326,6 +328,8 @@ impl Host {
                     opened.and_then(|file| rustix::fs::fallocate(file, flags_of(*mode), *offset, *len));
                 changed.map(|()| Outcome::Done)
             }
+            // Nothing of it shows.
+            Operation::Defragment { .. } => Ok(Outcome::Done),
             Operation::Clone { inode, source, from, len, to } => {
                 let open = |number: &u64, flags| {
                     Ok::<_, anyhow::Error>(rustix::fs::open(self.path(model, *number)?, flags, Mode::empty()))

@@ -24,12 +24,12 @@ fn survive(made_by: &MadeBy, seed: u64, states: usize) {
 
 #[test]
 fn what_was_committed_survives_every_power_cut() {
-    survive(&MadeBy::default(), 1, 400);
+    survive(&MadeBy::default(), 4, 400);
 }
 
 #[test]
 fn what_was_committed_survives_every_power_cut_in_deep_trees() {
-    survive(&MadeBy { node_size: 4096, ..MadeBy::default() }, 2, 300);
+    survive(&MadeBy { node_size: 4096, ..MadeBy::default() }, 5, 300);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 use creamery::{ErrorKind, Image};
 use serde::Serialize;
 
-use super::{du, fiemap};
+use super::{defragment, du, fiemap};
 use crate::args::{FilesystemCommand, TrimArgs};
 use crate::failure::Failure;
 use crate::output::{Output, writing};
@@ -19,6 +19,7 @@ struct Row {
 
 pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
     match command {
+        FilesystemCommand::Defragment(args) => defragment::run(args),
         FilesystemCommand::Du(args) => du::run(args),
         FilesystemCommand::Fiemap(args) => fiemap::run(args),
         FilesystemCommand::Trim(args) => run_trim(args),

@@ -29,7 +29,7 @@ const READY: &[u8] = b"mounted\n";
 /// the space of what is removed back to the host, or not), nodelalloc, delalloc (write at once, or keep what is written
 /// in memory for up to 30 seconds), flushoncommit, noflushoncommit (a commit has the data with it that was written
 /// before, or not), nodatacow, datacow (new files are overwritten in place and have no checksums, or not),
-/// compress=ALGORITHM:LEVEL, compress-force= (new data is compressed with zlib, lzo or zstd; also what does not look
+/// max_inline=BYTES (files up to this are kept in the tree itself; 2048), compress=ALGORITHM:LEVEL, compress-force= (new data is compressed with zlib, lzo or zstd; also what does not look
 /// as if that was worth it), notreelog,
 /// treelog (a file that is synced is a commit, or is written to a log where that is enough), nossd, ssd (who syncs waits
 /// a moment for others, or not; as the device turns, where neither is said), nologreplay (with ro: what

@@ -9,6 +9,8 @@ use crate::inode::Inode;
 pub(crate) enum Behalf<'a> {
     /// An operation's: it asks for room, and the file changes now.
     Operation,
+    /// The same of one that leaves what the file has, and its times, as they are.
+    Rearranging,
     /// Writeback's: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),
     /// The same of what its run needs to have in front of it.
@@ -25,7 +27,7 @@ impl Behalf<'_> {
         near: Option<Logical>,
     ) -> Result<DataExtent> {
         match self {
-            Self::Operation => engine.allocate_data(len, min, near),
+            Self::Operation | Self::Rearranging => engine.allocate_data(len, min, near),
             Self::Writeback(room) | Self::BeforeRun(room) => engine.allocate_reserved(len, min, near, room),
         }
     }
@@ -34,7 +36,7 @@ impl Behalf<'_> {
     pub(crate) fn start<'e>(&mut self, inode: &'e Inode, units: Units) -> Result<Handle<'e>> {
         let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
-            Self::Operation => engine.start(units),
+            Self::Operation | Self::Rearranging => engine.start(units),
             Self::Writeback(room) | Self::BeforeRun(room) => engine.start_reserved(units, room),
         }
     }

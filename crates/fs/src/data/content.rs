@@ -34,6 +34,7 @@ use super::payload::{Payload, TakesData};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
 use crate::keys::extent_data;
+use crate::subvolume::Shared;
 
 /// Extents in one content at most, so that one handle is enough.
 const EXTENTS_MAX: usize = 32;
@@ -102,7 +103,7 @@ impl Content {
     /// overlap, with holes between them; packed, as `packing` says. `tree` is the subvolume it will be in.
     /// Errors: no space; device errors. Nothing remains of it then.
     pub(crate) fn write(
-        engine: &Engine,
+        shared: &Shared,
         tree: &Tree,
         flags: InodeFlags,
         mut packing: Option<Packing<'_>>,
@@ -111,8 +112,9 @@ impl Content {
         assert!(stretches.windows(2).all(|pair| end_of(&pair[0]) <= pair[1].0));
         assert!(stretches.last().is_none_or(|last| end_of(last) <= size));
         let has_data = stretches.iter().any(|(_, bytes)| !bytes.is_empty());
+        let engine = &shared.engine;
         let sector = u64::from(engine.sector_size());
-        if has_data && let Some(inline) = inline_content(engine, tree, packing.as_ref(), size, stretches) {
+        if has_data && let Some(inline) = inline_content(shared, tree, packing.as_ref(), size, stretches) {
             return Ok(Self { size, parts: SmallVec::from_iter([inline]) });
         }
         let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
@@ -212,14 +214,14 @@ impl Content {
 
 /// The content of a small file, to be stored inline; none when it is too long for that.
 fn inline_content(
-    engine: &Engine,
+    shared: &Shared,
     tree: &Tree,
     packing: Option<&Packing<'_>>,
     size: u64,
     stretches: &[Stretch<'_>],
 ) -> Option<Part> {
-    let most = inline::len_max(engine, tree);
-    if size > most && (packing.is_none() || size > u64::from(engine.sector_size())) {
+    let most = inline::len_max(shared, tree);
+    if size > most && (packing.is_none() || size > u64::from(shared.engine.sector_size())) {
         return None;
     }
     let mut bytes = vec![0; as_len(size)];

@@ -7,7 +7,7 @@
 
 use creamery_base::{ObjectId, Result, Wait};
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Units};
+use creamery_txn::Units;
 
 use super::drop_extents::DropPlan;
 use super::extent_map::Items;
@@ -17,14 +17,12 @@ use super::{Behalf, change_alone, recount, reserve, update_for};
 use crate::inode::{Inode, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
+use crate::subvolume::Shared;
 
-/// The largest file that Linux stores inline unless told otherwise.
-const LEN_MAX: u64 = 2048;
-
-/// The largest file that is stored inline here: also shorter than a sector, and fitting in a leaf.
-pub(crate) fn len_max(engine: &Engine, tree: &Tree) -> u64 {
+/// The largest file that is stored inline: as long as the mount lets it be, shorter than a sector, and fitting in a leaf.
+pub(crate) fn len_max(shared: &Shared, tree: &Tree) -> u64 {
     let leaf = tree.max_item_size().saturating_sub(INLINE_HEADER) as u64;
-    LEN_MAX.min(u64::from(engine.sector_size()) - 1).min(leaf)
+    shared.max_inline.min(u64::from(shared.engine.sector_size()) - 1).min(leaf)
 }
 
 /// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is

@@ -7,7 +7,7 @@
 //! filesystem wants an item for every hole; `inline` keeps small files in the tree itself. `tail` and `grow` stand on
 //! these, `write` and `truncate` on them; `content` does what `write` does for a file that is only just being made.
 //! `prealloc` sets space aside for data to come; `nocow` says what is written over what is there, and `in_place` does; `punch_hole` gives space back, `zero_range` does
-//! a bit of both; `clone_range` gives a file the extents of another; `edges` are the sectors of which their ranges have only a part.
+//! a bit of both; `clone_range` gives a file the extents of another; `rewrite` gives data new space; `edges` are the sectors of which their ranges have only a part.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
@@ -58,6 +58,7 @@ mod prealloc;
 mod punch_hole;
 mod read;
 pub(crate) mod reserve;
+mod rewrite;
 mod tail;
 mod truncate;
 mod write;
@@ -83,6 +84,8 @@ pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::read;
 pub(crate) use reserve::data_per_csum_unit;
+pub use rewrite::Recompress;
+pub(crate) use rewrite::rewrite;
 pub(crate) use tail::is_tail_unsettled;
 pub(crate) use truncate::{drop_behind, drop_last, truncate};
 pub(crate) use write::{is_overwrite, write};

@@ -23,14 +23,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 
 use creamery_base::{Result, Wait};
-use creamery_codec::{CompressionType, Packer, looks_compressible};
+use creamery_codec::{CompressionMethod, CompressionType, Packer, looks_compressible};
 use creamery_device::Parts;
 use creamery_format::Compression;
 
 use super::inline;
 use super::packed::Packed;
 use super::payload::{Payload, TakesData};
-use crate::compression::{self, CompressionState, Plain, Wanted};
+use crate::compression::{self, Compress, CompressionState, Plain, Wanted};
 use crate::inode::{Inode, InodeFlags, InodeItem, xattr};
 use crate::subvolume::Shared;
 
@@ -89,6 +89,14 @@ impl<'i> Packing<'i> {
         let wanted = compression::wanted(state.option(), item.flags, property)?;
         let sector = u64::from(shared.engine.sector_size());
         Some(Self { state, wanted, sector, ready: VecDeque::new() })
+    }
+
+    /// With this, whatever anybody says. None for a file that cannot have compressed data.
+    pub(super) fn forced(shared: &'i Shared, item: &InodeItem, method: CompressionMethod) -> Option<Self> {
+        let option = Some(Compress { method, force: true });
+        let wanted = compression::wanted(option, item.flags - InodeFlags::COMPRESS, None)?;
+        let sector = u64::from(shared.engine.sector_size());
+        Some(Self { state: &shared.compression, wanted, sector, ready: VecDeque::new() })
     }
 
     fn compression(&self) -> Compression {
@@ -204,7 +212,7 @@ pub(crate) fn inline_max(inode: &Inode, item: &InodeItem) -> u64 {
     if compression::may_be(inode.shared().compression.option(), item.flags) {
         u64::from(inode.engine().sector_size())
     } else {
-        inline::len_max(inode.engine(), inode.tree())
+        inline::len_max(inode.shared(), inode.tree())
     }
 }
 

@@ -32,7 +32,7 @@ const BOUNCE: u64 = 64 << 10;
 /// Whether a write that ends at `end` changes neither the size of the file nor that it is stored inline: then it may share the
 /// inode with others.
 pub(crate) fn is_overwrite(inode: &Inode, size: u64, end: u64) -> bool {
-    end <= size && size > inline::len_max(inode.engine(), inode.tree())
+    end <= size && size > u64::from(inode.engine().sector_size())
 }
 
 /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way.
@@ -45,7 +45,7 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
     let Some(end) = end else { return Err(ErrorKind::FileTooLarge.into()) };
     let size = item.size.max(end);
     let sector = u64::from(inode.engine().sector_size());
-    if size <= inline::len_max(inode.engine(), inode.tree())
+    if size <= inline::len_max(inode.shared(), inode.tree())
         && inline::possible(inode.tree(), inode.id.ino, sector)?
     {
         let mut content = vec![0; as_len(size)];

@@ -1,8 +1,10 @@
 //! Attributes of an inode: what `stat` shows and what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Timespec, Wait};
-use creamery_txn::Units;
+use creamery_txn::{Handle, Units};
+use smallvec::SmallVec;
 
+use crate::compression;
 use crate::data;
 use crate::inode::acl::{self, Acl};
 use crate::inode::permission::{check_not_append_only, check_not_immutable};
@@ -175,7 +177,8 @@ pub struct SetAttributes {
     pub ctime: Option<Time>,
     /// Birth.
     pub btime: Option<Time>,
-    /// Flags; those that describe the data as it is (such as `PREALLOC`) stay as they are.
+    /// Flags; those that describe the data as it is (such as `PREALLOC`) stay as they are. As on Linux the property that names an
+    /// algorithm follows: with `COMPRESS` it becomes the mount's, or zlib, without it goes.
     pub flags: Option<InodeFlags>,
     /// Take away set-user-id, and set-group-id where the group may execute, as a write by somebody else does.
     pub kill_suid_sgid: bool,
@@ -383,19 +386,33 @@ impl Inode {
         }
         let flags = set.flags.map(|wanted| new_flags(&locked, wanted)).transpose()?;
         let access = self.changed_access_acl(&set)?;
-        let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
+        let access = access.as_deref();
+        let access =
+            access.map(|value| Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace });
+        let property = flags.map(|flags| compression::property(self.shared().compression.option(), flags));
+        let property = property.as_ref().map(|value| Change {
+            name: xattr::COMPRESSION,
+            value: value.as_deref().map(str::as_bytes),
+            mode: XattrMode::Any,
+        });
+        let changes: SmallVec<[Change<'_>; 2]> = access.into_iter().chain(property).collect();
+        let units = Units::items(1 + u32::try_from(changes.len()).expect("two at most"));
+        let handle = self.engine().start(units.of(self.id.subvolume))?;
+        let apply = |change: &Change<'_>, handle: &Handle<'_>| change.apply(handle, self.tree(), self.id.ino);
+        let mut changes_left = changes.iter();
         let (handle, _) =
-            or_end(handle, |handle| match &access {
-                Some(value) => Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace }
-                    .apply(handle, self.tree(), self.id.ino),
-                None => Ok(false),
-            })?;
+            or_end(handle, |handle| changes_left.next().map(|first| apply(first, handle)).transpose())?;
         let now = self.engine().now();
-        let updated = self.update(&handle, |item| {
-            item.flags = flags.unwrap_or(item.flags);
-            set.apply(item, now);
+        let updated = changes_left.try_for_each(|change| apply(change, &handle).map(drop)).and_then(|()| {
+            self.update(&handle, |item| {
+                item.flags = flags.unwrap_or(item.flags);
+                set.apply(item, now);
+            })
         });
         let item = finish(handle, updated)?;
+        if changes.iter().any(|change| change.value.is_some()) {
+            self.set_xattrs_known(true);
+        }
         Ok(Attributes::new(self.id, &item))
     }
 

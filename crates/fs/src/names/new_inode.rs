@@ -294,7 +294,7 @@ impl<'a> Draft<'a> {
         let property = self.xattr(xattr::COMPRESSION);
         let packing = Packing::new(shared, &self.item, property);
         let content = (content.size, content.stretches);
-        let written = Content::write(&shared.engine, tree, self.item.flags, packing, content)?;
+        let written = Content::write(shared, tree, self.item.flags, packing, content)?;
         written.count(&mut self.item);
         self.content = Some(written);
         Ok(())

@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) flush_on_commit: bool,
     /// Files are overwritten in place from the beginning on.
     pub(crate) nodatacow: bool,
+    /// The largest file that is kept in the tree, bytes, if a leaf and a sector let it be.
+    pub(crate) max_inline: u64,
     pub(crate) compression: CompressionState,
     /// What was written in place, and why other things were not.
     pub(crate) nocow: Nocow,
@@ -89,6 +91,7 @@ impl Shared {
             at_close: Arc::default(),
             flush_on_commit: options.flush_on_commit,
             nodatacow: options.nodatacow,
+            max_inline: options.max_inline,
             compression: CompressionState::new(options.compress),
             nocow: Nocow::new(options.nocow_keeps_leaf),
             fsyncs: Fsyncs::default(),

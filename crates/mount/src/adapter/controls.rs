@@ -6,7 +6,9 @@ use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 
 use super::Adapter;
+use crate::asker::Asker;
 use crate::control::SYNC;
+use crate::defragment::{self, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
 use crate::fiemap::{self, FIEMAP};
 use crate::flags;
 use crate::subvolumes::{self, Subvolumes};
@@ -41,6 +43,17 @@ impl Adapter {
         if ioctl.command == FIEMAP && !is_dir {
             let file = self.handles.get(ioctl.handle)?;
             return self.control.page(input, output, || fiemap::answer(&file, input));
+        }
+        if [DEFRAGMENT, DEFRAGMENT_OF_LINUX].contains(&ioctl.command) && !is_dir {
+            let file = self.handles.get(ioctl.handle)?;
+            defragment::may(&file, context.pid)?;
+            let is_interrupted = || context.is_interrupted() && Asker::of(context.pid).is_killed();
+            return match ioctl.command {
+                DEFRAGMENT => {
+                    self.control.page(input, output, || defragment::answer(&file, input, &is_interrupted))
+                }
+                _ => defragment::answer_of_linux(&file, input, &is_interrupted),
+            };
         }
         if let Some(answer) = server.answer_of_linux(ioctl.command, context.pid, id, input, output) {
             return answer;

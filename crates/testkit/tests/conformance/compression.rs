@@ -22,7 +22,9 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("compression/mount-options", &MOUNTED, mount_options),
         Case::new("compression/options-that-are-refused", &MOUNTED, refused),
+        Case::new("compression/remounted", &MOUNTED, remounted),
         Case::new("compression/flags-and-properties", &with_chattr, flags_and_properties),
+        Case::new("compression/one-word-after-the-other", &with_chattr, words),
         Case::new("compression/in-turn-with-linux", &MOUNTED, in_turn),
         Case::new("compression/when-all-is-full", &MOUNTED, when_full),
         Case::new("compression/mkfs", &MOUNTED, mkfs),
@@ -138,12 +140,41 @@ fn refused(bench: &Bench) -> Result<()> {
     }
     let run = bench.creamery().run(["mkfs", "-f", "--compress", "zip", "--rootdir"]).arg(&dir).arg(&image);
     expect_refusal(run, &["zip", "zstd"])?;
-    // How the server writes was said when it was mounted.
-    let mount = FuseMount::mount(bench.creamery(), &image, &dir, "compress=zstd")?;
-    for (option, is_same) in [("remount,compress=zstd:3", true), ("remount,compress=lzo", false)] {
-        let finished = bench.creamery().run(["mount", "-o", option]).arg(&image).arg(&dir).output()?;
-        ensure!((finished.code == Some(0)) == is_same, "{option}: {finished}");
+    Ok(())
+}
+
+/// Files that are written after each remount.
+fn remounted(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+    let remount = |option: &str| {
+        bench.creamery().run(["mount", "-o", &format!("remount,{option}")]).arg(&image).arg(mount.dir())
+    };
+    let steps = [
+        ("compress=zstd:3", true),
+        ("noatime", true),
+        ("compress=none", false),
+        ("compress-force=lzo", true),
+    ];
+    for (at, (option, _)) in steps.into_iter().enumerate() {
+        remount(option).ok()?;
+        fs::write(mount.dir().join(at.to_string()), text(CHUNK, 1))?;
+        bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     }
+    expect_refusal(remount("compress=gzip"), &["gzip", "zstd"])?;
+    let said = bench.creamery().run(["stats", "--json"]).arg(mount.dir()).ok()?.stdout_text();
+    let said: Value = serde_json::from_str(&said)?;
+    let writing = (&said["writing"]["compress"], &said["writing"]["compress_force"]);
+    ensure!(writing == (&"lzo".into(), &true.into()), "{writing:?}");
+    judge_mount(bench, &image, mount)?;
+    for (at, (option, is_packed)) in steps.into_iter().enumerate() {
+        let (packed, _) = extents(bench, &image, &format!("/{at}"))?;
+        ensure!((packed > 0) == is_packed, "after {option}: {packed} extents are compressed");
+    }
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "nodatacow")?;
+    let run = bench.creamery().run(["mount", "-o", "remount,compress"]).arg(&image).arg(mount.dir());
+    expect_refusal(run, &["compress", "unmount it"])?;
     mount.unmount()
 }
 
@@ -203,6 +234,53 @@ fn flags_and_properties(bench: &Bench) -> Result<()> {
         let [linux, ours] = [&images[0], &images[1]].map(|image| extents(bench, image, path));
         let (linux, ours) = (linux?, ours?);
         ensure!(linux == ours, "{path}: Linux has (compressed, not) {linux:?}, we have {ours:?}");
+    }
+    Ok(())
+}
+
+/// Flags and the property are changed one after the other: after each step they are what they are on Linux.
+fn words(bench: &Bench) -> Result<()> {
+    const STEPS: [&str; 18] = [
+        "+c", "=zstd", "+A", "-A", "-c", "=lzo", "+m", "-m", "=none", "+A", "-A", "+c", "-c", "=lzo", "-c",
+        "+m", "-m", "=zlib",
+    ];
+    for (round, options) in ["", "compress=zstd:5", "compress-force=lzo"].into_iter().enumerate() {
+        let images = ["linux", "ours"].map(|name| bench.scratch.file(&format!("{name}-{round}.img")));
+        for image in &images {
+            mkfs_empty(bench.creamery(), &[], "128M", image)?;
+        }
+        let linux = LoopMount::mount(&images[0], &bench.scratch.file("linux"), options)?;
+        let ours = FuseMount::mount(bench.creamery(), &images[1], &bench.scratch.file("fuse"), options)?;
+        for kind in ["file", "dir"] {
+            let steps = |top: &Path| -> Result<String> {
+                let at = top.join(kind);
+                if kind == "dir" {
+                    fs::create_dir(&at)?
+                } else {
+                    fs::write(&at, "text")?
+                }
+                let mut told = String::new();
+                for step in STEPS {
+                    let run = match step.strip_prefix('=') {
+                        Some(value) => {
+                            Run::new("setfattr").args(["-n", "btrfs.compression", "-v", value]).arg(&at)
+                        }
+                        None => Run::new("chattr").arg(step).arg(&at),
+                    };
+                    let is_done = run.output()?.code == Some(0);
+                    let flags = Run::new("lsattr").arg("-d").arg(&at).ok()?.stdout_text();
+                    let property = Run::new("getfattr").args(["--only-values", "-n", "btrfs.compression"]);
+                    let property = property.arg(&at).output()?.stdout_text();
+                    let flags = flags.split(' ').next().unwrap_or_default();
+                    told += &format!("{step} {is_done} {flags} {property}\n");
+                }
+                Ok(told)
+            };
+            let (wanted, found) = (steps(linux.dir())?, steps(ours.dir())?);
+            ensure!(wanted == found, "{options:?}, {kind}: Linux says\n{wanted}and we\n{found}");
+        }
+        linux.unmount()?;
+        judge_mount(bench, &images[1], ours)?;
     }
     Ok(())
 }

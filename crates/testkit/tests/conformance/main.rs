@@ -12,6 +12,7 @@ mod clones;
 mod commands;
 mod compression;
 mod damaged_subvolumes;
+mod defragment;
 mod delayed;
 mod devices;
 mod direct;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     let groups = [
         matrix::cases(),
         work::cases(),
+        defragment::cases(),
         delayed::cases(),
         fiemap::cases(),
         freed::cases(),

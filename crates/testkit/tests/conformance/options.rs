@@ -27,10 +27,56 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
         Case::new("mount/remount-keeps-writing", &MOUNTED, remount_keeps_writing),
+        Case::new("mount/max-inline", &MOUNTED, max_inline),
         Case::new("mount/bind", &MOUNTED, bind),
         Case::new("mount/subtype", &MOUNTED, subtype),
         Case::new("mount/on-a-file", &MOUNTED, on_a_file),
     ]
+}
+
+/// How long the files are that an image keeps in its tree, as btrfs-progs lists them.
+fn inline_lengths(image: &Path) -> Result<Vec<u64>> {
+    let dump = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(image).ok()?;
+    let dump = dump.stdout_text();
+    let extents = dump.lines().filter_map(|line| line.trim().strip_prefix("inline extent data size"));
+    let lengths = extents.filter_map(|line| line.split(' ').nth(3));
+    let mut lengths: Vec<u64> = lengths.map(str::parse).collect::<Result<_, _>>()?;
+    lengths.sort_unstable();
+    Ok(lengths)
+}
+
+/// Which files are kept in the tree, by us and by Linux.
+fn max_inline(bench: &Bench) -> Result<()> {
+    const LENGTHS: [usize; 10] = [1, 99, 100, 101, 2047, 2048, 2049, 4095, 4096, 4097];
+    for (round, options) in [
+        "max_inline=0",
+        "max_inline=100",
+        "max_inline=4K",
+        "max_inline=1M",
+        "max_inline=100,compress-force=lzo",
+        "",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let images = ["linux", "ours"].map(|name| bench.scratch.file(&format!("{name}-{round}.img")));
+        for image in &images {
+            mkfs_empty(bench.creamery(), &[], "256M", image)?;
+        }
+        let linux = LoopMount::mount(&images[0], &bench.scratch.file("kernel"), options)?;
+        let ours = FuseMount::mount(bench.creamery(), &images[1], &bench.scratch.file("fuse"), options)?;
+        for top in [linux.dir(), ours.dir()] {
+            for len in LENGTHS {
+                std::fs::write(top.join(len.to_string()), vec![b'x'; len])?;
+            }
+        }
+        linux.unmount()?;
+        ours.unmount()?;
+        btrfs_check(&images[1])?;
+        let (wanted, found) = (inline_lengths(&images[0])?, inline_lengths(&images[1])?);
+        ensure!(wanted == found, "{options:?}: Linux has {wanted:?}, we have {found:?}");
+    }
+    Ok(())
 }
 
 /// The superblock as btrfs-progs prints it, as words.

@@ -10,5 +10,6 @@ pub(crate) mod model;
 mod nocow;
 mod packing;
 mod prealloc;
+mod rewrite;
 pub(crate) mod support;
 mod write;

@@ -6,7 +6,8 @@ use creamery_base::Wait;
 use creamery_txn::{DataExtent, Engine, Units};
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run, seek};
-use crate::data::{drop_last, prealloc, punch_hole, read, reserve, truncate, write, zero_range};
+use crate::data::{Recompress, drop_last, prealloc, punch_hole, read, reserve, truncate, write, zero_range};
+use crate::defragment::{self, Defragment};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
 use crate::seek::Want;
@@ -171,7 +172,26 @@ fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, 
     }
 }
 
-/// A write, a new size, or one of fallocate's changes.
+/// Puts a range together, which changes nothing that shows.
+fn defragment(inode: &Inode, item: &mut InodeItem, random: &mut Random) {
+    let compress = match random.below(4) {
+        0 => Recompress::With("zstd".parse().expect("a method")),
+        1 => Recompress::With("lzo".parse().expect("a method")),
+        2 => Recompress::Plain,
+        _ => Recompress::AsUsual,
+    };
+    let threshold = [SECTOR, 64 << 10, 32 << 20][len(random.below(3))];
+    let wanted = Defragment { threshold, compress, ..Defragment::default() };
+    let times = (item.mtime, item.ctime);
+    let (mut at, end) = (random.below(item.size + 1) / SECTOR * SECTOR, item.size);
+    while let Some((reached, _)) = defragment::step(inode, item, &wanted, (at, end)).expect("room") {
+        assert!(reached > at && reached <= end.next_multiple_of(SECTOR));
+        at = reached;
+    }
+    assert_eq!((item.mtime, item.ctime), times);
+}
+
+/// A write, a new size, putting a range together, or one of fallocate's changes.
 pub(crate) fn change(
     inode: &Inode,
     item: &mut InodeItem,
@@ -180,8 +200,10 @@ pub(crate) fn change(
     random: &mut Random,
 ) {
     let size = item.size;
-    let dice = random.below(14);
-    if dice >= 10 {
+    let dice = random.below(15);
+    if dice == 14 {
+        defragment(inode, item, random);
+    } else if dice >= 10 {
         allocate(inode, item, model, scale, random);
     } else if dice < 6 {
         let at = match random.below(4) {

@@ -1,0 +1,197 @@
+//! `creamery filesystem defragment`.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use clap::Args;
+use creamery::{Compress, Defragment, Error, Filesystem, OpenOptions, Progress, Recompress};
+use creamery_mount::LiveFile;
+use serde::Serialize;
+
+use crate::failure::{Failure, with_all};
+use crate::images::{Images, Purpose};
+use crate::names::Names;
+use crate::output::{Output, writing};
+use crate::place::{End, Place};
+use crate::size::{Human, Size};
+use crate::view::WriteArgs;
+
+/// Put files together that lie in many places, or compress them.
+///
+/// What a file has, and its times, stay the same. What it shared with others, such as
+/// snapshots, it has for itself then, so the filesystem may become fuller.
+///
+/// Examples:
+///   creamery filesystem defragment disk.img:/var/log/journal
+///   creamery filesystem defragment -r -c zstd:9 disk.img:/usr
+///   creamery filesystem defragment -r /mnt/database
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct DefragmentArgs {
+    /// Files: in images that are not mounted, or on live mounts.
+    #[arg(value_name = "IMAGE:/PATH|PATH", required = true)]
+    places: Vec<OsString>,
+
+    /// Also all files below directories, without leaving a mount.
+    #[arg(short, long)]
+    recursive: bool,
+
+    /// Compress all data with zlib, lzo or zstd; none: store all of it as it is.
+    #[arg(short, long, value_name = "ALGORITHM[:LEVEL]", value_parser = recompress)]
+    compress: Option<Recompress>,
+
+    /// Where the range begins in each file.
+    #[arg(short, long, value_name = "SIZE", default_value = "0")]
+    start: Size,
+
+    /// Bytes of the range [default: to the end].
+    #[arg(short, long, value_name = "SIZE")]
+    length: Option<Size>,
+
+    /// Leave pieces of at least so many bytes where they are.
+    #[arg(short, long, value_name = "SIZE", default_value = "32M")]
+    threshold: Size,
+
+    /// Print the name of each file.
+    #[arg(short = 'v', long)]
+    verbose: bool,
+
+    /// Print JSON.
+    #[arg(long, conflicts_with = "verbose")]
+    json: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+const COMMAND: &str = "filesystem defragment";
+
+/// Reads `ALGORITHM[:LEVEL]`, or `none`.
+fn recompress(text: &str) -> Result<Recompress, Error> {
+    let compress = Compress::option(text)?;
+    Ok(compress.map_or(Recompress::Plain, |Compress { method, .. }| Recompress::With(method)))
+}
+
+/// What was done.
+#[derive(Default, Serialize)]
+struct Report {
+    files: u64,
+    rewritten_bytes: u64,
+}
+
+pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
+    let wanted = Defragment {
+        offset: args.start.0,
+        len: args.length.map_or(u64::MAX, |Size(len)| len),
+        threshold: args.threshold.0,
+        compress: args.compress.unwrap_or_default(),
+    };
+    let names = Names::new(args.verbose);
+    let mut work = Work { args, wanted, names: &names, report: Report::default() };
+    let mut images = Images::to_write(COMMAND, &args.write);
+    let outcome = with_all(&args.places, |text| match End::parse(text) {
+        End::Host(path) => work.on_a_mount(&path),
+        End::Image(place) => work.in_an_image(&mut images, &place),
+    });
+    let outcome = images.finish(outcome);
+    let report = work.report;
+    names.finish(COMMAND)?;
+    let mut out = Output::new();
+    let printed = print(&mut out, &report, args.json).map_err(writing).and_then(|()| out.finish());
+    printed.map_err(|error| Failure::new(COMMAND, error)).and(outcome)
+}
+
+fn print(out: &mut Output, report: &Report, json: bool) -> io::Result<()> {
+    if json {
+        serde_json::to_writer_pretty(&mut *out, report)?;
+        return writeln!(out);
+    }
+    writeln!(out, "{} files looked at, {} rewritten", report.files, Human(report.rewritten_bytes))
+}
+
+struct Work<'a> {
+    args: &'a DefragmentArgs,
+    wanted: Defragment,
+    names: &'a Names,
+    report: Report,
+}
+
+impl Work<'_> {
+    fn in_an_image(&mut self, images: &mut Images<'_>, place: &Place) -> Result<(), Failure> {
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Write)?;
+        self.below(fs, &place.path).map_err(failed)
+    }
+
+    fn below(&mut self, fs: &Filesystem, path: &Path) -> Result<(), Error> {
+        if !self.args.recursive {
+            return self
+                .one(path, |wanted| OpenOptions::new().write(true).open(fs, path)?.defragment(wanted));
+        }
+        for entry in fs.walk(path)? {
+            let entry = entry?;
+            if entry.file_type().is_file() {
+                let open = || OpenOptions::new().write(true).open(fs, entry.path());
+                self.one(entry.path(), |wanted| open()?.defragment(wanted))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_a_mount(&mut self, path: &Path) -> Result<(), Failure> {
+        let failed = |error| Failure::new(COMMAND, error);
+        let meta = std::fs::symlink_metadata(path).map_err(|error| failed(at(path, error)))?;
+        if !meta.is_dir() || !self.args.recursive {
+            return self.live(path).map_err(failed)?.ok_or_else(|| {
+                let text = format!("{} is on no mount of an image", path.display());
+                let advice = "name a file on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; on a mount of the \
+                              kernel use `btrfs`";
+                failed(Error::unsupported(text)).advise(advice)
+            });
+        }
+        let mut left = vec![path.to_owned()];
+        while let Some(dir) = left.pop() {
+            let entries = std::fs::read_dir(&dir).map_err(|error| failed(at(&dir, error)))?;
+            for entry in entries {
+                let path = entry.map_err(|error| failed(at(&dir, error)))?.path();
+                let below = std::fs::symlink_metadata(&path).map_err(|error| failed(at(&path, error)))?;
+                if below.is_file() {
+                    // What is on no mount of ours is not below one.
+                    self.live(&path).map_err(failed)?;
+                } else if below.is_dir() && below.dev() == meta.dev() {
+                    left.push(path);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A file on a mount; none if that is none of an image.
+    fn live(&mut self, path: &Path) -> Result<Option<()>, Error> {
+        let Some(file) = LiveFile::open(path)? else { return Ok(None) };
+        self.one(path, |wanted| file.defragment(wanted)).map(Some)
+    }
+
+    fn one(
+        &mut self,
+        path: &Path,
+        work: impl FnOnce(&Defragment) -> Result<u64, Error>,
+    ) -> Result<(), Error> {
+        self.names.entry(path.as_os_str().as_bytes(), 0);
+        let shown = path.display().to_string();
+        let bytes = work(&self.wanted).map_err(|error| {
+            let is_told = error.to_string().contains(&shown);
+            if is_told { error } else { error.context(&shown) }
+        })?;
+        self.report.files += 1;
+        self.report.rewritten_bytes += bytes;
+        Ok(())
+    }
+}
+
+fn at(path: &Path, error: io::Error) -> Error {
+    Error::from(error).context(path.display())
+}

@@ -1,0 +1,109 @@
+//! Rewriting: data that a file has gets new space, in one piece where there is room, or packed another way.
+//!
+//! The file's bytes stay what they are, and so do its times. What it shared with others it has for itself then.
+//!
+//! ```text
+//!   before  |-a-|-b-|---c---|-d-|     four fragments, anywhere on the volume
+//!   after   |---------e---------|     read in pieces, written to new space, and shown in their place
+//! ```
+//!
+//! The caller has the inode alone, and nothing of it is delayed.
+//!
+//! # Invariants
+//! - REWRITE-1: the file reads as before, whatever becomes of it on the way.
+//!   Shown by `what_is_defragmented_reads_as_before_and_lies_in_one_piece`, `random_changes_read_back_as_a_vector_of_bytes`.
+
+use creamery_base::{Result, Wait};
+use creamery_codec::CompressionMethod;
+
+use super::completion::NewSize;
+use super::holes::HolePlan;
+use super::new_extent::{For, new_extent};
+use super::packing::{Packing, packing_of};
+use super::payload::{Payload, TakesData};
+use super::{Behalf, read};
+use crate::inode::{Inode, InodeItem};
+
+/// How data that is rewritten is packed.
+///
+/// ```
+/// use creamery_fs::Recompress;
+/// assert_eq!(Recompress::default(), Recompress::AsUsual);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Recompress {
+    /// As new data of the file would be.
+    #[default]
+    AsUsual,
+    /// With this, whatever the mount and the file say, where that makes it shorter; not in a file that is overwritten in place, or
+    /// has no checksums.
+    With(CompressionMethod),
+    /// Not at all.
+    Plain,
+}
+
+/// Bytes that are read at once.
+const PIECE: u64 = 1 << 20;
+
+/// Gives the data of `range`, which is whole sectors of nothing but data, new space. `is_worth_it` is asked of each new extent, by
+/// its range: the rest stays as it is after the first one that is not. Returns how many bytes were rewritten.
+/// Errors: no space; what reading can fail with; aborted.
+pub(crate) fn rewrite(
+    inode: &Inode,
+    item: &mut InodeItem,
+    range: (u64, u64),
+    how: Recompress,
+    is_worth_it: impl Fn((u64, u64)) -> bool,
+) -> Result<u64> {
+    let engine = inode.engine();
+    let mut packing = match how {
+        Recompress::AsUsual => packing_of(inode, item)?,
+        Recompress::With(method) => Packing::forced(inode.shared(), item, method),
+        Recompress::Plain => None,
+    };
+    let content = Content { inode, item: item.clone(), range };
+    let behalf = &mut Behalf::Rearranging;
+    let mut reached = range.0;
+    while reached < range.1 {
+        let file = For { engine, flags: item.flags, near: inode.data_behind() };
+        let ordered = new_extent(behalf, file, &mut packing, &content, (reached, range.1))?;
+        if !is_worth_it((ordered.start(), ordered.end())) {
+            break;
+        }
+        inode.set_data_behind(ordered.space_end());
+        let (holes, size) = (HolePlan::nothing(), NewSize::AtLeast(0));
+        ordered.complete_for(behalf, inode, item, &holes, size, &mut reached)?;
+    }
+    Ok(reached - range.0)
+}
+
+/// What a file has in a range.
+struct Content<'i> {
+    inode: &'i Inode,
+    item: InodeItem,
+    range: (u64, u64),
+}
+
+impl Payload for Content<'_> {
+    fn range(&self) -> (u64, u64) {
+        self.range
+    }
+
+    fn data_end(&self) -> u64 {
+        self.range.1.min(self.item.size)
+    }
+
+    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+        let mut bytes = Vec::new();
+        while at < end {
+            // What lies behind the end of the file is zero.
+            bytes.clear();
+            bytes.resize(usize::try_from(PIECE.min(end - at)).expect("a piece fits in memory"), 0);
+            let len = read(self.inode, &self.item, at, &mut bytes, Wait::Yes)?;
+            bytes[len..].fill(0);
+            space.write(&bytes)?;
+            at += bytes.len() as u64;
+        }
+        Ok(())
+    }
+}

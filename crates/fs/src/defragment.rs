@@ -1,0 +1,233 @@
+//! Defragmenting: files whose data lies in many places get it together.
+//!
+//! A file is gone through from the front on. Data that lies together in the file, in pieces that do not lie together on the volume,
+//! is a run, and is rewritten (`data/rewrite`); what is in one piece already, or in pieces that are long enough, stays where it is, and
+//! so do holes, prealloc and what is in the tree. Where it is to be packed another way, all data is rewritten, as on Linux.
+//!
+//! The inode is locked for one run at a time, of at most 128 MiB, so that others get at the file in between, and who is told to stop
+//! does.
+
+use creamery_base::{ErrorKind, Result, Wait};
+use creamery_format::Compression;
+
+use crate::data::extent_map::Items;
+use crate::data::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
+use crate::data::{self, Recompress};
+use crate::inode::permission::check_not_immutable;
+use crate::inode::{Inode, InodeItem};
+use crate::open_file::{OpenFile, check_regular};
+
+/// Bytes that are rewritten under one lock: as many as are long enough for a piece, but not fewer than this.
+const RUN_MIN: u64 = 32 << 20;
+
+/// What is to be defragmented of a file, and how.
+///
+/// ```
+/// use creamery_fs::Defragment;
+/// assert_eq!(Defragment::default().threshold, 32 << 20);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Defragment {
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Pieces of at least so many bytes stay where they are, unless they are to be packed another way.
+    pub threshold: u64,
+    /// How what is rewritten is packed.
+    pub compress: Recompress,
+}
+
+impl Default for Defragment {
+    /// All of the file; 32 MiB are long enough, as btrfs-progs has it.
+    fn default() -> Self {
+        Self { offset: 0, len: u64::MAX, threshold: 32 << 20, compress: Recompress::AsUsual }
+    }
+}
+
+/// Data without a gap in the file.
+struct Run {
+    start: u64,
+    end: u64,
+    /// Where its pieces end, in the file, each being in one place on the volume.
+    pieces: Vec<u64>,
+}
+
+impl Run {
+    /// How many pieces begin or end within a range.
+    fn pieces_in(&self, (start, end): (u64, u64)) -> usize {
+        let before = self.pieces.partition_point(|piece| *piece <= start);
+        let until = self.pieces.partition_point(|piece| *piece < end);
+        until + 1 - before
+    }
+}
+
+impl OpenFile {
+    /// Puts data together that lies in many places, and packs it another way if that is asked for. What the file has, and its
+    /// times, stay the same. Stops between two steps where `is_interrupted` says so. Returns how many bytes were rewritten.
+    ///
+    /// ```
+    /// # fn example(file: &creamery_fs::OpenFile) -> creamery_base::Result<()> {
+    /// use creamery_fs::{Defragment, Recompress};
+    /// let compress = Recompress::With("zstd:9".parse::<creamery_fs::Compress>()?.method);
+    /// file.defragment(&Defragment { compress, ..Defragment::default() }, &|| false)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// It is no regular file, or may not be changed; no space (a part may be done); data that cannot be read; aborted; interrupted.
+    pub fn defragment(&self, wanted: &Defragment, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
+        let inode = &**self.inode();
+        inode.engine().check_open()?;
+        inode.check_writable()?;
+        check_regular(inode)?;
+        let sector = u64::from(inode.engine().sector_size());
+        let end = wanted.offset.saturating_add(wanted.len);
+        let (mut at, mut done) = (wanted.offset - wanted.offset % sector, 0);
+        while at < end {
+            if is_interrupted() {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let mut locked = inode.lock_exclusive()?;
+            check_not_immutable(&locked)?;
+            let range = inode.lock_range(at, u64::MAX)?;
+            inode.settle(&mut locked)?;
+            let step = step(inode, locked.item_mut(), wanted, (at, end))?;
+            drop(range);
+            let Some((reached, bytes)) = step else { break };
+            (at, done) = (reached, done + bytes);
+        }
+        Ok(done)
+    }
+}
+
+/// Rewrites the next run of a range of a file, of which nothing is delayed. Returns where it ended, and how many bytes of it were
+/// rewritten; none when there is no more.
+pub(crate) fn step(
+    inode: &Inode,
+    item: &mut InodeItem,
+    wanted: &Defragment,
+    (start, end): (u64, u64),
+) -> Result<Option<(u64, u64)>> {
+    let sector = u64::from(inode.engine().sector_size());
+    let end = end.min(item.size).checked_next_multiple_of(sector).unwrap_or(u64::MAX);
+    let Some(run) = next_run(inode, wanted, (start, end), sector)? else { return Ok(None) };
+    let improves = |range| wanted.compress != Recompress::AsUsual || run.pieces_in(range) > 1;
+    let bytes = data::rewrite(inode, item, (run.start, run.end), wanted.compress, improves)?;
+    Ok(Some((run.end, bytes)))
+}
+
+/// The next data of a range that is to be rewritten.
+fn next_run(inode: &Inode, wanted: &Defragment, range: (u64, u64), sector: u64) -> Result<Option<Run>> {
+    let mut search = Search::new(wanted);
+    let mut items = Items::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+    while let Some(item) = items.next()? {
+        let is_ready = match item.extent {
+            FileExtent::Regular(extent) => search.add(Piece::new((item.start, item.end), &extent, range)),
+            _ => search.gap(),
+        };
+        if is_ready {
+            return Ok(search.run);
+        }
+    }
+    Ok(if search.gap() { search.run } else { None })
+}
+
+/// Data that lies together in the file and on the volume.
+#[derive(Clone, Copy)]
+struct Piece {
+    start: u64,
+    end: u64,
+    disk: (u64, u64),
+}
+
+impl Piece {
+    /// The part of an item that is in `range`.
+    fn new((start, end): (u64, u64), extent: &Extent, range: (u64, u64)) -> Self {
+        let (at, stop) = (start.max(range.0), end.min(range.1));
+        let disk = extent.disk_bytenr.get();
+        let disk = if extent.compression == Compression::None {
+            let shown = disk + extent.offset;
+            (shown + (at - start), shown + (stop - start))
+        } else {
+            (disk, disk + extent.disk_num_bytes)
+        };
+        Self { start: at, end: stop, disk }
+    }
+
+    const fn len(&self) -> u64 {
+        self.end - self.start
+    }
+}
+
+/// On the way through the items of a file.
+struct Search<'a> {
+    wanted: &'a Defragment,
+    /// Bytes of a run at most.
+    most: u64,
+    run: Option<Run>,
+    /// The piece that may go on.
+    piece: Option<Piece>,
+}
+
+impl<'a> Search<'a> {
+    fn new(wanted: &'a Defragment) -> Self {
+        Self { wanted, most: wanted.threshold.clamp(RUN_MIN, EXTENT_LEN_MAX), run: None, piece: None }
+    }
+
+    fn repacks(&self) -> bool {
+        self.wanted.compress != Recompress::AsUsual
+    }
+
+    /// The next item's part. Returns whether there is a run to rewrite.
+    fn add(&mut self, mut next: Piece) -> bool {
+        if let Some(piece) = &mut self.piece
+            && (piece.end, piece.disk.1) == (next.start, next.disk.0)
+            && !(self.wanted.compress != Recompress::AsUsual && next.end - piece.start > self.most)
+        {
+            (piece.end, piece.disk.1) = (next.end, next.disk.1);
+            return false;
+        }
+        if self.end_piece() {
+            return true;
+        }
+        let is_cut = self.repacks() && next.len() > self.most;
+        if is_cut {
+            next.end = next.start + self.most;
+        }
+        self.piece = Some(next);
+        is_cut && self.gap()
+    }
+
+    /// Nothing goes on here. Returns whether there is a run to rewrite.
+    fn gap(&mut self) -> bool {
+        self.end_piece() || self.end_run()
+    }
+
+    fn end_piece(&mut self) -> bool {
+        let Some(piece) = self.piece.take() else { return false };
+        if !self.repacks() && piece.len() >= self.wanted.threshold {
+            return self.end_run();
+        }
+        let goes_on = |run: &Run| run.end == piece.start && piece.end - run.start <= self.most;
+        if let Some(run) = self.run.as_mut().filter(|run| goes_on(run)) {
+            run.end = piece.end;
+            run.pieces.push(piece.end);
+            return false;
+        }
+        // What comes next is looked at when this is done.
+        if self.end_run() {
+            return true;
+        }
+        self.run = Some(Run { start: piece.start, end: piece.end, pieces: vec![piece.end] });
+        false
+    }
+
+    /// Keeps the run if it is to be rewritten.
+    fn end_run(&mut self) -> bool {
+        let repacks = self.repacks();
+        self.run = self.run.take().filter(|run| repacks || run.pieces.len() > 1);
+        self.run.is_some()
+    }
+}
