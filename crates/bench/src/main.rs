@@ -4,6 +4,7 @@
 //! The side is `--image FILE`, a filesystem that the library opens, or `--dir DIR`, one that is mounted. Both do the same
 //! operations by the same names, from as many threads.
 
+mod commits;
 mod content;
 mod data;
 mod gate;
@@ -30,6 +31,7 @@ const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [-
   write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--pieces N] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
   sparse|seek|seek-first                           [--bytes N] [--state dirty|flushed|cold] [--reading on|off] [--zeros on|off] [--count N]
+  commits                                          [--files N] [--count N]
   replay --load FILE                               [--threads N] [--seconds N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
@@ -74,6 +76,7 @@ enum Workload {
     Seek(seek::Workload),
     Gate,
     Replay,
+    Commits,
 }
 
 impl Workload {
@@ -85,7 +88,15 @@ impl Workload {
         let seek = || seek::Workload::parse(word).map(Self::Seek);
         let gate = || (word == "gate").then_some(Self::Gate);
         let replay = || (word == "replay").then_some(Self::Replay);
-        names().or_else(data).or_else(tree).or_else(subvolumes).or_else(seek).or_else(gate).or_else(replay)
+        let commits = || (word == "commits").then_some(Self::Commits);
+        names()
+            .or_else(data)
+            .or_else(tree)
+            .or_else(subvolumes)
+            .or_else(seek)
+            .or_else(gate)
+            .or_else(replay)
+            .or_else(commits)
     }
 
     /// What is to be said of it.
@@ -111,6 +122,7 @@ impl Workload {
                 let load = options.load.as_deref().context("--load FILE is missing")?;
                 return replay::run(side, load, threads, options.time);
             }
+            Self::Commits => return commits::run(side, files, options.count),
             Self::Gate => {
                 let (times, stranger) = gate::run(side, &options.shape)?;
                 let mut said = times.to_json();

@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod images;
 mod json;
+mod links;
 mod log;
 mod names;
 mod output;
@@ -24,12 +25,18 @@ use signal_hook::consts::SIGXFSZ;
 
 use args::{Cli, Command, InspectCommand};
 use failure::{Failure, usage};
+use links::Link;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
     // Where that cannot be had, it does.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    let args = match links::follow(&args) {
+        Some(Link::Done(status)) => return status,
+        Some(Link::Words(words)) => words,
+        None => args,
+    };
     let outcome = match commands::helper::parse(&args) {
         Some(Ok(call)) => commands::helper::run(&call),
         Some(Err(error)) => return usage(&error, &Cli::command(), &args),

@@ -11,7 +11,7 @@ use creamery_txn::{CommitParticipant, Engine, Trimmed};
 use crate::background;
 use crate::cleaner::{Cleaner, Cleaning};
 use crate::compression::Compress;
-use crate::data::FileContent;
+use crate::data::{self, FileContent, PackedAhead};
 use crate::delalloc::writeback::FlushOnCommit;
 #[cfg(any(feature = "shuttle", feature = "faults"))]
 use crate::fault::Fault;
@@ -290,6 +290,13 @@ impl Filesystem {
         content: &FileContent<'_>,
     ) -> Result<Attributes> {
         self.names.create_file_with(dir, name, new, content)
+    }
+
+    /// Packs the `bytes` of a small file that is still to be [made](Filesystem::create_file_with), by any thread and in any order:
+    /// what takes long of that is done then. None when nothing is compressed, or the file is too long for that.
+    #[must_use]
+    pub fn pack_ahead(&self, bytes: &[u8]) -> Option<PackedAhead> {
+        data::pack_ahead(self.shared(), self.subvolume(TreeId::FS).ok()?.tree(), bytes)
     }
 
     /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given

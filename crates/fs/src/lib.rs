@@ -65,7 +65,7 @@ mod tree_search;
 pub use background_statistics::BackgroundStatistics;
 pub use cleaner::Cleaning;
 pub use compression::Compress;
-pub use data::{FileContent, Recompress, Stretch};
+pub use data::{FileContent, PackedAhead, Recompress, Stretch};
 pub use defragment::Defragment;
 pub use disk_usage::{FileUsage, UsageSet};
 pub use fallocate::Fallocate;

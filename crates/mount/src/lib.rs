@@ -24,6 +24,7 @@ mod defragment;
 mod fiemap;
 mod fitrim;
 mod flags;
+mod foreign_options;
 mod handles;
 mod in_person;
 mod kept_listings;

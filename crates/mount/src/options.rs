@@ -8,6 +8,8 @@ use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
 use serde::{Deserialize, Serialize};
 
+use crate::foreign_options::{self, Known};
+
 /// Seconds between commits, as Linux has it.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
 
@@ -127,6 +129,8 @@ pub struct Options {
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
     pub log: Option<String>,
+    /// What is worth knowing of options that change nothing here.
+    pub notes: Vec<String>,
     /// Change the flags of what is mounted there instead of mounting.
     pub remount: bool,
     /// The words among them that are about how the server writes.
@@ -251,6 +255,7 @@ impl Options {
             use_super_copy: false,
             owner: Owner::default(),
             log: None,
+            notes: Vec::new(),
             remount: false,
             of_writing: Vec::new(),
         }
@@ -311,6 +316,14 @@ impl Options {
         if IGNORED.contains(&word) || word.starts_with("x-") || word.starts_with("comment=") {
             return Ok(());
         }
+        match foreign_options::look_up(word) {
+            Known::No => {}
+            Known::Harmless => return Ok(()),
+            Known::Note(note) => {
+                self.notes.push(format!("mount option {word}: {note}"));
+                return Ok(());
+            }
+        }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
         let number = || value.parse::<u64>().map_err(|_| not_a_number());
@@ -349,7 +362,7 @@ impl Options {
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other and those of mount(8)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (docs/mount.md)"
                 )));
             }
         }

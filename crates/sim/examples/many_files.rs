@@ -47,7 +47,7 @@ fn plant(fs: &Filesystem, files: u64) -> Result<()> {
         }
         let text = format!("content of {index}");
         let bytes = if index % ONE_IN == 0 { &page[..] } else { text.as_bytes() };
-        let content = FileContent { size: bytes.len() as u64, stretches: &[(0, bytes)] };
+        let content = FileContent { size: bytes.len() as u64, stretches: &[(0, bytes)], packed: None };
         let name = format!("file-{index}");
         fs.create_file_with(dir, name.as_bytes(), &NewInode::file(0o644), &content)?;
     }

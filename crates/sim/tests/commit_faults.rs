@@ -179,7 +179,7 @@ fn root(fs: &Filesystem) -> InodeId {
 
 fn create(fs: &Filesystem, name: &str) -> Result<InodeId> {
     let data = [7; 5000];
-    let content = FileContent { size: 5000, stretches: &[(0, &data)] };
+    let content = FileContent { size: 5000, stretches: &[(0, &data)], packed: None };
     let made = fs.create_file_with(root(fs), name.as_bytes(), &NewInode::file(0o644), &content)?;
     Ok(made.id)
 }

@@ -10,7 +10,7 @@ use creamery_mount::{How, Options, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::images::warn_of;
 use crate::log::{Log, say};
 
@@ -88,6 +88,7 @@ pub(crate) struct UmountArgs {
 pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new("mount", error);
     let options = parse_options(args).map_err(failed)?;
+    options.notes.iter().for_each(|note| warn(note));
     if options.remount {
         return creamery_mount::remount(&args.dir, &options).map_err(failed);
     }

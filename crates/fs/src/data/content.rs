@@ -25,11 +25,11 @@ use smallvec::SmallVec;
 
 use super::Behalf;
 use super::completion::OrderedExtent;
-use super::file_extent;
+use super::file_extent::{self, COMPRESSED_LEN_MAX};
 use super::inline;
 use super::new_extent::{For, new_extent};
 use super::packed::{self, Packed};
-use super::packing::Packing;
+use super::packing::{PackedAhead, Packing};
 use super::payload::{Payload, TakesData};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{InodeFlags, InodeItem};
@@ -45,7 +45,8 @@ const BOUNCE: u64 = 64 << 10;
 ///
 /// ```
 /// use creamery_fs::FileContent;
-/// let sparse = FileContent { size: 1 << 30, stretches: &[(0, b"head"), (1 << 20, b"middle")] };
+/// let stretches: &[(u64, &[u8])] = &[(0, b"head"), (1 << 20, b"middle")];
+/// let sparse = FileContent { size: 1 << 30, stretches, packed: None };
 /// assert!(sparse.stretches.iter().all(|(at, bytes)| at + bytes.len() as u64 <= sparse.size));
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,20 @@ pub struct FileContent<'a> {
     pub size: u64,
     /// Where data begins and what it is: in order, without overlap, within the size.
     pub stretches: &'a [Stretch<'a>],
+    /// The same packed, if somebody did that before.
+    pub packed: Option<&'a PackedAhead>,
+}
+
+/// Packs the `bytes` of a small file that is still to come; none when they are not, or cannot be, compressed as one chunk.
+pub(crate) fn pack_ahead(shared: &Shared, tree: &Tree, bytes: &[u8]) -> Option<PackedAhead> {
+    let size = bytes.len() as u64;
+    if size == 0 || size > COMPRESSED_LEN_MAX {
+        return None;
+    }
+    let packing = Packing::new(shared, &InodeItem::default(), None)?;
+    let (stretches, sector) = ([(0, bytes)], u64::from(shared.engine.sector_size()));
+    let run = Run { stretches: &stretches, sector, range: (0, size.next_multiple_of(sector)) };
+    packing.ahead(&run, bytes, inline::len_max(shared, tree)).ok()
 }
 
 /// A stretch of data of a file: where it begins, and its bytes.

@@ -76,9 +76,10 @@ use crate::inode::{Inode, InodeItem};
 
 use behalf::Behalf;
 pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
-pub(crate) use content::Content;
+pub(crate) use content::{Content, pack_ahead};
 pub use content::{FileContent, Stretch};
 pub(crate) use extent_map::{extents_of, has_prealloc, holes_of};
+pub use packing::PackedAhead;
 pub(crate) use packing::{Packing, inline_max};
 pub(crate) use prealloc::prealloc;
 pub(crate) use punch_hole::punch_hole;

@@ -23,7 +23,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 
 use creamery_base::{Result, Wait};
-use creamery_codec::{CompressionMethod, CompressionType, Packer, looks_compressible};
+use creamery_codec::{
+    Checksum, ChecksumType, CompressionMethod, CompressionType, Packer, checksum, looks_compressible,
+};
 use creamery_device::Parts;
 use creamery_format::Compression;
 
@@ -54,8 +56,30 @@ pub(crate) struct Packing<'i> {
     sector: u64,
     /// What was packed ahead, and whether it got shorter.
     ready: VecDeque<Ready>,
+    /// The same of the whole file, for the tree.
+    inline_ahead: Option<Option<Packed>>,
 }
 
+/// A small file's data, packed before there is a file ([`Filesystem::pack_ahead`](crate::Filesystem::pack_ahead)).
+///
+/// ```
+/// use creamery_fs::{FileContent, PackedAhead};
+/// fn content<'a>(bytes: &'a [(u64, &'a [u8])], len: u64, packed: &'a PackedAhead) -> FileContent<'a> {
+///     FileContent { size: len, stretches: bytes, packed: Some(packed) }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct PackedAhead {
+    wanted: Wanted,
+    size: u64,
+    /// Of the bytes: those of another file are not to become its.
+    checksum: Checksum,
+    inline: Option<Packed>,
+    /// None where it is in the tree.
+    chunk: Option<Ready>,
+}
+
+#[derive(Clone, Debug)]
 struct Ready {
     start: u64,
     end: u64,
@@ -88,7 +112,28 @@ impl<'i> Packing<'i> {
         let state = &shared.compression;
         let wanted = compression::wanted(state.option(), item.flags, property)?;
         let sector = u64::from(shared.engine.sector_size());
-        Some(Self { state, wanted, sector, ready: VecDeque::new() })
+        Some(Self { state, wanted, sector, ready: VecDeque::new(), inline_ahead: None })
+    }
+
+    /// Packs the whole of a small file, which is `payload` and has the `content`, of which up to `most` bytes may be in the tree.
+    pub(super) fn ahead(&self, payload: &dyn Payload, content: &[u8], most: u64) -> Result<PackedAhead> {
+        let size = content.len() as u64;
+        let inline = self.state.with_packer(|packer| self.pack_whole(packer, content, most));
+        let is_inline = inline.is_some() || size <= most;
+        let pack = |packer: &mut Packer| self.pack(packer, payload, payload.range());
+        let chunk = (!is_inline).then(|| self.state.with_packer(pack)).transpose()?;
+        let checksum = checksum(ChecksumType::Crc32c, content);
+        Ok(PackedAhead { wanted: self.wanted, size, checksum, inline, chunk })
+    }
+
+    /// Takes what was packed ahead of a file that is nothing but `bytes`, if it was packed in this way.
+    pub(crate) fn take_ahead(&mut self, ahead: &PackedAhead, bytes: &[u8]) {
+        if (ahead.wanted, ahead.size) == (self.wanted, bytes.len() as u64)
+            && ahead.checksum == checksum(ChecksumType::Crc32c, bytes)
+        {
+            self.inline_ahead = Some(ahead.inline.clone());
+            self.ready.extend(ahead.chunk.clone());
+        }
     }
 
     /// With this, whatever anybody says. None for a file that cannot have compressed data.
@@ -96,7 +141,8 @@ impl<'i> Packing<'i> {
         let option = Some(Compress { method, force: true });
         let wanted = compression::wanted(option, item.flags - InodeFlags::COMPRESS, None)?;
         let sector = u64::from(shared.engine.sector_size());
-        Some(Self { state: &shared.compression, wanted, sector, ready: VecDeque::new() })
+        let state = &shared.compression;
+        Some(Self { state, wanted, sector, ready: VecDeque::new(), inline_ahead: None })
     }
 
     fn compression(&self) -> Compression {
@@ -194,15 +240,21 @@ impl<'i> Packing<'i> {
 
     /// The whole content of a small file, packed to be stored inline in `most` bytes at most; none when that does not make it shorter.
     pub(super) fn pack_inline(&self, content: &[u8], most: u64) -> Option<Packed> {
+        let packed = match &self.inline_ahead {
+            Some(ahead) => ahead.clone(),
+            None => self.state.with_packer(|packer| self.pack_whole(packer, content, most)),
+        }?;
+        self.state.count_packed(content.len() as u64, packed.bytes.len() as u64);
+        Some(packed)
+    }
+
+    fn pack_whole(&self, packer: &mut Packer, content: &[u8], most: u64) -> Option<Packed> {
         if content.len() as u64 > self.sector || !self.wanted.is_forced && !looks_compressible(content) {
             return None;
         }
         let mut bytes = vec![0; as_len(most.min(content.len() as u64 - 1))];
-        let pack =
-            |packer: &mut Packer| packer.pack(self.wanted.method, content, as_len(self.sector), &mut bytes);
-        let len = self.state.with_packer(pack)?;
+        let len = packer.pack(self.wanted.method, content, as_len(self.sector), &mut bytes)?;
         bytes.truncate(len);
-        self.state.count_packed(content.len() as u64, len as u64);
         Some(Packed { bytes, compression: self.compression() })
     }
 }

@@ -292,7 +292,12 @@ impl<'a> Draft<'a> {
         content: &FileContent<'_>,
     ) -> Result<()> {
         let property = self.xattr(xattr::COMPRESSION);
-        let packing = Packing::new(shared, &self.item, property);
+        let mut packing = Packing::new(shared, &self.item, property);
+        if let (Some(packing), Some(ahead), [(0, bytes)]) = (&mut packing, content.packed, content.stretches)
+            && bytes.len() as u64 == content.size
+        {
+            packing.take_ahead(ahead, bytes);
+        }
         let content = (content.size, content.stretches);
         let written = Content::write(shared, tree, self.item.flags, packing, content)?;
         written.count(&mut self.item);

@@ -14,8 +14,8 @@ use std::sync::mpsc::Receiver;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_fs::{
-    Attributes, DeviceNumber, FileContent, Filesystem, Inherit, NewInode, NewKind, OpenFile, SetAttributes,
-    Time, Times, XattrMode,
+    Attributes, DeviceNumber, FileContent, Filesystem, Inherit, NewInode, NewKind, OpenFile, PackedAhead,
+    SetAttributes, Time, Times, XattrMode,
 };
 use rustix::fs::FileType;
 
@@ -32,6 +32,8 @@ const GATHER_MAX: u64 = 8 << 20;
 struct Piece {
     offset: u64,
     bytes: Vec<u8>,
+    /// All of a small file, packed.
+    packed: Option<PackedAhead>,
 }
 
 impl Piece {
@@ -89,7 +91,7 @@ struct Pending {
 
 pub(crate) struct Filler<'a> {
     fs: &'a Filesystem,
-    shared: &'a Shared,
+    shared: &'a Shared<'a>,
     progress: &'a dyn Progress,
     rules: Rules,
     place: Place<'a>,
@@ -103,7 +105,7 @@ pub(crate) struct Filler<'a> {
 impl<'a> Filler<'a> {
     pub(crate) fn new(
         fs: &'a Filesystem,
-        shared: &'a Shared,
+        shared: &'a Shared<'a>,
         progress: &'a dyn Progress,
         rules: Rules,
         place: Place<'a>,
@@ -382,7 +384,8 @@ impl<'a> Filler<'a> {
         let end = pieces.last().map_or(0, Piece::end);
         let stretches: Vec<(u64, &[u8])> =
             pieces.iter().map(|piece| (piece.offset, &piece.bytes[..])).collect();
-        let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches };
+        let packed = pieces.first().and_then(|piece| piece.packed.as_ref());
+        let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches, packed };
         let made = self.with_new(meta, NewKind::File, |new| self.make(dir, name, new, Some(&content)));
         // Free space in very many pieces: the rest is written as to any file.
         let made = made.and_then(|made| match made.size < content.size {
@@ -411,9 +414,9 @@ impl<'a> Filler<'a> {
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
                 Part::End { size } => return Ok((pieces, Some(size))),
-                Part::Data { offset, bytes } => {
+                Part::Data { offset, bytes, packed } => {
                     taken += bytes.len() as u64;
-                    pieces.push(Piece { offset, bytes });
+                    pieces.push(Piece { offset, bytes, packed });
                 }
             }
         }
@@ -438,7 +441,7 @@ impl<'a> Filler<'a> {
             match next_part(parts)? {
                 Part::Meta(_) => unreachable!("a reader says once what a file is"),
                 Part::End { size } => return Ok((written, size)),
-                Part::Data { offset, bytes } => {
+                Part::Data { offset, bytes, .. } => {
                     let done = self.write_all(&file, offset, &bytes);
                     self.shared.budget.give_back(bytes.len() as u64);
                     done.map_err(writing(path))?;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! One thread lists directories (sorted, so the host's order does not matter), a few read files ahead into bounded
-//! memory, and one makes everything in order. Commits come when the engine's budget of dirty blocks is used up.
+//! memory, and pack the small ones where that is wanted, and one makes everything in order. Commits come when the engine's budget of dirty blocks is used up.
 //!
 //! # Memory
 //! Nothing grows with the tree but a table of files with several names while some are still to come; a directory's
@@ -100,7 +100,7 @@ impl RootdirOptions {
     }
 }
 
-struct CloseOnDrop<'a>(&'a Shared);
+struct CloseOnDrop<'a>(&'a Shared<'a>);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
@@ -135,7 +135,7 @@ fn run(
     progress: &dyn Progress,
     feed: impl FnOnce(SyncSender<Step>, SyncSender<Job>) + Send,
 ) -> Result<()> {
-    let shared = Shared::new(READ_AHEAD, fs.engine().sector_size().into(), rules.keep == Keep::Everything);
+    let shared = Shared::new(fs, READ_AHEAD, rules.keep == Keep::Everything);
     let readers = std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, 4));
     let (send_steps, steps) = sync_channel(FILES_AHEAD);
     let (send_jobs, jobs) = sync_channel(FILES_AHEAD);

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_fs::{Filesystem, PackedAhead};
 use rustix::fs::FileType;
 
 use super::budget::{Budget, Closed};
@@ -39,8 +40,9 @@ pub(crate) struct Job {
 pub(crate) enum Part {
     /// What the file is.
     Meta(Box<Meta>),
-    /// A piece of its data. The bytes are charged to the budget.
-    Data { offset: u64, bytes: Vec<u8> },
+    /// A piece of its data. The bytes are charged to the budget. Those of a small file may be packed, too, which is not: it is
+    /// shorter, and there are at most so many files ahead.
+    Data { offset: u64, bytes: Vec<u8>, packed: Option<PackedAhead> },
     /// That was all; a regular file has this size.
     End { size: u64 },
 }
@@ -49,7 +51,9 @@ pub(crate) enum Part {
 pub(crate) type LinkKey = (u32, u64, u64);
 
 /// What the readers share.
-pub(crate) struct Shared {
+pub(crate) struct Shared<'a> {
+    /// The filesystem that they read for.
+    pub(crate) fs: &'a Filesystem,
     pub(crate) budget: Budget,
     /// Blocks of the new filesystem: holes are widened inwards to them.
     pub(crate) sector_size: u64,
@@ -59,9 +63,10 @@ pub(crate) struct Shared {
     pub(crate) first_seen: RankedMutex<HashMap<LinkKey, u64>, { rank::LEAF }>,
 }
 
-impl Shared {
-    pub(crate) fn new(budget: u64, sector_size: u64, links: bool) -> Self {
-        Self { budget: Budget::new(budget), sector_size, links, first_seen: RankedMutex::default() }
+impl<'a> Shared<'a> {
+    pub(crate) fn new(fs: &'a Filesystem, budget: u64, links: bool) -> Self {
+        let sector_size = fs.engine().sector_size().into();
+        Self { fs, budget: Budget::new(budget), sector_size, links, first_seen: RankedMutex::default() }
     }
 
     /// All names of this file have been seen.
@@ -92,7 +97,7 @@ impl From<Closed> for Stop {
 pub(crate) type Jobs = RankedMutex<Receiver<Job>, { rank::JOBS }>;
 
 /// Works on jobs until there are no more.
-pub(crate) fn run(jobs: &Jobs, shared: &Shared) {
+pub(crate) fn run(jobs: &Jobs, shared: &Shared<'_>) {
     loop {
         let job = jobs.lock().recv();
         let Ok(job) = job else { return };
@@ -111,7 +116,7 @@ fn send(job: &Job, part: Part) -> Result<(), Stop> {
     job.parts.send(Ok(part)).map_err(|_| Stop::Unwanted)
 }
 
-fn read(job: &Job, shared: &Shared) -> Result<(), Stop> {
+fn read(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
     if job.kind == FileType::RegularFile {
         return read_regular(job, shared);
     }
@@ -127,7 +132,7 @@ fn read(job: &Job, shared: &Shared) -> Result<(), Stop> {
     send(job, Part::End { size: 0 })
 }
 
-fn read_regular(job: &Job, shared: &Shared) -> Result<(), Stop> {
+fn read_regular(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
     let file = job.dir.open_file(&job.name)?;
     let mut meta = from_stat(&rustix::fs::fstat(&file).map_err(io_error)?);
     if job.image == Some((meta.dev, meta.ino)) {
@@ -143,7 +148,7 @@ fn read_regular(job: &Job, shared: &Shared) -> Result<(), Stop> {
     send(job, Part::Meta(Box::new(meta)))?;
     if wanted && size > 0 {
         for (start, end) in data_parts(file.as_fd(), size, shared.sector_size)? {
-            send_data(job, shared, &file, start, end)?;
+            send_data(job, shared, &file, (start, end), size)?;
         }
     } else if wanted {
         size = send_untold(job, shared, &file)?;
@@ -152,7 +157,7 @@ fn read_regular(job: &Job, shared: &Shared) -> Result<(), Stop> {
 }
 
 /// What is in a file that says it is empty: in /proc they all do. Returns how much there was.
-fn send_untold(job: &Job, shared: &Shared, file: &impl AsFd) -> Result<u64, Stop> {
+fn send_untold(job: &Job, shared: &Shared<'_>, file: &impl AsFd) -> Result<u64, Stop> {
     let mut at = 0;
     loop {
         shared.budget.take(job.number, UNTOLD_PIECE)?;
@@ -162,15 +167,21 @@ fn send_untold(job: &Job, shared: &Shared, file: &impl AsFd) -> Result<u64, Stop
         if len == 0 {
             return read.map(|_| at).map_err(Stop::from);
         }
-        send_piece(job, shared, at, read?)?;
+        send_piece(job, shared, at, read?, None)?;
         at += len;
     }
 }
 
 /// Hands over data that is charged to the budget.
-fn send_piece(job: &Job, shared: &Shared, offset: u64, bytes: Vec<u8>) -> Result<(), Stop> {
+fn send_piece(
+    job: &Job,
+    shared: &Shared<'_>,
+    offset: u64,
+    bytes: Vec<u8>,
+    packed: Option<PackedAhead>,
+) -> Result<(), Stop> {
     let len = bytes.len() as u64;
-    job.parts.send(Ok(Part::Data { offset, bytes })).map_err(|_| {
+    job.parts.send(Ok(Part::Data { offset, bytes, packed })).map_err(|_| {
         shared.budget.give_back(len);
         Stop::Unwanted
     })
@@ -178,7 +189,7 @@ fn send_piece(job: &Job, shared: &Shared, offset: u64, bytes: Vec<u8>) -> Result
 
 /// Whether this name comes before all others of the file that a reader has looked at so far. The one that comes
 /// first of all always gets yes; a later one may get it as well, which costs a needless read.
-fn is_first(job: &Job, shared: &Shared, meta: &Meta) -> bool {
+fn is_first(job: &Job, shared: &Shared<'_>, meta: &Meta) -> bool {
     let mut seen = shared.first_seen.lock();
     match seen.entry((job.subvolume, meta.dev, meta.ino)) {
         Entry::Occupied(entry) if *entry.get() < job.number => false,
@@ -193,14 +204,24 @@ fn is_first(job: &Job, shared: &Shared, meta: &Meta) -> bool {
     }
 }
 
-fn send_data(job: &Job, shared: &Shared, file: &impl AsFd, start: u64, end: u64) -> Result<(), Stop> {
+fn send_data(
+    job: &Job,
+    shared: &Shared<'_>,
+    file: &impl AsFd,
+    (start, end): (u64, u64),
+    size: u64,
+) -> Result<(), Stop> {
     let mut at = start;
     while at < end {
         let stop = end.min((at / PIECE + 1) * PIECE);
         let len = usize::try_from(stop - at).expect("a piece fits in memory");
         shared.budget.take(job.number, stop - at)?;
         match read_exactly(file.as_fd(), at, len) {
-            Ok(bytes) => send_piece(job, shared, at, bytes)?,
+            Ok(bytes) => {
+                let is_all = bytes.len() as u64 == size;
+                let packed = if is_all { shared.fs.pack_ahead(&bytes) } else { None };
+                send_piece(job, shared, at, bytes, packed)?;
+            }
             Err(error) => {
                 shared.budget.give_back(stop - at);
                 return Err(error.into());

@@ -8,7 +8,9 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check};
 
-use crate::support::{JUDGED, MOUNTED, judge, mkfs_empty, mkfs_from, sparse_file, torture_source};
+use crate::support::{
+    JUDGED, MOUNTED, expect_refusal, judge, mkfs_empty, mkfs_from, sparse_file, torture_source,
+};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -18,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mkfs/over-an-old-image", &JUDGED, over_an_old_image),
         Case::new("mkfs/block-device", &JUDGED, block_device),
         Case::new("mkfs/subvolumes", &JUDGED, subvolumes),
+        Case::new("mkfs/by-links", &JUDGED, by_links),
         Case::new("mkfs/shrink", &JUDGED, shrink),
         Case::new("mkfs/owner", &JUDGED, owner),
         Case::new("mount/read-only", &MOUNTED, read_only),
@@ -27,11 +30,72 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("mount/commit-interval", &MOUNTED, commit_interval),
         Case::new("mount/helper", &MOUNTED, helper),
         Case::new("mount/remount-keeps-writing", &MOUNTED, remount_keeps_writing),
+        Case::new("mount/options-of-an-fstab", &MOUNTED, options_of_an_fstab),
         Case::new("mount/max-inline", &MOUNTED, max_inline),
         Case::new("mount/bind", &MOUNTED, bind),
         Case::new("mount/subtype", &MOUNTED, subtype),
         Case::new("mount/on-a-file", &MOUNTED, on_a_file),
     ]
+}
+
+/// The program under the names of btrfs-progs' helpers.
+fn by_links(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let link = |name: &str| -> Result<std::path::PathBuf> {
+        let link = bench.scratch.file(name);
+        symlink(bench.creamery().path(), &link)?;
+        Ok(link)
+    };
+    let (mkfs, fsck) = (link("mkfs.btrfs")?, link("fsck.btrfs")?);
+    std::fs::File::create_new(&image)?.set_len(300 << 20)?;
+    let options =
+        ["-f", "-v", "-L", "by a link", "-n", "4k", "-O", "^no-holes", "--csum", "xxhash", "-m", "single"];
+    Run::new(&mkfs).args(options).arg(&image).ok()?;
+    let text = superblock(&image)?;
+    expect_line(&text, "label by a link")?;
+    expect_line(&text, "nodesize 4096")?;
+    btrfs_check(&image)?;
+    ensure!(Run::new(&mkfs).arg("-V").ok()?.stdout_text().starts_with("mkfs.btrfs, part of creamery"));
+    expect_refusal(Run::new(&mkfs).args(["-f", "-m", "raid1"]).arg(&image), &["raid1"])?;
+    let of = |args: &[&str], place: &Path| Run::new(&fsck).args(args).arg(place).output();
+    let missing = bench.scratch.file("missing");
+    for (args, place, status, says) in [
+        (&["-a"][..], &image, 0, ""),
+        (&["-p", "-y"], &image, 0, ""),
+        (&[], &image, 0, "creamery check"),
+        (&["-a"], &missing, 8, "does not exist"),
+    ] {
+        let run = of(args, place)?;
+        let said = run.stderr_text();
+        ensure!(run.code == Some(status), "{args:?} ended with {:?}: {said}", run.code);
+        ensure!(if says.is_empty() { said.is_empty() } else { said.contains(says) }, "{args:?}: {said}");
+    }
+    Ok(())
+}
+
+/// What Linux takes of its Btrfs we take, too.
+fn options_of_an_fstab(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let options = "defaults,noatime,ssd,space_cache=v2,thread_pool=4,skip_balance,noautodefrag,acl,barrier,datasum,degraded,\
+                   user_subvol_rm_allowed,enospc_debug,fatal_errors=panic,metadata_ratio=3,autodefrag,ssd_spread";
+    let linux =
+        LoopMount::mount(&image, &bench.scratch.file("kernel"), options.trim_start_matches("defaults,"))?;
+    linux.unmount()?;
+    let dir = bench.scratch.dir("fuse")?;
+    let mounted = bench.creamery().run(["mount", "-o", options]).arg(&image).arg(&dir).ok()?;
+    let said = mounted.stderr_text();
+    bench.creamery().run(["umount"]).arg(&dir).ok()?;
+    for (word, is_told) in
+        [("thread_pool=4", true), ("mount option autodefrag", true), ("space_cache", false), ("acl", false)]
+    {
+        ensure!(said.contains(word) == is_told, "{word}: {said}");
+    }
+    for refused in ["thread_pool=many", "fatal_errors=ignore", "space_cache=v3"] {
+        let run = bench.creamery().run(["mount", "-o", refused]).arg(&image).arg(&dir);
+        expect_refusal(run, &[refused, "does not exist here"])?;
+    }
+    Ok(())
 }
 
 /// How long the files are that an image keeps in its tree, as btrfs-progs lists them.

@@ -17,16 +17,34 @@ const EPOCH: u64 = 1_700_000_000;
 const FSID: &str = "c0ffee00-1234-4abc-8def-0123456789ab";
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("reproducible/byte-identical", &[Judge::Program], byte_identical)]
+    vec![
+        Case::new("reproducible/byte-identical", &[Judge::Program], byte_identical),
+        Case::new("reproducible/byte-identical-compressed", &[Judge::Program], byte_identical_compressed),
+    ]
 }
 
 fn byte_identical(bench: &Bench) -> Result<()> {
+    builds(bench, &[])
+}
+
+/// Whichever thread packed what.
+fn byte_identical_compressed(bench: &Bench) -> Result<()> {
+    builds(bench, &["--compress", "zstd"])
+}
+
+fn builds(bench: &Bench, options: &[&str]) -> Result<()> {
     let mut images = Vec::new();
     for seed in [1, 2, 3] {
         let source = bench.scratch.dir(&format!("source-{seed}"))?;
         plant(&source, seed)?;
         let image = bench.scratch.file(&format!("{seed}.img"));
-        let run = bench.creamery().run(["mkfs", "-U", FSID, "--rootdir"]).arg(&source).arg(&image);
+        let run = bench
+            .creamery()
+            .run(["mkfs", "-U", FSID])
+            .args(options)
+            .arg("--rootdir")
+            .arg(&source)
+            .arg(&image);
         run.env("SOURCE_DATE_EPOCH", EPOCH.to_string()).ok()?;
         images.push(image);
     }

@@ -114,18 +114,21 @@ fn files_made_with_their_content_are_what_the_kernel_sees() {
         let sizes = [0, 1, 2048, 2049, 4095, 4096, 4097, 65_536, 65_537, 200_000, 3 << 20];
         for size in sizes {
             let stretches: &[Stretch<'_>] = &[(0, &all[..size])];
-            let content = FileContent { size: size as u64, stretches };
+            let content = FileContent { size: size as u64, stretches, packed: None };
             let name = format!("whole{size}");
             let made = fs.create_file_with(root, name.as_bytes(), &NewInode::file(0o640), &content);
             assert_eq!(made.expect("room").size, size as u64);
         }
-        let sparse =
-            FileContent { size: 1 << 20, stretches: &[(70_000, &all[..9000]), (500_000, &all[..1])] };
+        let sparse = FileContent {
+            size: 1 << 20,
+            stretches: &[(70_000, &all[..9000]), (500_000, &all[..1])],
+            packed: None,
+        };
         fs.create_file_with(root, b"sparse", &NewInode::file(0o640), &sparse).expect("room");
         let taken = fs.create_file_with(root, b"sparse", &NewInode::file(0o640), &sparse).unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::AlreadyExists);
         for wrong in [&[(5, &all[..9])][..], &[(0, &all[..9]), (5, &all[..1])], &[(u64::MAX, &all[..9])]] {
-            let content = FileContent { size: 10, stretches: wrong };
+            let content = FileContent { size: 10, stretches: wrong, packed: None };
             let error = fs.create_file_with(root, b"wrong", &NewInode::file(0o640), &content).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
         }

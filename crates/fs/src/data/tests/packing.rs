@@ -7,13 +7,13 @@ use creamery_codec::{CompressionMethod, CompressionType};
 use creamery_format::Compression;
 use creamery_txn::Units;
 
-use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, new_file_with, opened};
+use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file_with, opened};
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::data::file_extent::Extent;
-use crate::data::{read, write};
+use crate::data::{FileContent, PackedAhead, read, write};
 use crate::inode::{Inode, InodeFlags};
 use crate::operation::in_handle;
-use crate::{Compress, FsOptions};
+use crate::{Compress, Filesystem, FsOptions, NewInode};
 
 const KINDS: [CompressionType; 3] = CompressionType::ALL;
 const CHUNK: u64 = 128 << 10;
@@ -215,4 +215,43 @@ fn a_damaged_property_keeps_no_data_from_being_written() {
     put(&fixture, &inode, &text(CHUNK));
     let [(_, Some(extent))] = extents(&inode)[..] else { panic!("one extent, packed") };
     assert_eq!(extent.compression, Compression::Zlib);
+}
+
+/// Files that begin with their content, with and without somebody who packed it before.
+#[test]
+fn what_is_packed_ahead_becomes_what_it_would_anyway() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    for kind in KINDS {
+        let options = FsOptions { compress: compress(kind, false), ..FsOptions::default() };
+        let fs = Filesystem::open(Arc::clone(&fixture.engine), options).expect("it opens");
+        let root = fs.root(fs.default_subvolume()).expect("a root");
+        let make = |name: String, bytes: &[u8], packed: Option<&PackedAhead>| {
+            let content = FileContent { size: bytes.len() as u64, stretches: &[(0, bytes)], packed };
+            let made = fs.create_file_with(root, name.as_bytes(), &NewInode::file(0o600), &content);
+            let file = fs.open_file(made.expect("room").id).expect("it lives");
+            let mut found = vec![0; bytes.len()];
+            assert_eq!(file.read_at(0, &mut found, Wait::Yes).expect("readable"), bytes.len());
+            assert!(found == bytes, "{name} reads as something else");
+            let packed: Vec<_> = extents(file.inode())
+                .into_iter()
+                .map(|(len, extent)| (len, extent.map(|extent| (extent.disk_num_bytes, extent.ram_bytes))))
+                .collect();
+            (packed, items(file.inode()), file.inode().item(Wait::Yes).expect("it lives").nbytes)
+        };
+        for len in [1, 100, 2047, 2048, 2049, SECTOR - 1, SECTOR, SECTOR + 1, CHUNK - 1, CHUNK, CHUNK + 1] {
+            for (bytes, name) in [(text(len), "text"), (noise(len), "noise")] {
+                let ahead = fs.pack_ahead(&bytes);
+                assert_eq!(ahead.is_some(), len <= CHUNK);
+                let plain = make(format!("{kind} {name} {len}"), &bytes, None);
+                assert_eq!(
+                    make(format!("{kind} {name} {len} ahead"), &bytes, ahead.as_ref()),
+                    plain,
+                    "{len}"
+                );
+                // What was packed for another file is not taken.
+                let other = bytes.iter().map(|byte| byte ^ 1).collect::<Vec<_>>();
+                make(format!("{kind} {name} {len} of another"), &other, ahead.as_ref());
+            }
+        }
+    }
 }

@@ -1,0 +1,96 @@
+//! The names of other programs that this one answers to, by a link: `mkfs.btrfs`, which mkfs(8) and scripts call, and `fsck.btrfs`,
+//! which is called for what fstab(5) has checked when a system starts. (`mount.fuse.creamery` is in `commands/helper`.)
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::failure::say;
+
+/// What fsck(8) ends with when it could not do its work.
+const OPERATIONAL_ERROR: u8 = 8;
+
+/// What is asked for by the name of another program.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// Words for this one.
+    Words(Vec<OsString>),
+    /// All is done.
+    Done(ExitCode),
+}
+
+/// What words mean whose first one is the name that this program was called by; none by its own.
+pub(crate) fn follow(args: &[OsString]) -> Option<Link> {
+    let (first, rest) = args.split_first()?;
+    match Path::new(first).file_name()?.to_str()? {
+        "mkfs.btrfs" => Some(mkfs(rest)),
+        "fsck.btrfs" => Some(Link::Done(fsck(rest))),
+        _ => None,
+    }
+}
+
+fn mkfs(args: &[OsString]) -> Link {
+    if args.iter().any(|arg| arg == "-V" || arg == "--version") {
+        let _ = writeln!(anstream::stdout(), "mkfs.btrfs, part of creamery {}", env!("CARGO_PKG_VERSION"));
+        return Link::Done(ExitCode::SUCCESS);
+    }
+    let words = ["creamery", "mkfs"].into_iter().map(OsString::from);
+    // There is no more to print than is printed.
+    let rest = args.iter().filter(|arg| *arg != "-v" && *arg != "--verbose");
+    Link::Words(words.chain(rest.cloned()).collect())
+}
+
+/// As that of btrfs-progs: a filesystem that is whole after a crash has nothing to be repaired when a system starts.
+fn fsck(args: &[OsString]) -> ExitCode {
+    let is_option = |arg: &&OsString| arg.as_encoded_bytes().starts_with(b"-");
+    let is_automatic = args.iter().filter(is_option).any(|arg| {
+        let letters = arg.as_encoded_bytes();
+        letters.iter().any(|letter| b"aApy".contains(letter))
+    });
+    let Some(device) = args.iter().rfind(|arg| !is_option(arg)) else {
+        say("fsck.btrfs: no device is named");
+        return ExitCode::from(OPERATIONAL_ERROR);
+    };
+    if !Path::new(device).exists() {
+        say(&format!("fsck.btrfs: {} does not exist", shown(device)));
+        return ExitCode::from(OPERATIONAL_ERROR);
+    }
+    if !is_automatic {
+        say(&format!(
+            "fsck.btrfs: nothing is done here; `creamery check {}` looks at all of it",
+            shown(device)
+        ));
+    }
+    ExitCode::SUCCESS
+}
+
+fn shown(name: &OsStr) -> String {
+    creamery::Escaped(name.as_encoded_bytes()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn follow(words: &str) -> Option<Vec<String>> {
+        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
+        match super::follow(&words)? {
+            Link::Words(words) => {
+                Some(words.into_iter().map(|word| word.into_string().expect("text")).collect())
+            }
+            Link::Done(_) => Some(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn the_name_that_it_is_called_by_says_what_is_wanted() {
+        let mkfs = follow("/usr/sbin/mkfs.btrfs -f -v -L x disk.img").expect("a link");
+        assert_eq!(mkfs, ["creamery", "mkfs", "-f", "-L", "x", "disk.img"]);
+        assert_eq!(follow("mkfs.btrfs -V").expect("a link"), [""; 0]);
+        assert_eq!(follow("fsck.btrfs -a /dev/none").expect("a link"), [""; 0]);
+        for own in ["creamery mkfs x", "/usr/bin/creamery", "mkfs.ext4 x", "btrfs check x"] {
+            assert_eq!(follow(own), None, "{own}");
+        }
+    }
+}
