@@ -36,9 +36,21 @@ fn mkfs(args: &[OsString]) -> Link {
         return Link::Done(ExitCode::SUCCESS);
     }
     let words = ["creamery", "mkfs"].into_iter().map(OsString::from);
-    // There is no more to print than is printed.
-    let rest = args.iter().filter(|arg| *arg != "-v" && *arg != "--verbose");
-    Link::Words(words.chain(rest.cloned()).collect())
+    Link::Words(words.chain(args.iter().filter_map(without_verbose)).collect())
+}
+
+/// There is no more to print than is printed: `-v`, alone or among other letters, asks for nothing.
+fn without_verbose(arg: &OsString) -> Option<OsString> {
+    const LETTERS: &str = "vfqMK";
+    let letters = arg.to_str().and_then(|arg| arg.strip_prefix('-')).filter(|letters| !letters.is_empty());
+    match letters {
+        Some("-verbose") => None,
+        Some(letters) if letters.chars().all(|letter| LETTERS.contains(letter)) => {
+            let rest = letters.replace('v', "");
+            (!rest.is_empty()).then(|| format!("-{rest}").into())
+        }
+        _ => Some(arg.clone()),
+    }
 }
 
 /// As that of btrfs-progs: a filesystem that is whole after a crash has nothing to be repaired when a system starts.
@@ -85,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_name_that_it_is_called_by_says_what_is_wanted() {
-        let mkfs = follow("/usr/sbin/mkfs.btrfs -f -v -L x disk.img").expect("a link");
+        let mkfs = follow("/usr/sbin/mkfs.btrfs -vf -v -L x --verbose disk.img").expect("a link");
         assert_eq!(mkfs, ["creamery", "mkfs", "-f", "-L", "x", "disk.img"]);
         assert_eq!(follow("mkfs.btrfs -V").expect("a link"), [""; 0]);
         assert_eq!(follow("fsck.btrfs -a /dev/none").expect("a link"), [""; 0]);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{InodeId, Result, Wait};
+use creamery_base::{InodeId, Result, TreeId, Wait};
 
 use crate::fs;
 use crate::metadata::file_type;
@@ -27,6 +27,8 @@ pub struct Walk {
     fs: Arc<fs::Filesystem>,
     first: Option<WalkEntry>,
     levels: Vec<ReadDir>,
+    /// What is in other subvolumes is left out.
+    within: Option<TreeId>,
 }
 
 /// One of them.
@@ -81,7 +83,25 @@ impl Walk {
     pub(crate) fn new(fs: Arc<fs::Filesystem>, id: InodeId, path: PathBuf) -> Result<Self> {
         let kind = file_type(fs.stat(id, Wait::Yes).map_err(at(&path))?.kind);
         let first = WalkEntry { fs: Arc::clone(&fs), path, id, kind, depth: 0 };
-        Ok(Self { fs, first: Some(first), levels: Vec::new() })
+        Ok(Self { fs, first: Some(first), levels: Vec::new(), within: None })
+    }
+
+    /// Leaves out what is in other subvolumes, snapshots among them, than the beginning; their own directories are entries.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.create_subvolume("/home")?;
+    /// fs.write("/home/file", "x")?;
+    /// assert_eq!((fs.walk("/")?.count(), fs.walk("/")?.within_subvolume().count()), (3, 2));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn within_subvolume(mut self) -> Self {
+        self.within = self.first.as_ref().map(|first| first.id.subvolume);
+        self
     }
 }
 
@@ -104,7 +124,8 @@ impl Iterator for Walk {
                 None => drop(self.levels.pop()),
                 Some(Err(error)) => return Some(Err(error)),
                 Some(Ok(entry)) => {
-                    if entry.file_type().is_dir() {
+                    let is_left_out = self.within.is_some_and(|home| entry.id().subvolume != home);
+                    if entry.file_type().is_dir() && !is_left_out {
                         match entry.read_dir() {
                             Ok(below) => self.levels.push(below),
                             Err(error) => return Some(Err(error)),

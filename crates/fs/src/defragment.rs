@@ -1,8 +1,9 @@
 //! Defragmenting: files whose data lies in many places get it together.
 //!
 //! A file is gone through from the front on. Data that lies together in the file, in pieces that do not lie together on the volume,
-//! is a run, and is rewritten (`data/rewrite`); what is in one piece already, or in pieces that are long enough, stays where it is, and
-//! so do holes, prealloc and what is in the tree. Where it is to be packed another way, all data is rewritten, as on Linux.
+//! is a run, and is rewritten (`data/rewrite`), but for those of its pieces that would not come together with another one: free space
+//! may be in pieces, too, and compressed extents are short. What is in one piece already, or in pieces that are long enough (compressed
+//! ones: as long as they get), stays where it is, and so do holes, prealloc and what is in the tree. Where it is to be packed another way, all data is rewritten, as on Linux.
 //!
 //! The inode is locked for one run at a time, of at most 128 MiB, so that others get at the file in between, and who is told to stop
 //! does.
@@ -11,7 +12,7 @@ use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Compression;
 
 use crate::data::extent_map::Items;
-use crate::data::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
+use crate::data::file_extent::{COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, FileExtent};
 use crate::data::{self, Recompress};
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{Inode, InodeItem};
@@ -54,11 +55,10 @@ struct Run {
 }
 
 impl Run {
-    /// How many pieces begin or end within a range.
-    fn pieces_in(&self, (start, end): (u64, u64)) -> usize {
-        let before = self.pieces.partition_point(|piece| *piece <= start);
-        let until = self.pieces.partition_point(|piece| *piece < end);
-        until + 1 - before
+    /// Where the piece ends that a range, which begins in the run, is no more than a part of; none when the range has several.
+    fn piece_around(&self, (start, end): (u64, u64)) -> Option<u64> {
+        let at = self.pieces.partition_point(|piece| *piece <= start);
+        self.pieces.get(at).copied().filter(|piece| end <= *piece)
     }
 }
 
@@ -93,7 +93,7 @@ impl OpenFile {
             check_not_immutable(&locked)?;
             let range = inode.lock_range(at, u64::MAX)?;
             inode.settle(&mut locked)?;
-            let step = step(inode, locked.item_mut(), wanted, (at, end))?;
+            let step = step(inode, locked.item_mut(), wanted, (at, end), is_interrupted)?;
             drop(range);
             let Some((reached, bytes)) = step else { break };
             (at, done) = (reached, done + bytes);
@@ -109,12 +109,20 @@ pub(crate) fn step(
     item: &mut InodeItem,
     wanted: &Defragment,
     (start, end): (u64, u64),
+    is_interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<(u64, u64)>> {
     let sector = u64::from(inode.engine().sector_size());
     let end = end.min(item.size).checked_next_multiple_of(sector).unwrap_or(u64::MAX);
+    if start >= end {
+        return Ok(None); // items may lie behind the end of the file
+    }
     let Some(run) = next_run(inode, wanted, (start, end), sector)? else { return Ok(None) };
-    let improves = |range| wanted.compress != Recompress::AsUsual || run.pieces_in(range) > 1;
-    let bytes = data::rewrite(inode, item, (run.start, run.end), wanted.compress, improves)?;
+    let leaves = |range| match () {
+        () if is_interrupted() => Err(ErrorKind::Interrupted.into()),
+        () if wanted.compress != Recompress::AsUsual => Ok(None),
+        () => Ok(run.piece_around(range)),
+    };
+    let bytes = data::rewrite(inode, item, (run.start, run.end), wanted.compress, leaves)?;
     Ok(Some((run.end, bytes)))
 }
 
@@ -140,6 +148,7 @@ struct Piece {
     start: u64,
     end: u64,
     disk: (u64, u64),
+    is_packed: bool,
 }
 
 impl Piece {
@@ -147,13 +156,14 @@ impl Piece {
     fn new((start, end): (u64, u64), extent: &Extent, range: (u64, u64)) -> Self {
         let (at, stop) = (start.max(range.0), end.min(range.1));
         let disk = extent.disk_bytenr.get();
-        let disk = if extent.compression == Compression::None {
+        let is_packed = extent.compression != Compression::None;
+        let disk = if is_packed {
+            (disk, disk + extent.disk_num_bytes)
+        } else {
             let shown = disk + extent.offset;
             (shown + (at - start), shown + (stop - start))
-        } else {
-            (disk, disk + extent.disk_num_bytes)
         };
-        Self { start: at, end: stop, disk }
+        Self { start: at, end: stop, disk, is_packed }
     }
 
     const fn len(&self) -> u64 {
@@ -183,7 +193,7 @@ impl<'a> Search<'a> {
     /// The next item's part. Returns whether there is a run to rewrite.
     fn add(&mut self, mut next: Piece) -> bool {
         if let Some(piece) = &mut self.piece
-            && (piece.end, piece.disk.1) == (next.start, next.disk.0)
+            && (piece.end, piece.disk.1, piece.is_packed) == (next.start, next.disk.0, next.is_packed)
             && !(self.wanted.compress != Recompress::AsUsual && next.end - piece.start > self.most)
         {
             (piece.end, piece.disk.1) = (next.end, next.disk.1);
@@ -207,7 +217,8 @@ impl<'a> Search<'a> {
 
     fn end_piece(&mut self) -> bool {
         let Some(piece) = self.piece.take() else { return false };
-        if !self.repacks() && piece.len() >= self.wanted.threshold {
+        let most = if piece.is_packed { COMPRESSED_LEN_MAX } else { u64::MAX };
+        if !self.repacks() && piece.len() >= self.wanted.threshold.min(most) {
             return self.end_run();
         }
         let goes_on = |run: &Run| run.end == piece.start && piece.end - run.start <= self.most;

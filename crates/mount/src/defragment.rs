@@ -128,7 +128,9 @@ fn of_linux(input: &[u8]) -> creamery_fuse::Result<Defragment> {
         _ => return Err(Errno::EINVAL),
     };
     let threshold = if threshold == 0 { THRESHOLD_OF_LINUX } else { threshold };
-    Ok(Defragment { offset: word(0), len: word(8), threshold, compress })
+    // A range without a length goes to the end.
+    let len = if word(8) == 0 { u64::MAX } else { word(8) };
+    Ok(Defragment { offset: word(0), len, threshold, compress })
 }
 
 fn method(has_level: bool, told: u32) -> creamery_fuse::Result<Recompress> {
@@ -201,6 +203,9 @@ mod tests {
             let read = read.map(|read| (read.threshold, read.compress));
             assert_eq!(read, wanted, "{flags} {threshold} {kind:#x}");
         }
+        let mut all = args(4096, 0, 0, 0);
+        all[8..16].fill(0);
+        assert_eq!(of_linux(&all).map(|read| (read.offset, read.len)), Ok((4096, u64::MAX)));
         for len in [0, ARGS_LEN - 1, ARGS_LEN + 1] {
             assert_eq!(of_linux(&vec![0; len]), Err(Errno::EINVAL));
         }

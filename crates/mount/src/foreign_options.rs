@@ -14,7 +14,7 @@ enum Takes {
     Anything,
 }
 
-const OF_LINUX: [Foreign; 31] = [
+const OF_LINUX: [Foreign; 30] = [
     ("acl", Takes::Nothing, None),
     ("noacl", Takes::Nothing, Some("access control lists count all the same")),
     ("autodefrag", Takes::Nothing, Some("files are put together when asked: creamery filesystem defragment")),
@@ -28,7 +28,6 @@ const OF_LINUX: [Foreign; 31] = [
     ("check_int", Takes::Nothing, Some("every block is checked before it is written, always")),
     ("check_int_data", Takes::Nothing, Some("every block is checked before it is written, always")),
     ("clear_cache", Takes::Nothing, Some("the free space tree is kept; creamery check looks at it")),
-    ("datasum", Takes::Nothing, None),
     ("nodatasum", Takes::Nothing, Some("new files have checksums; nodatacow is without")),
     ("degraded", Takes::Nothing, None),
     ("enospc_debug", Takes::Nothing, None),

@@ -45,6 +45,7 @@ mod why;
 pub use adapter::Adapter;
 pub use control::{MountStatistics, Requests, statistics, sync, trim};
 pub use fiemap::LiveFile;
+pub use nodes::begins_subvolume;
 pub use open::open;
 pub use options::{Compression, Options, Owner, Writing};
 pub use remount::remount;

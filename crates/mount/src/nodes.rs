@@ -48,6 +48,16 @@ const WINDOWS_MAX: usize = 250 << (INO_BITS - LOW_BITS);
 const SHARDS: usize = 64;
 const NO_SUBVOLUME: TreeId = TreeId::new(0);
 
+/// Whether a directory of a mount with this `st_ino` begins a subvolume, as on Linux.
+///
+/// ```
+/// assert!(creamery_mount::begins_subvolume(256) && !creamery_mount::begins_subvolume(257));
+/// ```
+#[must_use]
+pub const fn begins_subvolume(st_ino: u64) -> bool {
+    st_ino & ((1 << LOW_BITS) - 1) == ObjectId::FIRST_FREE.get()
+}
+
 /// Translates between inodes and node ids of one mount, and counts the kernel's references.
 pub(crate) struct Nodes {
     subvolume: TreeId,

@@ -51,7 +51,7 @@ const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
 /// Options about how the server writes.
-const OF_WRITING: [&str; 16] = [
+const OF_WRITING: [&str; 17] = [
     "commit",
     "discard",
     "nodiscard",
@@ -60,6 +60,7 @@ const OF_WRITING: [&str; 16] = [
     "delalloc",
     "nodelalloc",
     "datacow",
+    "datasum",
     "nodatacow",
     "compress",
     "compress-force",
@@ -294,7 +295,7 @@ impl Options {
                     "commit" => wanted.commit_seconds != kept.commit_seconds,
                     "discard" | "nodiscard" => wanted.discard != kept.discard,
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
-                    "datacow" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
+                    "datacow" | "datasum" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
                     // What is overwritten in place is not compressed.
                     "compress" | "compress-force" => wanted.compression.compress.is_some() && kept.nodatacow,
                     "max_inline" => wanted.max_inline != kept.max_inline,
@@ -341,9 +342,9 @@ impl Options {
                 self.flush_on_commit = name == "flushoncommit";
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
-            // Of these two the later one counts, as on Linux: what is overwritten in place is not compressed.
             "max_inline" => self.max_inline = bytes(value).ok_or_else(not_a_number)?,
-            "datacow" | "nodatacow" if value.is_empty() => {
+            // Of these and compression the later one counts, as on Linux: what is overwritten in place is not compressed.
+            "datacow" | "datasum" | "nodatacow" if value.is_empty() => {
                 self.nodatacow = name == "nodatacow";
                 self.compress = self.compress.filter(|_| !self.nodatacow);
             }

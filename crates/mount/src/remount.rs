@@ -39,13 +39,13 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    if let Some(compression) = options.compression() {
-        channel.compress(&compression)?;
-    }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;
     let remounted = creamery_fuse::remount(&mounted.point, &options.transport);
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
+    if let Some(compression) = options.compression() {
+        channel.compress(&compression)?;
+    }
     // And after: what came in between. Then the server sees the new flags, too.
     channel.sync()
 }

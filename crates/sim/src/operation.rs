@@ -16,139 +16,53 @@ use crate::model::{Content, Model, ROOT};
 #[allow(missing_docs, reason = "the fields are the arguments of the call")]
 pub enum Operation {
     /// A file, a directory or something special.
-    Create {
-        dir: u64,
-        name: Vec<u8>,
-        kind: FileType,
-        mode: u32,
-    },
+    Create { dir: u64, name: Vec<u8>, kind: FileType, mode: u32 },
     /// A symbolic link.
-    Symlink {
-        dir: u64,
-        name: Vec<u8>,
-        target: Vec<u8>,
-    },
+    Symlink { dir: u64, name: Vec<u8>, target: Vec<u8> },
     /// An empty subvolume.
-    CreateSubvolume {
-        dir: u64,
-        name: Vec<u8>,
-    },
+    CreateSubvolume { dir: u64, name: Vec<u8> },
     /// A snapshot of the subvolume with this root.
-    Snapshot {
-        source: u64,
-        dir: u64,
-        name: Vec<u8>,
-    },
+    Snapshot { source: u64, dir: u64, name: Vec<u8> },
     /// A subvolume with all that is in it, of which nothing is open.
-    DeleteSubvolume {
-        dir: u64,
-        name: Vec<u8>,
-    },
+    DeleteSubvolume { dir: u64, name: Vec<u8> },
     /// An open file without a name.
-    Tmpfile {
-        dir: u64,
-    },
+    Tmpfile { dir: u64 },
     /// Takes a name away.
-    Unlink {
-        dir: u64,
-        name: Vec<u8>,
-    },
+    Unlink { dir: u64, name: Vec<u8> },
     /// Removes an empty directory.
-    Rmdir {
-        dir: u64,
-        name: Vec<u8>,
-    },
+    Rmdir { dir: u64, name: Vec<u8> },
     /// One more name.
-    Link {
-        target: u64,
-        dir: u64,
-        name: Vec<u8>,
-    },
+    Link { target: u64, dir: u64, name: Vec<u8> },
     /// Another name.
-    Rename {
-        from: u64,
-        name: Vec<u8>,
-        to: u64,
-        new_name: Vec<u8>,
-        mode: RenameMode,
-    },
+    Rename { from: u64, name: Vec<u8>, to: u64, new_name: Vec<u8>, mode: RenameMode },
     /// Keeps an inode alive.
-    Open {
-        inode: u64,
-    },
+    Open { inode: u64 },
     /// Lets go of one that was opened.
-    Close {
-        inode: u64,
-    },
+    Close { inode: u64 },
     /// Writes bytes that follow from the seed.
-    Write {
-        inode: u64,
-        offset: u64,
-        len: usize,
-        seed: u64,
-    },
+    Write { inode: u64, offset: u64, len: usize, seed: u64 },
     /// Reads.
-    Read {
-        inode: u64,
-        offset: u64,
-        len: usize,
-    },
+    Read { inode: u64, offset: u64, len: usize },
     /// Sets the size.
-    Truncate {
-        inode: u64,
-        size: u64,
-    },
+    Truncate { inode: u64, size: u64 },
     /// Sets space aside, makes a hole, or zeros.
-    Fallocate {
-        inode: u64,
-        mode: Fallocate,
-        offset: u64,
-        len: u64,
-    },
-    Defragment {
-        inode: u64,
-        offset: u64,
-    },
+    Fallocate { inode: u64, mode: Fallocate, offset: u64, len: u64 },
+    /// Puts a file's data together, from `offset` on.
+    Defragment { inode: u64, offset: u64 },
     /// Has `inode` share what `source` has; a `len` of 0 is all there is.
-    Clone {
-        inode: u64,
-        source: u64,
-        from: u64,
-        len: u64,
-        to: u64,
-    },
+    Clone { inode: u64, source: u64, from: u64, len: u64, to: u64 },
     /// Sets an attribute.
-    SetXattr {
-        inode: u64,
-        name: Vec<u8>,
-        value: Vec<u8>,
-        mode: XattrMode,
-    },
+    SetXattr { inode: u64, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
     /// Removes one.
-    RemoveXattr {
-        inode: u64,
-        name: Vec<u8>,
-    },
+    RemoveXattr { inode: u64, name: Vec<u8> },
     /// Sets the permission bits.
-    Chmod {
-        inode: u64,
-        mode: u32,
-    },
+    Chmod { inode: u64, mode: u32 },
     /// Sets owner and group.
-    Chown {
-        inode: u64,
-        uid: u32,
-        gid: u32,
-    },
+    Chown { inode: u64, uid: u32, gid: u32 },
     /// Sets access and modification time, to a second before 2001, when nothing in a test happens by itself.
-    SetTimes {
-        inode: u64,
-        second: u32,
-    },
+    SetTimes { inode: u64, second: u32 },
     /// Makes a file durable.
-    Fsync {
-        inode: u64,
-    },
+    Fsync { inode: u64 },
     /// Commits.
     Sync,
 }

@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 18] = [
+const TOOLS: [(&str, &str); 19] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -30,6 +30,7 @@ const TOOLS: [(&str, &str); 18] = [
     ("losetup", "mount"),
     ("mount", "mount"),
     ("setpriv", "util-linux"),
+    ("taskset", "util-linux"),
     ("cmp", "diffutils"),
     ("modprobe", "kmod"),
     ("python3", "python3-minimal"),

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Compress, Defragment, Error, Filesystem, OpenOptions, Progress, Recompress};
-use creamery_mount::LiveFile;
+use creamery::{Compress, Defragment, Error, ErrorKind, Filesystem, OpenOptions, Progress, Recompress};
+use creamery_mount::{LiveFile, begins_subvolume};
 use serde::Serialize;
 
 use crate::failure::{Failure, with_all};
@@ -35,7 +35,7 @@ pub(crate) struct DefragmentArgs {
     #[arg(value_name = "IMAGE:/PATH|PATH", required = true)]
     places: Vec<OsString>,
 
-    /// Also all files below directories, without leaving a mount.
+    /// Also all files below directories, but not those in other subvolumes and on other mounts.
     #[arg(short, long)]
     recursive: bool,
 
@@ -80,6 +80,7 @@ fn recompress(text: &str) -> Result<Recompress, Error> {
 struct Report {
     files: u64,
     rewritten_bytes: u64,
+    unchangeable_files: u64,
 }
 
 pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
@@ -109,7 +110,15 @@ fn print(out: &mut Output, report: &Report, json: bool) -> io::Result<()> {
         serde_json::to_writer_pretty(&mut *out, report)?;
         return writeln!(out);
     }
-    writeln!(out, "{} files looked at, {} rewritten", report.files, Human(report.rewritten_bytes))
+    writeln!(out, "{} files looked at, {} rewritten", report.files, Human(report.rewritten_bytes))?;
+    if report.unchangeable_files > 0 {
+        writeln!(
+            out,
+            "{} files stay as they are: read-only, or marked immutable",
+            report.unchangeable_files
+        )?;
+    }
+    Ok(())
 }
 
 struct Work<'a> {
@@ -131,7 +140,7 @@ impl Work<'_> {
             return self
                 .one(path, |wanted| OpenOptions::new().write(true).open(fs, path)?.defragment(wanted));
         }
-        for entry in fs.walk(path)? {
+        for entry in fs.walk(path)?.within_subvolume() {
             let entry = entry?;
             if entry.file_type().is_file() {
                 let open = || OpenOptions::new().write(true).open(fs, entry.path());
@@ -161,7 +170,7 @@ impl Work<'_> {
                 if below.is_file() {
                     // What is on no mount of ours is not below one.
                     self.live(&path).map_err(failed)?;
-                } else if below.is_dir() && below.dev() == meta.dev() {
+                } else if below.is_dir() && below.dev() == meta.dev() && !begins_subvolume(below.ino()) {
                     left.push(path);
                 }
             }
@@ -182,12 +191,15 @@ impl Work<'_> {
     ) -> Result<(), Error> {
         self.names.entry(path.as_os_str().as_bytes(), 0);
         let shown = path.display().to_string();
-        let bytes = work(&self.wanted).map_err(|error| {
-            let is_told = error.to_string().contains(&shown);
-            if is_told { error } else { error.context(&shown) }
-        })?;
+        let is_fixed =
+            |error: &Error| matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::PermissionDenied);
+        match work(&self.wanted) {
+            Err(error) if self.args.recursive && is_fixed(&error) => self.report.unchangeable_files += 1,
+            Err(error) if error.to_string().contains(&shown) => return Err(error),
+            Err(error) => return Err(error.context(&shown)),
+            Ok(bytes) => self.report.rewritten_bytes += bytes,
+        }
         self.report.files += 1;
-        self.report.rewritten_bytes += bytes;
         Ok(())
     }
 }

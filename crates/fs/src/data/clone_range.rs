@@ -103,6 +103,7 @@ pub(crate) fn clone_range(
             read(source, source_item, at, &mut bytes, Wait::Yes)?;
             write_all(target, item, at - from + to, &bytes)?;
             at = first.end;
+            *reached = stop;
             if at < end {
                 settle_tail(target, item)?;
             }

@@ -29,20 +29,9 @@ pub(crate) fn grow(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()>
         return inline::rewrite(inode, item, &content);
     }
     settle_tail(inode, item)?;
-    grow_for(&mut Behalf::Operation, inode, item, size)
-}
-
-/// The same on behalf of somebody, of a file whose last sector is fit for it.
-pub(crate) fn grow_for(
-    behalf: &mut Behalf<'_>,
-    inode: &Inode,
-    item: &mut InodeItem,
-    size: u64,
-) -> Result<()> {
-    let sector = u64::from(inode.engine().sector_size());
     let (mut at, end) = (item.size.next_multiple_of(sector), size.next_multiple_of(sector));
     loop {
-        at = fill_step(behalf, inode, item, (at, end), size)?;
+        at = fill_step(&mut Behalf::Operation, inode, item, (at, end), size)?;
         if at == end {
             return Ok(());
         }

@@ -43,7 +43,12 @@ pub(super) fn new_extent(
                     return Ok(ordered);
                 }
                 // There may be room for it in several pieces. To ask again for each chunk would be a commit for each.
-                Err(error) if error.kind() == ErrorKind::NoSpace => (end, *packing) = (packed_end, None),
+                // Who rewrites what is there wants it packed, or as it is.
+                Err(error)
+                    if error.kind() == ErrorKind::NoSpace && !matches!(behalf, Behalf::Rearranging) =>
+                {
+                    (end, *packing) = (packed_end, None);
+                }
                 Err(error) => return Err(error),
             }
         }

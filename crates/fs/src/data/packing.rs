@@ -38,8 +38,9 @@ use crate::subvolume::Shared;
 
 /// Bytes of a chunk at most.
 const CHUNK: u64 = Packer::DATA_MAX as u64;
-/// Chunks that are packed at once for each processor: the last of them leave some idle.
-const CHUNKS_PER_THREAD: usize = 4;
+/// Chunks that are packed before the first of them is stored: several for each processor, for the last of them leave some idle; but
+/// as many on any machine, since those that are stored as they are become one extent, and images are to be the same.
+const CHUNKS_AHEAD: usize = 64;
 
 /// The next part of what is to be written.
 pub(super) enum Chunk {
@@ -187,7 +188,7 @@ impl<'i> Packing<'i> {
     fn pack_ahead(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<()> {
         let threads = threads();
         let chunks = usize::try_from((stop - start).div_ceil(CHUNK)).expect("an extent's chunks");
-        let chunks = chunks.min(threads * CHUNKS_PER_THREAD);
+        let chunks = chunks.min(CHUNKS_AHEAD);
         let places: Vec<(u64, u64)> = (0..chunks as u64)
             .map(|number| (start + number * CHUNK, stop.min(start + (number + 1) * CHUNK)))
             .collect();

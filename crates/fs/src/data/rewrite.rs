@@ -45,15 +45,15 @@ pub enum Recompress {
 /// Bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
-/// Gives the data of `range`, which is whole sectors of nothing but data, new space. `is_worth_it` is asked of each new extent, by
-/// its range: the rest stays as it is after the first one that is not. Returns how many bytes were rewritten.
-/// Errors: no space; what reading can fail with; aborted.
+/// Gives the data of `range`, which is whole sectors of nothing but data, new space. `leaves` is asked of each new extent, by its
+/// range: it says up to where the file stays as it is instead. Returns how many bytes were rewritten.
+/// Errors: those of `leaves`; no space; what reading can fail with; aborted.
 pub(crate) fn rewrite(
     inode: &Inode,
     item: &mut InodeItem,
     range: (u64, u64),
     how: Recompress,
-    is_worth_it: impl Fn((u64, u64)) -> bool,
+    leaves: impl Fn((u64, u64)) -> Result<Option<u64>>,
 ) -> Result<u64> {
     let engine = inode.engine();
     let mut packing = match how {
@@ -63,18 +63,21 @@ pub(crate) fn rewrite(
     };
     let content = Content { inode, item: item.clone(), range };
     let behalf = &mut Behalf::Rearranging;
-    let mut reached = range.0;
+    let (mut reached, mut done) = (range.0, 0);
     while reached < range.1 {
         let file = For { engine, flags: item.flags, near: inode.data_behind() };
         let ordered = new_extent(behalf, file, &mut packing, &content, (reached, range.1))?;
-        if !is_worth_it((ordered.start(), ordered.end())) {
-            break;
+        if let Some(stop) = leaves((ordered.start(), ordered.end()))? {
+            assert!(reached < stop && stop <= range.1, "what stays is the front of what is left");
+            reached = stop;
+            continue;
         }
         inode.set_data_behind(ordered.space_end());
+        done += ordered.end() - ordered.start();
         let (holes, size) = (HolePlan::nothing(), NewSize::AtLeast(0));
         ordered.complete_for(behalf, inode, item, &holes, size, &mut reached)?;
     }
-    Ok(reached - range.0)
+    Ok(done)
 }
 
 /// What a file has in a range.

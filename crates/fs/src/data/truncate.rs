@@ -22,7 +22,7 @@ use crate::operation::in_handle;
 
 /// Makes `size` the file's size; when it is that already, what was preallocated behind the end goes.
 /// Errors: file too large; no space; what reading can fail with, where a sector is cut; aborted. A long change
-/// that fails on the way leaves a size between the old and the new one.
+/// that makes the file shorter and fails on the way leaves a size between the old and the new one.
 pub(crate) fn truncate(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
     if size > FILE_SIZE_MAX {
         return Err(ErrorKind::FileTooLarge.into());

@@ -44,7 +44,7 @@ pub(crate) fn write_back(inode: &Inode, run: &Run, room: &mut DelallocReservatio
     engine.check_writable()?;
     let sector = u64::from(engine.sector_size());
     let mut item = inode.tree_item();
-    if run.start >= item.size && !item.size.is_multiple_of(sector) {
+    if run.start >= item.size && (!item.size.is_multiple_of(sector) || item.size == sector) {
         // The end of the file was made fit for this when it was dirty, too, and may have been lost since.
         settle_tail_for(&mut Behalf::BeforeRun(room), inode, &mut item)?;
     }

@@ -1,14 +1,14 @@
 //! Attributes of an inode: what `stat` shows and what `chmod`, `chown`, `utimes`, `truncate` and `chattr` change.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Timespec, Wait};
-use creamery_txn::{Handle, Units};
+use creamery_txn::Units;
 use smallvec::SmallVec;
 
 use crate::compression;
 use crate::data;
 use crate::inode::acl::{self, Acl};
 use crate::inode::permission::{check_not_append_only, check_not_immutable};
-use crate::inode::xattr::{self, Change, XattrMode};
+use crate::inode::xattr::{self, Change, Prepared, XattrMode};
 use crate::inode::{FILE_SIZE_MAX, FileType, Inode, InodeFlags, InodeItem};
 use crate::operation::{finish, or_end};
 
@@ -398,12 +398,14 @@ impl Inode {
         let changes: SmallVec<[Change<'_>; 2]> = access.into_iter().chain(property).collect();
         let units = Units::items(1 + u32::try_from(changes.len()).expect("two at most"));
         let handle = self.engine().start(units.of(self.id.subvolume))?;
-        let apply = |change: &Change<'_>, handle: &Handle<'_>| change.apply(handle, self.tree(), self.id.ino);
-        let mut changes_left = changes.iter();
-        let (handle, _) =
-            or_end(handle, |handle| changes_left.next().map(|first| apply(first, handle)).transpose())?;
+        // When one of them cannot be made none is.
+        let (handle, prepared) = or_end(handle, |handle| {
+            let prepare = |change: &Change<'_>| change.prepare(handle, self.tree(), self.id.ino);
+            changes.iter().map(prepare).collect::<Result<SmallVec<[Prepared; 2]>>>()
+        })?;
         let now = self.engine().now();
-        let updated = changes_left.try_for_each(|change| apply(change, &handle).map(drop)).and_then(|()| {
+        let stored = prepared.iter().try_for_each(|change| change.store(&handle, self.tree()));
+        let updated = stored.and_then(|()| {
             self.update(&handle, |item| {
                 item.flags = flags.unwrap_or(item.flags);
                 set.apply(item, now);

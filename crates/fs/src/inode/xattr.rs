@@ -132,9 +132,25 @@ pub(crate) struct Change<'a> {
     pub(crate) mode: XattrMode,
 }
 
+/// A change that can be made.
+pub(crate) struct Prepared {
+    key: Key,
+    /// Whether the attribute was there before.
+    was_there: bool,
+    /// The item as it becomes; none where nothing changes.
+    item: Option<ItemBytes>,
+}
+
 impl Change<'_> {
     /// Makes the change; when it fails, nothing was changed. Returns whether the attribute was there before.
     pub(crate) fn apply(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<bool> {
+        let prepared = self.prepare(handle, tree, ino)?;
+        prepared.store(handle, tree)?;
+        Ok(prepared.was_there)
+    }
+
+    /// Looks whether it can be made, and at what there is.
+    pub(crate) fn prepare(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<Prepared> {
         let key = keys::xattr(ino, self.name);
         let old = tree.get(&key, Wait::Yes, |item| -> Result<(ItemBytes, bool)> {
             Ok(match dir_item::without(item, self.name)? {
@@ -160,15 +176,20 @@ impl Change<'_> {
                     "adding an attribute beside others with the same hash",
                 ));
             }
-            tree.upsert(handle, &key, &item)?;
-        } else if was_there {
-            if item.is_empty() {
-                tree.remove(handle, &key)?;
-            } else {
-                tree.upsert(handle, &key, &item)?;
-            }
         }
-        Ok(was_there)
+        let changes = self.value.is_some() || was_there;
+        Ok(Prepared { key, was_there, item: changes.then_some(item) })
+    }
+}
+
+impl Prepared {
+    /// Makes the change. Any error is one after the first change: the caller aborts.
+    pub(crate) fn store(&self, handle: &Handle<'_>, tree: &Tree) -> Result<()> {
+        match &self.item {
+            None => Ok(()),
+            Some(item) if item.is_empty() => tree.remove(handle, &self.key).map(drop),
+            Some(item) => tree.upsert(handle, &self.key, item).map(drop),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_fuse::protocol::IoctlFlags;
-use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
+use creamery_fuse::{Errno, IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 
 use super::Adapter;
 use crate::asker::Asker;
@@ -46,6 +46,9 @@ impl Adapter {
         }
         if [DEFRAGMENT, DEFRAGMENT_OF_LINUX].contains(&ioctl.command) && !is_dir {
             let file = self.handles.get(ioctl.handle)?;
+            if self.row.is_read_only() {
+                return Err(Errno::EROFS);
+            }
             defragment::may(&file, context.pid)?;
             let is_interrupted = || context.is_interrupted() && Asker::of(context.pid).is_killed();
             return match ioctl.command {

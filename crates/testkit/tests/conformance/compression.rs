@@ -163,6 +163,9 @@ fn remounted(bench: &Bench) -> Result<()> {
         bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     }
     expect_refusal(remount("compress=gzip"), &["gzip", "zstd"])?;
+    let open = fs::File::create_new(mount.dir().join("open"))?;
+    expect_refusal(remount("ro,compress=zstd"), &["in use"])?;
+    drop(open);
     let said = bench.creamery().run(["stats", "--json"]).arg(mount.dir()).ok()?.stdout_text();
     let said: Value = serde_json::from_str(&said)?;
     let writing = (&said["writing"]["compress"], &said["writing"]["compress_force"]);

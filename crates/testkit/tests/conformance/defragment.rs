@@ -129,24 +129,48 @@ fn mount(bench: &Bench) -> Result<()> {
     let after = fs::metadata(&file)?;
     ensure!((after.mtime(), after.ctime_nsec()) == (before.mtime(), before.ctime_nsec()), "the times moved");
     ensure!(fs::read(&file)? == content, "the mount shows something else");
+    bench.creamery().run(["mount", "-o", "remount,ro"]).arg(&image).arg(mount.dir()).ok()?;
+    let lies = || bench.creamery().run(["filesystem", "fiemap"]).arg(&file).ok();
+    let before = lies()?.stdout;
+    let said = ours(&["-c", "none", "--json"]).ok()?.stdout_text();
+    ensure!(said.contains("\"unchangeable_files\": 3"), "{said}");
+    ensure!(by_ioctl(3).output()?.code != Some(0), "the ioctl writes to what is read-only");
+    ensure!(lies()?.stdout == before, "what is read-only was changed");
+    bench.creamery().run(["mount", "-o", "remount,rw"]).arg(&image).arg(mount.dir()).ok()?;
     expect_refusal(ours(&[]).arg("/proc/version"), &["/proc/version", "no mount of an image"])?;
     judge_mount(bench, &image, mount)?;
     judge(bench, &image)
 }
 
-/// The snapshot keeps what it had.
+/// Snapshots keep what they have: they are not entered, on a mount or in an image.
 fn shared(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "nodelalloc")?;
     fragmented(mount.dir())?;
-    let snapshot = mount.dir().join("snapshot");
-    bench.creamery().run(["subvolume", "snapshot"]).arg(mount.dir()).arg(&snapshot).ok()?;
-    bench.creamery().run(["filesystem", "defragment", "-r", "-c", "zstd"]).arg(mount.dir().join("a")).ok()?;
-    check_content(&snapshot)?;
+    for name in ["0-first", "snapshot"] {
+        let snapshot = mount.dir().join(name);
+        bench.creamery().run(["subvolume", "snapshot"]).arg(mount.dir()).arg(&snapshot).ok()?;
+    }
+    let run = |place: &Path| {
+        let run = bench
+            .creamery()
+            .run(["filesystem", "defragment", "-r", "-c", "zstd", "--json"])
+            .arg(place)
+            .ok()?;
+        let said = run.stdout_text();
+        ensure!(said.contains("\"files\": 3"), "{said}");
+        Ok(())
+    };
+    run(mount.dir())?;
+    check_content(&mount.dir().join("snapshot"))?;
     mount.unmount()?;
-    let before = extents(bench, &image, "/snapshot/a/b/file")?;
-    ensure!(before == (0, SECTORS), "the snapshot has {before:?}");
+    run(Path::new(&format!("{}:/", image.display())))?;
+    for name in ["0-first", "snapshot"] {
+        let found = extents(bench, &image, &format!("/{name}/a/b/file"))?;
+        ensure!(found == (0, SECTORS), "{name} has {found:?} extents that are packed, and not");
+    }
+    ensure!(extents(bench, &image, "/a/b/file")?.1 == 0, "the file was forgotten");
     btrfs_check(&image)?;
     let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
     check_content(&kernel.dir().join("snapshot"))?;

@@ -184,7 +184,8 @@ fn defragment(inode: &Inode, item: &mut InodeItem, random: &mut Random) {
     let wanted = Defragment { threshold, compress, ..Defragment::default() };
     let times = (item.mtime, item.ctime);
     let (mut at, end) = (random.below(item.size + 1) / SECTOR * SECTOR, item.size);
-    while let Some((reached, _)) = defragment::step(inode, item, &wanted, (at, end)).expect("room") {
+    while let Some((reached, _)) = defragment::step(inode, item, &wanted, (at, end), &|| false).expect("room")
+    {
         assert!(reached > at && reached <= end.next_multiple_of(SECTOR));
         at = reached;
     }

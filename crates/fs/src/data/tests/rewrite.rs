@@ -3,14 +3,24 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Wait};
+use creamery_txn::Units;
 
-use super::support::{Kind, SECTOR, audit, fixture, items, new_file, opened, seek, set_flags};
+use super::support::{
+    Kind, Random, SECTOR, audit, fixture, items, new_file, new_file_with, opened, seek, set_flags,
+};
+use crate::FsOptions;
 use crate::data::{Recompress, prealloc, write};
 use crate::defragment::Defragment;
 use crate::inode::{Inode, InodeFlags};
+use crate::operation::in_handle;
 use crate::seek::Want;
 
 const SECTORS: u64 = 64;
+
+fn noise(len: u64) -> Vec<u8> {
+    let mut random = Random(len);
+    (0..len).map(|_| (random.next() >> 32).to_le_bytes()[0]).collect()
+}
 
 /// A file of single sectors that lie the other way round on the volume, behind a hole and before prealloc.
 fn fragmented(fixture: &Arc<creamery_txn::Engine>, flags: InodeFlags) -> Arc<Inode> {
@@ -105,4 +115,49 @@ fn what_may_not_be_changed_or_goes_no_further_stays() {
     set_flags(&inode, InodeFlags::IMMUTABLE);
     assert_eq!(file.defragment(&all, &|| false).unwrap_err().kind(), ErrorKind::PermissionDenied);
     assert_eq!(items(&inode), before);
+}
+
+/// A damaged inode may be shorter than its extents.
+#[test]
+fn what_lies_behind_the_end_of_the_file_is_left() {
+    let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+    let inode = fragmented(&fixture, InodeFlags::empty());
+    let mut item = inode.item(Wait::Yes).expect("it lives");
+    write(&inode, &mut item, SECTOR, &[3; 32 * SECTOR as usize]).expect("room");
+    in_handle(&fixture, Units::items(1), |handle| {
+        inode.update(handle, |item| item.size = 2 * SECTOR).map(drop)
+    })
+    .expect("room");
+    let before = items(&inode);
+    for compress in
+        [Recompress::AsUsual, Recompress::Plain, Recompress::With("lzo".parse().expect("a method"))]
+    {
+        for offset in [2 * SECTOR, 16 * SECTOR, 1 << 40] {
+            let wanted = Defragment { offset, compress, ..Defragment::default() };
+            assert_eq!(opened(Arc::clone(&inode)).defragment(&wanted, &|| false).expect("nothing"), 0);
+        }
+    }
+    assert_eq!(items(&inode), before);
+}
+
+/// A piece that does not come together with others is passed over, and what follows is not.
+#[test]
+fn behind_a_piece_that_stays_the_others_come_together() {
+    const LARGE: u64 = 48;
+    for compress in [None, Some("zstd".parse().expect("a method"))] {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        let options = FsOptions { compress, delayed_bytes: 0, ..FsOptions::default() };
+        let inode = Arc::new(new_file_with(&fixture, 300, InodeFlags::empty(), &options));
+        let mut item = inode.item(Wait::Yes).expect("it lives");
+        for at in (LARGE..LARGE + SECTORS).rev() {
+            write(&inode, &mut item, at * SECTOR, &[at as u8; SECTOR as usize]).expect("room");
+        }
+        write(&inode, &mut item, 0, &noise(LARGE * SECTOR)).expect("room");
+        let before = items(&inode).split(", ").count() as u64;
+        assert!(before > SECTORS, "{before} extents");
+        opened(Arc::clone(&inode)).defragment(&Defragment::default(), &|| false).expect("room");
+        let after = items(&inode).split(", ").count();
+        assert!(after <= 8, "{compress:?}: {after} extents: {}", items(&inode));
+        audit(&fixture, &inode, &inode.item(Wait::Yes).expect("it lives"));
+    }
 }
