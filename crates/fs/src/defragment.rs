@@ -78,27 +78,38 @@ impl OpenFile {
     /// # Errors
     /// It is no regular file, or may not be changed; no space (a part may be done); data that cannot be read; aborted; interrupted.
     pub fn defragment(&self, wanted: &Defragment, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
-        let inode = &**self.inode();
-        inode.engine().check_open()?;
-        inode.check_writable()?;
-        check_regular(inode)?;
-        let sector = u64::from(inode.engine().sector_size());
-        let end = wanted.offset.saturating_add(wanted.len);
-        let (mut at, mut done) = (wanted.offset - wanted.offset % sector, 0);
-        while at < end {
-            if is_interrupted() {
-                return Err(ErrorKind::Interrupted.into());
-            }
-            let mut locked = inode.lock_exclusive()?;
-            check_not_immutable(&locked)?;
-            let range = inode.lock_range(at, u64::MAX)?;
-            inode.settle(&mut locked)?;
-            let step = step(inode, locked.item_mut(), wanted, (at, end), is_interrupted)?;
-            drop(range);
-            let Some((reached, bytes)) = step else { break };
+        let (mut at, mut done) = (wanted.offset, 0);
+        while let Some((reached, bytes)) = self.defragment_step(wanted, at, is_interrupted)? {
             (at, done) = (reached, done + bytes);
         }
         Ok(done)
+    }
+
+    /// One step of that, from `at` on. Returns where the next one begins, and how many bytes were rewritten; none at the end.
+    ///
+    /// # Errors
+    /// As of all of it.
+    pub fn defragment_step(
+        &self,
+        wanted: &Defragment,
+        at: u64,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<(u64, u64)>> {
+        let inode = &**self.inode();
+        inode.engine().check_open()?;
+        check_regular(inode)?;
+        if is_interrupted() {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        let sector = u64::from(inode.engine().sector_size());
+        let (at, end) = (at - at % sector, wanted.offset.saturating_add(wanted.len));
+        let mut locked = inode.lock_exclusive()?;
+        // It may have become so since the step before.
+        inode.check_writable()?;
+        check_not_immutable(&locked)?;
+        let _range = inode.lock_range(at, u64::MAX)?;
+        inode.settle(&mut locked)?;
+        step(inode, locked.item_mut(), wanted, (at, end), is_interrupted)
     }
 }
 

@@ -11,9 +11,9 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
 use creamery_fs::{Atime, AtimeOptions, Filesystem};
-use creamery_fuse::MountOptions;
+use creamery_fuse::{Errno, MountOptions};
 
 use crate::table::flags_at;
 
@@ -44,6 +44,8 @@ fn of_row(flags: &[String]) -> AtimeOptions {
 pub(crate) struct Watched {
     point: OnceLock<PathBuf>,
     flags: RankedMutex<Option<Vec<String>>, { rank::LEAF }>,
+    /// Those who write what the kernel did not ask for.
+    unasked: RankedRwLock<(), { rank::UNASKED }>,
 }
 
 impl Watched {
@@ -59,9 +61,20 @@ impl Watched {
         flags.is_some_and(|flags| flags.iter().any(|word| word == "ro"))
     }
 
+    /// The right to write what the kernel did not ask for: until it is given back a mount that becomes read-only waits.
+    /// Errors: the mount is read-only.
+    pub(crate) fn write_unasked(&self) -> creamery_fuse::Result<impl Sized> {
+        let right = self.unasked.read();
+        if self.is_read_only() { Err(Errno::EROFS) } else { Ok(right) }
+    }
+
     /// Follows a change of the row.
     pub(crate) fn look(&self, fs: &Filesystem) {
         let Some(now) = self.point.get().and_then(|point| flags_at(point)) else { return };
+        if now.iter().any(|word| word == "ro") {
+            // Who began before that is done then.
+            drop(self.unasked.write());
+        }
         let mut flags = self.flags.lock();
         if flags.as_ref() != Some(&now) {
             fs.set_atime(of_row(&now));

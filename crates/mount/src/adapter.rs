@@ -373,7 +373,9 @@ impl Operations for Adapter {
         data: &[u8],
     ) -> Result<usize> {
         let outcome = self.write_to(node, write, data);
-        self.control.lost_writes().look(self.nodes.inode(node), write, data.len(), &outcome);
+        if self.control.lost_writes().look(self.nodes.inode(node), write, data.len(), &outcome) {
+            self.mapped_pages.drop_lost(node, (write.offset, data.len() as u64));
+        }
         outcome
     }
 

@@ -10,14 +10,16 @@
 //! | 24 to 27 | the least length of what stays; 0 stands for 256 KiB |
 //! | 28 to 31 | the algorithm: 1 is zlib, as is 0, 2 LZO, 3 zstd; where the level is told the first byte alone, and the next is the level |
 
-use creamery_base::{Result, Wait};
+use creamery_base::{ErrorKind, Result, Wait};
 use creamery_fs::{Compress, Defragment, OpenFile, Recompress};
 use creamery_fuse::{Errno, IoctlReply, control_number};
 use serde::{Deserialize, Serialize};
 
+use crate::access_times::Watched;
 use crate::asker::Asker;
 use crate::control::{GROUP, PAGE, new_key, order_in};
 use crate::fiemap::LiveFile;
+use crate::options::Owner;
 use crate::why::Why;
 
 pub(crate) const DEFRAGMENT: u32 = control_number::<PAGE>(GROUP, 17);
@@ -74,21 +76,45 @@ struct Outcome {
     why: Why,
 }
 
-/// Whether a thread that waits for an answer may have this file defragmented.
-pub(crate) fn may(file: &OpenFile, thread: u32) -> creamery_fuse::Result<()> {
-    let asker = Asker::of(thread);
-    let is_owner = asker.user() == Some(file.stat(Wait::Yes)?.uid);
-    if is_owner || asker.administrates() { Ok(()) } else { Err(Errno::EPERM) }
+/// A file, and who wants it to be put together.
+pub(crate) struct Asked<'a> {
+    pub(crate) file: &'a OpenFile,
+    /// The thread that waits for the answer.
+    pub(crate) thread: u32,
+    pub(crate) owner: Owner,
+    pub(crate) row: &'a Watched,
+    pub(crate) is_interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Asked<'_> {
+    /// Errors: the owner, as the mount shows him, root and the mounter may; nobody may where the mount is read-only.
+    fn may(&self) -> creamery_fuse::Result<()> {
+        if self.row.is_read_only() {
+            return Err(Errno::EROFS);
+        }
+        let asker = Asker::of(self.thread);
+        let owner = self.owner.uid.unwrap_or(self.file.stat(Wait::Yes)?.uid);
+        if asker.user() == Some(owner) || asker.administrates() { Ok(()) } else { Err(Errno::EPERM) }
+    }
+
+    /// Does it, as long as the mount may be written.
+    fn run(&self, wanted: &Defragment) -> Result<u64> {
+        let (mut at, mut done) = (wanted.offset, 0);
+        loop {
+            let _right = self.row.write_unasked().map_err(|_| ErrorKind::ReadOnly)?;
+            match self.file.defragment_step(wanted, at, self.is_interrupted)? {
+                Some((reached, bytes)) => (at, done) = (reached, done + bytes),
+                None => return Ok(done),
+            }
+        }
+    }
 }
 
 /// The mount's end: the text of the answer to the order in `page`.
-pub(crate) fn answer(
-    file: &OpenFile,
-    page: &[u8],
-    is_interrupted: &dyn Fn() -> bool,
-) -> creamery_fuse::Result<Vec<u8>> {
+pub(crate) fn answer(asked: &Asked<'_>, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
+    asked.may()?;
     let wanted = order_in::<Order>(page)?.ok_or(Errno::EINVAL)?.read()?;
-    let outcome = match file.defragment(&wanted, is_interrupted) {
+    let outcome = match asked.run(&wanted) {
         Ok(bytes) => Outcome { bytes, ..Outcome::default() },
         Err(error) => Outcome { bytes: 0, failure: Some(error.without_kind()), why: Why::of_error(&error) },
     };
@@ -96,20 +122,17 @@ pub(crate) fn answer(
 }
 
 /// Does what `BTRFS_IOC_DEFRAG_RANGE` asks for.
-pub(crate) fn answer_of_linux(
-    file: &OpenFile,
-    input: &[u8],
-    is_interrupted: &dyn Fn() -> bool,
-) -> creamery_fuse::Result<IoctlReply> {
+pub(crate) fn answer_of_linux(asked: &Asked<'_>, input: &[u8]) -> creamery_fuse::Result<IoctlReply> {
+    asked.may()?;
     let wanted = of_linux(input)?;
-    let size = file.stat(Wait::Yes)?.size;
+    let size = asked.file.stat(Wait::Yes)?.size;
     if size == 0 {
         return Ok(IoctlReply::default());
     }
     if wanted.offset >= size {
         return Err(Errno::EINVAL);
     }
-    file.defragment(&wanted, is_interrupted)?;
+    asked.run(&wanted)?;
     Ok(IoctlReply::default())
 }
 

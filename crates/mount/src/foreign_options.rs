@@ -9,6 +9,7 @@ type Foreign = (&'static str, Takes, Option<&'static str>);
 enum Takes {
     Nothing,
     Number,
+    NumberAbove0,
     /// One of these words.
     Word(&'static [&'static str]),
     Anything,
@@ -53,7 +54,7 @@ const OF_LINUX: [Foreign; 30] = [
     ("nospace_cache", Takes::Nothing, Some("a free space tree is kept where there is one")),
     ("ssd_spread", Takes::Nothing, Some("space is chosen as ever")),
     ("nossd_spread", Takes::Nothing, None),
-    ("thread_pool", Takes::Number, Some("there are as many threads as are needed")),
+    ("thread_pool", Takes::NumberAbove0, Some("there are as many threads as are needed")),
     ("user_subvol_rm_allowed", Takes::Nothing, Some("who may delete a subvolume is told in docs/mount.md")),
     ("nouser_subvol_rm_allowed", Takes::Nothing, None),
     ("device", Takes::Anything, Some("a filesystem of one device needs no other")),
@@ -80,6 +81,7 @@ pub(crate) fn look_up(word: &str) -> Known {
     let fits = match (takes, value) {
         (Takes::Nothing, None) => true,
         (Takes::Number, Some(value)) => value.parse::<u32>().is_ok(),
+        (Takes::NumberAbove0, Some(value)) => value.parse::<u32>().is_ok_and(|number| number > 0),
         (Takes::Word(words), value) => words.contains(&value.unwrap_or_default()),
         (Takes::Anything, Some(value)) => !value.is_empty(),
         _ => false,
@@ -108,7 +110,7 @@ mod tests {
             assert!(matches!(look_up(word), Known::Note(_)), "{word}");
         }
         for word in
-            ["", "acl=1", "thread_pool", "thread_pool=", "thread_pool=x", "thread_pool=-1", "space_cache=v3"]
+            ["", "acl=1", "thread_pool", "thread_pool=", "thread_pool=x", "thread_pool=0", "space_cache=v3"]
         {
             assert_eq!(look_up(word), Known::No, "{word}");
         }

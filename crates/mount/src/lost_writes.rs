@@ -1,7 +1,8 @@
 //! Writes of the kernel's own that failed, for which perhaps nobody waits.
 //!
 //! What a program changes in a mapping the kernel writes when it likes, perhaps long after the program has ended. When that
-//! fails - the host is full - the page is clean again and what was in it is gone. An fsync(2) of the file is told, once; where
+//! fails - the host is full - the page is clean again and what was in it is gone: the kernel is told to drop it, so that nobody is
+//! shown what is not in the file. An fsync(2) of the file is told, once; where
 //! there is none, nobody. So the server keeps count: in its log, in `creamery stats`, and as the exit status of the unmount.
 //!
 //! What is refused (a mapping of a file that is append-only) is not lost: nobody may do that.
@@ -26,18 +27,18 @@ pub(crate) struct LostWrites {
 }
 
 impl LostWrites {
-    /// Looks at how a write of `len` bytes went.
+    /// Looks at how a write of `len` bytes went. Returns whether something is lost.
     pub(crate) fn look(
         &self,
         id: InodeId,
         write: &WriteRequest,
         len: usize,
         outcome: &creamery_fuse::Result<usize>,
-    ) {
+    ) -> bool {
         let why = match outcome {
-            _ if !write.write_flags.contains(WriteFlags::CACHE) => return,
-            Ok(written) if *written == len => return,
-            Err(errno) if *errno == Errno::EPERM => return,
+            _ if !write.write_flags.contains(WriteFlags::CACHE) => return false,
+            Ok(written) if *written == len => return false,
+            Err(errno) if *errno == Errno::EPERM => return false,
             Ok(_) => Errno::ENOSPC,
             Err(errno) => *errno,
         };
@@ -48,6 +49,7 @@ impl LostWrites {
         {
             tell(&format!("lost: {told}; creamery stats counts what follows"));
         }
+        true
     }
 
     /// Has the first one told, when there is one. Who is to be told first stays.

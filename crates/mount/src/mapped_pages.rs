@@ -64,6 +64,13 @@ impl MappedPages {
         (0..ROUNDS).any(|_| mark.is_reached_within(ROUND) || gives_up()) && !gives_up()
     }
 
+    /// Has the kernel drop the pages of `len` bytes from `start` on, which it could not write back, once it is answered.
+    pub(crate) fn drop_lost(&self, node: NodeId, (start, len): (u64, u64)) {
+        if let (Some(way), Ok(offset), Ok(len)) = (self.way.get(), i64::try_from(start), i64::try_from(len)) {
+            way.queue.send(Notice::Inode { node, offset, len });
+        }
+    }
+
     /// The right to wait, one of `most`.
     fn wait(&self, most: usize) -> Option<Waiting<'_>> {
         let more = |waiting| (waiting < most).then_some(waiting + 1);

@@ -335,7 +335,9 @@ impl Options {
         match name {
             "subvol" if !value.is_empty() => self.subvol = Some(value.to_owned()),
             "subvolid" => self.subvolid = Some(number()?),
-            "commit" => self.commit = commit_interval(number()?),
+            "commit" => {
+                self.commit = commit_interval(u32::try_from(number()?).map_err(|_| not_a_number())?.into())
+            }
             "discard" => self.discard = discard_policy(value)?,
             "nodiscard" if value.is_empty() => self.discard = DiscardPolicy::Off,
             "flushoncommit" | "noflushoncommit" if value.is_empty() => {
@@ -354,7 +356,7 @@ impl Options {
             }
             "treelog" | "notreelog" if value.is_empty() => self.treelog = name == "treelog",
             "ssd" | "nossd" if value.is_empty() => self.ssd = Some(name == "ssd"),
-            "nologreplay" if value.is_empty() => self.nologreplay = true,
+            "nologreplay" | "norecovery" if value.is_empty() => self.nologreplay = true,
             "rescue" if value == "nologreplay" => self.nologreplay = true,
             "usesupercopy" if value.is_empty() => self.use_super_copy = true,
             "rescue" if value == "usesupercopy" => self.use_super_copy = true,

@@ -1,5 +1,7 @@
 //! The list of ranks, outer to inner. A thread takes locks in this order and skips what it does not need.
 
+/// What a control writes to a mount that the kernel may make read-only meanwhile.
+pub const UNASKED: u8 = 2;
 /// The next job of several threads that import a folder; held while waiting for it.
 pub const JOBS: u8 = 4;
 /// Keeping those out of a subvolume who write in place, and waiting for them.

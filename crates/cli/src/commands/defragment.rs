@@ -163,13 +163,18 @@ impl Work<'_> {
         }
         let mut left = vec![path.to_owned()];
         while let Some(dir) = left.pop() {
-            let entries = std::fs::read_dir(&dir).map_err(|error| failed(at(&dir, error)))?;
+            let Some(entries) = present(&dir, std::fs::read_dir(&dir)).map_err(failed)? else { continue };
             for entry in entries {
                 let path = entry.map_err(|error| failed(at(&dir, error)))?.path();
-                let below = std::fs::symlink_metadata(&path).map_err(|error| failed(at(&path, error)))?;
+                let below = present(&path, std::fs::symlink_metadata(&path)).map_err(failed)?;
+                let Some(below) = below else { continue };
                 if below.is_file() {
-                    // What is on no mount of ours is not below one.
-                    self.live(&path).map_err(failed)?;
+                    match self.live(&path) {
+                        // What is on no mount of ours is not below one.
+                        Ok(_) => {}
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        Err(error) => return Err(failed(error)),
+                    }
                 } else if below.is_dir() && below.dev() == meta.dev() && !begins_subvolume(below.ino()) {
                     left.push(path);
                 }
@@ -194,6 +199,8 @@ impl Work<'_> {
         let is_fixed =
             |error: &Error| matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::PermissionDenied);
         match work(&self.wanted) {
+            // Somebody removed it meanwhile.
+            Err(error) if self.args.recursive && error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) if self.args.recursive && is_fixed(&error) => self.report.unchangeable_files += 1,
             Err(error) if error.to_string().contains(&shown) => return Err(error),
             Err(error) => return Err(error.context(&shown)),
@@ -201,6 +208,14 @@ impl Work<'_> {
         }
         self.report.files += 1;
         Ok(())
+    }
+}
+
+/// None where somebody removed it meanwhile.
+fn present<T>(path: &Path, found: io::Result<T>) -> Result<Option<T>, Error> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some).map_err(|error| at(path, error)),
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use creamery_fuse::protocol::IoctlFlags;
-use creamery_fuse::{Errno, IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
+use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 
 use super::Adapter;
 use crate::asker::Asker;
 use crate::control::SYNC;
-use crate::defragment::{self, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
+use crate::defragment::{self, Asked, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
 use crate::fiemap::{self, FIEMAP};
 use crate::flags;
 use crate::subvolumes::{self, Subvolumes};
@@ -46,16 +46,17 @@ impl Adapter {
         }
         if [DEFRAGMENT, DEFRAGMENT_OF_LINUX].contains(&ioctl.command) && !is_dir {
             let file = self.handles.get(ioctl.handle)?;
-            if self.row.is_read_only() {
-                return Err(Errno::EROFS);
-            }
-            defragment::may(&file, context.pid)?;
             let is_interrupted = || context.is_interrupted() && Asker::of(context.pid).is_killed();
+            let asked = Asked {
+                file: &file,
+                thread: context.pid,
+                owner: self.owner,
+                row: &self.row,
+                is_interrupted: &is_interrupted,
+            };
             return match ioctl.command {
-                DEFRAGMENT => {
-                    self.control.page(input, output, || defragment::answer(&file, input, &is_interrupted))
-                }
-                _ => defragment::answer_of_linux(&file, input, &is_interrupted),
+                DEFRAGMENT => self.control.page(input, output, || defragment::answer(&asked, input)),
+                _ => defragment::answer_of_linux(&asked, input),
             };
         }
         if let Some(answer) = server.answer_of_linux(ioctl.command, context.pid, id, input, output) {

@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
 
@@ -17,6 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("defragment/image", &MOUNTED, image),
         Case::new("defragment/mount", &[&MOUNTED[..], &[Judge::Tool("python3")]].concat(), mount),
+        Case::new("defragment/until-it-is-read-only", &MOUNTED, until_it_is_read_only),
         Case::new("defragment/what-is-shared", &MOUNTED, shared),
     ]
 }
@@ -140,6 +142,46 @@ fn mount(bench: &Bench) -> Result<()> {
     expect_refusal(ours(&[]).arg("/proc/version"), &["/proc/version", "no mount of an image"])?;
     judge_mount(bench, &image, mount)?;
     judge(bench, &image)
+}
+
+/// A mount, or a subvolume, that becomes read-only in the midst of it: from then on nothing is changed.
+fn until_it_is_read_only(bench: &Bench) -> Result<()> {
+    const FILES: u64 = 4;
+    for by_remount in [true, false] {
+        let image = bench.scratch.file(&format!("{by_remount}.img"));
+        mkfs_empty(bench.creamery(), &[], "1G", &image)?;
+        let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
+        let top = mount.dir().join("top");
+        bench.creamery().run(["subvolume", "create"]).arg(&top).ok()?;
+        let mut random = Random::new(1);
+        for number in 0..FILES {
+            let text: Vec<u8> = random.bytes(8 << 20).iter().map(|byte| b'a' + byte % 16).collect();
+            fs::write(top.join(number.to_string()), text)?;
+        }
+        bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
+        let stop = std::thread::scope(|scope| {
+            let run =
+                bench.creamery().run(["filesystem", "defragment", "-r", "-c", "zstd:9", "--json"]).arg(&top);
+            let defragment = scope.spawn(|| run.output());
+            std::thread::sleep(Duration::from_millis(100));
+            let stop = match by_remount {
+                true => bench.creamery().run(["mount", "-o", "remount,ro"]).arg(&image).arg(mount.dir()),
+                false => bench.creamery().run(["property", "set"]).arg(&top).args(["ro", "true"]),
+            };
+            stop.ok()?;
+            let lies =
+                || bench.creamery().run(["filesystem", "fiemap"]).arg(top.join((FILES - 1).to_string())).ok();
+            let before = lies()?.stdout;
+            let done = defragment.join().ok().context("a panic")??;
+            ensure!(lies()?.stdout == before, "what is read-only went on changing");
+            Ok(done.stdout_text())
+        });
+        let said: String = stop?;
+        ensure!(said.contains("\"files\": 4"), "{said}");
+        mount.unmount()?;
+        btrfs_check(&image)?;
+    }
+    Ok(())
 }
 
 /// Snapshots keep what they have: they are not entered, on a mount or in an image.

@@ -4,12 +4,14 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
-use creamery_testkit::{FuseMount, LoopMount, Random, Run, btrfs_check};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, btrfs_check};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
+use crate::mappings;
 use crate::support::MOUNTED;
 
 const FILES: u64 = 4;
@@ -18,7 +20,11 @@ const ROUNDS: u64 = 16;
 const CHANGES: u64 = 60;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::new("full/what-fails-is-shown-as-it-is", &MOUNTED, what_fails)]
+    let with_cc = [&MOUNTED[..], &[Judge::Tool("cc")]].concat();
+    vec![
+        Case::new("full/what-fails-is-shown-as-it-is", &MOUNTED, what_fails),
+        Case::new("full/what-a-mapping-lost-is-shown-no-more", &with_cc, lost_by_a_mapping),
+    ]
 }
 
 /// Files that are changed at random, most of which fails for want of room, and looked at all the while, so that their pages are
@@ -49,6 +55,46 @@ fn what_fails(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
+/// What a mapping changed has no room when it is written back: who reads the file sees what it had.
+fn lost_by_a_mapping(bench: &Bench) -> Result<()> {
+    static OLD: [u8; 1 << 16] = [b'A'; 1 << 16];
+    let image = bench.scratch.file("disk.img");
+    File::create_new(&image)?.set_len(16 << 20)?;
+    Run::new("mkfs.btrfs").args(["-q", "-M"]).arg(&image).ok()?;
+    let program = mappings::program(bench)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "")?;
+    let path = mount.dir().join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    file.write_all_at(&OLD, 0)?;
+    file.sync_all()?;
+    fill(mount.dir())?;
+    let places = (0..OLD.len()).step_by(4096).map(|at| at.to_string());
+    // It ends at once: its input is empty.
+    Run::new(program.join("dirty")).arg(&path).args(places).input("").ok()?;
+    ensure!(file.sync_all().is_err(), "there was room");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while std::fs::read(&path)? != OLD {
+        ensure!(Instant::now() < deadline, "what was lost is still shown");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(file);
+    let said = bench.creamery().run(["umount"]).arg(mount.dir()).output()?;
+    ensure!(said.code != Some(0), "nobody says that something was lost");
+    btrfs_check(&image)
+}
+
+/// Leaves no room for data.
+fn fill(dir: &Path) -> Result<()> {
+    let rest = File::create_new(dir.join("rest"))?;
+    let mut end = 0;
+    for piece in [1 << 20, 1 << 16, 1 << 12] {
+        while fallocate(&rest, FallocateFlags::empty(), end, piece).is_ok() {
+            end += piece;
+        }
+    }
+    Ok(())
+}
+
 fn contents(dir: &Path) -> Result<Vec<Vec<u8>>> {
     (0..FILES).map(|number| Ok(std::fs::read(dir.join(number.to_string()))?)).collect()
 }
@@ -66,13 +112,7 @@ fn change(dir: &Path, random: &mut Random) -> Result<u64> {
         file.sync_all()?;
         files.push(file);
     }
-    let rest = File::create_new(dir.join("rest"))?;
-    let mut end = 0;
-    for piece in [1 << 20, 1 << 16, 1 << 12] {
-        while fallocate(&rest, FallocateFlags::empty(), end, piece).is_ok() {
-            end += piece;
-        }
-    }
+    fill(dir)?;
     let mut failed = 0;
     for round in 0..CHANGES {
         contents(dir)?;
