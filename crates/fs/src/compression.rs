@@ -17,9 +17,9 @@
 //! How data is packed is in `data/packing`.
 
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
+use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
 use creamery_codec::{CompressionMethod, CompressionType, Packer};
 
@@ -82,7 +82,8 @@ pub(crate) struct Wanted {
 
 /// What all files of a filesystem have together.
 pub(crate) struct CompressionState {
-    option: RankedRwLock<Option<Compress>, { rank::LEAF }>,
+    /// What the mount says ([`encode`]): every write looks at it, and a remount changes it.
+    option: AtomicU32,
     /// Those that nobody packs with at the moment.
     packers: RankedMutex<Vec<Packer>, { rank::LEAF }>,
     chunks: AtomicU64,
@@ -114,7 +115,7 @@ pub(crate) enum Plain {
 impl CompressionState {
     pub(crate) fn new(option: Option<Compress>) -> Self {
         Self {
-            option: RankedRwLock::new(option),
+            option: AtomicU32::new(encode(option)),
             packers: RankedMutex::default(),
             chunks: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -126,11 +127,11 @@ impl CompressionState {
 
     /// What the mount says.
     pub(crate) fn option(&self) -> Option<Compress> {
-        *self.option.read()
+        decode(self.option.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_option(&self, option: Option<Compress>) {
-        *self.option.write() = option;
+        self.option.store(encode(option), Ordering::Relaxed);
     }
 
     /// Packs with one of the packers.
@@ -171,6 +172,22 @@ impl CompressionState {
             unlikely: of(&self.unlikely),
         }
     }
+}
+
+/// An option in a word: whether there is one, whether it is forced, the algorithm, and its level above the lowest that a byte has.
+fn encode(option: Option<Compress>) -> u32 {
+    let Some(Compress { method, force }) = option else { return 0 };
+    let kind = CompressionType::ALL.into_iter().position(|kind| kind == method.kind()).expect("one of them");
+    let level = method.level().unwrap_or_default() - i32::from(i8::MIN);
+    let [level, kind] = [u8::try_from(level).expect("a level fits in a byte"), kind as u8];
+    u32::from_le_bytes([1, force.into(), kind, level])
+}
+
+fn decode(word: u32) -> Option<Compress> {
+    let [is_there, force, kind, level] = word.to_le_bytes();
+    let method = CompressionMethod::new(CompressionType::ALL[usize::from(kind)]);
+    let method = method.with_level(i32::from(level) + i32::from(i8::MIN));
+    (is_there == 1).then_some(Compress { method, force: force == 1 })
 }
 
 /// Whether the data of a file with these flags may be compressed at all, where the mount says `option`: its property is not looked at.
@@ -220,6 +237,17 @@ mod tests {
             let forced = if wanted.is_forced { " forced" } else { "" };
             format!("{}{forced}", wanted.method)
         })
+    }
+
+    #[test]
+    fn an_option_is_kept_as_it_is() {
+        assert_eq!(decode(encode(None)), None);
+        for text in ["zlib", "zlib:1", "zlib:9", "lzo", "zstd", "zstd:-15", "zstd:15"] {
+            for force in [false, true] {
+                let option = Some(Compress { method: text.parse().expect("a method"), force });
+                assert_eq!(decode(encode(option)), option);
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `mount -o remount`: new flags for a live mount.
 
 use std::path::Path;
+use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Result};
 
@@ -41,11 +42,24 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     }
     // Before, so that the kernel is not kept long with writers shut out.
     channel.sync()?;
-    let remounted = creamery_fuse::remount(&mounted.point, &options.transport);
+    let remounted = until_closed(|| creamery_fuse::remount(&mounted.point, &options.transport));
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
     if let Some(compression) = options.compression() {
         channel.compress(&compression)?;
     }
     // And after: what came in between. Then the server sees the new flags, too.
     channel.sync()
+}
+
+/// Asks again for a moment when something is in use: a file that was closed is open to the kernel until the server has answered that.
+fn until_closed(remount: impl Fn() -> Result<()>) -> Result<()> {
+    const ROUND: Duration = Duration::from_millis(10);
+    const ROUNDS: u32 = 20;
+    for _ in 0..ROUNDS {
+        match remount() {
+            Err(error) if error.kind() == ErrorKind::Busy => std::thread::sleep(ROUND),
+            done => return done,
+        }
+    }
+    remount()
 }
