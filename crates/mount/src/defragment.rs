@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::access_times::Watched;
 use crate::asker::Asker;
 use crate::control::{GROUP, PAGE, new_key, order_in};
-use crate::fiemap::LiveFile;
+use crate::live_file::LiveFile;
 use crate::options::Owner;
-use crate::why::Why;
+use crate::why::BytesDone;
 
 pub(crate) const DEFRAGMENT: u32 = control_number::<PAGE>(GROUP, 17);
 pub(crate) const DEFRAGMENT_OF_LINUX: u32 = 0x4030_9410;
@@ -64,18 +64,6 @@ impl Order {
     }
 }
 
-/// How that went.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Outcome {
-    /// Bytes that were rewritten.
-    bytes: u64,
-    /// Why not.
-    failure: Option<String>,
-    /// What kind of a failure that is.
-    why: Why,
-}
-
 /// A file, and who wants it to be put together.
 pub(crate) struct Asked<'a> {
     pub(crate) file: &'a OpenFile,
@@ -87,11 +75,8 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Errors: the owner, as the mount shows him, root and the mounter may; nobody may where the mount is read-only.
+    /// Errors: who asks is neither the owner, as the mount shows him, nor root nor the mounter.
     fn may(&self) -> creamery_fuse::Result<()> {
-        if self.row.is_read_only() {
-            return Err(Errno::EROFS);
-        }
         let asker = Asker::of(self.thread);
         let owner = self.owner.uid.unwrap_or(self.file.stat(Wait::Yes)?.uid);
         if asker.user() == Some(owner) || asker.administrates() { Ok(()) } else { Err(Errno::EPERM) }
@@ -114,10 +99,7 @@ impl Asked<'_> {
 pub(crate) fn answer(asked: &Asked<'_>, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
     asked.may()?;
     let wanted = order_in::<Order>(page)?.ok_or(Errno::EINVAL)?.read()?;
-    let outcome = match asked.run(&wanted) {
-        Ok(bytes) => Outcome { bytes, ..Outcome::default() },
-        Err(error) => Outcome { bytes: 0, failure: Some(error.without_kind()), why: Why::of_error(&error) },
-    };
+    let outcome = BytesDone::of(asked.run(&wanted));
     serde_json::to_vec(&outcome).map_err(|_| Errno::EIO)
 }
 
@@ -183,12 +165,8 @@ impl LiveFile {
     /// # Ok::<(), creamery_base::Error>(())
     /// ```
     pub fn defragment(&self, wanted: &Defragment) -> Result<u64> {
-        let outcome: Outcome =
-            self.channel().ask_with::<DEFRAGMENT, Outcome>(new_key(), &Order::new(wanted))?;
-        match outcome.failure {
-            None => Ok(outcome.bytes),
-            Some(failure) => Err(outcome.why.error(failure)),
-        }
+        let order = Order::new(wanted);
+        self.channel().ask_with::<DEFRAGMENT, BytesDone>(new_key(), &order)?.into_result()
     }
 }
 

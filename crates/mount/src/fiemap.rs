@@ -7,18 +7,13 @@
 //! What is written to a shared mapping of the file is the kernel's until that hands it over, and nobody here knows of it before. Who
 //! lists has it handed over first: it is delayed then, as all that is written.
 
-use std::fs::File;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
-
-use creamery_base::{Error, ErrorKind, Result};
+use creamery_base::Result;
 use creamery_fs::{Fiemap, FiemapBatch, FiemapExtent, FiemapRequest, OpenFile};
 use creamery_fuse::{Errno, control_number};
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Channel, GROUP, PAGE, new_key, order_in};
-use crate::table::is_ours;
+use crate::control::{GROUP, PAGE, new_key, order_in};
+use crate::live_file::LiveFile;
 use crate::why::Why;
 
 pub(crate) const FIEMAP: u32 = control_number::<PAGE>(GROUP, 15);
@@ -75,90 +70,29 @@ pub(crate) fn answer(file: &OpenFile, page: &[u8]) -> creamery_fuse::Result<Vec<
     serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
 }
 
-/// A file on a live mount, open to ask about it, or for it. It keeps the mount busy.
-///
-/// ```no_run
-/// use creamery_fs::FiemapRequest;
-/// let file = creamery_mount::LiveFile::open("/mnt/disk".as_ref())?.expect("a mount of an image");
-/// for extent in file.fiemap(&FiemapRequest::default())? {
-///     let extent = extent?;
-///     println!("{} bytes of {} at {}", extent.length, extent.logical, extent.physical);
-/// }
-/// # Ok::<(), creamery_base::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct LiveFile {
-    channel: Channel,
-    file: File,
-    len: u64,
-    block_size: u64,
-}
-
 impl LiveFile {
-    /// Opens the file at `path` for reading; none if it is not on a live mount of an image.
-    /// Errors: those of opening it; it is no regular file.
-    pub fn open(path: &Path) -> Result<Option<Self>> {
-        let failed = |error: std::io::Error| Error::from(error).context(path.display());
-        check_regular(&std::fs::metadata(path).map_err(failed)?, path)?;
-        // Nobody waits for the other end of a pipe that has taken the place.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
-        check_regular(&meta, path)?;
-        // Of another type in the table it may be ours: whose it is then shows when it is asked.
-        if is_ours(meta.dev())?.is_none() {
-            return Ok(None);
-        }
-        let channel = Channel::of(file.try_clone().map_err(failed)?, path.to_owned());
-        Ok(Some(Self { channel, file, len: meta.len(), block_size: meta.blksize() }))
-    }
-
-    pub(crate) const fn channel(&self) -> &Channel {
-        &self.channel
-    }
-
-    /// Its size when it was opened, bytes.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "as of std::fs::Metadata")]
-    pub const fn len(&self) -> u64 {
-        self.len
-    }
-
-    /// Bytes of a block.
-    #[must_use]
-    pub const fn block_size(&self) -> u64 {
-        self.block_size
-    }
-
     /// Which extents it has, as [`OpenFile::fiemap`], with what was written to mappings of it.
     /// Errors: that could not be handed over; each item: those of [`OpenFile::fiemap_batch`]; the server is gone, or does not know
     /// the control.
     pub fn fiemap(&self, request: &FiemapRequest) -> Result<Fiemap<'_>> {
         let FiemapRequest { offset, len, sync } = *request;
         if sync {
-            self.file.sync_data()?;
+            self.file().sync_data()?;
         } else {
             // With each descriptor that is closed the kernel hands over what mappings have changed.
-            drop(self.file.try_clone()?);
+            drop(self.file().try_clone()?);
         }
         let ask = move |next| {
             let order = Order { offset, len, sync, next };
-            self.channel.ask_with::<FIEMAP, Answer>(new_key(), &order)?.into_batch()
+            self.channel().ask_with::<FIEMAP, Answer>(new_key(), &order)?.into_batch()
         };
         Ok(Fiemap::new(ask))
     }
 }
 
-fn check_regular(meta: &std::fs::Metadata, path: &Path) -> Result<()> {
-    match meta.file_type() {
-        kind if kind.is_file() => Ok(()),
-        kind if kind.is_dir() => Err(Error::new(ErrorKind::IsADirectory, path.display().to_string())),
-        _ => Err(Error::invalid(format!("{}: no regular file", path.display()))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use creamery_base::{Error, ErrorKind};
     use creamery_fs::FiemapFlags;
 
     use super::*;

@@ -9,29 +9,16 @@ use std::io::{Read, Write};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_fs::Filesystem;
 use creamery_fuse::{Errno, IoctlReply};
-use serde::{Deserialize, Serialize};
 
 use crate::asker::Asker;
 use crate::in_person;
-use crate::why::Why;
+use crate::why::BytesDone;
 
 pub(crate) const FITRIM: u32 = 0xc018_5879;
 /// Bytes of `struct fstrim_range`.
 const RANGE_LEN: usize = 24;
 /// Longer answers are none of ours.
 const WORDS_MAX: u64 = 64 << 10;
-
-/// How a trim went.
-#[derive(Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Outcome {
-    /// Bytes that the devices were told of.
-    bytes: u64,
-    /// Why not.
-    failure: Option<String>,
-    /// What kind of a failure that is.
-    why: Why,
-}
 
 /// The mount's end: who shows that he may, is told how it went.
 pub(crate) fn answer_in_person(fs: &Filesystem, thread: u32, input: &[u8]) -> creamery_fuse::Result<()> {
@@ -41,10 +28,8 @@ pub(crate) fn answer_in_person(fs: &Filesystem, thread: u32, input: &[u8]) -> cr
     }
     let min = input.get(in_person::NAME_FIELD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
     let mut asker = in_person::connect(input)?;
-    let outcome = match fs.trim((0, u64::MAX), u64::from_le_bytes(*min)) {
-        Ok(trimmed) => Outcome { bytes: trimmed.bytes, ..Outcome::default() },
-        Err(error) => Outcome { failure: Some(error.without_kind()), why: Why::of_error(&error), bytes: 0 },
-    };
+    let outcome =
+        BytesDone::of(fs.trim((0, u64::MAX), u64::from_le_bytes(*min)).map(|trimmed| trimmed.bytes));
     // Who has left does not want to know.
     let _ = serde_json::to_writer(&mut asker, &outcome).map(|()| asker.flush());
     Ok(())
@@ -60,12 +45,9 @@ pub(crate) fn ask_in_person(mounter: u32, min: u64, tell: impl FnOnce(&[u8]) -> 
     })?;
     let mut text = Vec::new();
     stream.take(WORDS_MAX).read_to_end(&mut text)?;
-    let outcome: Outcome = serde_json::from_slice(&text)
+    let outcome: BytesDone = serde_json::from_slice(&text)
         .map_err(|error| Error::with_source(ErrorKind::Io, "reading what the mount tells", error))?;
-    match outcome.failure {
-        None => Ok(outcome.bytes),
-        Some(failure) => Err(outcome.why.error(failure)),
-    }
+    outcome.into_result()
 }
 
 /// Answers a `FITRIM` of the thread `asker`.

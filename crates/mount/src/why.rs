@@ -1,6 +1,6 @@
 //! What kind of a failure one end of a channel tells the other, beside its words.
 
-use creamery_base::{Error, ErrorKind};
+use creamery_base::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 /// The kinds that make a difference to who is told.
@@ -86,6 +86,33 @@ impl Why {
             Self::PermissionDenied => ErrorKind::PermissionDenied,
             Self::Busy => ErrorKind::Busy,
             Self::Other => ErrorKind::Io,
+        }
+    }
+}
+
+/// How many bytes something was done to, or why not: what one end of a channel tells the other.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct BytesDone {
+    bytes: u64,
+    failure: Option<String>,
+    /// What kind of a failure that is.
+    why: Why,
+}
+
+impl BytesDone {
+    pub(crate) fn of(done: Result<u64>) -> Self {
+        match done {
+            Ok(bytes) => Self { bytes, ..Self::default() },
+            Err(error) => Self { bytes: 0, failure: Some(error.without_kind()), why: Why::of_error(&error) },
+        }
+    }
+
+    /// The same again, at the other end.
+    pub(crate) fn into_result(self) -> Result<u64> {
+        match self.failure {
+            None => Ok(self.bytes),
+            Some(failure) => Err(self.why.error(failure)),
         }
     }
 }

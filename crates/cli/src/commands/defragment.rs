@@ -199,8 +199,6 @@ impl Work<'_> {
         let is_fixed =
             |error: &Error| matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::PermissionDenied);
         match work(&self.wanted) {
-            // Somebody removed it meanwhile.
-            Err(error) if self.args.recursive && error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) if self.args.recursive && is_fixed(&error) => self.report.unchangeable_files += 1,
             Err(error) if error.to_string().contains(&shown) => return Err(error),
             Err(error) => return Err(error.context(&shown)),

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! One thread lists directories (sorted, so the host's order does not matter), a few read files ahead into bounded
-//! memory, and pack the small ones where that is wanted, and one makes everything in order. Commits come when the engine's budget of dirty blocks is used up.
+//! memory, and pack the small ones where that is wanted, and one makes everything in order. Commits come when the engine's
+//! budget of dirty blocks is used up.
 //!
 //! # Memory
 //! Nothing grows with the tree but a table of files with several names while some are still to come; a directory's
