@@ -18,6 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u64)] // as a byte of each `Result` it would have what lies around it copied in pieces, also where all goes well
 pub enum ErrorKind {
     /// No such file, tree, item or device.
     NotFound,

@@ -398,19 +398,38 @@ impl<'a> BlockRef<'a> {
     /// # Errors
     /// The key is not there; the value is where it belongs.
     pub fn search(self, key: &Key, low: usize) -> Result<usize, usize> {
-        self.search_probing(key, low, |_| {})
+        self.search_from(self.guess(key, low, None), key, low, |_| {})
+    }
+
+    /// The same from slot 0 on, where `next` is the first key behind this block, if the way here told: what is known of the end need
+    /// not be looked at.
+    ///
+    /// # Errors
+    /// The key is not there; the value is where it belongs.
+    pub fn search_before(self, key: &Key, next: Option<&Key>) -> Result<usize, usize> {
+        self.search_from(self.guess(key, 0, next), key, 0, |_| {})
     }
 
     /// The same; `probe` is told every slot whose key is compared.
     ///
     /// # Errors
     /// The key is not there; the value is where it belongs.
-    pub fn search_probing(self, key: &Key, low: usize, mut probe: impl FnMut(usize)) -> Result<usize, usize> {
+    pub fn search_probing(self, key: &Key, low: usize, probe: impl FnMut(usize)) -> Result<usize, usize> {
+        self.search_from(self.guess(key, low, None), key, low, probe)
+    }
+
+    fn search_from(
+        self,
+        guess: Option<usize>,
+        key: &Key,
+        low: usize,
+        mut probe: impl FnMut(usize),
+    ) -> Result<usize, usize> {
         let mut compare_at = |slot| {
             probe(slot);
             compare(self.raw_key(slot), key)
         };
-        let (mut low, mut high) = match self.guess(key, low) {
+        let (mut low, mut high) = match guess {
             Some(guess) => match around(guess, low..self.count(), &mut compare_at) {
                 Ok(slots) => (slots.start, slots.end),
                 Err(found) => return Ok(found),
@@ -430,26 +449,20 @@ impl<'a> BlockRef<'a> {
 
     /// Where `key` lies from slot `low` on if keys lie evenly: names by their hashes do, and inodes by their numbers. A block that
     /// was not asked for lately is not in the processor's caches, and each look at another part of it waits for
-    /// memory; this looks at both ends, which are wanted anyway. None where it makes no difference.
-    fn guess(self, key: &Key, low: usize) -> Option<usize> {
+    /// memory; this looks at both ends, or at the first where `next` tells of the last. None where it makes no difference.
+    fn guess(self, key: &Key, low: usize, next: Option<&Key>) -> Option<usize> {
         let last = self.count().checked_sub(1)?;
         if last < low + GUESS_MIN {
             return None;
         }
-        let (from, to) = (self.key(low), self.key(last));
-        let (from, at, to) = if from.objectid == to.objectid && from.kind == to.kind {
-            (from.offset, key.offset, to.offset)
-        } else {
-            (from.objectid.get(), key.objectid.get(), to.objectid.get())
-        };
-        if at >= to {
-            return Some(last);
+        let from = self.key(low);
+        if let Some(part) = next.map(|next| part_of(&from, key, next))
+            && part > 0.0
+            && part < 1.0
+        {
+            return Some(last.min(low + (part * (last + 1 - low) as f64) as usize));
         }
-        if at <= from {
-            return Some(low);
-        }
-        let part = (at - from) as f64 / (to - from) as f64;
-        Some(low + (part * (last - low) as f64) as usize)
+        Some(low + (part_of(&from, key, &self.key(last)) * (last - low) as f64) as usize)
     }
 
     fn raw_key(self, slot: usize) -> &'a [u8; RawKey::LEN] {
@@ -464,6 +477,22 @@ impl<'a> BlockRef<'a> {
             Ok(slot) => slot,
             Err(slot) => slot.saturating_sub(1),
         }
+    }
+}
+
+/// Which part of the way from one key to another a key has behind it, by what tells the two apart.
+fn part_of(from: &Key, key: &Key, to: &Key) -> f64 {
+    let (from, at, to) = if from.objectid == to.objectid && from.kind == to.kind {
+        (from.offset, key.offset, to.offset)
+    } else {
+        (from.objectid.get(), key.objectid.get(), to.objectid.get())
+    };
+    if at >= to {
+        1.0
+    } else if at <= from {
+        0.0
+    } else {
+        (at - from) as f64 / (to - from) as f64
     }
 }
 

@@ -241,6 +241,12 @@ fn search_does_not_rely_on_how_keys_lie() {
                     assert!(probes <= 20, "{probes} looks for one of 200");
                     assert_eq!(leaf.as_ref().search(&gap, low), Err(slot));
                 }
+                // Whatever is said of what lies behind, it is a hint.
+                for next in [None, Some(of(200)), Some(of(100)), Some(of(0)), Some(Key::MIN), Some(Key::MAX)]
+                {
+                    assert_eq!(leaf.as_ref().search_before(&of(number), next.as_ref()), Ok(slot));
+                    assert_eq!(leaf.as_ref().search_before(&gap, next.as_ref()), Err(slot));
+                }
             }
         }
     }

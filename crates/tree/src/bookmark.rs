@@ -18,7 +18,7 @@ use creamery_base::Result;
 use creamery_format::Key;
 
 use crate::buffer::ExtentBuffer;
-use crate::read::FoundLeaf;
+use crate::read::{FoundLeaf, There};
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
@@ -100,6 +100,6 @@ impl Bookmark {
                 Err(slot) => (slot - 1, false),
             }
         };
-        Ok(Some(FoundLeaf { guard, slot, exact, next_leaf: self.next_leaf }))
+        Ok(Some(FoundLeaf { guard, slot, there: There::of(exact), next_leaf: self.next_leaf }))
     }
 }

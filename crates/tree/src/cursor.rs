@@ -4,7 +4,7 @@ use creamery_base::{Error, ErrorKind, Generation, Result, Wait};
 use creamery_format::Key;
 
 use crate::bookmark::Bookmark;
-use crate::read::FoundLeaf;
+use crate::read::{FoundLeaf, There};
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
@@ -56,7 +56,7 @@ impl Tree {
         let walk = walk.into();
         let mut leaf = self.find_leaf(key, walk)?;
         // A key smaller than a leaf's first key leads to that leaf only if it is the leftmost one.
-        if !leaf.exact && leaf.slot > 0 {
+        if leaf.there == There::No && leaf.slot > 0 {
             leaf.slot -= 1;
         }
         let mut cursor = Cursor { tree: self, walk, leaf: Some(leaf), leaves: 1 };
@@ -141,8 +141,8 @@ impl Cursor<'_> {
         self.leaf = None;
         let mut found = self.tree.find_leaf(&before, self.walk)?;
         self.leaves += 1;
-        let moved = found.exact || found.slot > 0;
-        if !found.exact && found.slot > 0 {
+        let moved = found.there == There::Yes || found.slot > 0;
+        if found.there == There::No && found.slot > 0 {
             found.slot -= 1;
         }
         self.leaf = Some(found);

@@ -23,9 +23,23 @@ use crate::tree::{RootPointer, Tree};
 pub(crate) struct FoundLeaf {
     pub(crate) guard: ReadGuard,
     pub(crate) slot: usize,
-    pub(crate) exact: bool,
+    pub(crate) there: There,
     /// First key of the next leaf, when there is one.
     pub(crate) next_leaf: Option<Key>,
+}
+
+/// Whether the key that was looked for is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)] // a tag in a byte would have what lies around it copied in pieces
+pub(crate) enum There {
+    Yes,
+    No,
+}
+
+impl There {
+    pub(crate) const fn of(is_there: bool) -> Self {
+        if is_there { Self::Yes } else { Self::No }
+    }
 }
 
 /// How a reader goes down.
@@ -92,10 +106,12 @@ impl Tree {
         for _ in 0..LEVELS {
             let block = guard.block();
             if block.is_leaf() {
-                let (slot, exact) = position(block, key, 0);
-                return Ok(Try::Found(FoundLeaf { guard, slot, exact, next_leaf }));
+                let found = block.search_before(key, next_leaf.as_ref());
+                let (there, Ok(slot) | Err(slot)) = (There::of(found.is_ok()), found);
+                return Ok(Try::Found(FoundLeaf { guard, slot, there, next_leaf }));
             }
-            let slot = child_slot(block, key);
+            let slot =
+                block.search_before(key, next_leaf.as_ref()).unwrap_or_else(|slot| slot.saturating_sub(1));
             if slot + 1 < block.count() {
                 next_leaf = Some(block.key(slot + 1));
             }
@@ -316,7 +332,7 @@ impl Tree {
 
     fn get_in<R>(&self, key: &Key, manner: Manner, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         let found = self.find_leaf_in(key, manner)?;
-        if !found.exact {
+        if found.there == There::No {
             return Ok(None);
         }
         Ok(Some(read(found.guard.block().data(found.slot))))

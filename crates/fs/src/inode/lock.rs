@@ -189,6 +189,12 @@ impl Inode {
         item
     }
 
+    /// The size of the file, for who keeps its extents. [`ErrorKind::Stale`] when it was deleted.
+    pub(crate) fn size_beside(&self, item: &HeldExtents<'_>) -> Result<u64> {
+        self.check_alive()?;
+        Ok(self.shown_size().or_else(|| self.delalloc().size()).unwrap_or(item.size))
+    }
+
     /// The item as the tree has it: without delayed data.
     pub(crate) fn tree_item(&self) -> InodeItem {
         self.item.read().clone()

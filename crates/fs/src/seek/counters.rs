@@ -1,4 +1,7 @@
 //! What searches for data and holes cost, counted.
+//!
+//! To add to what everybody adds to is dear beside a search that goes on where the last one ended. So an open file counts its own, and
+//! tells now and then.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,8 +20,15 @@ macro_rules! counters {
             $($(#[$doc])* pub(crate) $field: u64,)*
         }
 
+        impl SeekCounters {
+            /// Adds what one more search cost.
+            fn add(&mut self, one: &Self) {
+                $(self.$field += one.$field;)*
+            }
+        }
+
         impl Seeks {
-            /// Adds what one search cost.
+            /// Adds what searches cost.
             pub(super) fn add(&self, one: &SeekCounters) {
                 $(if one.$field > 0 {
                     self.$field.fetch_add(one.$field, Ordering::Relaxed);
@@ -50,5 +60,27 @@ counters! {
 impl Seeks {
     pub(crate) fn new(has_cursors: bool) -> Self {
         Self { has_cursors, ..Self::default() }
+    }
+}
+
+/// Searches that are counted in an open file before they are told.
+const UNTOLD_MAX: u64 = 32;
+
+/// What the searches of one open file cost that are not told yet.
+#[derive(Default)]
+pub(super) struct Untold(SeekCounters);
+
+impl Untold {
+    /// Counts what one search cost.
+    pub(super) fn add(&mut self, one: &SeekCounters, all: &Seeks) {
+        self.0.add(one);
+        if self.0.calls >= UNTOLD_MAX {
+            self.tell(all);
+        }
+    }
+
+    /// Adds it to what all cost.
+    pub(super) fn tell(&mut self, all: &Seeks) {
+        all.add(&std::mem::take(&mut self.0));
     }
 }

@@ -15,7 +15,7 @@ use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_tree::Bookmark;
 use smallvec::SmallVec;
 
-use super::counters::SeekCounters;
+use super::counters::{SeekCounters, Seeks, Untold};
 use crate::delalloc::Pages;
 use crate::inode::lock::ExtentsSeen;
 
@@ -30,7 +30,14 @@ pub(super) type Range = (u64, u64);
 /// The memory of one open file. Used by one search at a time; another one beside it does without.
 #[derive(Default)]
 pub(crate) struct SeekCursor {
-    remembered: RankedMutex<Remembered, { rank::SEEK_CURSOR }>,
+    kept: RankedMutex<Kept, { rank::SEEK_CURSOR }>,
+}
+
+/// What an open file keeps of its searches.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) remembered: Remembered,
+    pub(super) untold: Untold,
 }
 
 /// What is remembered.
@@ -45,8 +52,13 @@ pub(super) struct Remembered {
 
 impl SeekCursor {
     /// For one search; none while another one has it.
-    pub(super) fn try_use(&self) -> Option<RankedGuard<'_, Remembered, { rank::SEEK_CURSOR }>> {
-        self.remembered.try_lock()
+    pub(super) fn try_use(&self) -> Option<RankedGuard<'_, Kept, { rank::SEEK_CURSOR }>> {
+        self.kept.try_lock()
+    }
+
+    /// Adds what its searches cost to what all cost.
+    pub(crate) fn tell(&self, all: &Seeks) {
+        self.kept.lock().untold.tell(all);
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) use cursor::SeekCursor;
 
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
 use crate::inode::Inode;
-use crate::inode::lock::ExtentsSeen;
+use crate::inode::lock::{ExtentsSeen, HeldExtents};
 use crate::keys::extent_data;
 use counters::SeekCounters;
 use cursor::{Range, Remembered};
@@ -81,11 +81,24 @@ struct Search<'a> {
     steps: u64,
 }
 
-/// The first place at or behind `offset` that is data, or a hole, in a file of `size` bytes; none when there is none before the
-/// end, or the offset is not in the file. The end itself is a hole. `cursor` is that of the open file, if it is to remember.
-/// Errors: device errors; damage; interrupted.
+/// The first place at or behind `offset` that is data, or a hole; none when there is none before the end, or the offset is not in the
+/// file. The end itself is a hole. `cursor` is that of the open file, if it is to remember.
+/// Errors: device errors; damage; interrupted; the inode was deleted.
 pub(crate) fn seek(
     inode: &Inode,
+    place: (u64, Want),
+    cursor: Option<&SeekCursor>,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<Option<u64>> {
+    let held = inode.hold_extents(Wait::Yes)?;
+    let size = inode.size_beside(&held)?;
+    seek_within(inode, &held, size, place, cursor, is_interrupted)
+}
+
+/// The same in a file of `size` bytes whose extents are held.
+pub(crate) fn seek_within(
+    inode: &Inode,
+    _held: &HeldExtents<'_>,
     size: u64,
     (offset, want): (u64, Want),
     cursor: Option<&SeekCursor>,
@@ -94,23 +107,33 @@ pub(crate) fn seek(
     if offset >= size {
         return Ok(None);
     }
-    let _still = inode.hold_extents(Wait::Yes)?;
     let lent = cursor.map(SeekCursor::try_use);
     let is_contended = matches!(lent, Some(None));
-    let (mut lent, mut own) = (lent.flatten(), Remembered::default());
-    let has_cursor = lent.is_some();
+    let (mut kept, mut own) = (lent.flatten(), None);
+    let has_cursor = kept.is_some();
+    let (memory, untold) = match &mut kept {
+        Some(kept) => {
+            let kept = &mut **kept;
+            (&mut kept.remembered, Some(&mut kept.untold))
+        }
+        None => (own.insert(Remembered::default()), None),
+    };
     let mut search = Search {
         inode,
         want,
         delayed: DelayedRanges::new(inode),
-        memory: lent.as_deref_mut().unwrap_or(&mut own),
+        memory,
         has_cursor,
         cost: SeekCounters { calls: 1, cursor_contended: u64::from(is_contended), ..SeekCounters::default() },
         is_interrupted,
         steps: 0,
     };
     let found = search.run(offset, size);
-    inode.shared().seeks.add(&search.cost);
+    let seeks = &inode.shared().seeks;
+    match untold {
+        Some(untold) => untold.add(&search.cost, seeks),
+        None => seeks.add(&search.cost),
+    }
     let found = found?;
     let found = found.or((want == Want::Hole).then_some(size));
     search.memory.answer = found;
