@@ -1,4 +1,4 @@
-//! What files contain: bytes that do not compress, the same on every side, and known at every offset.
+//! What files contain: bytes that do not compress, or text, which does; the same on every side, and known at every offset.
 
 use anyhow::{Result, ensure};
 use creamery_testkit::Random;
@@ -13,6 +13,8 @@ const FILE: usize = 10_007;
 /// How much of a piece is compared when time is measured: enough to tell it from any other, and from nothing.
 const GLANCE: usize = 16;
 
+const SEED: u64 = 20_251_121;
+
 /// The content of files in one generation; writing again changes all of it.
 pub(crate) struct Contents {
     pool: Vec<u8>,
@@ -23,7 +25,15 @@ pub(crate) struct Contents {
 
 impl Contents {
     pub(crate) fn new(generation: usize, zeros: bool) -> Self {
-        let mut pool = Random::new(20_251_121).bytes(PERIOD);
+        Self::of(Random::new(SEED).bytes(PERIOD), generation, zeros)
+    }
+
+    /// The same of text.
+    pub(crate) fn text(generation: usize) -> Self {
+        Self::of(Random::new(SEED).text(PERIOD), generation, false)
+    }
+
+    fn of(mut pool: Vec<u8>, generation: usize, zeros: bool) -> Self {
         pool.extend_from_within(..PIECE_MAX);
         Self { pool, generation, zeros }
     }

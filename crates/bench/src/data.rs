@@ -49,6 +49,8 @@ pub(crate) struct Shape {
     pub(crate) sync_every: usize,
     /// Of the content that is written or expected.
     pub(crate) generation: usize,
+    /// Whether it is text, which compresses.
+    pub(crate) is_text: bool,
     /// Expected are zeros: the server keeps nothing.
     pub(crate) zeros: bool,
     /// The directory that has the files.
@@ -64,6 +66,7 @@ impl Shape {
         pieces: 0,
         sync_every: 0,
         generation: 0,
+        is_text: false,
         zeros: false,
         below: String::new(),
     };
@@ -115,7 +118,10 @@ impl Workload {
     pub(crate) fn run(self, side: &dyn Side, shape: &Shape) -> Result<Value> {
         ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
         ensure!(shape.bytes.is_multiple_of(shape.piece as u64) && shape.bytes > 0, "a file has whole pieces");
-        let contents = Contents::new(shape.generation, shape.zeros);
+        let contents = match shape.is_text {
+            true => Contents::text(shape.generation),
+            false => Contents::new(shape.generation, shape.zeros),
+        };
         let parts: Vec<Part> = (0..shape.threads)
             .map(|number| {
                 let path = Path::new(&shape.below).join(format!("data-{number}"));

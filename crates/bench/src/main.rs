@@ -23,19 +23,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use creamery::Compress;
 use side::{Directory, Library, Setting, Side};
 use times::Times;
 
 const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [--server PID] [--sync-by PROGRAM]) [OPTIONS]
   create|lookup|lookup-warm|readdir|unlink|mixed   [--threads N] [--files N] [--rounds N]
-  write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--pieces N] [--sync-every N] [--generation N] [--zeros on|off] [--below DIR]
+  write|overwrite|read|read-warm|verify            [--threads N] [--bytes N] [--piece N] [--order sequential|random] [--pieces N] [--sync-every N] [--generation N] [--text on|off] [--zeros on|off] [--below DIR]
   gate                                             [--bytes N] [--piece N] [--generation N]
   sparse|seek|seek-first                           [--bytes N] [--state dirty|flushed|cold] [--reading on|off] [--zeros on|off] [--count N]
   commits                                          [--files N] [--count N]
   replay --load FILE                               [--threads N] [--seconds N]
   snapshots|clones|drop|fill|copy-within           [--files N] [--count N] [--measured N] [--bytes N] [--piece N]
   copy-in|walk|copy-out|remove                     [--files N] [--host DIR]
-  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--seek-cursors on|off]";
+  with --image also                                [--cache-mib N] [--dirty-mib N] [--delayed-mib N] [--early-unlock on|off] [--fingers on|off] [--read-ahead on|off] [--lock-times on|off] [--tree-log on|off] [--nodatacow on|off] [--nocow-keeps-leaf on|off] [--seek-cursors on|off] [--compress METHOD]";
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -208,6 +209,7 @@ impl Options {
             "--pieces" => shape.pieces = number()?,
             "--sync-every" => shape.sync_every = number()?,
             "--generation" => shape.generation = number()?,
+            "--text" => shape.is_text = switch(value)?,
             "--zeros" => shape.zeros = switch(value)?,
             "--below" => shape.below = value.to_owned(),
             "--cache-mib" => setting.cache_mib = Some(number()?),
@@ -221,6 +223,7 @@ impl Options {
             "--nodatacow" => setting.nodatacow = switch(value)?,
             "--nocow-keeps-leaf" => setting.nocow_keeps_leaf = switch(value)?,
             "--seek-cursors" => setting.seek_cursors = Some(switch(value)?),
+            "--compress" => setting.compress = Compress::option(value)?,
             _ => bail!("unknown option\n{USAGE}"),
         }
         Ok(())

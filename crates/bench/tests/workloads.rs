@@ -11,7 +11,7 @@ use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, tree};
 const FILES: u64 = 50;
 /// Workloads in an order in which each finds what it needs, and how many operations they say they did. HOST and OUT are directories of
 /// the host.
-const STEPS: [(&str, u64); 25] = [
+const STEPS: [(&str, u64); 27] = [
     ("create --threads 2 --files 20 --rounds 2", 80),
     ("lookup --threads 2 --files 20 --rounds 2", 80),
     ("lookup-warm --threads 2 --files 20", 40),
@@ -26,6 +26,8 @@ const STEPS: [(&str, u64); 25] = [
     ("verify --threads 8 --bytes 262144 --generation 1", 16),
     ("gate --bytes 262144 --piece 4096 --generation 2", 64),
     ("verify --bytes 262144 --generation 2", 2),
+    ("overwrite --bytes 262144 --text on", 2),
+    ("verify --bytes 262144 --text on", 2),
     ("copy-in --files 50 --host HOST", FILES),
     ("walk --files 50", FILES),
     ("copy-out --files 50 --host OUT", FILES),

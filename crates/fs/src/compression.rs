@@ -23,6 +23,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, Result};
 use creamery_codec::{CompressionMethod, CompressionType, Packer};
 
+use crate::data::unpacked::UnpackedExtents;
 use crate::inode::InodeFlags;
 
 /// What the data of new extents is compressed with. It is read as Linux reads it: `zstd`, `zstd:5`, `zlib:9`, `lzo`.
@@ -91,6 +92,8 @@ pub(crate) struct CompressionState {
     packed_bytes: AtomicU64,
     refused: AtomicU64,
     unlikely: AtomicU64,
+    /// Those that were unpacked last.
+    pub(crate) unpacked: UnpackedExtents,
 }
 
 /// What came of compressing so far.
@@ -101,6 +104,8 @@ pub(crate) struct CompressionCounters {
     pub(crate) packed_bytes: u64,
     pub(crate) refused: u64,
     pub(crate) unlikely: u64,
+    pub(crate) unpacked: u64,
+    pub(crate) unpacked_hits: u64,
 }
 
 /// Why a chunk of data is stored as it is.
@@ -122,6 +127,7 @@ impl CompressionState {
             packed_bytes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             unlikely: AtomicU64::new(0),
+            unpacked: UnpackedExtents::default(),
         }
     }
 
@@ -164,12 +170,15 @@ impl CompressionState {
 
     pub(crate) fn counters(&self) -> CompressionCounters {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (unpacked, unpacked_hits) = self.unpacked.counted();
         CompressionCounters {
             chunks: of(&self.chunks),
             bytes: of(&self.bytes),
             packed_bytes: of(&self.packed_bytes),
             refused: of(&self.refused),
             unlikely: of(&self.unlikely),
+            unpacked,
+            unpacked_hits,
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 pub enum Fault {
     /// What was put off is forgotten after the INODE_ITEM in the tree was written or deleted, not with that.
     DelayedForgottenLate,
-    /// Readers of an item do not learn that the inode lost its last name meanwhile.
+    /// Who has read an item does not look whether an object left meanwhile that would have told more.
     LossUnnoticed,
     /// Who looks up an entry without a type asks the inode while the directory is locked.
     DirectoryKeptLocked,

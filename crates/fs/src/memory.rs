@@ -49,6 +49,8 @@ pub struct MemoryReport {
     pub delayed_items_bytes: u64,
     /// Directories that paths led through.
     pub known_directories_bytes: u64,
+    /// Compressed extents that were unpacked last.
+    pub unpacked_extents_bytes: u64,
     /// The list of inodes that wait to be deleted.
     pub dead_inodes_bytes: u64,
 }
@@ -84,6 +86,7 @@ impl MemoryReport {
             inodes_bytes: inodes.table().memory(),
             delayed_items_bytes: shared.delayed_root.memory() + shared.access_times.memory(),
             known_directories_bytes: names.memory(),
+            unpacked_extents_bytes: shared.compression.unpacked.memory(),
             dead_inodes_bytes: shared.dead_inodes.memory(),
         };
         Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }
@@ -112,6 +115,7 @@ impl MemoryReport {
             inodes_bytes,
             delayed_items_bytes,
             known_directories_bytes,
+            unpacked_extents_bytes,
             dead_inodes_bytes,
         };
         parts.into_iter()

@@ -270,7 +270,7 @@ counts! {
 }
 
 counts! {
-    /// What came of compressing new data.
+    /// What came of compressing new data, and of reading it.
     ///
     /// ```
     /// assert_eq!(creamery_fs::CompressionStatistics::default().chunks, 0);
@@ -286,6 +286,10 @@ counts! {
         refused,
         /// Chunks that did not look as if they would.
         unlikely,
+        /// Compressed extents that were unpacked to be read.
+        unpacked,
+        /// Reads of one that was kept unpacked.
+        unpacked_hits,
     }
 }
 

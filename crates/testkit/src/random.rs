@@ -55,6 +55,29 @@ impl Random {
         out
     }
 
+    /// `len` bytes that compress about as well as prose: words, some of them much more often than others.
+    ///
+    /// ```
+    /// let text = creamery_testkit::Random::new(1).text(1000);
+    /// assert!(text.len() == 1000 && text.is_ascii());
+    /// ```
+    #[must_use]
+    pub fn text(&mut self, len: usize) -> Vec<u8> {
+        const WORDS: u64 = 64;
+        let letter = |random: &mut Self| b'a' + random.below(26) as u8;
+        let words: Vec<Vec<u8>> =
+            (0..WORDS * WORDS).map(|_| (0..2 + self.below(9)).map(|_| letter(self)).collect()).collect();
+        let mut out = Vec::with_capacity(len + 16);
+        while out.len() < len {
+            // A product is small more often than large.
+            let word = self.below(WORDS) * self.below(WORDS);
+            out.extend_from_slice(&words[word as usize]);
+            out.push(b' ');
+        }
+        out.truncate(len);
+        out
+    }
+
     /// Puts `items` into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {

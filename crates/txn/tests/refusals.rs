@@ -68,16 +68,6 @@ fn quotas() {
 }
 
 #[test]
-fn a_missing_free_space_tree() {
-    refused(&["-O", "^free-space-tree,^block-group-tree"], &[], "free space tree is missing");
-}
-
-#[test]
-fn no_skinny_metadata() {
-    refused(&["-O", "^skinny-metadata"], &[], "no skinny metadata");
-}
-
-#[test]
 fn a_seed_device() {
     refused(&[], &["-f", "-S", "1"], "SEEDING");
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery::{
-    CopyOptions, Env, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink, Statistics,
-    SystemEnv,
+    Compress, CopyOptions, Env, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink,
+    Statistics, SystemEnv,
 };
 
 use super::{Content, How, Side};
@@ -26,6 +26,7 @@ pub(crate) struct Setting {
     pub(crate) nodatacow: bool,
     pub(crate) nocow_keeps_leaf: bool,
     pub(crate) seek_cursors: Option<bool>,
+    pub(crate) compress: Option<Compress>,
 }
 
 /// An image that the library has open.
@@ -37,6 +38,7 @@ impl Library {
     pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
         let mut options = Image::options().write(true).lock_times(setting.lock_times);
         options = options.nodatacow(setting.nodatacow).nocow_keeps_leaf(setting.nocow_keeps_leaf);
+        options = options.compress(setting.compress);
         if let Some(on) = setting.tree_log {
             options = options.tree_log(on);
         }

@@ -18,9 +18,6 @@
 //!   `what_does_not_get_shorter_is_stored_as_it_is`.
 
 use std::collections::VecDeque;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, available_parallelism};
 
 use creamery_base::{Result, Wait};
 use creamery_codec::{
@@ -32,6 +29,7 @@ use creamery_format::Compression;
 use super::inline;
 use super::packed::Packed;
 use super::payload::{Payload, TakesData};
+use super::processors::on_all_processors;
 use crate::compression::{self, Compress, CompressionState, Plain, Wanted};
 use crate::inode::{Inode, InodeFlags, InodeItem, xattr};
 use crate::subvolume::Shared;
@@ -186,34 +184,13 @@ impl<'i> Packing<'i> {
     }
 
     fn pack_ahead(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<()> {
-        let threads = threads();
         let chunks = usize::try_from((stop - start).div_ceil(CHUNK)).expect("an extent's chunks");
-        let chunks = chunks.min(CHUNKS_AHEAD);
-        let places: Vec<(u64, u64)> = (0..chunks as u64)
+        let places: Vec<(u64, u64)> = (0..chunks.min(CHUNKS_AHEAD) as u64)
             .map(|number| (start + number * CHUNK, stop.min(start + (number + 1) * CHUNK)))
             .collect();
-        let packed: Vec<OnceLock<Result<Ready>>> = places.iter().map(|_| OnceLock::new()).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
-            self.state.with_packer(|packer| {
-                while let Some(place) = places.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let at = usize::try_from((place.0 - start) / CHUNK).expect("a chunk's number");
-                    assert!(
-                        packed[at].set(self.pack(packer, payload, *place)).is_ok(),
-                        "each is packed once"
-                    );
-                }
-            });
-        };
-        thread::scope(|scope| {
-            for _ in 1..threads.min(chunks) {
-                // Without it the others do all.
-                let _ = thread::Builder::new().name("packing".to_owned()).spawn_scoped(scope, work);
-            }
-            work();
-        });
-        let all = packed.into_iter().map(|one| one.into_inner().expect("all were packed"));
-        self.ready = all.collect::<Result<_>>()?;
+        let pack = |at: usize| self.state.with_packer(|packer| self.pack(packer, payload, places[at]));
+        let packed = on_all_processors(places.len(), 1, pack);
+        self.ready = packed.into_iter().collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -267,12 +244,6 @@ pub(crate) fn inline_max(inode: &Inode, item: &InodeItem) -> u64 {
     } else {
         inline::len_max(inode.shared(), inode.tree())
     }
-}
-
-/// How many pack at once.
-fn threads() -> usize {
-    static THREADS: OnceLock<usize> = OnceLock::new();
-    *THREADS.get_or_init(|| available_parallelism().map_or(1, usize::from))
 }
 
 /// Sectors in one piece.

@@ -15,7 +15,7 @@
 //!   `data_without_a_checksum_is_read_for_nodatasum_files_only`.
 
 use creamery_base::lock::{Held, Place, rank};
-use creamery_base::{ErrorKind, Logical, Result, Wait};
+use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_format::Compression;
 use creamery_txn::{DataCsums, Engine};
 use smallvec::SmallVec;
@@ -23,12 +23,15 @@ use smallvec::SmallVec;
 use super::compressed;
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::file_extent::Extent;
+use super::processors::on_all_processors;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// Extent maps noted before they are read; bounds the memory for a file of a million extents.
 const BATCH: usize = 64;
 /// Up to this much is read at once through a buffer when an end is ragged.
 const BOUNCE: u64 = 64 << 10;
+/// Extents that are unpacked by one thread at least: to make one takes as long as a quarter of an extent.
+const EXTENTS_PER_THREAD: usize = 2;
 
 /// Reads at `offset` into `out`; returns how many bytes the file has there, at most `out.len()`. The rest of `out`
 /// may be overwritten with zeros. Errors: would block; device errors; damage.
@@ -52,25 +55,35 @@ pub(crate) fn read(
     let mut at = offset - offset % sector;
     while at < limit {
         let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
+        let mut packed = SmallVec::<[(ExtentMap, Extent); 4]>::new();
         for map in batch {
-            let done = match map.kind {
-                ExtentKind::Data(disk) => window.read_sectors(source, map, disk),
-                ExtentKind::Compressed(extent) => window.read_packed(source, map, &extent),
+            match map.kind {
+                ExtentKind::Data(disk) => {
+                    window.read_sectors(source, map, disk).map_err(|error| of_file(error, inode, map))?;
+                }
+                ExtentKind::Compressed(extent) => packed.push((map, extent)),
                 ExtentKind::Hole | ExtentKind::Prealloc | ExtentKind::Inline => {
                     unreachable!("done while gathering")
                 }
-            };
-            done.map_err(|error| match error.kind() {
-                ErrorKind::Unreadable => {
-                    let (start, end) = (map.start, map.end);
-                    error.context(format!("reading inode {}, bytes {start} to {end}", inode.id))
-                }
-                _ => error,
-            })?;
+            }
+        }
+        if !packed.is_empty() {
+            window.read_packed(inode, source, &packed)?;
         }
         at = next;
     }
     Ok(len)
+}
+
+/// What could not be read of a file.
+fn of_file(error: Error, inode: &Inode, map: ExtentMap) -> Error {
+    match error.kind() {
+        ErrorKind::Unreadable => {
+            let (start, end) = (map.start, map.end);
+            error.context(format!("reading inode {}, bytes {start} to {end}", inode.id))
+        }
+        _ => error,
+    }
 }
 
 /// What a file's flags say about the checksums of its data.
@@ -199,14 +212,44 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// Reads a part of a compressed extent; all of the extent has to be read for any part of it.
-    fn read_packed(&mut self, source: Source<'_>, map: ExtentMap, extent: &Extent) -> Result<()> {
-        let mut packed = vec![0; as_len(extent.disk_num_bytes)];
-        source.read(extent.disk_bytenr, &mut packed)?;
-        let unpacked = compressed::unpack(extent.compression, &packed, extent.ram_bytes, source.sector())?;
-        let shown = unpacked.get(as_len(extent.offset)..).unwrap_or_default();
-        self.copy(map, map.start, shown);
+    /// Reads parts of compressed extents. All of an extent has to be read for any part of it; those that are not kept are unpacked on
+    /// all processors.
+    fn read_packed(
+        &mut self,
+        inode: &Inode,
+        source: Source<'_>,
+        parts: &[(ExtentMap, Extent)],
+    ) -> Result<()> {
+        let kept = &inode.shared().compression.unpacked;
+        let mut waiting = Vec::new();
+        for (map, extent) in parts {
+            if let Some(unpacked) = kept.get(extent, source.csums) {
+                self.copy_unpacked(*map, extent, &unpacked);
+                continue;
+            }
+            let mut packed = vec![0; as_len(extent.disk_num_bytes)];
+            source.read(extent.disk_bytenr, &mut packed).map_err(|error| of_file(error, inode, *map))?;
+            waiting.push((*map, *extent, packed));
+        }
+        let unpacked = on_all_processors(waiting.len(), EXTENTS_PER_THREAD, |at| {
+            let (_, extent, packed) = &waiting[at];
+            compressed::unpack(extent.compression, packed, extent.ram_bytes, source.sector())
+        });
+        kept.count(unpacked.len());
+        for ((map, extent, _), unpacked) in waiting.into_iter().zip(unpacked) {
+            let unpacked = unpacked.map_err(|error| of_file(error, inode, map))?;
+            let shown = self.copy_unpacked(map, &extent, &unpacked);
+            if shown < extent.ram_bytes {
+                kept.keep(&extent, source.csums, unpacked);
+            }
+        }
         Ok(())
+    }
+
+    /// Copies the part of `map` that counts out of what its extent unpacks to; returns how long it is.
+    fn copy_unpacked(&mut self, map: ExtentMap, extent: &Extent, unpacked: &[u8]) -> u64 {
+        self.copy(map, map.start, unpacked.get(as_len(extent.offset)..).unwrap_or_default());
+        self.slice(map.start, map.end).len() as u64
     }
 }
 

@@ -396,8 +396,8 @@ impl Inode {
             mode: XattrMode::Any,
         });
         let changes: SmallVec<[Change<'_>; 2]> = access.into_iter().chain(property).collect();
-        // The item, and an attribute or two.
-        let units = Units::items(if changes.len() < 2 { 2 } else { 3 });
+        let attributes = u32::try_from(changes.len()).expect("two at most");
+        let units = Units::items(1 + attributes);
         let handle = self.engine().start(units.of(self.id.subvolume))?;
         // When one of them cannot be made none is.
         let (handle, prepared) = or_end(handle, |handle| {

@@ -152,7 +152,7 @@ impl InodeTable {
             return Some(other);
         }
         assert!(stamp.0 <= shard.departures, "TABLE-2: a stamp is of the shard that gave it");
-        if shard.departures != stamp.0 {
+        if shard.departures != stamp.0 && !inode.shared().planted.has(Fault::LossUnnoticed) {
             return None;
         }
         Some(self.put(&mut shard, inode, Shard::clock))
@@ -203,9 +203,7 @@ impl InodeTable {
         let weak = Held::Weak(Arc::downgrade(inode));
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = weak;
-        if !inode.shared().planted.has(Fault::LossUnnoticed) {
-            shard.departures += 1;
-        }
+        shard.departures += 1;
         Arc::strong_count(inode) == 1
     }
 

@@ -35,10 +35,28 @@ pub struct Generated {
 /// # Errors
 /// When the host cannot hold it.
 pub fn generate(dir: &Path, files: u64, total_bytes: u64, seed: u64) -> Result<Generated> {
+    generate_of(dir, files, total_bytes, seed, |random| random.bytes(POOL_BYTES))
+}
+
+/// The same of files that compress about as well as prose.
+///
+/// # Errors
+/// When the host cannot hold it.
+pub fn generate_text(dir: &Path, files: u64, total_bytes: u64, seed: u64) -> Result<Generated> {
+    generate_of(dir, files, total_bytes, seed, |random| random.text(POOL_BYTES))
+}
+
+fn generate_of(
+    dir: &Path,
+    files: u64,
+    total_bytes: u64,
+    seed: u64,
+    pool: impl FnOnce(&mut Random) -> Vec<u8>,
+) -> Result<Generated> {
     let mut random = Random::new(seed);
     let sizes = sizes(&mut random, files, total_bytes);
     let dirs = make_dirs(dir, files.div_ceil(FILES_PER_DIR))?;
-    let pool = random.bytes(POOL_BYTES);
+    let pool = pool(&mut random);
     for (index, size) in (0..files).zip(&sizes) {
         let home = &dirs[(index / FILES_PER_DIR) as usize];
         let path = home.join(file_name(&mut random, index));

@@ -4,6 +4,6 @@ mod generate;
 mod name_hash;
 mod torture;
 
-pub use generate::{Generated, generate};
+pub use generate::{Generated, generate, generate_text};
 pub use name_hash::{colliding_names, colliding_offsets, name_hash};
 pub use torture::torture;

@@ -2,7 +2,7 @@
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Generation};
-use creamery_format::{Incompat, Key, RawDevItem, RawRootBackup, Superblock};
+use creamery_format::{CompatRo, Incompat, Key, RawDevItem, RawRootBackup, Superblock};
 use creamery_tree::RootPointer;
 
 /// Owner of the next superblock. Whatever is to stand there is told here.
@@ -75,7 +75,10 @@ impl NextSuperblock {
         raw.bytes_used = facts.bytes_used.into();
         // A commit ends all logs.
         (raw.log_root, raw.log_root_transid, raw.log_root_level) = (0.into(), 0.into(), 0);
-        raw.cache_generation = 0.into();
+        // Caches of the old kind are not kept. Where they are in use, Linux sees by this number that they are behind, and drops them.
+        if CompatRo::from_bits_retain(raw.compat_ro_flags.get()).contains(CompatRo::FREE_SPACE_TREE) {
+            raw.cache_generation = 0.into();
+        }
         let newest = (0..4).max_by_key(|&slot| raw.super_roots[slot].tree_root_gen.get()).unwrap_or(3);
         raw.super_roots[(newest + 1) % 4] = backup(facts, raw.total_bytes.get());
         superblock.clone()

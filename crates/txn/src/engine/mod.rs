@@ -217,7 +217,11 @@ impl Engine {
             options,
             chunk_tree,
             dev_tree,
-            extent_tree: ExtentTree::new(extent_tree, superblock.node_size()),
+            extent_tree: ExtentTree::new(
+                extent_tree,
+                superblock.node_size(),
+                superblock.incompat().contains(Incompat::SKINNY_METADATA),
+            ),
             csum_tree: CsumTree::new(csum_tree, superblock.checksum_type(), superblock.sector_size()),
             free_space_tree: FreeSpaceTree::new(free_space_tree, superblock.sector_size()),
             block_group_tree,

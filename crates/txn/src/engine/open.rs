@@ -3,7 +3,7 @@
 //! Feature bits are not all that decides. Write access is refused, by name, while the filesystem is in a state
 //! that this version cannot continue. What the superblock tells - a seed device, say - the volume has
 //! refused already; here it is quotas, a balance or device replacement in progress, a free space tree that is
-//! missing or not valid, generations that are used up, and chunks whose copies lie together.
+//! not valid, generations that are used up, and chunks whose copies lie together.
 
 use std::sync::Arc;
 
@@ -50,6 +50,7 @@ impl Engine {
             by_id(id)?.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("tree {id} has no root item")))
         };
         let dev_tree = required(TreeId::DEV)?;
+        let has_free_space_tree = superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE);
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
         read_device_extents(&mut devices, &dev_tree)?;
         let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?;
@@ -64,7 +65,7 @@ impl Engine {
         let parts = Parts {
             extent_tree: required(TreeId::EXTENT)?,
             csum_tree: required(TreeId::CSUM)?,
-            free_space_tree: by_id(TreeId::FREE_SPACE)?,
+            free_space_tree: if has_free_space_tree { Some(required(TreeId::FREE_SPACE)?) } else { None },
             block_group_tree: if has_group_tree { Some(required(TreeId::BLOCK_GROUP)?) } else { None },
             volume,
             store: Arc::clone(&store),
@@ -145,17 +146,12 @@ fn refusal_to_write(
         let (at, flags) = (chunk.start, chunk.flags);
         return Ok(Some(format!("chunk {at} is {flags} and has two of its stripes on one device")));
     }
-    if !superblock.incompat().contains(Incompat::SKINNY_METADATA) {
-        return Ok(Some("it has no skinny metadata (btrfstune -x adds it)".to_owned()));
-    }
     if superblock.incompat().contains(Incompat::SIMPLE_QUOTA) {
         return Ok(Some("simple quotas are in use".to_owned()));
     }
-    let tree_complete = CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID;
-    if !superblock.compat_ro().contains(tree_complete) {
-        return Ok(Some(
-            "its free space tree is missing or not valid (mount it once with space_cache=v2)".to_owned(),
-        ));
+    let (listed, valid) = (CompatRo::FREE_SPACE_TREE, CompatRo::FREE_SPACE_TREE_VALID);
+    if superblock.compat_ro().contains(listed) && !superblock.compat_ro().contains(valid) {
+        return Ok(Some("its free space tree is not valid (mount it once with space_cache=v2)".to_owned()));
     }
     let balance = Key::new(BALANCE_OBJECTID, KeyType::TEMPORARY_ITEM, 0);
     if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {

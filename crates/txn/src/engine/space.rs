@@ -9,6 +9,8 @@ use super::Engine;
 use crate::chunk_allocator::{NewChunk, excluded_ranges};
 use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
+use creamery_volume::Chunk;
+
 use crate::space_info::{BlockGroup, SpaceInfo, SpaceKind};
 
 /// Groups that one commit removes at most: its critical section is not to last for the sake of space that nobody waits for.
@@ -26,9 +28,8 @@ impl Engine {
             let sector = self.sector_size();
             let excluded = excluded_ranges(&chunk);
             let group = BlockGroup::new(chunk.start, chunk.len, chunk.flags, sector, used, excluded);
-            if let Some(tree) = self.free_space_tree.tree().filter(|_| with_free_space) {
-                let listed = GroupFreeSpace::new(tree, chunk.start, chunk.len, sector);
-                listed.each_extent(&mut |start, len| {
+            if with_free_space {
+                self.each_free_extent(&chunk, &mut |start, len| {
                     let free = group.give_back(Logical::new(start), len);
                     assert!(free, "free extents were checked when they were read");
                 })?;
@@ -36,6 +37,19 @@ impl Engine {
             self.space.add_group(group);
         }
         Ok(())
+    }
+
+    /// Visits what is free in a chunk as the last commit left it, in order. Errors: device errors; damage.
+    fn each_free_extent(&self, chunk: &Chunk, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        match self.free_space_tree.tree() {
+            Some(tree) => {
+                GroupFreeSpace::new(tree, chunk.start, chunk.len, self.sector_size()).each_extent(visit)
+            }
+            None => {
+                let sector = u64::from(self.sector_size());
+                self.extent_tree.each_gap((chunk.start, chunk.len), sector, visit)
+            }
+        }
     }
 
     /// Makes a chunk for `kind`, if none was made since there were `seen`; false when no device has room for a useful one.

@@ -55,12 +55,17 @@ impl ExtentTree {
             if head.sum() == 0 {
                 return Ok(Outcome::NeverThere);
             }
-            let flags = match head.kind {
-                ExtentKind::TreeBlock { .. } => ExtentFlags::TREE_BLOCK,
-                ExtentKind::Data => ExtentFlags::DATA,
+            let generation = host.generation();
+            let (kind, item) = match head.kind {
+                ExtentKind::Data => (head.kind, ExtentItem::new(generation, ExtentFlags::DATA)),
+                ExtentKind::TreeBlock { .. } if self.is_skinny => {
+                    (head.kind, ExtentItem::new(generation, ExtentFlags::TREE_BLOCK))
+                }
+                ExtentKind::TreeBlock { level } => {
+                    (ExtentKind::Data, ExtentItem::of_old_block(generation, level))
+                }
             };
-            let item = ExtentItem::new(host.generation(), flags);
-            let key = item_key(at, head.kind, head.len);
+            let key = item_key(at, kind, head.len);
             self.change_extent(host, &key, item, head, None)?;
             return Ok(Outcome::Inserted);
         }

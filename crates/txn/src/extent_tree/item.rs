@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
-use creamery_format::{ExtentFlags, ExtentItem as ItemView, ExtentRef, Key, RawExtentItem};
+use creamery_format::{ExtentFlags, ExtentItem as ItemView, ExtentRef, Key, RawExtentItem, RawTreeBlockInfo};
 use zerocopy::IntoBytes;
 
 use super::backref::Backref;
@@ -22,7 +22,7 @@ pub(crate) struct ExtentItem {
     pub(crate) refs: u64,
     pub(crate) generation: Generation,
     pub(crate) flags: ExtentFlags,
-    /// Tree block info of items from before skinny metadata; kept as it is.
+    /// Tree block info, where metadata is not skinny.
     block_info: Vec<u8>,
     /// The owner of simple quotas; comes first.
     owner: Option<TreeId>,
@@ -32,6 +32,13 @@ pub(crate) struct ExtentItem {
 impl ExtentItem {
     pub(crate) fn new(generation: Generation, flags: ExtentFlags) -> Self {
         Self { refs: 0, generation, flags, block_info: Vec::new(), owner: None, inline: Vec::new() }
+    }
+
+    /// One of a tree block of this level, where metadata is not skinny. Such an item has room for the first key of the block, too. That
+    /// changes while the block does, and nobody reads it: Linux leaves zeros there where it does not know the key.
+    pub(crate) fn of_old_block(generation: Generation, level: u8) -> Self {
+        let info = RawTreeBlockInfo { key: Key::MIN.into(), level };
+        Self { block_info: info.as_bytes().to_vec(), ..Self::new(generation, ExtentFlags::TREE_BLOCK) }
     }
 
     /// Reads an item. Errors: damage, naming the key.

@@ -5,6 +5,7 @@
 //! | `backref` | who refers |
 //! | `ref_head`, `delayed_refs` | changes that wait |
 //! | `item`, `apply`, `run` | the extent item, and putting changes into the tree |
+//! | `gaps` | what is free, where no free space tree says so |
 //! | `references`, `sole_user` | asking how often a block is referred to, and whether data is by one file alone |
 //!
 //! Allocating and freeing only queue; `RefRunner` has the queue applied, one head at a time, while others go on.
@@ -12,6 +13,7 @@
 mod apply;
 mod backref;
 mod delayed_refs;
+mod gaps;
 mod item;
 mod outcome;
 mod ref_head;

@@ -12,11 +12,13 @@ pub(crate) struct ExtentTree {
     pub(super) refs: DelayedRefs,
     /// Bytes.
     pub(super) node_size: u32,
+    /// Whether items of tree blocks have their level in the key.
+    pub(super) is_skinny: bool,
 }
 
 impl ExtentTree {
-    pub(crate) fn new(tree: Arc<Tree>, node_size: u32) -> Self {
-        Self { tree, refs: DelayedRefs::new(), node_size }
+    pub(crate) fn new(tree: Arc<Tree>, node_size: u32, is_skinny: bool) -> Self {
+        Self { tree, refs: DelayedRefs::new(), node_size, is_skinny }
     }
 
     /// The tree, for what all trees have.

@@ -6,6 +6,7 @@
 
 mod check;
 mod check_memory;
+mod compress;
 mod data;
 mod durable;
 mod flat;
@@ -49,6 +50,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "drop" => subvolumes::drop_beside(options),
         "memory" => memory::memory(options),
         "check" => check::check(options),
+        "compress" => compress::compress(options),
         "check-memory" => check_memory::check_memory(options),
         "early-unlock" => switches::early_unlock(options),
         "fingers" => switches::fingers(options),

@@ -1,0 +1,142 @@
+//! Compressed extents that were unpacked for a part of what is in them, kept for who comes for another part.
+//!
+//! Whoever wants one sector of a compressed extent has all of it read and unpacked. Who reads a file piece by piece would do so for
+//! each piece. So the last few extents that were not used up are kept. An extent never changes, and its space is somebody else's
+//! only after a commit: then what is there has another generation, and so another name.
+//!
+//! # Invariants
+//! - UNPACKED-1: what was read without checksums is given to nobody who wants them looked at. Shown by
+//!   `what_was_read_without_its_checksum_is_not_taken_for_read_with_it`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use creamery_base::lock::{RankedMutex, rank};
+use creamery_base::{Generation, Logical};
+use creamery_format::Compression;
+use creamery_txn::DataCsums;
+
+use super::file_extent::Extent;
+
+/// Extents that are kept; each has 128 KiB at most.
+const KEPT_MAX: usize = 8;
+
+/// Which extent it is, as long as the filesystem is open, and how it was read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name {
+    disk_bytenr: Logical,
+    generation: Generation,
+    disk_num_bytes: u64,
+    ram_bytes: u64,
+    compression: Compression,
+    csums: DataCsums,
+}
+
+impl Name {
+    fn of(extent: &Extent, csums: DataCsums) -> Self {
+        let Extent { generation, disk_bytenr, disk_num_bytes, ram_bytes, compression, .. } = *extent;
+        Self { disk_bytenr, generation, disk_num_bytes, ram_bytes, compression, csums }
+    }
+}
+
+/// The extents of one filesystem that are kept.
+#[derive(Default)]
+pub(crate) struct UnpackedExtents {
+    /// The one that was used last is at the end.
+    kept: RankedMutex<VecDeque<(Name, Arc<[u8]>)>, { rank::LEAF }>,
+    hits: AtomicU64,
+    unpacked: AtomicU64,
+}
+
+impl UnpackedExtents {
+    /// What an extent unpacks to, if it is kept.
+    pub(super) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Arc<[u8]>> {
+        let name = Name::of(extent, csums);
+        let mut kept = self.kept.lock();
+        let at = kept.iter().position(|(known, _)| *known == name)?;
+        let found = kept.remove(at).expect("it was just seen");
+        let bytes = Arc::clone(&found.1);
+        kept.push_back(found);
+        drop(kept);
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(bytes)
+    }
+
+    /// Keeps what an extent unpacks to, in place of what was not used for longest.
+    pub(super) fn keep(&self, extent: &Extent, csums: DataCsums, bytes: Vec<u8>) {
+        let name = Name::of(extent, csums);
+        let bytes = Arc::from(bytes);
+        let mut kept = self.kept.lock();
+        if kept.iter().any(|(known, _)| *known == name) {
+            return; // somebody else was as fast
+        }
+        let gone = if kept.len() >= KEPT_MAX { kept.pop_front() } else { None };
+        kept.push_back((name, bytes));
+        drop(kept);
+        drop(gone);
+    }
+
+    /// So many were unpacked.
+    pub(super) fn count(&self, unpacked: usize) {
+        self.unpacked.fetch_add(unpacked as u64, Ordering::Relaxed);
+    }
+
+    /// How many extents were unpacked, and how often one was kept that was wanted.
+    pub(crate) fn counted(&self) -> (u64, u64) {
+        (self.unpacked.load(Ordering::Relaxed), self.hits.load(Ordering::Relaxed))
+    }
+
+    /// What is kept, bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        self.kept.lock().iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(number: u64) -> Extent {
+        Extent {
+            generation: Generation::new(7),
+            disk_bytenr: Logical::new(number << 20),
+            disk_num_bytes: 4096,
+            ram_bytes: 8192,
+            offset: 0,
+            num_bytes: 8192,
+            compression: Compression::Zstd,
+        }
+    }
+
+    #[test]
+    fn the_last_few_are_kept() {
+        let kept = UnpackedExtents::default();
+        for number in 0..KEPT_MAX as u64 {
+            kept.keep(&extent(number), DataCsums::Present, vec![number as u8; 8192]);
+        }
+        // Whoever asks for it keeps it from going first; a part of it is the same extent.
+        let part = Extent { offset: 4096, num_bytes: 4096, ..extent(0) };
+        assert_eq!(kept.get(&part, DataCsums::Present).as_deref(), Some(&[0; 8192][..]));
+        kept.keep(&extent(100), DataCsums::Present, vec![100; 8192]);
+        let is_kept = |number| kept.get(&extent(number), DataCsums::Present).is_some();
+        assert!(is_kept(0) && !is_kept(1) && is_kept(2) && is_kept(100));
+        assert_eq!(kept.memory(), KEPT_MAX as u64 * 8192);
+    }
+
+    #[test]
+    fn what_is_at_the_same_place_later_is_another_extent() {
+        let kept = UnpackedExtents::default();
+        kept.keep(&extent(1), DataCsums::Present, vec![1; 8192]);
+        let later = Extent { generation: Generation::new(8), ..extent(1) };
+        assert!(kept.get(&later, DataCsums::Present).is_none());
+    }
+
+    #[test]
+    fn what_was_read_without_its_checksum_is_not_taken_for_read_with_it() {
+        let kept = UnpackedExtents::default();
+        kept.keep(&extent(1), DataCsums::Absent, vec![1; 8192]);
+        assert!(kept.get(&extent(1), DataCsums::Present).is_none());
+        assert!(kept.get(&extent(1), DataCsums::Absent).is_some());
+    }
+}
