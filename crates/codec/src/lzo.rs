@@ -67,7 +67,25 @@ struct Writer<'a> {
     len: usize,
 }
 
+/// Most pieces are short. So many bytes are copied at once, whatever a piece has, where there is room for that: what is too much is
+/// overwritten by what follows, or arbitrary.
+const AT_ONCE: usize = 16;
+
 impl Writer<'_> {
+    /// Copies the next `len` bytes that `reader` has.
+    fn take(&mut self, reader: &mut Reader<'_>, len: usize) -> Result<(), UnpackError> {
+        if len <= AT_ONCE
+            && let Some(bytes) = reader.data.first_chunk::<AT_ONCE>()
+            && let Some(room) = self.out.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut::<AT_ONCE>)
+        {
+            *room = *bytes;
+            reader.data = &reader.data[len..];
+            self.len += len;
+            return Ok(());
+        }
+        self.literals(reader.take(len)?)
+    }
+
     fn literals(&mut self, bytes: &[u8]) -> Result<(), UnpackError> {
         let room = self.out.get_mut(self.len..self.len + bytes.len()).ok_or(UnpackError::TooLong)?;
         room.copy_from_slice(bytes);
@@ -80,6 +98,11 @@ impl Writer<'_> {
         let from = self.len.checked_sub(distance).ok_or(UnpackError::Damaged)?;
         let end = self.len.checked_add(len).filter(|end| *end <= self.out.len());
         let end = end.ok_or(UnpackError::TooLong)?;
+        if distance >= AT_ONCE && len <= AT_ONCE && self.len + AT_ONCE <= self.out.len() {
+            self.out.copy_within(from..from + AT_ONCE, self.len);
+            self.len = end;
+            return Ok(());
+        }
         // What there is to repeat grows with what was repeated.
         while self.len < end {
             let piece = (self.len - from).min(end - self.len);
@@ -98,7 +121,7 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     if let Some(first) = packed.first().filter(|first| **first > 17) {
         reader.byte()?;
         let literals = usize::from(*first) - 17;
-        writer.literals(reader.take(literals)?)?;
+        writer.take(&mut reader, literals)?;
         state = literals.min(4);
     }
     loop {
@@ -106,7 +129,7 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
         let (distance, len, next) = match code {
             0..16 if state == 0 => {
                 let literals = 3 + reader.length(code, 15)?;
-                writer.literals(reader.take(literals)?)?;
+                writer.take(&mut reader, literals)?;
                 state = 4;
                 continue;
             }
@@ -132,16 +155,30 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
             _ => ((reader.byte()? << 3) + (code >> 2 & 7) + 1, 5 + (code >> 5 & 3), code & 3),
         };
         writer.repeat(distance, len)?;
-        writer.literals(reader.take(next)?)?;
+        writer.take(&mut reader, next)?;
         state = next;
     }
 }
 
-/// Unpacks a frame of a filesystem with sectors of `sector` bytes; returns how many bytes it made of `out`.
+/// Unpacks a frame of a filesystem with sectors of `sector` bytes; returns how many bytes it made of `out`; what `out` has behind
+/// them is arbitrary.
 ///
 /// # Errors
 /// When the frame is not whole, makes more than fits, or refers to what is not there.
 pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize, UnpackError> {
+    unpack_lzo_from(packed, sector, 0, out)
+}
+
+/// The same of what the frame has from the sector `first` on, as far as `out` goes: what is before that is passed over.
+///
+/// # Errors
+/// When the frame is not whole, or what is unpacked makes more than a sector, or refers to what is not there.
+pub fn unpack_lzo_from(
+    packed: &[u8],
+    sector: usize,
+    first: usize,
+    out: &mut [u8],
+) -> Result<usize, UnpackError> {
     let total = Reader { data: packed }.word()?;
     let given = packed.len();
     let packed = packed.get(..total).ok_or(UnpackError::Truncated)?;
@@ -149,7 +186,7 @@ pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize,
     if total < 4 || total.next_multiple_of(sector) < given {
         return Err(UnpackError::Damaged);
     }
-    let (mut at, mut made) = (4, 0);
+    let (mut at, mut made, mut before) = (4, 0, first);
     while at < total && made < out.len() {
         let left = sector - at % sector;
         if left < 4 {
@@ -159,9 +196,13 @@ pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize,
         let mut reader = Reader { data: &packed[at..] };
         let len = reader.word()?;
         let segment = reader.take(len)?;
+        at += 4 + len;
+        if before > 0 {
+            before -= 1;
+            continue;
+        }
         let room = out.len().min(made + sector);
         made += unpack_stream(segment, &mut out[made..room])?;
-        at += 4 + len;
     }
     Ok(made)
 }

@@ -54,6 +54,18 @@ pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> 
     })
 }
 
+/// Unpacks what a zlib stream begins with, as much as `out` holds, or all of it; returns how many bytes these are. What follows is not
+/// looked at.
+///
+/// # Errors
+/// When the stream ends before that, or is damaged.
+pub fn unpack_zlib_beginning(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
+    match unpack_zlib(packed, out) {
+        Err(UnpackError::TooLong) => Ok(out.len()), // as much as was asked for
+        other => other,
+    }
+}
+
 /// Unpacks a zstd frame; returns how many bytes it made of `out`; what `out` has behind them is arbitrary. What follows the frame is padding.
 ///
 /// # Errors

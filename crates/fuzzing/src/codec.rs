@@ -2,7 +2,8 @@
 
 use creamery_codec::{
     ChecksumType, CompressionMethod, CompressionType, Packer, UnpackError, checksum, checksum_blocks,
-    data_ref_hash, extref_hash, looks_compressible, name_hash, unpack_lzo, unpack_zlib, unpack_zstd,
+    data_ref_hash, extref_hash, looks_compressible, name_hash, unpack_lzo, unpack_lzo_from, unpack_zlib,
+    unpack_zlib_beginning, unpack_zstd,
 };
 
 use crate::input::Input;
@@ -30,9 +31,16 @@ pub fn codec(data: &[u8]) {
     let rest = input.rest();
     let lzo: Unpack = |packed, out| unpack_lzo(packed, SECTOR, out);
     match how % 5 {
-        0 => unpack(unpack_zlib, rest, len),
+        0 => {
+            unpack(unpack_zlib, rest, len);
+            begins_as_the_whole(rest, len);
+        }
         1 => unpack(unpack_zstd, rest, len),
-        2 => unpack(lzo, rest, len),
+        2 => {
+            unpack(lzo, rest, len);
+            let from: Unpack = |packed, out| unpack_lzo_from(packed, SECTOR, 1, out);
+            unpack(from, rest, len);
+        }
         3 => {
             let plain = &rest[..rest.len().min(Packer::DATA_MAX)];
             let _ = looks_compressible(plain);
@@ -58,6 +66,16 @@ fn unpack(unpack: Unpack, packed: &[u8], len: usize) {
     if let Ok(made) = made {
         assert!(made <= len, "more was made than there is room for");
         assert_eq!(out[..made], again[..made], "what was in the buffer shows");
+    }
+}
+
+/// What a zlib stream begins with is what all of it begins with.
+fn begins_as_the_whole(packed: &[u8], len: usize) {
+    let (mut whole, mut beginning) = (vec![0; Packer::DATA_MAX], vec![0; len]);
+    if let Ok(made) = unpack_zlib(packed, &mut whole) {
+        let begun = unpack_zlib_beginning(packed, &mut beginning).expect("it unpacks whole");
+        assert_eq!(begun, made.min(len));
+        assert_eq!(beginning[..begun], whole[..begun]);
     }
 }
 

@@ -70,12 +70,12 @@ impl LzoPacker {
             }
             let before = common_before(&data[start..from], &data[told..at]);
             let len = MATCH_MIN + common(&data[from + MATCH_MIN..], &data[at + MATCH_MIN..]);
-            stream.literals(&data[told..at - before])?;
+            stream.literals(&data[told..], at - before - told)?;
             stream.repeat(at - from, before + len)?;
             at += len;
             told = at;
         }
-        stream.literals(&data[told..])?;
+        stream.literals(&data[told..], data.len() - told)?;
         stream.writer.put(&[0b0001_0001, 0, 0])
     }
 }
@@ -118,6 +118,20 @@ impl Writer<'_> {
         Some(())
     }
 
+    /// The first `len` bytes of `data`. Most are few, and so many are copied at once where there is room: the rest is overwritten later.
+    fn put_beginning(&mut self, data: &[u8], len: usize) -> Option<()> {
+        const AT_ONCE: usize = 16;
+        if len <= AT_ONCE
+            && let Some(bytes) = data.first_chunk::<AT_ONCE>()
+            && let Some(room) = self.out.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut::<AT_ONCE>)
+        {
+            *room = *bytes;
+            self.len += len;
+            return Some(());
+        }
+        self.put(&data[..len])
+    }
+
     fn put_length(&mut self, at: usize, len: usize) {
         self.out[at..at + LENGTH].copy_from_slice(&(len as u32).to_le_bytes());
     }
@@ -145,15 +159,16 @@ struct Stream<'a, 'b> {
 }
 
 impl Stream<'_, '_> {
-    fn literals(&mut self, bytes: &[u8]) -> Option<()> {
-        match bytes.len() {
+    /// The first `len` bytes of `data` as they are.
+    fn literals(&mut self, data: &[u8], len: usize) -> Option<()> {
+        match len {
             0 => return Some(()),
             // Every match ends in two bytes of which the first has the two bits for it.
             len @ 1..=3 if self.after_match => self.writer.out[self.writer.len - 2] |= len as u8,
             len @ 1..=FIRST_LITERALS if !self.after_match => self.writer.put(&[17 + len as u8])?,
             len => self.writer.put_long(0, 4, len - 3)?,
         }
-        self.writer.put(bytes)
+        self.writer.put_beginning(data, len)
     }
 
     fn repeat(&mut self, distance: usize, len: usize) -> Option<()> {

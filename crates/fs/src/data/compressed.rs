@@ -5,7 +5,9 @@
 //! stays until nothing shows any of it any more.
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_codec::{unpack_lzo, unpack_zlib, unpack_zstd};
+use creamery_codec::{
+    UnpackError, unpack_lzo, unpack_lzo_from, unpack_zlib, unpack_zlib_beginning, unpack_zstd,
+};
 use creamery_format::Compression;
 
 use super::file_extent::COMPRESSED_LEN_MAX;
@@ -18,29 +20,75 @@ pub(crate) fn unpack(
     ram_bytes: u64,
     sector: u64,
 ) -> Result<Vec<u8>> {
-    assert!(ram_bytes <= COMPRESSED_LEN_MAX);
-    let bounded = |len| usize::try_from(len).expect("at most 128 KiB");
     let mut out = vec![0; bounded(ram_bytes)];
+    unpack_into(compression, packed, &mut out, sector)?;
+    Ok(out)
+}
+
+/// The same into `out`, which is as long.
+/// Errors: damage; what `out` has then is arbitrary.
+pub(super) fn unpack_into(
+    compression: Compression,
+    packed: &[u8],
+    out: &mut [u8],
+    sector: u64,
+) -> Result<()> {
     let unpacked = match compression {
         Compression::None => {
             let len = packed.len().min(out.len());
             out[..len].copy_from_slice(&packed[..len]);
             Ok(len)
         }
-        Compression::Zlib => unpack_zlib(packed, &mut out),
-        Compression::Lzo => unpack_lzo(packed, bounded(sector), &mut out),
-        Compression::Zstd => unpack_zstd(packed, &mut out),
+        Compression::Zlib => unpack_zlib(packed, out),
+        Compression::Lzo => unpack_lzo(packed, bounded(sector), out),
+        Compression::Zstd => unpack_zstd(packed, out),
     };
-    match unpacked {
-        Ok(len) => {
-            // What unpacks fast writes more than it says, and takes it that nobody looks there.
-            out[len..].fill(0);
-            Ok(out)
-        }
-        Err(error) => {
-            Err(Error::with_source(ErrorKind::Unreadable, format!("unpacking {compression:?} data"), error))
-        }
-    }
+    finish(compression, unpacked, out)
+}
+
+/// Whether a part of an extent can be had for less than the whole. The frames of zstd are one block.
+pub(super) const fn has_parts(compression: Compression) -> bool {
+    matches!(compression, Compression::Zlib | Compression::Lzo)
+}
+
+/// What `packed` has in `[from, to)`, and not more than it takes to know that, where it [has parts](has_parts).
+/// Errors: damage, as far as it was looked at.
+pub(super) fn unpack_part(
+    compression: Compression,
+    packed: &[u8],
+    (from, to): (u64, u64),
+    sector: u64,
+) -> Result<Vec<u8>> {
+    // LZO begins anew in each sector.
+    let (begin, end) = match compression {
+        Compression::Lzo => (from - from % sector, to.next_multiple_of(sector)),
+        _ => (0, to),
+    };
+    let mut out = vec![0; bounded(end - begin)];
+    let unpacked = match compression {
+        Compression::None | Compression::Zstd => unreachable!("these are unpacked whole"),
+        Compression::Zlib => unpack_zlib_beginning(packed, &mut out),
+        Compression::Lzo => unpack_lzo_from(packed, bounded(sector), bounded(begin / sector), &mut out),
+    };
+    finish(compression, unpacked, &mut out)?;
+    out.truncate(bounded(to - begin));
+    out.drain(..bounded(from - begin));
+    Ok(out)
+}
+
+/// What is not said is zero: what unpacks fast writes more than it says, and takes it that nobody looks there.
+fn finish(compression: Compression, unpacked: Result<usize, UnpackError>, out: &mut [u8]) -> Result<()> {
+    let len = unpacked.map_err(|error| {
+        Error::with_source(ErrorKind::Unreadable, format!("unpacking {compression:?} data"), error)
+    })?;
+    out[len..].fill(0);
+    Ok(())
+}
+
+/// A length of what is compressed, which was checked when the item was.
+fn bounded(len: u64) -> usize {
+    assert!(len <= COMPRESSED_LEN_MAX, "what is compressed together has 128 KiB at most");
+    usize::try_from(len).expect("at most 128 KiB")
 }
 
 #[cfg(test)]
@@ -68,6 +116,30 @@ mod tests {
                 let whole = whole.expect("whole");
                 assert!(whole[..len] == content, "{kind} {len}");
                 assert!(whole[len..].iter().all(|byte| *byte == 0), "{kind}: something behind {len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_is_what_the_whole_has_there() {
+        const LEN: usize = 131_072 - 700;
+        let mut packer = Packer::new();
+        let content: Vec<u8> = (0..LEN).map(|at| b'a' + (at * at / 977 % 23) as u8).collect();
+        let kinds = [(CompressionType::Zlib, Compression::Zlib), (CompressionType::Lzo, Compression::Lzo)];
+        for ((kind, compression), sector) in
+            kinds.into_iter().flat_map(|kind| [4096, 16_384].map(|sector| (kind, sector)))
+        {
+            let mut packed = vec![0; 131_072];
+            let len =
+                packer.pack(CompressionMethod::new(kind), &content, sector, &mut packed).expect("it fits");
+            packed.truncate(len.next_multiple_of(sector));
+            let whole = unpack(compression, &packed, 131_072, sector as u64).expect("whole");
+            for from in [0, 1, 4095, 4096, 50_000, 65_536, 126_976, 130_372, 131_071] {
+                for len in [1, 2, 4096, 5000, 40_000] {
+                    let to = (from + len).min(131_072);
+                    let part = unpack_part(compression, &packed, (from as u64, to as u64), sector as u64);
+                    assert!(part.expect("whole") == whole[from..to], "{kind} {sector}: {from} to {to}");
+                }
             }
         }
     }

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use super::compressed;
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::file_extent::Extent;
-use super::processors::on_all_processors;
+use super::processors::as_they_come;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// Extent maps noted before they are read; bounds the memory for a file of a million extents.
@@ -212,8 +212,8 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// Reads parts of compressed extents. All of an extent has to be read for any part of it; those that are not kept are unpacked on
-    /// all processors.
+    /// Reads parts of compressed extents: each is read whole, one after the other, and unpacked beside that on all processors, unless
+    /// it is kept.
     fn read_packed(
         &mut self,
         inode: &Inode,
@@ -222,34 +222,86 @@ impl Window<'_> {
     ) -> Result<()> {
         let kept = &inode.shared().compression.unpacked;
         let mut waiting = Vec::new();
-        for (map, extent) in parts {
-            if let Some(unpacked) = kept.get(extent, source.csums) {
-                self.copy_unpacked(*map, extent, &unpacked);
-                continue;
+        let (mut at, mut rest) = (self.offset, &mut *self.out);
+        for &(map, extent) in parts {
+            let (start, end) = (map.start.clamp(self.offset, self.end), map.end.clamp(self.offset, self.end));
+            let out = rest.split_off_mut(as_len(start - at)..).unwrap_or_default();
+            let (out, behind) = out.split_at_mut(as_len(end - start));
+            (at, rest) = (end, behind);
+            let part = PackedPart { map, extent, skip: extent.offset + (start - map.start), out };
+            match kept.get(&extent, source.csums) {
+                Some(unpacked) => part.copy_from(&unpacked),
+                None => waiting.push(part),
             }
-            let mut packed = vec![0; as_len(extent.disk_num_bytes)];
-            source.read(extent.disk_bytenr, &mut packed).map_err(|error| of_file(error, inode, *map))?;
-            waiting.push((*map, *extent, packed));
         }
-        let unpacked = on_all_processors(waiting.len(), EXTENTS_PER_THREAD, |at| {
-            let (_, extent, packed) = &waiting[at];
-            compressed::unpack(extent.compression, packed, extent.ram_bytes, source.sector())
-        });
-        kept.count(unpacked.len());
-        for ((map, extent, _), unpacked) in waiting.into_iter().zip(unpacked) {
+        let count = waiting.len();
+        let mut waiting = waiting.into_iter();
+        let make = |_| {
+            let part = waiting.next().expect("there are so many");
+            let mut packed = vec![0; as_len(part.extent.disk_num_bytes)];
+            let read = source.read(part.extent.disk_bytenr, &mut packed);
+            read.map_err(|error| of_file(error, inode, part.map))?;
+            let is_kept = !part.is_cheap() || kept.is_asked_again(&part.extent, source.csums);
+            Ok((part, packed, is_kept))
+        };
+        let work = |(part, packed, is_kept): (PackedPart<'_>, Vec<u8>, bool)| {
+            let (map, extent) = (part.map, part.extent);
+            let unpacked = part.unpack(&packed, is_kept, source.sector());
             let unpacked = unpacked.map_err(|error| of_file(error, inode, map))?;
-            let shown = self.copy_unpacked(map, &extent, &unpacked);
-            if shown < extent.ram_bytes {
-                kept.keep(&extent, source.csums, unpacked);
-            }
-        }
-        Ok(())
+            unpacked.into_iter().for_each(|unpacked| kept.keep(&extent, source.csums, unpacked));
+            Ok(())
+        };
+        let done = as_they_come(count, EXTENTS_PER_THREAD, make, work)?;
+        kept.count(done.len());
+        done.into_iter().collect()
+    }
+}
+
+/// A part of a compressed extent that is to be read.
+struct PackedPart<'o> {
+    map: ExtentMap,
+    extent: Extent,
+    /// Where in what the extent unpacks to the part begins.
+    skip: u64,
+    out: &'o mut [u8],
+}
+
+impl PackedPart<'_> {
+    /// Where in what the extent unpacks to the part ends.
+    fn end(&self) -> u64 {
+        self.skip.saturating_add(self.out.len() as u64).min(self.extent.ram_bytes)
     }
 
-    /// Copies the part of `map` that counts out of what its extent unpacks to; returns how long it is.
-    fn copy_unpacked(&mut self, map: ExtentMap, extent: &Extent, unpacked: &[u8]) -> u64 {
-        self.copy(map, map.start, unpacked.get(as_len(extent.offset)..).unwrap_or_default());
-        self.slice(map.start, map.end).len() as u64
+    /// Whether it costs less than all of the extent, and it takes several such parts to use that up.
+    fn is_cheap(&self) -> bool {
+        compressed::has_parts(self.extent.compression) && 2 * self.out.len() as u64 <= self.extent.ram_bytes
+    }
+
+    /// Fills the part from what the extent unpacks to; what it lacks is zeros.
+    fn copy_from(self, unpacked: &[u8]) {
+        let shown = unpacked.get(as_len(self.skip)..).unwrap_or_default();
+        let len = shown.len().min(self.out.len());
+        self.out[..len].copy_from_slice(&shown[..len]);
+        self.out[len..].fill(0);
+    }
+
+    /// Fills the part; gives back what the extent unpacks to where that is worth keeping: it `is_kept`, and there is more of it to be
+    /// read.
+    fn unpack(self, packed: &[u8], is_kept: bool, sector: u64) -> Result<Option<Vec<u8>>> {
+        let Extent { compression, ram_bytes, .. } = self.extent;
+        let end = self.end();
+        if (self.skip, self.out.len() as u64) == (0, ram_bytes) {
+            compressed::unpack_into(compression, packed, self.out, sector)?;
+            return Ok(None);
+        }
+        if !is_kept {
+            let part = compressed::unpack_part(compression, packed, (self.skip.min(end), end), sector)?;
+            Self { skip: 0, ..self }.copy_from(&part);
+            return Ok(None);
+        }
+        let unpacked = compressed::unpack(compression, packed, ram_bytes, sector)?;
+        self.copy_from(&unpacked);
+        Ok(Some(unpacked))
     }
 }
 

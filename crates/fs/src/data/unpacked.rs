@@ -1,8 +1,9 @@
 //! Compressed extents that were unpacked for a part of what is in them, kept for who comes for another part.
 //!
-//! Whoever wants one sector of a compressed extent has all of it read and unpacked. Who reads a file piece by piece would do so for
-//! each piece. So the last few extents that were not used up are kept. An extent never changes, and its space is somebody else's
-//! only after a commit: then what is there has another generation, and so another name.
+//! Whoever wants a small part of a compressed extent has all of it read, and as much of it unpacked as leads to that part. Who reads a
+//! file piece by piece would do so for each piece. So who comes to an extent a second time has it unpacked whole, and the last few
+//! that were are kept. An extent never changes, and its space is somebody else's only after a commit: then what is there has
+//! another generation, and so another name.
 //!
 //! # Invariants
 //! - UNPACKED-1: what was read without checksums is given to nobody who wants them looked at. Shown by
@@ -21,6 +22,11 @@ use super::file_extent::Extent;
 
 /// Extents that are kept; each has 128 KiB at most.
 const KEPT_MAX: usize = 8;
+/// Extents of which it is known that somebody came for a small part.
+const ASKED_MAX: usize = 16;
+
+/// What an extent unpacks to.
+type Unpacked = Arc<Box<[u8]>>;
 
 /// Which extent it is, as long as the filesystem is open, and how it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,14 +50,16 @@ impl Name {
 #[derive(Default)]
 pub(crate) struct UnpackedExtents {
     /// The one that was used last is at the end.
-    kept: RankedMutex<VecDeque<(Name, Arc<[u8]>)>, { rank::LEAF }>,
+    kept: RankedMutex<VecDeque<(Name, Unpacked)>, { rank::LEAF }>,
+    /// The one that was asked for last is at the end.
+    asked: RankedMutex<VecDeque<Name>, { rank::LEAF }>,
     hits: AtomicU64,
     unpacked: AtomicU64,
 }
 
 impl UnpackedExtents {
     /// What an extent unpacks to, if it is kept.
-    pub(super) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Arc<[u8]>> {
+    pub(super) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Unpacked> {
         let name = Name::of(extent, csums);
         let mut kept = self.kept.lock();
         let at = kept.iter().position(|(known, _)| *known == name)?;
@@ -63,10 +71,24 @@ impl UnpackedExtents {
         Some(bytes)
     }
 
+    /// Notes that somebody wants a small part of an extent; whether somebody did lately.
+    pub(super) fn is_asked_again(&self, extent: &Extent, csums: DataCsums) -> bool {
+        let name = Name::of(extent, csums);
+        let mut asked = self.asked.lock();
+        if asked.contains(&name) {
+            return true;
+        }
+        if asked.len() >= ASKED_MAX {
+            asked.pop_front();
+        }
+        asked.push_back(name);
+        false
+    }
+
     /// Keeps what an extent unpacks to, in place of what was not used for longest.
     pub(super) fn keep(&self, extent: &Extent, csums: DataCsums, bytes: Vec<u8>) {
         let name = Name::of(extent, csums);
-        let bytes = Arc::from(bytes);
+        let bytes = Arc::new(bytes.into_boxed_slice());
         let mut kept = self.kept.lock();
         if kept.iter().any(|(known, _)| *known == name) {
             return; // somebody else was as fast
@@ -117,7 +139,7 @@ mod tests {
         }
         // Whoever asks for it keeps it from going first; a part of it is the same extent.
         let part = Extent { offset: 4096, num_bytes: 4096, ..extent(0) };
-        assert_eq!(kept.get(&part, DataCsums::Present).as_deref(), Some(&[0; 8192][..]));
+        assert!(kept.get(&part, DataCsums::Present).is_some_and(|bytes| **bytes == [0; 8192][..]));
         kept.keep(&extent(100), DataCsums::Present, vec![100; 8192]);
         let is_kept = |number| kept.get(&extent(number), DataCsums::Present).is_some();
         assert!(is_kept(0) && !is_kept(1) && is_kept(2) && is_kept(100));
