@@ -63,7 +63,7 @@ impl Random {
     /// ```
     #[must_use]
     pub fn text(&mut self, len: usize) -> Vec<u8> {
-        const WORDS: u64 = 64;
+        const WORDS: u64 = 24;
         let letter = |random: &mut Self| b'a' + random.below(26) as u8;
         let words: Vec<Vec<u8>> =
             (0..WORDS * WORDS).map(|_| (0..2 + self.below(9)).map(|_| letter(self)).collect()).collect();

@@ -40,19 +40,21 @@ const PACKED: [(&str, &[&str]); 5] = [
     ("packed-by-btrfs-progs/zstd", &["--compress", "zstd", "-O", "block-group-tree"]),
 ];
 
-/// Filesystems that Linux made and filled, by the options of mkfs.btrfs and of mounting.
-const FOREIGN: [(&str, &[&str], &str); 6] = [
-    ("foreign/default", &[], ""),
-    ("foreign/without-skinny-metadata", &["-O", "^skinny-metadata"], ""),
-    ("foreign/without-free-space-tree", &["-O", "^free-space-tree,^block-group-tree"], "nospace_cache"),
-    ("foreign/caches-of-the-old-kind", &["-O", "^free-space-tree,^block-group-tree"], "space_cache=v1"),
-    ("foreign/without-extref", &["-O", "^extref"], ""),
-    (
-        "foreign/oldest",
-        &["-O", "^extref,^skinny-metadata,^no-holes,^free-space-tree,^block-group-tree"],
-        "space_cache=v1",
-    ),
+/// Filesystems that Linux made and filled, by the options of mkfs.btrfs, of btrfstune and of mounting.
+struct Foreign(&'static str, &'static [&'static str], &'static [&'static str], &'static str);
+
+const FOREIGN: [Foreign; 7] = [
+    Foreign("foreign/default", &[], &[], ""),
+    Foreign("foreign/metadata-uuid", &[], &["-m"], ""),
+    Foreign("foreign/without-skinny-metadata", &["-O", "^skinny-metadata"], &[], ""),
+    Foreign("foreign/without-free-space-tree", &["-O", WITHOUT_TREES], &[], "nospace_cache"),
+    Foreign("foreign/caches-of-the-old-kind", &["-O", WITHOUT_TREES], &[], "space_cache=v1"),
+    Foreign("foreign/without-extref", &["-O", "^extref"], &[], ""),
+    Foreign("foreign/oldest", &["-O", WITHOUT_ANYTHING], &[], "space_cache=v1"),
 ];
+
+const WITHOUT_TREES: &str = "^free-space-tree,^block-group-tree";
+const WITHOUT_ANYTHING: &str = "^extref,^skinny-metadata,^no-holes,^free-space-tree,^block-group-tree";
 
 /// Filesystems whose sectors are larger than the pages of most machines, which Linux refuses there: `btrfs check` is the judge.
 const SECTORS: [(&str, &[&str], &str); 3] = [
@@ -67,8 +69,7 @@ const KERNEL_OPTIONS: &str = "noatime,commit=1";
 pub(crate) fn cases() -> Vec<Case> {
     let packed = PACKED.map(|(name, options)| Case::new(name, &JUDGED, move |bench| packed(bench, options)));
     let made = IMAGES.map(|(name, options)| Case::new(name, &JUDGED, move |bench| cycle(bench, options)));
-    let foreign =
-        FOREIGN.map(|(name, mkfs, mount)| Case::new(name, &JUDGED, move |bench| foreign(bench, mkfs, mount)));
+    let foreign = FOREIGN.map(|made| Case::new(made.0, &JUDGED, move |bench| foreign(bench, &made)));
     let sectors = SECTORS.map(|(name, mkfs, option)| {
         Case::new(name, &[Judge::BtrfsProgs, Judge::Fuse], move |bench| sectors(bench, mkfs, option))
     });
@@ -114,7 +115,7 @@ fn packed(bench: &Bench, options: &[&str]) -> Result<()> {
 }
 
 /// What Linux made and filled we read and write as it does, in turn with it.
-fn foreign(bench: &Bench, mkfs: &[&str], mount: &str) -> Result<()> {
+fn foreign(bench: &Bench, &Foreign(_, mkfs, tune, mount): &Foreign) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let (source, _) = torture_source(bench)?;
     if mkfs.iter().any(|word| word.contains("^extref")) {
@@ -127,6 +128,9 @@ fn foreign(bench: &Bench, mkfs: &[&str], mount: &str) -> Result<()> {
     }
     File::create_new(&image)?.set_len(1 << 30)?;
     Run::new("mkfs.btrfs").arg("-q").args(mkfs).arg(&image).ok()?;
+    if !tune.is_empty() {
+        Run::new("btrfstune").args(tune).arg(&image).ok()?;
+    }
     let options =
         [KERNEL_OPTIONS, mount].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
     let kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), &options)?;
