@@ -169,7 +169,8 @@ pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize,
     unpack_lzo_from(packed, sector, 0, out)
 }
 
-/// The same of what the frame has from the sector `first` on, as far as `out` goes: what is before that is passed over.
+/// The same of what the frame has from the sector `first` on, as far as `out` goes. What is before that is passed over, and taken to be
+/// whole sectors, as everybody makes them but the last.
 ///
 /// # Errors
 /// When the frame is not whole, or what is unpacked makes more than a sector, or refers to what is not there.

@@ -60,6 +60,7 @@ impl Filesystem {
     /// last commit is brought in before that, and committed.
     pub fn open(engine: Arc<Engine>, options: FsOptions) -> Result<Arc<Self>> {
         let replayed = tree_log::replay(&engine)?;
+        engine.drop_space_caches()?;
         let shared = Shared::new(Arc::clone(&engine), &options);
         let subvolumes = Subvolumes::new(Arc::clone(&shared))?;
         let inodes = Arc::new(Inodes::new(subvolumes, options.inodes_cached));

@@ -1,7 +1,7 @@
 //! States that cannot be continued: writing is refused, by name, and reading is not.
 
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -72,24 +72,66 @@ fn a_seed_device() {
     refused(&[], &["-f", "-S", "1"], "SEEDING");
 }
 
+/// An image that mkfs.btrfs made.
+fn made(options: &[&str]) -> (Scratch, PathBuf) {
+    let scratch = Scratch::new("refusals").expect("a scratch folder");
+    let image = scratch.file("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
+    let done = Command::new("mkfs.btrfs").arg("-q").args(options).arg(&image).status();
+    assert!(done.expect("the program runs").success());
+    (scratch, image)
+}
+
+/// Changes the first superblock of an image, and has its checksum follow.
+fn change_superblock(image: &Path, change: impl FnOnce(&mut [u8])) {
+    let mut superblock = vec![0; 4096];
+    let file = std::fs::File::options().read(true).write(true).open(image).expect("the image opens");
+    file.read_exact_at(&mut superblock, FIRST_SUPERBLOCK).expect("a superblock");
+    change(&mut superblock);
+    let sum = checksum(ChecksumType::Crc32c, &superblock[32..]);
+    superblock[..32].copy_from_slice(sum.field());
+    file.write_all_at(&superblock, FIRST_SUPERBLOCK).expect("a superblock");
+}
+
+/// Where the superblock has its compat_ro bits, and those of the free space tree.
+const COMPAT_RO: usize = 180;
+const FREE_SPACE_TREE: u8 = 3;
+
+#[test]
+fn a_block_group_tree_without_a_free_space_tree() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let (_scratch, image) = made(&["-O", "block-group-tree"]);
+    change_superblock(&image, |superblock| superblock[COMPAT_RO] &= !FREE_SPACE_TREE);
+    let Err(error) = open(&image, false) else { panic!("opened for writing") };
+    assert!(error.to_string().contains("block group tree"), "{error}");
+    open(&image, true).expect("reading is possible");
+}
+
+#[test]
+fn a_free_space_tree_that_is_not_there_keeps_nobody_from_reading() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let (_scratch, image) = made(&["-O", "^free-space-tree,^block-group-tree"]);
+    change_superblock(&image, |superblock| superblock[COMPAT_RO] |= FREE_SPACE_TREE);
+    let Err(error) = open(&image, false) else { panic!("opened for writing") };
+    assert!(error.to_string().contains("tree 10"), "{error}");
+    open(&image, true).expect("reading is possible");
+}
+
 #[test]
 fn nothing_commits_before_a_log_is_replayed() {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
         println!("skipped: btrfs-progs missing");
         return;
     }
-    let scratch = Scratch::new("refusals").expect("a scratch folder");
-    let image = scratch.file("image");
-    std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
-    assert!(Command::new("mkfs.btrfs").arg("-q").arg(&image).status().expect("the program runs").success());
-    let mut superblock = vec![0; 4096];
-    let file = std::fs::File::options().read(true).write(true).open(&image).expect("the image opens");
-    file.read_exact_at(&mut superblock, FIRST_SUPERBLOCK).expect("a superblock");
+    let (_scratch, image) = made(&[]);
     // The root tree's root takes the part of a log, which it cannot be.
-    superblock.copy_within(80..88, 96);
-    let sum = checksum(ChecksumType::Crc32c, &superblock[32..]);
-    superblock[..32].copy_from_slice(sum.field());
-    file.write_all_at(&superblock, FIRST_SUPERBLOCK).expect("a superblock");
+    change_superblock(&image, |superblock| superblock.copy_within(80..88, 96));
     let before = std::fs::read(&image).expect("the image");
     let engine = open(&image, false).expect("it is opened for being replayed");
     let handle = engine.start(creamery_txn::Units::items(1)).expect("there is room");

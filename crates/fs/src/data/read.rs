@@ -241,7 +241,9 @@ impl Window<'_> {
             let mut packed = vec![0; as_len(part.extent.disk_num_bytes)];
             let read = source.read(part.extent.disk_bytenr, &mut packed);
             read.map_err(|error| of_file(error, inode, part.map))?;
-            let is_kept = !part.is_cheap() || kept.is_asked_again(&part.extent, source.csums);
+            // One that claims to be of times to come could be taken for another one then.
+            let is_kept = part.extent.generation <= source.engine.generation()
+                && (!part.is_cheap() || kept.is_asked_again(&part.extent, source.csums));
             Ok((part, packed, is_kept))
         };
         let work = |(part, packed, is_kept): (PackedPart<'_>, Vec<u8>, bool)| {
@@ -251,7 +253,9 @@ impl Window<'_> {
             unpacked.into_iter().for_each(|unpacked| kept.keep(&extent, source.csums, unpacked));
             Ok(())
         };
-        let done = as_they_come(count, EXTENTS_PER_THREAD, make, work)?;
+        // Who may not wait may be stopped by the first of them.
+        let each = if source.wait.allowed() { EXTENTS_PER_THREAD } else { usize::MAX };
+        let done = as_they_come(count, each, make, work)?;
         kept.count(done.len());
         done.into_iter().collect()
     }
@@ -285,8 +289,7 @@ impl PackedPart<'_> {
         self.out[len..].fill(0);
     }
 
-    /// Fills the part; gives back what the extent unpacks to where that is worth keeping: it `is_kept`, and there is more of it to be
-    /// read.
+    /// Fills the part; gives back what the extent unpacks to if that `is_kept`, and there is more of it to be read.
     fn unpack(self, packed: &[u8], is_kept: bool, sector: u64) -> Result<Option<Vec<u8>>> {
         let Extent { compression, ram_bytes, .. } = self.extent;
         let end = self.end();
@@ -294,14 +297,14 @@ impl PackedPart<'_> {
             compressed::unpack_into(compression, packed, self.out, sector)?;
             return Ok(None);
         }
-        if !is_kept {
+        if !is_kept && compressed::has_parts(compression) {
             let part = compressed::unpack_part(compression, packed, (self.skip.min(end), end), sector)?;
             Self { skip: 0, ..self }.copy_from(&part);
             return Ok(None);
         }
         let unpacked = compressed::unpack(compression, packed, ram_bytes, sector)?;
         self.copy_from(&unpacked);
-        Ok(Some(unpacked))
+        Ok(is_kept.then_some(unpacked))
     }
 }
 

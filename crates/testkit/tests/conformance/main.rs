@@ -39,6 +39,7 @@ mod references;
 mod reproducible;
 mod seek;
 mod seek_programs;
+mod space_caches;
 mod stats;
 mod subvolumes;
 mod subvolumes_controls;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         mappings::cases(),
         seek::cases(),
         seek_programs::cases(),
+        space_caches::cases(),
         nocow::cases(),
         access_times::cases(),
         allocation::cases(),

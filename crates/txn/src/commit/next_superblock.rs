@@ -75,7 +75,7 @@ impl NextSuperblock {
         raw.bytes_used = facts.bytes_used.into();
         // A commit ends all logs.
         (raw.log_root, raw.log_root_transid, raw.log_root_level) = (0.into(), 0.into(), 0);
-        // Caches of the old kind are not kept. Where they are in use, Linux sees by this number that they are behind, and drops them.
+        // Space caches of the old kind are gone by now (CACHES-1). Where this number stays, behind the filesystem's, Linux makes new ones.
         if CompatRo::from_bits_retain(raw.compat_ro_flags.get()).contains(CompatRo::FREE_SPACE_TREE) {
             raw.cache_generation = 0.into();
         }

@@ -39,6 +39,7 @@ mod replay;
 mod reserve;
 mod settle;
 mod space;
+mod space_caches;
 mod statistics;
 mod users;
 

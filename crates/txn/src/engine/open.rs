@@ -65,7 +65,14 @@ impl Engine {
         let parts = Parts {
             extent_tree: required(TreeId::EXTENT)?,
             csum_tree: required(TreeId::CSUM)?,
-            free_space_tree: if has_free_space_tree { Some(required(TreeId::FREE_SPACE)?) } else { None },
+            // Nobody who only reads needs it.
+            free_space_tree: if !has_free_space_tree {
+                None
+            } else if read_only.is_some() {
+                by_id(TreeId::FREE_SPACE)?
+            } else {
+                Some(required(TreeId::FREE_SPACE)?)
+            },
             block_group_tree: if has_group_tree { Some(required(TreeId::BLOCK_GROUP)?) } else { None },
             volume,
             store: Arc::clone(&store),
@@ -152,6 +159,15 @@ fn refusal_to_write(
     let (listed, valid) = (CompatRo::FREE_SPACE_TREE, CompatRo::FREE_SPACE_TREE_VALID);
     if superblock.compat_ro().contains(listed) && !superblock.compat_ro().contains(valid) {
         return Ok(Some("its free space tree is not valid (mount it once with space_cache=v2)".to_owned()));
+    }
+    let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
+    if has_group_tree
+        && !(superblock.compat_ro().contains(listed) && superblock.incompat().contains(Incompat::NO_HOLES))
+    {
+        return Ok(Some(
+            "it has a block group tree, and no free space tree or holes that are listed, which Linux refuses"
+                .to_owned(),
+        ));
     }
     let balance = Key::new(BALANCE_OBJECTID, KeyType::TEMPORARY_ITEM, 0);
     if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {

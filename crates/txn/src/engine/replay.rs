@@ -186,6 +186,7 @@ impl Replay<'_> {
     /// Errors: those of the commit.
     pub fn finish(self) -> Result<()> {
         let engine = self.engine;
+        engine.drop_space_caches()?;
         // There may have been nothing in the logs that is not in the trees. The superblock changes all the same.
         let handle = engine.start(Units::items(1))?;
         let touched = engine.root_tree.touch(&handle, TreeId::FS);
