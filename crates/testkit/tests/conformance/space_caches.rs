@@ -14,7 +14,9 @@ const FILE_BYTES: usize = 64 << 20;
 
 pub(crate) fn cases() -> Vec<Case> {
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
-    let case = |name, mkfs, has_log| Case::new(name, &needed, move |bench| gone(bench, mkfs, has_log));
+    let case = |name, mkfs, has_log| {
+        Case::new(name, &needed, move |bench| no_space_cache_is_left(bench, mkfs, has_log))
+    };
     vec![
         case("space-caches/are-gone", "^free-space-tree,^block-group-tree", false),
         case(
@@ -27,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Linux makes caches. We move what is in use, so that they have as much free as before, and elsewhere. Linux does nothing to speak of,
 /// which makes all caches that are there current; then it writes.
-fn gone(bench: &Bench, mkfs: &str, has_log: bool) -> Result<()> {
+fn no_space_cache_is_left(bench: &Bench, mkfs: &str, has_log: bool) -> Result<()> {
     let creamery = bench.creamery();
     let (made, image) = (bench.scratch.file("made.img"), bench.scratch.file("disk.img"));
     let (dir, fuse) = (bench.scratch.file("kernel"), bench.scratch.file("fuse"));

@@ -15,6 +15,7 @@
 //! | `commit`, `settle` | close a transaction and make it durable |
 //! | `log` | make durable what somebody syncs, without a commit |
 //! | `replay` | bring logs into the trees |
+//! | `space_caches` | take away what Linux would take for true |
 //! | `abort` | end all writing |
 //! | `users` | tell who refers to data |
 //! | `statistics`, `memory` | tell what they did, and what memory they take |

@@ -7,7 +7,7 @@
 //! they go with the first commit. Linux makes new ones.
 //!
 //! # Invariants
-//! - CACHES-1: no commit that changes what is free leaves a header. Shown by `space-caches/are-gone`.
+//! - CACHES-1: no commit that changes what is free leaves a header. Shown by `no_space_cache_is_left`.
 
 use creamery_base::{InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType};
