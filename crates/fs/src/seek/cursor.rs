@@ -27,10 +27,11 @@ const PIECES_PER_RANGE: usize = 4;
 /// A range of a file.
 pub(super) type Range = (u64, u64);
 
-/// The memory of one open file. Used by one search at a time; another one beside it does without.
+/// The memory of one open file. Used by one search at a time; another one beside it does without. Most files are open without that
+/// anybody searches there: it takes its room with the first search.
 #[derive(Default)]
 pub(crate) struct SeekCursor {
-    kept: RankedMutex<Kept, { rank::SEEK_CURSOR }>,
+    kept: RankedMutex<Option<Box<Kept>>, { rank::SEEK_CURSOR }>,
 }
 
 /// What an open file keeps of its searches.
@@ -52,13 +53,15 @@ pub(super) struct Remembered {
 
 impl SeekCursor {
     /// For one search; none while another one has it.
-    pub(super) fn try_use(&self) -> Option<RankedGuard<'_, Kept, { rank::SEEK_CURSOR }>> {
+    pub(super) fn try_use(&self) -> Option<RankedGuard<'_, Option<Box<Kept>>, { rank::SEEK_CURSOR }>> {
         self.kept.try_lock()
     }
 
     /// Adds what its searches cost to what all cost.
     pub(crate) fn tell(&self, all: &Seeks) {
-        self.kept.lock().untold.tell(all);
+        if let Some(kept) = &mut *self.kept.lock() {
+            kept.untold.tell(all);
+        }
     }
 }
 

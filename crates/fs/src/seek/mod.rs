@@ -113,7 +113,7 @@ pub(crate) fn seek_within(
     let has_cursor = kept.is_some();
     let (memory, untold) = match &mut kept {
         Some(kept) => {
-            let kept = &mut **kept;
+            let kept = kept.get_or_insert_default();
             (&mut kept.remembered, Some(&mut kept.untold))
         }
         None => (own.insert(Remembered::default()), None),
