@@ -236,7 +236,7 @@ counts! {
 }
 
 counts! {
-    /// What searches for data and holes in files cost. An open file tells of its own by the dozen, and of the rest when it is closed.
+    /// What searches for data and holes in files cost. An open file tells of its own after 32 of them, and of the rest when it is closed.
     ///
     /// ```
     /// assert_eq!(creamery_fs::SeekStatistics::default().calls, 0);

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use creamery_base::Result;
+use creamery_base::{ObjectId, Result, TreeId};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_device::{Access, FileDevice};
+use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -96,6 +97,9 @@ fn change_superblock(image: &Path, change: impl FnOnce(&mut [u8])) {
 /// Where the superblock has its compat_ro bits, and those of the free space tree.
 const COMPAT_RO: usize = 180;
 const FREE_SPACE_TREE: u8 = 3;
+/// Where it has its incompat bits, and the bit of skinny metadata in the second byte.
+const INCOMPAT: usize = 188;
+const SKINNY_METADATA: u8 = 1;
 
 #[test]
 fn a_block_group_tree_without_a_free_space_tree() {
@@ -108,6 +112,60 @@ fn a_block_group_tree_without_a_free_space_tree() {
     let Err(error) = open(&image, false) else { panic!("opened for writing") };
     assert!(error.to_string().contains("block group tree"), "{error}");
     open(&image, true).expect("reading is possible");
+}
+
+#[test]
+fn skinny_metadata_that_the_superblock_denies() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let (_scratch, image) = made(&[]);
+    change_superblock(&image, |superblock| superblock[INCOMPAT + 1] &= !SKINNY_METADATA);
+    let Err(error) = open(&image, false) else { panic!("opened for writing") };
+    assert!(error.to_string().contains("skinny"), "{error}");
+    open(&image, true).expect("reading is possible");
+}
+
+/// An item of an extent of data with one reference.
+fn data_item() -> Vec<u8> {
+    let head = [1_u64, 1, 1].map(u64::to_le_bytes).concat();
+    let names = [5_u64, 257, 0].map(u64::to_le_bytes).concat();
+    [head, vec![178], names, 1_u32.to_le_bytes().to_vec()].concat()
+}
+
+/// What is free is what lies between extents: those that lie wrong, and one that is missing, are told before anything is handed out.
+#[test]
+fn extents_that_lie_wrong_where_there_is_no_free_space_tree() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let rows: [(&str, Option<u64>); 3] =
+        [("overlaps", Some(8192)), ("leaves block group", Some(1 << 40)), ("want", None)];
+    for (words, len) in rows {
+        let (_scratch, image) = made(&["-O", "^free-space-tree,^block-group-tree"]);
+        let engine = open(&image, false).expect("it opens");
+        let tree = engine.tree(TreeId::EXTENT).expect("it is there");
+        // A tree that this does not change.
+        let block = engine.root_item(TreeId::DATA_RELOC).expect("it is there").root().get();
+        let handle = engine.start(creamery_txn::Units::items(1)).expect("room");
+        match len {
+            Some(len) => {
+                let lies = Key::new(ObjectId::new(block + 4096), KeyType::EXTENT_ITEM, len);
+                tree.insert(&handle, &lies, &data_item()).expect("room");
+            }
+            None => {
+                let item = Key::new(ObjectId::new(block), KeyType::METADATA_ITEM, 0);
+                assert!(tree.remove(&handle, &item).expect("no damage"), "it has an item");
+            }
+        }
+        handle.end();
+        engine.shut_down().expect("nobody looks there");
+        drop((tree, engine));
+        let Err(error) = open(&image, false) else { panic!("{words}: opened for writing") };
+        assert!(error.to_string().contains(words), "{words}: {error}");
+    }
 }
 
 #[test]

@@ -50,10 +50,12 @@ impl Engine {
             by_id(id)?.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("tree {id} has no root item")))
         };
         let dev_tree = required(TreeId::DEV)?;
+        let extent_tree = required(TreeId::EXTENT)?;
         let has_free_space_tree = superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE);
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
         read_device_extents(&mut devices, &dev_tree)?;
-        let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?;
+        let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?
+            .or(contradicted_skinny(&superblock, &extent_tree)?);
         let read_only = match refusal {
             Some(reason) if !options.read_only => {
                 let message = format!("{}: {reason}; it can be opened read-only", volume.describe());
@@ -63,7 +65,7 @@ impl Engine {
             _ => None,
         };
         let parts = Parts {
-            extent_tree: required(TreeId::EXTENT)?,
+            extent_tree,
             csum_tree: required(TreeId::CSUM)?,
             // Nobody who only reads needs it.
             free_space_tree: if !has_free_space_tree {
@@ -185,6 +187,17 @@ fn refusal_to_write(
         return Ok(Some("quotas are on".to_owned()));
     }
     Ok(None)
+}
+
+/// Whether metadata is skinny though the superblock says that it is not, as its own root shows. Linux reads no such tree.
+fn contradicted_skinny(superblock: &Superblock, extent_tree: &Tree) -> Result<Option<String>> {
+    if superblock.incompat().contains(Incompat::SKINNY_METADATA) {
+        return Ok(None);
+    }
+    let (root, level) = superblock.root();
+    let skinny = Key::new(ObjectId::new(root.get()), KeyType::METADATA_ITEM, level.into());
+    let found = extent_tree.get(&skinny, Wait::Yes, |_| ())?;
+    Ok(found.map(|()| "its metadata is skinny, and its superblock says that it is not".to_owned()))
 }
 
 /// Reads the quota tree's status item.

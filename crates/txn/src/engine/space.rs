@@ -4,13 +4,12 @@ use std::collections::HashSet;
 
 use creamery_base::{Logical, Result};
 use creamery_format::RawDevItem;
+use creamery_volume::Chunk;
 
 use super::Engine;
 use crate::chunk_allocator::{NewChunk, excluded_ranges};
 use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
-use creamery_volume::Chunk;
-
 use crate::space_info::{BlockGroup, SpaceInfo, SpaceKind};
 
 /// Groups that one commit removes at most: its critical section is not to last for the sake of space that nobody waits for.
@@ -29,7 +28,7 @@ impl Engine {
             let excluded = excluded_ranges(&chunk);
             let group = BlockGroup::new(chunk.start, chunk.len, chunk.flags, sector, used, excluded);
             if with_free_space {
-                self.each_free_extent(&chunk, &mut |start, len| {
+                self.each_free_extent(&chunk, used, &mut |start, len| {
                     let free = group.give_back(Logical::new(start), len);
                     assert!(free, "free extents were checked when they were read");
                 })?;
@@ -39,15 +38,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Visits what is free in a chunk as the last commit left it, in order. Errors: device errors; damage.
-    fn each_free_extent(&self, chunk: &Chunk, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
+    /// Visits what is free in a chunk, of which so much is used, as the last commit left it, in order. Errors: device errors; damage.
+    fn each_free_extent(&self, chunk: &Chunk, used: u64, visit: &mut dyn FnMut(u64, u64)) -> Result<()> {
         match self.free_space_tree.tree() {
             Some(tree) => {
                 GroupFreeSpace::new(tree, chunk.start, chunk.len, self.sector_size()).each_extent(visit)
             }
             None => {
                 let sector = u64::from(self.sector_size());
-                self.extent_tree.each_gap((chunk.start, chunk.len), sector, visit)
+                self.extent_tree.each_gap((chunk.start, chunk.len), used, sector, visit)
             }
         }
     }

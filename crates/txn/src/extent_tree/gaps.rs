@@ -7,17 +7,19 @@ use creamery_tree::{ReadAhead, Walk};
 use super::tree::ExtentTree;
 
 impl ExtentTree {
-    /// Visits the gaps between the extents of a block group, whole sectors, in order. While nothing is queued.
+    /// Visits the gaps between the extents of a block group, of which so much is `used`, whole sectors, in order. While nothing is queued.
     ///
     /// # Errors
-    /// Device errors; damage: extents that overlap, leave the group, or are not whole sectors.
+    /// Device errors; damage: extents that overlap, leave the group, are not whole sectors, or are not all of what is used: what
+    /// misses its item would be handed out.
     pub(crate) fn each_gap(
         &self,
         (start, len): (Logical, u64),
+        used: u64,
         sector: u64,
         visit: &mut dyn FnMut(u64, u64),
     ) -> Result<()> {
-        let (mut at, end) = (start.get(), (start + len).get());
+        let (mut at, end, mut found) = (start.get(), (start + len).get(), 0);
         let first = Key::new(ObjectId::new(at), KeyType::EXTENT_ITEM, 0);
         let mut cursor = self.tree.cursor(&first, Walk::new(Wait::Yes, ReadAhead::ForwardAlways))?;
         while let Some((key, _)) = cursor.item() {
@@ -42,11 +44,17 @@ impl ExtentTree {
                     visit(at, extent - at);
                 }
                 at = behind;
+                found += bytes;
             }
             cursor.advance()?;
         }
         if at < end {
             visit(at, end - at);
+        }
+        if found != used {
+            let what =
+                format!("block group {start}: found extents of {found} bytes, want {used}, as its item says");
+            return Err(Error::new(ErrorKind::Corrupt, what));
         }
         Ok(())
     }
