@@ -36,6 +36,8 @@ pub enum ErrorKind {
     NameTooLong,
     /// No room left on the devices.
     NoSpace,
+    /// A quota group's limit would be exceeded.
+    QuotaExceeded,
     /// The filesystem, subvolume or open is read-only.
     ReadOnly,
     /// Not allowed by the file's flags or mode.
@@ -75,6 +77,12 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// Whether there is no room, on the devices or within a limit.
+    #[must_use]
+    pub const fn is_no_room(self) -> bool {
+        matches!(self, Self::NoSpace | Self::QuotaExceeded)
+    }
+
     const fn words(self) -> &'static str {
         match self {
             Self::NotFound => "not found",
@@ -85,6 +93,7 @@ impl ErrorKind {
             Self::InvalidInput => "invalid argument",
             Self::NameTooLong => "name too long",
             Self::NoSpace => "no space left on device",
+            Self::QuotaExceeded => "disk quota exceeded",
             Self::ReadOnly => "read-only filesystem",
             Self::PermissionDenied => "operation not permitted",
             Self::WouldBlock => "operation would block",

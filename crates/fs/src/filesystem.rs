@@ -1,5 +1,6 @@
 //! The open filesystem: what its parts do, under one roof. `subvolumes` has what is done with those.
 
+mod quotas;
 mod subvolumes;
 
 use std::ops::{ControlFlow, Range};

@@ -51,6 +51,8 @@ pub struct MemoryReport {
     pub known_directories_bytes: u64,
     /// Compressed extents that were unpacked last.
     pub unpacked_extents_bytes: u64,
+    /// Quota groups, and extents that are to be counted for them.
+    pub qgroups_bytes: u64,
     /// The list of inodes that wait to be deleted.
     pub dead_inodes_bytes: u64,
 }
@@ -69,6 +71,7 @@ impl MemoryReport {
             free_space,
             block_groups,
             trees,
+            qgroups,
         } = shared.engine.memory();
         let parts = Self {
             total_bytes: 0,
@@ -87,6 +90,7 @@ impl MemoryReport {
             delayed_items_bytes: shared.delayed_root.memory() + shared.access_times.memory(),
             known_directories_bytes: names.memory(),
             unpacked_extents_bytes: shared.compression.unpacked.memory(),
+            qgroups_bytes: qgroups,
             dead_inodes_bytes: shared.dead_inodes.memory(),
         };
         Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }
@@ -116,6 +120,7 @@ impl MemoryReport {
             delayed_items_bytes,
             known_directories_bytes,
             unpacked_extents_bytes,
+            qgroups_bytes,
             dead_inodes_bytes,
         };
         parts.into_iter()

@@ -200,8 +200,21 @@ impl OpenFile {
         if data.is_empty() {
             Ok(None)
         } else {
-            let reserve = || file::reserve(inode.engine(), data.len() as u64);
-            Ok(inode.shared().writeback.make_room(data.len(), reserve))
+            let (writeback, subvolume) = (&inode.shared().writeback, inode.id.subvolume);
+            let reserve = || file::reserve(inode.engine(), subvolume, data.len() as u64);
+            match writeback.make_room(data.len(), reserve) {
+                // What is kept for writes, and what overwritten data frees, is known when all that is written and committed.
+                Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
+                    writeback.flush_subvolume(subvolume)?;
+                    inode.engine().count_what_is_freed()?;
+                    match writeback.make_room(data.len(), reserve) {
+                        // It may take no new space at all, or a part of it.
+                        Err(error) if error.kind() == ErrorKind::QuotaExceeded => Ok(None),
+                        room => room,
+                    }
+                }
+                room => room,
+            }
         }
     }
 

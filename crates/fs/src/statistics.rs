@@ -19,6 +19,7 @@ use crate::delalloc::WritebackCounters;
 use crate::fsync::counters::FsyncCounters;
 use crate::inode::Inodes;
 use crate::memory::MemoryReport;
+use crate::quota::QuotaStatistics;
 use crate::seek::counters::SeekCounters;
 use crate::subvolume::Shared;
 
@@ -518,6 +519,8 @@ pub struct Statistics {
     pub compression: CompressionStatistics,
     /// Searches for data and holes.
     pub seek: SeekStatistics,
+    /// What counting for quotas took.
+    pub quotas: QuotaStatistics,
     /// Background work, one sort after the other.
     pub background: Vec<BackgroundStatistics>,
 }
@@ -582,6 +585,7 @@ impl Statistics {
             writeback: (&writeback.counters()).into(),
             nocow: (&nocow.counters()).into(),
             compression: (&compression.counters()).into(),
+            quotas: engine.qgroup_counters().into(),
             seek: (&seeks.counters()).into(),
             background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
         }

@@ -20,6 +20,7 @@ use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::model::Model;
 use crate::operation::{Generator, Operation, Taste};
+use crate::quotas;
 use crate::turns::Beside;
 use crate::workload::{Commit, Features, History};
 
@@ -124,6 +125,8 @@ fn run(
     let mut driver = Driver::open_fresh_with(device, small_budgets(), fs_options(seed))?;
     if device.may_fail() {
         driver.expect_losses();
+    } else {
+        quotas::enable(driver.filesystem(), seed)?;
     }
     let engine = Arc::clone(driver.filesystem().engine());
     prepare(driver.filesystem());
@@ -233,6 +236,7 @@ fn is_of_the_device(error: &anyhow::Error) -> bool {
 pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(u64, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
     let mut driver = Driver::open_fresh_with(&device, small_budgets(), fs_options(seed))?;
+    quotas::enable(driver.filesystem(), seed)?;
     let engine = Arc::clone(driver.filesystem().engine());
     engine.commit_every(Some(INTERVAL));
     let beside = Beside::begin(&engine, seed);
@@ -251,6 +255,8 @@ pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) 
     }
     let counts = beside.end();
     driver.compare().with_context(|| format!("seed {seed}, at the end"))?;
-    driver.restart(&device).with_context(|| format!("seed {seed}, the last restart"))?;
+    let last = || format!("seed {seed}, the last restart");
+    let driver = driver.restart(&device).with_context(last)?;
+    quotas::ensure_counted(driver.filesystem()).with_context(last)?;
     Ok(counts)
 }

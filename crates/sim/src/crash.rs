@@ -19,6 +19,7 @@ use crate::image::Image;
 use crate::model::ROOT;
 use crate::operation::{Generator, Operation, Taste};
 use crate::power_cut::{Class, CutState, PowerCut};
+use crate::quotas;
 use crate::snapshot::{Snapshot, walk};
 use crate::workload::History;
 
@@ -142,8 +143,11 @@ pub(crate) fn verify(
     // Something that changes whatever those did: without a commit, a superblock that is torn stays so.
     driver.apply(&Operation::Chmod { inode: ROOT, mode: 0o700 }).context("working on after the power cut")?;
     driver.apply(&Operation::Sync).context("committing after the power cut")?;
-    drop(driver.restart(&device).context("opening again after the work that went on")?);
-    judge(&device.image()).context("verifying what the work that went on left")?;
-    each(&Survivor { state, snapshot: &walked.snapshot, after: device.image() })?;
+    let driver = driver.restart(&device).context("opening again after the work that went on")?;
+    let after = device.image();
+    quotas::ensure_counted(driver.filesystem()).context("counting what the work that went on left")?;
+    drop(driver);
+    judge(&after).context("verifying what the work that went on left")?;
+    each(&Survivor { state, snapshot: &walked.snapshot, after })?;
     Ok(number > 0 || legal.len() == 1 && legal[0].durable > state.position)
 }

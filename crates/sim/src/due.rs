@@ -17,6 +17,7 @@ use crate::driver::Driver;
 use crate::image::Image;
 use crate::model::{Model, ROOT};
 use crate::operation::Operation;
+use crate::quotas;
 use crate::workload::{Commit, Features, History};
 
 /// Commits of a workload.
@@ -103,11 +104,12 @@ impl Transaction {
 pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let mut driver = Driver::open_fresh_with(&device, small_budgets(), fs_options(seed))?;
+    quotas::enable(driver.filesystem(), seed)?;
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
     let mut running = Transaction::begin(driver.model());
     let mut closed: Option<Model> = None;
-    let (mut logged, mut shared) = (0, 0);
+    let (mut logged, mut shared) = (device.log_len(), 0);
     for number in 0..OPERATIONS_MAX {
         let generation = driver.filesystem().engine().generation();
         let operation = next(&mut random, driver.model(), number);

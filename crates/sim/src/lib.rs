@@ -46,6 +46,7 @@ mod made_log;
 mod model;
 mod operation;
 mod power_cut;
+mod quotas;
 mod random_run;
 mod readers;
 mod replay_run;

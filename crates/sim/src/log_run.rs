@@ -20,6 +20,7 @@ use crate::log_states::{Found, Moment};
 use crate::model::{Content, ROOT};
 use crate::operation::{Generator, Operation, Taste};
 use crate::power_cut::{CutState, PowerCut};
+use crate::quotas;
 use crate::snapshot::walk;
 use crate::workload::{Commit, Features, History};
 
@@ -89,6 +90,7 @@ pub fn log_run_with(
     let fs_options = FsOptions { delayed_bytes, compress: compress(seed / 4), ..FsOptions::default() };
     let driver = Driver::open_fresh_with(&device, Options::default(), fs_options)?;
     prepare(driver.filesystem());
+    quotas::enable(driver.filesystem(), seed)?;
     let commits = vec![Commit::first(driver.model())];
     let mut recorder = Recorder {
         device: Arc::clone(&device),

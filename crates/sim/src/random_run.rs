@@ -10,6 +10,7 @@ use crate::driver::Driver;
 use crate::fresh::{MadeBy, fresh_image};
 use crate::image::Image;
 use crate::operation::{Generator, Operation, Taste};
+use crate::quotas;
 
 /// Operations between two commits, about.
 const PER_COMMIT: u64 = 60;
@@ -37,6 +38,7 @@ pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Resu
 pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(Image, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
     let mut driver = Driver::open_fresh(&device)?;
+    quotas::enable(driver.filesystem(), seed).with_context(|| format!("seed {seed}, quotas"))?;
     let mut generator = Generator::new(seed, taste);
     let mut refused = 0;
     generator.first().try_for_each(|operation| driver.apply(&operation))?;
@@ -62,8 +64,11 @@ pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> R
         }
         if number % PER_RESTART == PER_RESTART - 1 {
             driver = driver.restart(&device).with_context(place)?;
+            quotas::ensure_counted(driver.filesystem()).with_context(place)?;
         }
     }
-    driver.restart(&device).with_context(|| format!("seed {seed}, the last restart"))?;
+    let last = || format!("seed {seed}, the last restart");
+    let driver = driver.restart(&device).with_context(last)?;
+    quotas::ensure_counted(driver.filesystem()).with_context(last)?;
     Ok((device.image(), refused))
 }

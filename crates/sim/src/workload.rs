@@ -17,6 +17,7 @@ use crate::driver::Driver;
 use crate::image::Image;
 use crate::model::{Model, ROOT};
 use crate::operation::{Generator, Operation, Outcome, Taste};
+use crate::quotas;
 use crate::snapshot::Snapshot;
 
 /// A moment at which everything was durable.
@@ -99,6 +100,7 @@ struct Recorder {
 pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), canary));
     let driver = Driver::open_foreign(&device)?;
+    quotas::enable(driver.filesystem(), seed)?;
     let first = Commit::first(driver.model());
     let taste = Taste { mistakes: 3, names: 60, write_max: 30_000, ..Taste::default() };
     let mut recorder = Recorder {

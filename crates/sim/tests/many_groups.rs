@@ -134,7 +134,7 @@ fn make(dir: &Path, groups: u64) -> Result<()> {
     let engine = open(Arc::clone(&device))?;
     let len = GIB - LEFT;
     for number in 0..groups {
-        let extent = engine.allocate_data(len, len, None)?;
+        let extent = engine.allocate_data(TreeId::FS, len, len, None)?;
         let handle = engine.start(Units::items(2))?;
         let written = engine.volume().nothing_written();
         handle.complete_data(extent, written, OWNER, number * GIB, None)?;
@@ -199,9 +199,12 @@ fn measure(dir: &Path) -> Result<()> {
     let inserted = each(2_000, insert);
     let second_commit = commit(&engine)?;
     let mut extents = Vec::new();
-    let allocated = each(10_000, |_| extents.push(engine.allocate_data(PAGE, PAGE, None).expect("room")));
+    let allocated =
+        each(10_000, |_| extents.push(engine.allocate_data(TreeId::FS, PAGE, PAGE, None).expect("room")));
     let given_back = each(1, |_| extents.clear()) / 10_000;
-    let large = each(8, |_| extents.push(engine.allocate_data(GIB - LEFT, GIB - LEFT, None).expect("room")));
+    let large = each(8, |_| {
+        extents.push(engine.allocate_data(TreeId::FS, GIB - LEFT, GIB - LEFT, None).expect("room"))
+    });
     let asked = each(1_000, |_| assert!(engine.space().data_total > 0));
     insert(u32::MAX - 1);
     explained("with new groups");

@@ -152,13 +152,14 @@ fn threads_that_write_leave_metadata_its_room() {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&MIXED).expect("an image")));
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options::default()).expect("it opens");
-    let mut taken: Vec<_> = std::iter::from_fn(|| engine.allocate_data(PIECE, PIECE, None).ok()).collect();
+    let mut taken: Vec<_> =
+        std::iter::from_fn(|| engine.allocate_data(TreeId::FS, PIECE, PIECE, None).ok()).collect();
     taken.truncate(taken.len() - LEFT);
     for round in 0..ROUNDS {
         let barrier = Barrier::new(THREADS);
         let take = || {
             barrier.wait();
-            let extent = engine.allocate_data(PIECE, PIECE, None);
+            let extent = engine.allocate_data(TreeId::FS, PIECE, PIECE, None);
             barrier.wait(); // all have it at once
             usize::from(extent.is_ok())
         };
@@ -178,7 +179,7 @@ fn who_holds_a_handle_allocates_no_data() {
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options::default()).expect("it opens");
     let _handle = engine.start(Units::items(1)).expect("room");
-    drop(engine.allocate_data(4096, 4096, None));
+    drop(engine.allocate_data(TreeId::FS, 4096, 4096, None));
 }
 
 /// Groups that data has left go to metadata, also when nobody has committed that they were left.
@@ -191,7 +192,8 @@ fn what_data_leaves_is_there_for_metadata() {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options::default()).expect("it opens");
-    let taken: Vec<_> = std::iter::from_fn(|| engine.allocate_data(PIECE, 4096, None).ok()).collect();
+    let taken: Vec<_> =
+        std::iter::from_fn(|| engine.allocate_data(TreeId::FS, PIECE, 4096, None).ok()).collect();
     let places: Vec<_> = taken.iter().map(|extent| (extent.start(), extent.len())).collect();
     for extent in taken {
         let handle = engine.start(Units::items(2)).expect("room");

@@ -125,6 +125,7 @@ impl Tree {
             generation: block.generation(),
             by_parent: None,
             last_reference,
+            owner: Some(block.owner()),
         };
         let unwritten = freed.generation == host.generation() && !block.is_written();
         if last_reference && unwritten {

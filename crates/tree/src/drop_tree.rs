@@ -252,6 +252,7 @@ impl Step<'_> {
         if !self.takes(1) {
             return Ok(Walk::Stop(None));
         }
+        self.host.leaves_shared(child.block().logical(), child.block().level())?;
         self.give_up(&child, by_parent, false)?;
         Ok(Walk::On)
     }
@@ -261,6 +262,10 @@ impl Step<'_> {
     fn give_up_older(&mut self, node: &ReadGuard, slot: usize, by_parent: Option<Logical>) -> Result<Older> {
         let (at, generation) = node.block().child(slot);
         let level = node.block().level() - 1;
+        // Without the turn, with which nobody waits for a device (READ-1). Whether it is shared then is seen once more.
+        if self.host.references(at, level, Wait::Yes)?.count > 1 {
+            self.host.leaves_shared(at, level)?;
+        }
         let (_turn, references) = take_turn(self.tree, self.host, at, level)?;
         if references.count == 1 {
             return Ok(Older::Alone(references));
@@ -269,9 +274,17 @@ impl Step<'_> {
             return Ok(Older::Shared(Walk::Stop(None)));
         }
         let tree = self.tree.id();
-        let last_reference = false;
         self.tree.count_given_up(false);
-        self.host.free(FreedBlock { tree, logical: at, level, generation, by_parent, last_reference })?;
+        let (last_reference, owner) = (false, None);
+        self.host.free(FreedBlock {
+            tree,
+            logical: at,
+            level,
+            generation,
+            by_parent,
+            last_reference,
+            owner,
+        })?;
         Ok(Older::Shared(Walk::On))
     }
 
@@ -339,6 +352,7 @@ impl Step<'_> {
             generation: header.generation(),
             by_parent,
             last_reference,
+            owner: Some(header.owner()),
         };
         let own = freed.generation == self.host.generation() && last_reference;
         if own && !header.is_written() {

@@ -24,7 +24,7 @@ pub struct BlockReferences {
 /// use creamery_tree::FreedBlock;
 /// use creamery_base::{Generation, Logical, TreeId};
 /// let block = FreedBlock { tree: TreeId::FS, logical: Logical::new(30408704), level: 0,
-///     generation: Generation::new(7), by_parent: None, last_reference: true };
+///     generation: Generation::new(7), by_parent: None, last_reference: true, owner: None };
 /// assert!(block.last_reference);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,8 @@ pub struct FreedBlock {
     pub by_parent: Option<Logical>,
     /// Whether nobody else refers to it.
     pub last_reference: bool,
+    /// The tree for which it was made, where it was read.
+    pub owner: Option<TreeId>,
 }
 
 /// The running transaction as a tree sees it. Implementations queue reference changes and never edit a tree from
@@ -66,6 +68,13 @@ pub trait CowHost {
 
     /// Queues giving up one reference to everything `block` points to.
     fn drop_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()>;
+
+    /// A tree that is dropped is about to give up its pointer to the block at `at`, which others have as well: what that leads
+    /// to stays as it is, and has a user less. It may wait for a device, and be told more than once.
+    /// Errors: device errors; damage.
+    fn leaves_shared(&self, _at: Logical, _level: u8) -> Result<()> {
+        Ok(())
+    }
 
     /// Queues setting FULL_BACKREF on a block's extent.
     fn set_full_backref(&self, at: Logical, level: u8) -> Result<()>;

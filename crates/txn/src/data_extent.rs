@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::Logical;
 
+use crate::qgroup::Charge;
 use crate::space_info::BlockGroup;
 
 /// Space for data that no file refers to yet. It goes back when dropped, unless
@@ -11,7 +12,7 @@ use crate::space_info::BlockGroup;
 ///
 /// ```no_run
 /// # fn write(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
-/// let extent = engine.allocate_data(1 << 20, 4096, None)?;
+/// let extent = engine.allocate_data(creamery_base::TreeId::FS, 1 << 20, 4096, None)?;
 /// println!("{} bytes at {}", extent.len(), extent.start());
 /// # Ok(())
 /// # }
@@ -21,13 +22,20 @@ pub struct DataExtent {
     group: Arc<BlockGroup>,
     start: Logical,
     len: u64,
+    /// What limits of quota groups are reserved for.
+    charge: Option<Charge>,
     completed: bool,
 }
 
 impl DataExtent {
     /// Space that was taken out of `group`.
     pub(crate) fn new(group: Arc<BlockGroup>, start: Logical, len: u64) -> Self {
-        Self { group, start, len, completed: false }
+        Self { group, start, len, charge: None, completed: false }
+    }
+
+    /// Limits are reserved for it with what it needs of `charge`.
+    pub(crate) fn charge_for(&mut self, charge: Option<Charge>) {
+        self.charge = charge.map(|mut charge| charge.take(self.len));
     }
 
     /// Address of the first byte.
@@ -45,6 +53,9 @@ impl DataExtent {
 
     pub(crate) fn completed(mut self) {
         self.completed = true;
+        if let Some(charge) = self.charge.take() {
+            charge.written();
+        }
     }
 }
 

@@ -112,12 +112,13 @@ impl SubvolumeDrop {
 
 impl Handle<'_> {
     /// Takes the root item of a tree away of which nothing is left, and the note that it was to be dropped.
-    fn remove_tree(&self, id: TreeId) -> Result<()> {
+    pub(crate) fn remove_tree(&self, id: TreeId) -> Result<()> {
         let roots = self.root_tree();
         let (key, _) = roots.item(id)?;
         roots.tree().remove(self, &key)?;
         roots.tree().remove(self, &orphan(id))?;
         roots.forget(id);
+        self.qgroups().subvolume_gone(id);
         Ok(())
     }
 

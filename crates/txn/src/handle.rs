@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
+use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Generation, InodeId, Logical, Result, Timespec, TreeId, Wait};
 use creamery_format::{BlockRef, Incompat, KeyType};
@@ -17,6 +18,7 @@ use crate::csum_tree::CsumTree;
 use crate::data_extent::DataExtent;
 use crate::extent_tree::{Backref, ExtentKind, ExtentTree, file_extent_address};
 use crate::held;
+use crate::qgroup::{Qgroups, QuotaMode};
 use crate::roots::RootTree;
 use crate::space_info::{KeptPromise, Space, SpaceKind, Ticket};
 use crate::transaction::{Joined, Transaction};
@@ -69,6 +71,7 @@ pub(crate) struct HandlePorts<'e> {
     pub(crate) extent_tree: &'e ExtentTree,
     pub(crate) csum_tree: &'e CsumTree,
     pub(crate) space: &'e Space,
+    pub(crate) qgroups: &'e Arc<Qgroups>,
     pub(crate) superblock: &'e NextSuperblock,
     pub(crate) env: &'e dyn Env,
     /// Bytes.
@@ -136,6 +139,10 @@ impl Handle<'_> {
 
     pub(crate) fn root_tree(&self) -> &RootTree {
         self.on.root_tree
+    }
+
+    pub(crate) fn qgroups(&self) -> &Qgroups {
+        self.on.qgroups
     }
 
     /// Holds on to room for `items` items that this handle was promised, for changes that are put off: a participant of
@@ -309,8 +316,8 @@ impl CowHost for Handle<'_> {
         if unwritten && self.on.extent_tree.refs().cancel(block.logical, backref) {
             return self.on.space.give_back(block.logical, len);
         }
-        let kind = ExtentKind::TreeBlock { level: block.level };
-        self.on.extent_tree.refs().change(block.logical, len, kind, backref, -1)
+        let owner = block.owner.filter(|_| block.last_reference);
+        self.on.extent_tree.refs().give_up_block(block.logical, len, block.level, backref, owner)
     }
 
     fn references(&self, at: Logical, level: u8, wait: Wait) -> Result<BlockReferences> {
@@ -324,6 +331,13 @@ impl CowHost for Handle<'_> {
 
     fn drop_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()> {
         self.change_references(tree, block, by_parent, -1)
+    }
+
+    fn leaves_shared(&self, at: Logical, level: u8) -> Result<()> {
+        if self.on.qgroups.mode() == Some(QuotaMode::Full) {
+            self.on.qgroups.trace(self.on.root_tree.tree().store(), at, level)?;
+        }
+        Ok(())
     }
 
     fn set_full_backref(&self, at: Logical, level: u8) -> Result<()> {

@@ -21,6 +21,7 @@
 //! | `transaction` | the generation and the gate |
 //! | `commit` | closing a transaction, the way to durability, and what old roots still need |
 //! | `backref_walk` | from an extent to its users |
+//! | `qgroup`, `engine/quota` | quota groups: what subvolumes have, and their limits |
 //! | `background` | what has to be done and nobody waits for, in steps |
 //! | `abort` | the end of all writing, with its reason and its place |
 //! | `roots`, `root_items` | the root tree; trees by their ids |
@@ -50,6 +51,7 @@ mod free_space_tree;
 mod handle;
 mod held;
 mod nocow_writer;
+mod qgroup;
 mod reclaim;
 mod root_items;
 mod roots;
@@ -71,6 +73,7 @@ pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, Repla
 pub use flush_policy::FlushPolicy;
 pub use handle::Handle;
 pub use nocow_writer::NocowWriter;
+pub use qgroup::{Qgroup, QgroupCounters, QgroupLimits, QgroupUsage, QuotaMode, QuotaStatus};
 pub use reclaim::Reclaimer;
 pub use snapshot::NewSnapshot;
 pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};

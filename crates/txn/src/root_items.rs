@@ -14,7 +14,7 @@ use crate::roots::root_pointer;
 const ROOT_ITEM_INIT: u64 = 1 << 31;
 
 impl Handle<'_> {
-    /// Makes the tree of a new subvolume, with its root directory's inode item and its own name "..", and its
+    /// Makes the tree of a new subvolume in the subvolume `within`, with its root directory's inode item and its own name "..", and its
     /// root item.
     /// Errors: already exists; no space; device errors; damage. The caller aborts.
     pub fn create_subvolume_tree(
@@ -23,6 +23,7 @@ impl Handle<'_> {
         uuid: Uuid,
         otime: Timespec,
         root_dir: &RawInodeItem,
+        within: TreeId,
     ) -> Result<Arc<Tree>> {
         let roots = self.root_tree();
         let store = roots.tree().store();
@@ -52,6 +53,25 @@ impl Handle<'_> {
         item.otime.nsec = otime.nsec.into();
         item.ctime = item.otime;
         // Before anybody can find its item: opened by that, it would be there twice.
+        let tree = roots.keep(tree);
+        let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
+        roots.tree().insert(self, &key, item.as_bytes())?;
+        self.qgroups().subvolume_created(id, within);
+        Ok(tree)
+    }
+
+    /// Makes an empty tree that is no subvolume's.
+    /// Errors: already exists; no space; device errors; damage. The caller aborts.
+    pub(crate) fn create_tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        let roots = self.root_tree();
+        let store = roots.tree().store();
+        let tree = Tree::create(Arc::clone(store), id, self)?;
+        let root = tree.root_pointer()?;
+        let mut item =
+            RawRootItem::read_from_bytes(&[0; size_of::<RawRootItem>()]).expect("the size is right");
+        item.set_root(root.logical, root.level, root.generation);
+        item.bytes_used = U64::new(u64::from(store.volume().node_size()));
+        item.refs = 1.into();
         let tree = roots.keep(tree);
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
         roots.tree().insert(self, &key, item.as_bytes())?;

@@ -116,6 +116,11 @@ impl RootTree {
         Ok(tree)
     }
 
+    /// The tree `id`, if it is open.
+    pub(crate) fn opened(&self, id: TreeId) -> Option<Arc<Tree>> {
+        self.open.read().get(&id).cloned()
+    }
+
     fn look_for_shared_blocks(&self, tree: &Tree) {
         if tree.last_snapshot() > Generation::default() {
             self.shares_blocks.store(true, Ordering::Relaxed);

@@ -30,6 +30,7 @@ use creamery_tree::CowHost;
 use crate::csum_tree::CsumTree;
 use crate::extent_tree::{ExtentKind, ExtentTree, Outcome, Ran};
 use crate::free_space_tree::{FreeSpaceTree, SpacePlan};
+use crate::qgroup::Qgroups;
 use crate::space_info::Space;
 
 /// Heads that one step runs: some hundred microseconds.
@@ -59,6 +60,7 @@ pub(crate) struct Ports<'e> {
     pub(crate) csum_tree: &'e CsumTree,
     pub(crate) free_space_tree: &'e FreeSpaceTree,
     pub(crate) space: &'e Space,
+    pub(crate) qgroups: &'e Qgroups,
     /// Records the chunks that were made since the last time (RUN-2).
     pub(crate) record_chunks: &'e dyn Fn() -> Result<bool>,
 }
@@ -134,8 +136,9 @@ impl Round {
         head: Ran,
         plan: &mut SpacePlan,
     ) -> Result<()> {
-        let Ran { kind, len, outcome } = head;
-        match outcome {
+        let Ran { kind, len, applied } = head;
+        ports.qgroups.ran(at, &head, host.generation());
+        match applied.outcome {
             Outcome::Changed => return Ok(()),
             Outcome::Inserted => {
                 ports.space.count_used(at, len, true)?;

@@ -12,6 +12,7 @@ use creamery_tree::{RootPointer, Tree};
 use zerocopy::IntoBytes;
 
 use crate::handle::Handle;
+use crate::qgroup::SnapshotTaken;
 
 /// What a snapshot is to be.
 ///
@@ -19,6 +20,7 @@ use crate::handle::Handle;
 /// use creamery_base::{Timespec, TreeId, Uuid};
 /// let snapshot = creamery_txn::NewSnapshot {
 ///     source: TreeId::FS,
+///     within: TreeId::FS,
 ///     id: TreeId::new(256),
 ///     uuid: Uuid::from_bytes([7; 16]),
 ///     otime: Timespec::default(),
@@ -30,6 +32,8 @@ use crate::handle::Handle;
 pub struct NewSnapshot {
     /// The subvolume that it is of.
     pub source: TreeId,
+    /// The subvolume in which its name is.
+    pub within: TreeId,
     /// Its own id, which no other has.
     pub id: TreeId,
     /// Its own UUID.
@@ -67,9 +71,10 @@ impl Handle<'_> {
     /// Takes a snapshot, with the commit's own handle. What delayed changes of the source have to be in it are in the tree.
     /// Whoever changes the source after this in the same transaction does so by [`Tree::copying_all`].
     /// Errors: not found; already exists; no space; device errors; damage. The transaction aborts.
-    pub fn create_snapshot(&self, new: &NewSnapshot) -> Result<Arc<Tree>> {
+    pub(crate) fn create_snapshot(&self, new: &NewSnapshot) -> Result<Arc<Tree>> {
         let roots = self.root_tree();
         let source = roots.get(new.source)?;
+        let source_root = source.root_pointer()?.logical;
         let tree = source.snapshot(new.id, self)?;
         let (source_key, mut source_item) = roots.item(new.source)?;
         source_item.last_snapshot = self.generation().get().into();
@@ -81,6 +86,10 @@ impl Handle<'_> {
         let tree = roots.keep(tree);
         let key = Key::new(new.id.objectid(), KeyType::ROOT_ITEM, self.generation().get());
         roots.tree().insert(self, &key, item.as_bytes())?;
+        let generation = self.generation();
+        let NewSnapshot { source, id, within, .. } = *new;
+        let taken = SnapshotTaken { source, id, within, generation, root: source_root, node_size };
+        self.qgroups().with(|state| state.snapshot(taken));
         Ok(tree)
     }
 }

@@ -28,7 +28,7 @@ fn buffers(from: u8, count: u8) -> Vec<Arc<AlignedBuffer>> {
 #[test]
 fn buffers_that_are_handed_over_lie_one_after_another() {
     let Some(engine) = open() else { return };
-    let extent = engine.allocate_data(4 << 20, 4 << 20, None).expect("space");
+    let extent = engine.allocate_data(TreeId::FS, 4 << 20, 4 << 20, None).expect("space");
     let start = extent.start();
     let mut written = engine.volume().nothing_written();
     let parts = buffers(1, 4);

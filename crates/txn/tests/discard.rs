@@ -68,7 +68,7 @@ fn open() -> Option<(Arc<Engine>, Arc<Hooked<Gate>>)> {
 fn take_all(engine: &Engine) -> Vec<DataExtent> {
     let mut taken = Vec::new();
     loop {
-        match engine.allocate_data(64 << 20, 4096, None) {
+        match engine.allocate_data(TreeId::FS, 64 << 20, 4096, None) {
             Ok(extent) => taken.push(extent),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
@@ -104,7 +104,7 @@ fn what_is_being_discarded_is_handed_to_nobody() {
         let (at, len) = *device.seen.lock().last().expect("one is held back");
         // Others find room, but not that.
         for _ in 0..64 {
-            let extent = engine.allocate_data(64 << 10, 4096, None).expect("room");
+            let extent = engine.allocate_data(TreeId::FS, 64 << 10, 4096, None).expect("room");
             let (start, size) = on_device(&engine, &extent);
             assert!(start + size <= at || at + len <= start, "{start} of {size} bytes is being discarded");
             drop(extent);

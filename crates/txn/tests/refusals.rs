@@ -64,11 +64,6 @@ fn refused(mkfs: &[&str], tune: &[&str], words: &str) {
 }
 
 #[test]
-fn quotas() {
-    refused(&["-O", "quota"], &[], "quotas are on");
-}
-
-#[test]
 fn a_seed_device() {
     refused(&[], &["-f", "-S", "1"], "SEEDING");
 }

@@ -15,10 +15,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::Logical;
 use creamery_base::sync::shuttle::rand::{Rng, thread_rng};
 use creamery_base::sync::shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
+use creamery_base::{Logical, TreeId};
 use creamery_device::MemoryDevice;
 use creamery_txn::{Handle, KeptPromise, Units};
 
@@ -145,7 +145,8 @@ fn ask_for_the_last_room(image: &Arc<MemoryDevice>) {
     const GREEDY: usize = 2;
     const ASKED: usize = 10;
     let world = Arc::new(World::new(image));
-    let data: Vec<_> = std::iter::from_fn(|| world.engine.allocate_data(64 << 20, 4096, None).ok()).collect();
+    let data: Vec<_> =
+        std::iter::from_fn(|| world.engine.allocate_data(TreeId::FS, 64 << 20, 4096, None).ok()).collect();
     let kept = leave_room_for_one(&world);
     let greedy: Vec<_> = (0..GREEDY)
         .map(|_| {

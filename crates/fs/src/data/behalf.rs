@@ -1,6 +1,6 @@
 //! On whose behalf extents change.
 
-use creamery_base::{Logical, Result};
+use creamery_base::{Logical, Result, TreeId};
 use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
 
 use crate::inode::Inode;
@@ -18,16 +18,17 @@ pub(crate) enum Behalf<'a> {
 }
 
 impl Behalf<'_> {
-    /// Space for data, at `near` if possible: `len` bytes, or less, but not below `min`.
+    /// Space for data of the subvolume `owner`, at `near` if possible: `len` bytes, or less, but not below `min`.
     pub(crate) fn allocate(
         &mut self,
         engine: &Engine,
+        owner: TreeId,
         len: u64,
         min: u64,
         near: Option<Logical>,
     ) -> Result<DataExtent> {
         match self {
-            Self::Operation | Self::Rearranging => engine.allocate_data(len, min, near),
+            Self::Operation | Self::Rearranging => engine.allocate_data(owner, len, min, near),
             Self::Writeback(room) | Self::BeforeRun(room) => engine.allocate_reserved(len, min, near, room),
         }
     }

@@ -27,7 +27,7 @@
 //! - ORDERED-3: an extent has checksums for all of its sectors, or, in a NODATASUM file, for none. They are of what is on the
 //!   device, packed or not.
 
-use creamery_base::{InodeId, Logical, Result, Wait};
+use creamery_base::{InodeId, Logical, Result, TreeId, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_device::Parts;
 use creamery_format::Compression;
@@ -85,7 +85,7 @@ impl OrderedExtent {
         len: u64,
     ) -> Result<Self> {
         let (engine, near) = (inode.engine(), inode.data_behind());
-        let ordered = Self::allocate_new(behalf, engine, item.flags, near, start, len)?;
+        let ordered = Self::allocate_new(behalf, engine, inode.id.subvolume, item.flags, near, start, len)?;
         inode.set_data_behind(ordered.space_end());
         Ok(ordered)
     }
@@ -94,13 +94,14 @@ impl OrderedExtent {
     pub(crate) fn allocate_new(
         behalf: &mut Behalf<'_>,
         engine: &Engine,
+        owner: TreeId,
         flags: InodeFlags,
         near: Option<Logical>,
         start: u64,
         len: u64,
     ) -> Result<Self> {
         let csums = (!flags.contains(InodeFlags::NODATASUM)).then(Vec::new);
-        let space = set_aside(behalf, engine, near, len.min(EXTENT_LEN_MAX))?;
+        let space = set_aside(behalf, engine, owner, near, len.min(EXTENT_LEN_MAX))?;
         Ok(Self { csums, ..Self::nothing_written(engine, start, space) })
     }
 
@@ -109,13 +110,14 @@ impl OrderedExtent {
     pub(crate) fn allocate_packed(
         behalf: &mut Behalf<'_>,
         engine: &Engine,
+        owner: TreeId,
         near: Option<Logical>,
         (start, end): (u64, u64),
         packed: &Packed,
     ) -> Result<Self> {
         let len = packed.bytes.len() as u64;
         assert!(len < end - start && end - start <= COMPRESSED_LEN_MAX, "PACKING-2: it pays");
-        let space = behalf.allocate(engine, len, len, near)?;
+        let space = behalf.allocate(engine, owner, len, len, near)?;
         assert_eq!(space.len(), len, "PACKING-1: a packed extent is in one piece");
         let packed = Some((packed.compression, end - start));
         Ok(Self { csums: Some(Vec::new()), packed, ..Self::nothing_written(engine, start, space) })
@@ -130,7 +132,8 @@ impl OrderedExtent {
     /// The same, of space that reads as zeros until data comes.
     pub(crate) fn preallocate(inode: &Inode, start: u64, len: u64) -> Result<Self> {
         let (engine, behalf) = (inode.engine(), &mut Behalf::Operation);
-        let space = set_aside(behalf, engine, inode.data_behind(), len.min(PREALLOC_LEN_MAX))?;
+        let space =
+            set_aside(behalf, engine, inode.id.subvolume, inode.data_behind(), len.min(PREALLOC_LEN_MAX))?;
         let ordered = Self { prealloc: true, ..Self::nothing_written(engine, start, space) };
         let ordered = ordered.marking(InodeFlags::PREALLOC);
         inode.set_data_behind(ordered.space_end());
@@ -355,12 +358,13 @@ fn show_more(handle: &Handle<'_>, inode: &Inode, start: u64, shown: u64) -> Resu
 fn set_aside(
     behalf: &mut Behalf<'_>,
     engine: &Engine,
+    owner: TreeId,
     near: Option<Logical>,
     len: u64,
 ) -> Result<DataExtent> {
     let sector = u64::from(engine.sector_size());
     assert!(len.is_multiple_of(sector));
-    let space = behalf.allocate(engine, len, sector, near)?;
+    let space = behalf.allocate(engine, owner, len, sector, near)?;
     assert!(space.len() <= len);
     Ok(space)
 }
@@ -379,8 +383,8 @@ mod tests {
 
     fn hand_over(engine: &Engine, spoil: impl FnOnce(&mut OrderedExtent)) {
         let (behalf, flags) = (&mut Behalf::Operation, InodeFlags::default());
-        let mut ordered =
-            OrderedExtent::allocate_new(behalf, engine, flags, None, 0, 2 * SECTOR).expect("room");
+        let mut ordered = OrderedExtent::allocate_new(behalf, engine, TreeId::FS, flags, None, 0, 2 * SECTOR)
+            .expect("room");
         ordered.write(engine, &[7; SECTOR as usize]).expect("written");
         spoil(&mut ordered);
         let handle = engine.start(Units::items(2)).expect("room");

@@ -146,7 +146,8 @@ impl Content {
                     return Ok(content);
                 }
                 let run = Run { stretches, sector, range: (at, end) };
-                let (behalf, file) = (&mut Behalf::Operation, For { engine, flags, near: behind });
+                let (behalf, file) =
+                    (&mut Behalf::Operation, For { engine, owner: tree.id(), flags, near: behind });
                 let ordered = new_extent(behalf, file, &mut packing, &run, run.range)?;
                 behind = Some(ordered.space_end());
                 at = ordered.end();

@@ -1,21 +1,35 @@
 //! New data gets space and goes there: packed, where that makes it shorter, or as it is.
 
-use creamery_base::{ErrorKind, Logical, Result};
+use creamery_base::{ErrorKind, Logical, Result, TreeId};
 use creamery_txn::Engine;
 
 use super::Behalf;
 use super::completion::OrderedExtent;
 use super::packing::{Chunk, Packing};
 use super::payload::Payload;
-use crate::inode::InodeFlags;
+use crate::inode::{Inode, InodeFlags, InodeItem};
 
 /// The file that data is for.
 #[derive(Clone, Copy)]
 pub(super) struct For<'e> {
     pub(super) engine: &'e Engine,
+    /// The subvolume that it is in.
+    pub(super) owner: TreeId,
     pub(super) flags: InodeFlags,
     /// Where its space is to be, if possible.
     pub(super) near: Option<Logical>,
+}
+
+impl<'e> For<'e> {
+    /// A file that there is.
+    pub(super) fn of(inode: &'e Inode, item: &InodeItem) -> Self {
+        Self {
+            engine: inode.engine(),
+            owner: inode.id.subvolume,
+            flags: item.flags,
+            near: inode.data_behind(),
+        }
+    }
 }
 
 /// The front of `[start, stop)` of `payload`, in space of its own, written. `packing` ends where the file is to be left alone from
@@ -28,13 +42,13 @@ pub(super) fn new_extent(
     payload: &dyn Payload,
     (start, stop): (u64, u64),
 ) -> Result<OrderedExtent> {
-    let For { engine, flags, near } = file;
+    let For { engine, owner, flags, near } = file;
     let (mut end, mut marks) = (stop, InodeFlags::empty());
     match packing.as_mut().map(|packing| packing.next(payload, (start, stop))).transpose()? {
         None => {}
         Some(Chunk::Packed { end: packed_end, packed }) => {
             let range = (start, packed_end);
-            match OrderedExtent::allocate_packed(behalf, engine, near, range, &packed) {
+            match OrderedExtent::allocate_packed(behalf, engine, owner, near, range, &packed) {
                 Ok(mut ordered) => {
                     if let Some(packing) = packing {
                         packing.stored(range.1 - range.0, &packed);
@@ -60,7 +74,7 @@ pub(super) fn new_extent(
             }
         }
     }
-    let ordered = OrderedExtent::allocate_new(behalf, engine, flags, near, start, end - start)?;
+    let ordered = OrderedExtent::allocate_new(behalf, engine, owner, flags, near, start, end - start)?;
     let mut ordered = ordered.marking(marks);
     payload.write((start, ordered.end()), &mut ordered.writer(engine))?;
     Ok(ordered)

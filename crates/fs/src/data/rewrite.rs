@@ -55,7 +55,6 @@ pub(crate) fn rewrite(
     how: Recompress,
     leaves: impl Fn((u64, u64)) -> Result<Option<u64>>,
 ) -> Result<u64> {
-    let engine = inode.engine();
     let mut packing = match how {
         Recompress::AsUsual => packing_of(inode, item)?,
         Recompress::With(method) => Packing::forced(inode.shared(), item, method),
@@ -65,7 +64,7 @@ pub(crate) fn rewrite(
     let behalf = &mut Behalf::Rearranging;
     let (mut reached, mut done) = (range.0, 0);
     while reached < range.1 {
-        let file = For { engine, flags: item.flags, near: inode.data_behind() };
+        let file = For::of(inode, item);
         let ordered = new_extent(behalf, file, &mut packing, &content, (reached, range.1))?;
         if let Some(stop) = leaves((ordered.start(), ordered.end()))? {
             assert!(reached < stop && stop <= range.1, "what stays is the front of what is left");

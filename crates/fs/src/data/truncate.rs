@@ -49,7 +49,7 @@ fn shrink(inode: &Inode, item: &mut InodeItem, size: u64) -> Result<()> {
         return inline::rewrite(inode, item, &content);
     }
     match rewrite_last_sector(&mut Behalf::Operation, inode, item, size) {
-        Err(error) if error.kind() == ErrorKind::NoSpace => {
+        Err(error) if error.kind().is_no_room() => {
             in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
                 inode.change_item(handle, |locked| update(locked, NO_EXTENTS, item, |item| item.size = size))
             })

@@ -61,9 +61,7 @@ pub(crate) fn write(inode: &Inode, item: &mut InodeItem, offset: u64, data: &[u8
     let mut reached = payload.start;
     match write_payload(&mut Behalf::Operation, inode, item, &payload, &mut reached) {
         Ok(()) => Ok(data.len()),
-        Err(error) if error.kind() == ErrorKind::NoSpace && reached > offset => {
-            Ok(as_len(reached.min(end) - offset))
-        }
+        Err(error) if error.kind().is_no_room() && reached > offset => Ok(as_len(reached.min(end) - offset)),
         Err(error) => Err(error),
     }
 }
@@ -119,7 +117,7 @@ fn write_step(
             space.complete(behalf, inode, item, holes, payload.data_end(), reached)
         }
         Piece::New(stop) => {
-            let file = For { engine, flags: item.flags, near: inode.data_behind() };
+            let file = For::of(inode, item);
             let ordered = new_extent(behalf, file, &mut way.packing, payload, (start, stop))?;
             inode.set_data_behind(ordered.space_end());
             let size = NewSize::AtLeast(payload.data_end());

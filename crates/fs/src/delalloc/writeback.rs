@@ -221,19 +221,24 @@ impl Writeback {
 
     /// Takes steps as long as `attempt` finds no room, for what is written back leaves some of what was kept for it. None when
     /// nothing may be delayed, or there is no room even so. The caller, who wants to delay `len` bytes, holds nothing.
-    pub(crate) fn make_room<R>(&self, len: usize, attempt: impl Fn() -> Option<R>) -> Option<R> {
+    /// Errors: those of `attempt`.
+    pub(crate) fn make_room<R>(
+        &self,
+        len: usize,
+        attempt: impl Fn() -> Result<Option<R>>,
+    ) -> Result<Option<R>> {
         if !self.is_on() || self.is_closing() {
-            return None;
+            return Ok(None);
         }
         self.throttle(len as u64);
         loop {
-            let room = attempt();
+            let room = attempt()?;
             if room.is_some() {
-                return room;
+                return Ok(room);
             }
             if !self.step() {
                 self.counters.at_once.fetch_add(1, Ordering::Relaxed);
-                return None;
+                return Ok(None);
             }
         }
     }

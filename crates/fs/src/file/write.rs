@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Result, Wait};
+use creamery_base::{Result, TreeId, Wait};
 use creamery_txn::{DelallocReservation, Engine};
 use smallvec::SmallVec;
 
@@ -21,10 +21,11 @@ fn data_per_csum_item(engine: &Engine) -> u64 {
 }
 
 /// What a write of `len` bytes may need room for: its sectors, the one that the end of the file is in, and the items of two runs.
-pub(crate) fn reserve(engine: &Engine, len: u64) -> Option<DelallocReservation> {
+/// Errors: a limit of the subvolume's quota groups is in the way.
+pub(crate) fn reserve(engine: &Engine, subvolume: TreeId, len: u64) -> Result<Option<DelallocReservation>> {
     let sector = u64::from(engine.sector_size());
     let bytes = len.next_multiple_of(sector) + 2 * sector;
-    engine.reserve_delalloc(bytes, items_kept(engine, bytes))
+    engine.reserve_delalloc(subvolume, bytes, items_kept(engine, bytes))
 }
 
 /// Changes of items that room is kept for by who writes so many bytes.

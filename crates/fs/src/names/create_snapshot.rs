@@ -40,7 +40,7 @@ struct Pending {
 impl Pending {
     fn make(self, handle: &Handle<'_>) -> Result<()> {
         let subvolumes = self.inodes.subvolumes();
-        let tree = handle.create_snapshot(&self.new)?;
+        let tree = subvolumes.shared().engine.create_snapshot(handle, &self.new)?;
         let entry = SubvolumeEntry { dir: self.dir.id, index: self.index, name: &self.name };
         subvolumes.insert_refs(handle, self.new.id, &entry)?;
         subvolumes.insert_uuid(handle, self.new.uuid, self.new.id)?;
@@ -97,6 +97,7 @@ impl Names {
         let engine = self.engine();
         let new = NewSnapshot {
             source,
+            within: dir.id.subvolume,
             id: self.subvolumes().next_id(&changing)?,
             uuid: engine.env().uuid(),
             otime: engine.now(),

@@ -46,7 +46,7 @@ impl Names {
         let done = (|| {
             directory::add_index(&handle, &dir, index, name, &head)?;
             let root_dir = draft.root_dir_item(running).to_raw();
-            let tree = handle.create_subvolume_tree(id, uuid, now, &root_dir)?;
+            let tree = handle.create_subvolume_tree(id, uuid, now, &root_dir, dir.id.subvolume)?;
             draft.insert_xattrs(&handle, &tree, ObjectId::FIRST_FREE)?;
             let entry = SubvolumeEntry { dir: dir.id, index, name: name.bytes() };
             self.subvolumes().insert_refs(&handle, id, &entry)?;

@@ -84,7 +84,11 @@ const MARK: u8 = 0xee;
 
 /// Makes a sector dirty and leaves one, so often, with room for nothing but the data: it is not to be written back.
 fn scatter(inode: &Inode, count: u64) {
-    let room = inode.engine().reserve_delalloc(count * SECTOR, 1).expect("room");
+    let room = inode
+        .engine()
+        .reserve_delalloc(inode.id.subvolume, count * SECTOR, 1)
+        .expect("no limit")
+        .expect("room");
     let mut room = Some(room);
     inode.delalloc().begin(0, std::time::Duration::ZERO, |state| {
         for number in 0..count {

@@ -12,7 +12,8 @@
 //! one extent at a time, and each step of a walk would have to see the queue and the tree at once, at every level, with the
 //! tree's shape changing below it. Who wants to know of what he has just done commits first, which leaves nothing queued
 //! (COMMIT-1); that costs a commit, and no rule for anybody else. Whoever must decide within a transaction, and may be told
-//! "shared" where that is not so, has `is_sole_user` of the extent tree.
+//! "shared" where that is not so, has `is_sole_user` of the extent tree. Quotas walk a second state, too: that of a transaction that
+//! closes, whose gate is closed and which has nothing queued any more ([`ClosedBlocks`]).
 //!
 //! # How far
 //! "Who are they?" takes all ways to their ends. "Is there a second one?" ([`Sharing`](crate::Sharing)) ends with the second:
@@ -20,7 +21,8 @@
 //!
 //! # Deleted subvolumes
 //! They use nothing any more, but what they have not dropped yet is still counted in their name: a leaf that a snapshot shares
-//! may be reached only by way of the deleted tree it came from. So the ways lead through deleted trees, and do not end there.
+//! may be reached only by way of the deleted tree it came from. So the ways lead through deleted trees, and do not end there, but
+//! for quotas, which count a deleted subvolume until it is dropped.
 //! What such a tree has dropped is before the key in its root item, and is nobody's any more in its name.
 //!
 //! # Invariants
@@ -46,15 +48,15 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, TreeId};
-use creamery_format::{BlockRef, FILE_EXTENT_INLINE, Key, KeyType, RawFileExtent};
+use creamery_format::{BlockRef, ExtentFlags, FILE_EXTENT_INLINE, Key, KeyType, LEVEL_MAX, RawFileExtent};
 use creamery_tree::CommitRootGuard;
 use zerocopy::FromBytes;
 
-use crate::extent_tree::Backref;
+use crate::extent_tree::{Backref, ExtentItem, ExtentKind, Owners};
 use references::References;
 use roots::RootsAbove;
 use trees::Blocks;
-pub(crate) use trees::{CommittedBlocks, Trees};
+pub(crate) use trees::{ClosedBlocks, CommittedBlocks, Trees};
 
 /// No compressed extent holds more, bytes. Others hold what they take on disk.
 const COMPRESSED_MAX: u64 = 128 << 10;
@@ -146,6 +148,32 @@ impl Sighting {
     }
 }
 
+/// An extent, as its item has it.
+pub(crate) struct FoundExtent {
+    pub(crate) at: Logical,
+    /// Bytes.
+    pub(crate) len: u64,
+    pub(crate) kind: ExtentKind,
+    pub(crate) owners: Owners,
+}
+
+impl FoundExtent {
+    fn of(key: &Key, data: &[u8], node_size: u64) -> Result<Self> {
+        let item = ExtentItem::parse(key, data)?;
+        let at = Logical::new(key.objectid.get());
+        let owners = Owners::of(&item);
+        if item.flags.contains(ExtentFlags::DATA) {
+            return Ok(Self { at, len: key.offset, kind: ExtentKind::Data, owners });
+        }
+        let in_key = u8::try_from(key.offset).ok().filter(|_| key.kind == KeyType::METADATA_ITEM);
+        let level = in_key.or(item.level()).filter(|level| *level <= LEVEL_MAX);
+        let damaged =
+            || Error::new(ErrorKind::Corrupt, format!("extent item {key}: a tree block of no level"));
+        let kind = ExtentKind::TreeBlock { level: level.ok_or_else(damaged)? };
+        Ok(Self { at, len: node_size, kind, owners })
+    }
+}
+
 /// Whoever is told of users, until he breaks.
 type Each<'a> = dyn FnMut(TreeId, &Sighting) -> ControlFlow<()> + 'a;
 
@@ -170,6 +198,57 @@ impl<B: Blocks> Walk<B> {
     /// For [`Walk::few`] alone.
     pub(crate) fn for_few(trees: Trees<B>) -> Self {
         Self { trees, roots: RootsAbove::new(2) }
+    }
+
+    /// For [`Walk::roots`], of which those count, too, that were deleted and are not dropped yet.
+    pub(crate) fn for_roots(trees: Trees<B>) -> Self {
+        Self { trees, roots: RootsAbove::with_deleted() }
+    }
+
+    /// The subvolumes that reach the extent of `len` bytes at `at`. Errors: device errors; damage.
+    pub(crate) fn roots(&mut self, at: Logical, len: u64, kind: ExtentKind) -> Result<BTreeSet<TreeId>> {
+        let mut found = BTreeSet::new();
+        match kind {
+            ExtentKind::TreeBlock { level } => {
+                found.extend(self.roots.of(&mut self.trees, at, level)?.iter())
+            }
+            ExtentKind::Data => {
+                let _ = self.visit(at, len, &mut |root, _| {
+                    found.insert(root);
+                    ControlFlow::Continue(())
+                })?;
+            }
+        }
+        found.retain(|root| root.is_subvolume());
+        Ok(found)
+    }
+
+    /// The extents from `from` on, `most` of them about, and where the next one may be. `node_size` is what a tree block has,
+    /// bytes. Errors: device errors; damage.
+    pub(crate) fn extents(
+        &mut self,
+        from: Logical,
+        most: usize,
+        node_size: u64,
+    ) -> Result<(Vec<FoundExtent>, Option<Logical>)> {
+        let mut key = Key::new(ObjectId::new(from.get()), KeyType::UNTYPED, 0);
+        let mut found: Vec<FoundExtent> = Vec::new();
+        loop {
+            let leaf = self.trees.leaf(self.trees.extent_root(), &key)?;
+            for (key, data) in leaf.from(&key) {
+                let at = Logical::new(key.objectid.get());
+                if found.len() >= most && found.last().is_some_and(|last| last.at < at) {
+                    return Ok((found, Some(at)));
+                }
+                if key.kind == KeyType::EXTENT_ITEM || key.kind == KeyType::METADATA_ITEM {
+                    found.push(FoundExtent::of(&key, data, node_size)?);
+                }
+            }
+            match leaf.next {
+                Some(next) => key = next,
+                None => return Ok((found, None)),
+            }
+        }
     }
 
     /// Whoever refers to the data extent in which `at` is. Errors: not found; device errors; damage.

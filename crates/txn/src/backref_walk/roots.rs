@@ -25,6 +25,8 @@ enum Up {
 pub(super) struct RootsAbove {
     /// How many trees of a block are looked for.
     most: usize,
+    /// Whether deleted trees are such, as long as they are not dropped.
+    with_deleted: bool,
     known: HashMap<Logical, Arc<[TreeId]>>,
 }
 
@@ -34,7 +36,12 @@ fn damaged(block: Logical, what: &str) -> Error {
 
 impl RootsAbove {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, known: HashMap::new() }
+        Self { most, with_deleted: false, known: HashMap::new() }
+    }
+
+    /// All trees, also those that were deleted and are not dropped yet.
+    pub(super) fn with_deleted() -> Self {
+        Self { with_deleted: true, ..Self::new(usize::MAX) }
     }
 
     /// The trees that the block at `block`, of level `level`, is part of; when there are as many as are looked for, or more,
@@ -53,7 +60,7 @@ impl RootsAbove {
         let mut references = References::to(block);
         'enough: while let Some(some) = references.next(trees)? {
             for backref in some {
-                match step_up(trees, block, level, backref)? {
+                match step_up(trees, block, level, backref, self.with_deleted)? {
                     Up::Root(id) => drop(found.insert(id)),
                     Up::Parent(parent) => found.extend(self.of(trees, parent, level + 1)?.iter().copied()),
                     Up::Nowhere => {}
@@ -72,14 +79,20 @@ impl RootsAbove {
     }
 }
 
-fn step_up(trees: &mut Trees<impl Blocks>, block: Logical, level: u8, backref: Backref) -> Result<Up> {
+fn step_up(
+    trees: &mut Trees<impl Blocks>,
+    block: Logical,
+    level: u8,
+    backref: Backref,
+    with_deleted: bool,
+) -> Result<Up> {
     let parent = match backref {
         Backref::SharedBlock { parent } if parent == block => None,
         Backref::SharedBlock { parent } => Some(parent_by_address(trees, block, level, parent)?),
         Backref::TreeBlock { root } => {
             let Some(tree) = trees.root(root)? else { return Ok(Up::Nowhere) };
             if tree.pointer.logical == block {
-                return Ok(if tree.is_deleted { Up::Nowhere } else { Up::Root(root) });
+                return Ok(if tree.is_deleted && !with_deleted { Up::Nowhere } else { Up::Root(root) });
             }
             parent_in_tree(trees, block, level, tree)?
         }

@@ -8,7 +8,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Expected, Key, KeyType, RawRootItem};
 use creamery_tree::{BufferStore, CommitRootGuard, CommittedBlock, RootPointer};
 
-use crate::roots::root_pointer;
+use crate::roots::{RootTree, root_pointer};
 
 /// Blocks that are kept. When there are more, it begins anew: the store has them, too, so this costs a look there.
 const KEPT_MAX: usize = 256;
@@ -17,6 +17,11 @@ const KEPT_MAX: usize = 256;
 pub(crate) trait Blocks {
     /// The block at an address. Errors: device errors; damage, another level than `level` too.
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock>;
+
+    /// Where a tree's root is, where its root item may not say so yet. Errors: device errors; damage.
+    fn root(&self, _id: TreeId) -> Result<Option<RootPointer>> {
+        Ok(None)
+    }
 }
 
 /// The blocks that a commit left.
@@ -33,17 +38,34 @@ impl<'e> CommittedBlocks<'e> {
 
 impl Blocks for CommittedBlocks<'_> {
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
-        let volume = self.store.volume();
-        let want = Expected {
-            logical: at,
-            level: Some(level),
-            generation: None,
-            owner: None,
-            first_key: None,
-            fsid: volume.metadata_uuid(),
-            checksum: volume.checksum_type(),
-        };
-        self.store.committed(&want)
+        read_by_address(self.store, at, level)
+    }
+}
+
+fn read_by_address(store: &BufferStore, at: Logical, level: u8) -> Result<CommittedBlock> {
+    let volume = store.volume();
+    let want = Expected {
+        logical: at,
+        level: Some(level),
+        generation: None,
+        owner: None,
+        first_key: None,
+        fsid: volume.metadata_uuid(),
+        checksum: volume.checksum_type(),
+    };
+    store.committed(&want)
+}
+
+/// The blocks of a transaction that closes: nobody changes them while its gate is closed.
+pub(crate) struct ClosedBlocks<'e>(pub(crate) &'e RootTree);
+
+impl Blocks for ClosedBlocks<'_> {
+    fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
+        read_by_address(self.0.tree().store(), at, level)
+    }
+
+    fn root(&self, id: TreeId) -> Result<Option<RootPointer>> {
+        self.0.opened(id).map(|tree| tree.root_pointer()).transpose()
     }
 }
 
@@ -97,7 +119,10 @@ impl<B: Blocks> Trees<B> {
         let (blocks, roots) = (HashMap::new(), HashMap::new());
         let mut trees = Self { source, root_tree, extent_root: root_tree, blocks, roots };
         let missing = || Error::new(ErrorKind::Corrupt, "the root tree has no extent tree");
-        trees.extent_root = root_pointer(&trees.root_item(TreeId::EXTENT)?.ok_or_else(missing)?);
+        trees.extent_root = match trees.source.root(TreeId::EXTENT)? {
+            Some(root) => root,
+            None => root_pointer(&trees.root_item(TreeId::EXTENT)?.ok_or_else(missing)?),
+        };
         Ok(trees)
     }
 
@@ -129,10 +154,12 @@ impl<B: Blocks> Trees<B> {
             return Ok(*known);
         }
         let item = if id == TreeId::TREE_RELOC { None } else { self.root_item(id)? };
+        let pointer = self.source.root(id)?;
         let root = item.map(|item| {
             let is_deleted = item.refs.get() == 0;
             let dropped_to = if is_deleted { item.drop_progress.into() } else { Key::MIN };
-            Root { pointer: root_pointer(&item), is_deleted, dropped_to }
+            let pointer = pointer.unwrap_or_else(|| root_pointer(&item));
+            Root { pointer, is_deleted, dropped_to }
         });
         self.roots.insert(id, root);
         Ok(root)

@@ -92,6 +92,7 @@ impl Engine {
         self.register_background(Arc::new(RunningRefs(weak())));
         self.register_background(Arc::new(Committing(weak())));
         self.register_background(Arc::new(Discarding(weak())));
+        self.register_background(Arc::new(Rescanning(weak())));
     }
 }
 
@@ -207,5 +208,22 @@ impl BackgroundWork for Discarding {
 
     fn step(&self) -> Result<()> {
         self.0.upgrade().map_or(Ok(()), |engine| engine.discard_step())
+    }
+}
+
+/// Counts what quotas have not counted yet.
+struct Rescanning(Weak<Engine>);
+
+impl BackgroundWork for Rescanning {
+    fn name(&self) -> &'static str {
+        "quota-rescan"
+    }
+
+    fn due(&self) -> Due {
+        due(&self.0, |engine| now_if(engine.is_rescanning()))
+    }
+
+    fn step(&self) -> Result<()> {
+        self.0.upgrade().map_or(Ok(()), |engine| engine.quota_rescan_step().map(drop))
     }
 }

@@ -106,7 +106,7 @@ impl Engine {
     /// Whether memory, or the commit's own length, asks for one. Each copies blocks again that were just written, so the later
     /// the better; what is left of the budget is for those who go on meanwhile.
     pub(super) fn is_commit_due(&self) -> bool {
-        self.is_more_waiting(self.options.dirty_bytes / 4 * 3)
+        self.is_more_waiting(self.options.dirty_bytes / 4 * 3) || self.qgroups.is_much_noted()
     }
 
     fn is_more_waiting(&self, dirty_max: u64) -> bool {

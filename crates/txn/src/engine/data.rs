@@ -13,6 +13,7 @@ use crate::extent_tree::Backref;
 use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::nocow_writer::NocowWriter;
+use crate::qgroup::Charge;
 use crate::space_info::{BlockGroup, DelallocReservation, SpaceKind};
 
 /// Whether the data of a file has checksums, which the file's flags say.
@@ -32,9 +33,27 @@ impl Engine {
     /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `near` if all of it is free there,
     /// else in the same block group if that has a run of `len` bytes, else where it fits best. Call it before a
     /// handle begins: it may allocate a chunk, have others free space, or commit ([`FlushPolicy::FlushData`]).
-    /// Errors: no space, also after all that; read-only; those of a commit.
-    pub fn allocate_data(&self, len: u64, min: u64, near: Option<Logical>) -> Result<DataExtent> {
-        self.allocate(len, min, near, None)
+    /// It is for the subvolume `owner`.
+    /// Errors: no space, also after all that; a limit of the subvolume's quota groups is in the way; read-only; those of a commit.
+    pub fn allocate_data(
+        &self,
+        owner: TreeId,
+        len: u64,
+        min: u64,
+        near: Option<Logical>,
+    ) -> Result<DataExtent> {
+        let sector = u64::from(self.sector_size());
+        let charge = match self.qgroups.charge(owner, len) {
+            Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
+                self.count_what_is_freed()?;
+                self.qgroups.charge_some(owner, min.max(sector), len, sector)?
+            }
+            charge => charge?,
+        };
+        let len = charge.as_ref().map_or(len, Charge::bytes);
+        let mut extent = self.allocate(len, min, near, None)?;
+        extent.charge_for(charge);
+        Ok(extent)
     }
 
     /// The same out of what is kept in `room`, for who writes data back: it asks nobody to do that ([`FlushPolicy::FlushLimit`]).

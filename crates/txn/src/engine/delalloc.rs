@@ -1,6 +1,6 @@
 //! Keeping room for data that is written later.
 
-use creamery_base::Result;
+use creamery_base::{Result, TreeId};
 
 use super::Engine;
 use crate::flush_policy::FlushPolicy;
@@ -16,12 +16,19 @@ impl Engine {
     /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items when that is done. None when
     /// there is not enough for all of it: then others may free some ([`Reclaimer`](crate::Reclaimer)), or the data is written
     /// at once: its policy is [`FlushPolicy::NoFlush`]. It waits for nothing and allocates nothing.
-    pub fn reserve_delalloc(&self, bytes: u64, items: u32) -> Option<DelallocReservation> {
+    /// Errors: a limit of the subvolume's quota groups is in the way. What is written back and committed may make room.
+    pub fn reserve_delalloc(
+        &self,
+        subvolume: TreeId,
+        bytes: u64,
+        items: u32,
+    ) -> Result<Option<DelallocReservation>> {
+        let charge = self.qgroups.charge(subvolume, bytes)?;
         let metadata = u64::from(items) * self.item_bytes();
         // Asking and adding is one step, for those who are promised metadata and those who take data, too.
         let _alone = self.reservations.hold();
-        self.fits_later(self.reservations.may_use(), bytes, metadata)
-            .then(|| self.delalloc.keep(bytes, metadata))
+        let fits = self.fits_later(self.reservations.may_use(), bytes, metadata);
+        Ok(fits.then(|| self.delalloc.keep(bytes, metadata, charge)))
     }
 
     /// Whether so much more can be kept when `promised` bytes of metadata are promised.

@@ -18,6 +18,7 @@ impl Engine {
         self.check_writable()?;
         self.commit_if_due()?;
         self.store().prepare();
+        self.charge_metadata(units)?;
         let (ticket, running) = self.join_with_promise(units)?;
         self.check_open()?;
         self.check_writable()?;
@@ -51,8 +52,18 @@ impl Engine {
     }
 
     fn handle_ports(&self) -> HandlePorts<'_> {
-        let Self { transaction, root_tree, extent_tree, csum_tree, space, superblock, .. } = self;
+        let Self { transaction, root_tree, extent_tree, csum_tree, space, superblock, qgroups, .. } = self;
         let (env, node_size) = (self.env(), self.node_size());
-        HandlePorts { transaction, root_tree, extent_tree, csum_tree, space, superblock, env, node_size }
+        HandlePorts {
+            transaction,
+            root_tree,
+            extent_tree,
+            csum_tree,
+            space,
+            superblock,
+            qgroups,
+            env,
+            node_size,
+        }
     }
 }

@@ -36,6 +36,8 @@ pub struct EngineMemory {
     pub block_groups: u64,
     /// Open trees, their blocks left out.
     pub trees: u64,
+    /// Quota groups, and extents that are to be counted for them.
+    pub qgroups: u64,
 }
 
 impl Engine {
@@ -58,6 +60,7 @@ impl Engine {
                 + self.volume().chunk_map_memory()
                 + self.chunks.memory(),
             trees: self.root_tree.memory(),
+            qgroups: self.qgroups.with(|state| state.memory()).unwrap_or(0),
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | `background` | do what nobody waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
 //! | `log` | make durable what somebody syncs, without a commit |
+//! | `quota` | count what subvolumes have, and keep them to it |
 //! | `replay` | bring logs into the trees |
 //! | `space_caches` | take away what Linux would take for true |
 //! | `abort` | end all writing |
@@ -36,6 +37,7 @@ mod log;
 mod make_room;
 mod memory;
 mod open;
+mod quota;
 mod replay;
 mod reserve;
 mod settle;
@@ -68,6 +70,7 @@ use crate::csum_tree::CsumTree;
 use crate::discard::Discards;
 use crate::extent_tree::ExtentTree;
 use crate::free_space_tree::FreeSpaceTree;
+use crate::qgroup::Qgroups;
 use crate::reclaim::Reclaimers;
 use crate::roots::{RootTree, Switches};
 use crate::run_refs::{Ports, RefRunner};
@@ -160,6 +163,7 @@ pub struct Engine {
     transaction: Transaction,
     pipeline: CommitPipeline,
     logs: TreeLogs,
+    qgroups: Arc<Qgroups>,
     background: Arc<Background>,
     timer: CommitTimer,
     /// Why nothing may be written, known from the start.
@@ -238,6 +242,7 @@ impl Engine {
             transaction: Transaction::after(superblock.generation()),
             pipeline: CommitPipeline::new(readers, superblock.generation()),
             logs,
+            qgroups: Arc::default(),
             log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,
@@ -362,8 +367,8 @@ impl Engine {
 
     /// What delayed refs are run against.
     fn ports<'e>(&'e self, record_chunks: &'e dyn Fn() -> Result<bool>) -> Ports<'e> {
-        let Self { extent_tree, csum_tree, free_space_tree, space, .. } = self;
-        Ports { extent_tree, csum_tree, free_space_tree, space, record_chunks }
+        let Self { extent_tree, csum_tree, free_space_tree, space, qgroups, .. } = self;
+        Ports { extent_tree, csum_tree, free_space_tree, space, qgroups, record_chunks }
     }
 
     /// The trees that every commit may have to update.

@@ -19,8 +19,6 @@ use crate::roots::{find_root_item, open_by_item};
 
 /// Replacement states in which a device is being replaced (started, suspended).
 const REPLACE_ACTIVE: [u64; 2] = [1, 4];
-/// Quota status flag: quotas are on.
-const QUOTA_ON: u64 = 1;
 /// The last generation that is continued: transactions for ever follow it before the numbers are used up.
 const GENERATION_MAX: u64 = u64::MAX - (1 << 48);
 /// Key objectid of the balance item (-4).
@@ -86,6 +84,7 @@ impl Engine {
         };
         let engine = Self::from_parts(parts, options);
         engine.load_groups(engine.read_only().is_none())?;
+        engine.load_quotas()?;
         engine.volume().decide_repairs(engine.read_only().is_none());
         let engine = Arc::new(engine);
         engine.register_own_work();
@@ -155,9 +154,6 @@ fn refusal_to_write(
         let (at, flags) = (chunk.start, chunk.flags);
         return Ok(Some(format!("chunk {at} is {flags} and has two of its stripes on one device")));
     }
-    if superblock.incompat().contains(Incompat::SIMPLE_QUOTA) {
-        return Ok(Some("simple quotas are in use".to_owned()));
-    }
     let (listed, valid) = (CompatRo::FREE_SPACE_TREE, CompatRo::FREE_SPACE_TREE_VALID);
     if superblock.compat_ro().contains(listed) && !superblock.compat_ro().contains(valid) {
         return Ok(Some("its free space tree is not valid (mount it once with space_cache=v2)".to_owned()));
@@ -183,9 +179,6 @@ fn refusal_to_write(
     if active == Some(true) {
         return Ok(Some("a device replacement is in progress".to_owned()));
     }
-    if find_root_item(root_tree, TreeId::QUOTA)?.is_some() && quotas_are_on(root_tree)? {
-        return Ok(Some("quotas are on".to_owned()));
-    }
     Ok(None)
 }
 
@@ -198,17 +191,4 @@ fn contradicted_skinny(superblock: &Superblock, extent_tree: &Tree) -> Result<Op
     let skinny = Key::new(ObjectId::new(root.get()), KeyType::METADATA_ITEM, level.into());
     let found = extent_tree.get(&skinny, Wait::Yes, |_| ())?;
     Ok(found.map(|()| "its metadata is skinny, and its superblock says that it is not".to_owned()))
-}
-
-/// Reads the quota tree's status item.
-fn quotas_are_on(root_tree: &Tree) -> Result<bool> {
-    let Some((_, item)) = find_root_item(root_tree, TreeId::QUOTA)? else { return Ok(false) };
-    let tree = open_by_item(root_tree.store(), TreeId::QUOTA, &item)?;
-    let status = Key::new(ObjectId::new(0), KeyType::QGROUP_STATUS, 0);
-    // version u64, generation u64, flags u64
-    let flags = tree.get(&status, Wait::Yes, |data| data.get(16..24).map(|flags| flags.try_into().ok()))?;
-    Ok(match flags.flatten().flatten() {
-        Some(flags) => u64::from_le_bytes(flags) & QUOTA_ON != 0,
-        None => true,
-    })
 }

@@ -116,7 +116,7 @@ impl Engine {
         let split = trees.all.min(reached);
         let changes = heads.saturating_add(copied);
         let grown = split.saturating_add(changes.saturating_mul(BYTES_PER_HEAD) / (node / 2));
-        (copied + grown + BLOCKS_PER_COMMIT) * node
+        (copied + grown + BLOCKS_PER_COMMIT + self.quota_blocks()) * node
     }
 
     /// Leaves that a commit may copy only because others were copied: the place that a copied block leaves is told in the leaf of

@@ -20,12 +20,16 @@ impl Engine {
         if self.has_nothing_to_commit() {
             // What a reader kept from being handed out when the last commit ended.
             self.release(&self.pipeline.roots.take_releasable())?;
+            self.qgroups.with(|state| state.forget_pending());
             return self.flush_written(gate.take_written()).map(|()| None);
         }
         self.transaction.enter(CommitPhase::Settle);
         let need = self.need_of_this_commit();
         let handle = self.committing_handle();
-        let settled = self.pipeline.participants.settle(&handle).and_then(|()| self.settle(&handle, need));
+        let settled = self
+            .switch_quotas(&handle)
+            .and_then(|()| self.pipeline.participants.settle(&handle))
+            .and_then(|()| self.settle(&handle, need));
         handle.end();
         settled?;
         self.check_writable()?;
@@ -49,6 +53,7 @@ impl Engine {
         let written = gate.take_written().unwrap_or_else(|| self.volume().nothing_written());
         assert!(self.extent_tree.refs().len() == 0, "COMMIT-1: no delayed ref is left");
         assert!(!self.has_pending_chunks(), "COMMIT-1: no chunk is left");
+        self.qgroups.begin_next();
         gate.begin_next();
         self.counters.gate_closed(self.env().monotonic().saturating_sub(begun));
         let block_count = blocks.len();
@@ -69,6 +74,7 @@ impl Engine {
             && self.extent_tree.refs().len() == 0
             && !self.has_pending_chunks()
             && !self.pipeline.participants.have_work()
+            && !self.qgroups.has_work()
     }
 
     /// Does everything that is queued until nothing is (COMMIT-1).
@@ -88,7 +94,7 @@ impl Engine {
             changed |= self.runner.turn().round(self.ports(&record_chunks), handle)?;
             changed |= self.record_groups(handle)?;
             changed |= self.root_tree.record_roots(handle, self.now())?;
-            if !changed {
+            if !changed && !self.settle_quotas(handle)? {
                 handle.check_commit_need(need);
                 return Ok(());
             }

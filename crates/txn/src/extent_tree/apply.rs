@@ -6,7 +6,8 @@ use creamery_tree::CowHost;
 
 use super::backref::{Backref, ExtentKind};
 use super::item::ExtentItem;
-use super::outcome::Outcome;
+use super::outcome::{Applied, Outcome};
+use super::owners::Owners;
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
@@ -50,14 +51,17 @@ impl ExtentTree {
     }
 
     /// Applies one head to the extent tree.
-    pub(super) fn apply(&self, host: &dyn CowHost, at: Logical, head: &RefHead) -> Result<Outcome> {
+    pub(super) fn apply(&self, host: &dyn CowHost, at: Logical, head: &RefHead) -> Result<Applied> {
         if head.must_insert {
             if head.sum() == 0 {
-                return Ok(Outcome::NeverThere);
+                return Ok(Applied::never_there());
             }
             let generation = host.generation();
             let (kind, item) = match head.kind {
-                ExtentKind::Data => (head.kind, ExtentItem::new(generation, ExtentFlags::DATA)),
+                ExtentKind::Data => {
+                    let item = ExtentItem::new(generation, ExtentFlags::DATA);
+                    (head.kind, item.owned_by(head.owner.filter(|_| self.names_owners())))
+                }
                 ExtentKind::TreeBlock { .. } if self.is_skinny => {
                     (head.kind, ExtentItem::new(generation, ExtentFlags::TREE_BLOCK))
                 }
@@ -66,14 +70,17 @@ impl ExtentTree {
                 }
             };
             let key = item_key(at, kind, head.len);
-            self.change_extent(host, &key, item, head, None)?;
-            return Ok(Outcome::Inserted);
+            let applied = self.change_extent(host, &key, item, head, None)?;
+            return Ok(Applied { outcome: Outcome::Inserted, ..applied });
         }
         let Some((key, item, len)) = self.find_extent(at, head.kind, head.len)? else {
             let message =
                 format!("extent {at} of {} bytes has queued references and no extent item", head.len);
             return Err(Error::new(ErrorKind::Corrupt, message));
         };
+        if head.changes_nothing() {
+            return Ok(Applied::unchanged(Owners::of(&item)));
+        }
         self.change_extent(host, &key, item, head, Some(len))
     }
 
@@ -85,7 +92,8 @@ impl ExtentTree {
         mut item: ExtentItem,
         head: &RefHead,
         len: Option<usize>,
-    ) -> Result<Outcome> {
+    ) -> Result<Applied> {
+        let before = if len.is_some() { Owners::of(&item) } else { Owners::Nobody };
         if head.full_backref {
             item.flags |= ExtentFlags::FULL_BACKREF;
         }
@@ -96,16 +104,20 @@ impl ExtentTree {
         item.refs = item.refs.checked_add_signed(head.sum()).ok_or_else(|| {
             Error::new(ErrorKind::Corrupt, format!("extent item {key} counts fewer references than exist"))
         })?;
+        let after = Owners::of(&item);
+        // Of a tree block its header says it.
+        let owner = if item.flags.contains(ExtentFlags::DATA) { item.owner } else { head.owner };
+        let payer = owner.map(|owner| (owner, item.generation));
         if item.refs == 0 {
             self.tree.remove(host, key)?;
-            return Ok(Outcome::Freed);
+            return Ok(Applied { outcome: Outcome::Freed, before, after, payer });
         }
         let bytes = item.to_bytes();
         match len {
             None => self.tree.insert(host, key, &bytes)?,
             Some(len) => self.tree.replace(host, key, len, &bytes)?,
         }
-        Ok(Outcome::Changed)
+        Ok(Applied { outcome: Outcome::Changed, before, after, payer })
     }
 
     /// Changes one reference, wherever it stands.

@@ -28,11 +28,11 @@
 //! ones (`REF_HEAD`): before the extent tree's blocks, and behind those of file trees, with which it is waited for.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use creamery_base::gate::{self, Reason};
 use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
-use creamery_base::{CachePadded, Logical, Result, memory};
+use creamery_base::{CachePadded, Logical, Result, TreeId, memory};
 
 use super::backref::{Backref, ExtentKind};
 use super::ref_head::{RefHead, was_free};
@@ -57,6 +57,8 @@ pub(crate) struct DelayedRefs {
     heads: CachePadded<AtomicUsize>,
     /// The sum of [`RefHead::data_bytes`] of all heads, those that run included, wrapping.
     data_bytes: CachePadded<AtomicI64>,
+    /// Whether a head stays of which everything was taken back, until somebody has heard of it.
+    keeps_cancelled: AtomicBool,
     #[cfg(feature = "faults")]
     unlocked: std::sync::atomic::AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Drop for LockedHead<'_> {
             // Nobody goes on from here: the transaction is aborted. Who looks until then finds what was queued.
             entry.head.must_insert |= self.head.must_insert;
             entry.head.full_backref |= self.head.full_backref;
+            entry.head.cancelled |= self.head.cancelled;
             entry.head.changes.extend(self.head.changes.drain(..));
         }
         drop(entries);
@@ -124,6 +127,7 @@ impl DelayedRefs {
             shards,
             heads: CachePadded::default(),
             data_bytes: CachePadded::default(),
+            keeps_cancelled: AtomicBool::new(false),
             #[cfg(feature = "faults")]
             unlocked: std::sync::atomic::AtomicBool::new(false),
         }
@@ -133,6 +137,11 @@ impl DelayedRefs {
     #[cfg(feature = "faults")]
     pub(crate) fn run_unlocked(&self) {
         self.unlocked.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on changes that are taken back are told of, or not.
+    pub(crate) fn set_keeps_cancelled(&self, keeps: bool) {
+        self.keeps_cancelled.store(keeps, Ordering::Relaxed);
     }
 
     fn shard(&self, at: Logical) -> &Shard {
@@ -148,7 +157,11 @@ impl DelayedRefs {
             Entry { head: RefHead::new(kind, len), locked: false }
         });
         let before = entry.head.data_bytes();
+        let queued = entry.head.changes.len();
         let edited = edit(&mut entry.head);
+        if entry.head.changes.len() < queued && self.keeps_cancelled.load(Ordering::Relaxed) {
+            entry.head.cancelled = true;
+        }
         self.count_data(entry.head.data_bytes().wrapping_sub(before));
         edited
     }
@@ -193,6 +206,24 @@ impl DelayedRefs {
     /// Queues setting FULL_BACKREF.
     pub(crate) fn set_full_backref(&self, at: Logical, len: u64, level: u8) {
         self.edit(at, len, ExtentKind::TreeBlock { level }, |head| head.full_backref = true);
+    }
+
+    /// Queues giving up a reference of a tree block. Whoever gives up the last one says whose block it was.
+    ///
+    /// # Errors
+    /// As [`DelayedRefs::change`].
+    pub(crate) fn give_up_block(
+        &self,
+        at: Logical,
+        len: u64,
+        level: u8,
+        backref: Backref,
+        owner: Option<TreeId>,
+    ) -> Result<()> {
+        self.edit(at, len, ExtentKind::TreeBlock { level }, |head| {
+            head.owner = owner.or(head.owner);
+            head.change(at, backref, -1)
+        })
     }
 
     /// Drops the only reference of an extent allocated in this transaction and forgets the head; false, and
@@ -286,7 +317,7 @@ impl DelayedRefs {
 
 #[cfg(test)]
 mod tests {
-    use creamery_base::{ObjectId, TreeId};
+    use creamery_base::ObjectId;
 
     use super::*;
 

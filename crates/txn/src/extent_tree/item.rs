@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
 use creamery_format::{ExtentFlags, ExtentItem as ItemView, ExtentRef, Key, RawExtentItem, RawTreeBlockInfo};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::backref::Backref;
 
@@ -25,13 +25,18 @@ pub(crate) struct ExtentItem {
     /// Tree block info, where metadata is not skinny.
     block_info: Vec<u8>,
     /// The owner of simple quotas; comes first.
-    owner: Option<TreeId>,
+    pub(super) owner: Option<TreeId>,
     pub(crate) inline: Vec<(Backref, u32)>,
 }
 
 impl ExtentItem {
     pub(crate) fn new(generation: Generation, flags: ExtentFlags) -> Self {
         Self { refs: 0, generation, flags, block_info: Vec::new(), owner: None, inline: Vec::new() }
+    }
+
+    /// The same of what counts for `owner`.
+    pub(super) fn owned_by(self, owner: Option<TreeId>) -> Self {
+        Self { owner, ..self }
     }
 
     /// One of a tree block of this level, where metadata is not skinny. Such an item has room for the first key of the block, too. That
@@ -80,6 +85,11 @@ impl ExtentItem {
     /// No fewer bytes than it has.
     fn len_at_most(&self) -> usize {
         size_of::<RawExtentItem>() + self.block_info.len() + (self.inline.len() + 1) * INLINE_MAX
+    }
+
+    /// The level of a tree block, where the item says it.
+    pub(crate) fn level(&self) -> Option<u8> {
+        RawTreeBlockInfo::ref_from_bytes(&self.block_info).ok().map(|info| info.level)
     }
 
     /// References that stand in the item.

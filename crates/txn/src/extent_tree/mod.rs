@@ -5,6 +5,7 @@
 //! | `backref` | who refers |
 //! | `ref_head`, `delayed_refs` | changes that wait |
 //! | `item`, `apply`, `run` | the extent item, and putting changes into the tree |
+//! | `owners` | who has an extent, as far as its item tells |
 //! | `gaps` | what is free, where no free space tree says so |
 //! | `references`, `sole_user` | asking how often a block is referred to, and whether data is by one file alone |
 //!
@@ -16,6 +17,7 @@ mod delayed_refs;
 mod gaps;
 mod item;
 mod outcome;
+mod owners;
 mod ref_head;
 mod references;
 mod run;
@@ -25,5 +27,6 @@ mod tree;
 pub(crate) use backref::{Backref, ExtentKind, file_extent_address};
 pub(crate) use item::ExtentItem;
 pub(crate) use outcome::Outcome;
+pub(crate) use owners::Owners;
 pub(crate) use run::Ran;
 pub(crate) use tree::ExtentTree;

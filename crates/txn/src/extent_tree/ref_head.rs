@@ -1,6 +1,6 @@
 //! The queued changes of the references of one extent.
 
-use creamery_base::{Error, ErrorKind, Logical, Result, memory};
+use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, memory};
 use smallvec::SmallVec;
 
 use super::backref::{Backref, ExtentKind};
@@ -14,19 +14,29 @@ pub(crate) struct RefHead {
     pub(crate) must_insert: bool,
     /// FULL_BACKREF is to be set.
     pub(crate) full_backref: bool,
+    /// The tree that made it, where that is known and wanted.
+    pub(crate) owner: Option<TreeId>,
+    /// Whether something was queued that was taken back, and somebody wants to know of that: who has the extent may have changed
+    /// all the same. A copy of a shared block gives what it points to a reference, by which its tree has it, and takes that back with the pointer.
+    pub(crate) cancelled: bool,
     pub(crate) changes: SmallVec<[(Backref, i64); 2]>,
 }
 
 impl RefHead {
     /// Nothing, yet, of an extent that is there.
     pub(crate) fn new(kind: ExtentKind, len: u64) -> Self {
-        Self { kind, len, must_insert: false, full_backref: false, changes: SmallVec::new() }
+        let (must_insert, full_backref, owner, cancelled) = Default::default();
+        Self { kind, len, must_insert, full_backref, owner, cancelled, changes: SmallVec::new() }
     }
 
     /// The first reference of an extent that was just allocated.
     pub(crate) fn first(kind: ExtentKind, len: u64, backref: Backref) -> Self {
         let changes = SmallVec::from_slice(&[(backref, 1)]);
-        Self { must_insert: true, changes, ..Self::new(kind, len) }
+        let owner = match backref {
+            Backref::TreeBlock { root } | Backref::ExtentData { root, .. } => Some(root),
+            Backref::SharedBlock { .. } | Backref::SharedData { .. } => None,
+        };
+        Self { must_insert: true, owner, changes, ..Self::new(kind, len) }
     }
 
     /// What its changes take on the heap, bytes.
@@ -39,9 +49,14 @@ impl RefHead {
         self.changes.iter().map(|(_, change)| change).sum()
     }
 
-    /// Whether running it changes nothing.
-    pub(crate) fn is_void(&self) -> bool {
+    /// Whether the extent tree stays as it is.
+    pub(super) fn changes_nothing(&self) -> bool {
         !self.must_insert && !self.full_backref && self.changes.is_empty()
+    }
+
+    /// Whether there is nothing to run, or to tell.
+    pub(crate) fn is_void(&self) -> bool {
+        !self.cancelled && self.changes_nothing()
     }
 
     /// Whether `backref`, of an extent that is not in the tree yet, is all there is.

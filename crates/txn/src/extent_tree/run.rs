@@ -4,7 +4,7 @@ use creamery_base::{Logical, Result};
 use creamery_tree::CowHost;
 
 use super::backref::ExtentKind;
-use super::outcome::Outcome;
+use super::outcome::Applied;
 use super::ref_head::RefHead;
 use super::tree::ExtentTree;
 
@@ -13,7 +13,7 @@ use super::tree::ExtentTree;
 pub(crate) struct Ran {
     pub(crate) kind: ExtentKind,
     pub(crate) len: u64,
-    pub(crate) outcome: Outcome,
+    pub(crate) applied: Applied,
 }
 
 impl ExtentTree {
@@ -24,8 +24,8 @@ impl ExtentTree {
     pub(crate) fn run(&self, host: &dyn CowHost, at: Logical) -> Result<Option<Ran>> {
         let Some(locked) = self.refs.lock(at) else { return Ok(None) };
         let RefHead { kind, len, .. } = *locked.head();
-        let outcome = self.apply(host, at, locked.head())?;
+        let applied = self.apply(host, at, locked.head())?;
         locked.ran();
-        Ok(Some(Ran { kind, len, outcome }))
+        Ok(Some(Ran { kind, len, applied }))
     }
 }

@@ -1,6 +1,7 @@
 //! The owner: the tree and its queue.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_tree::Tree;
 
@@ -14,11 +15,13 @@ pub(crate) struct ExtentTree {
     pub(super) node_size: u32,
     /// Whether items of tree blocks have their level in the key.
     pub(super) is_skinny: bool,
+    /// Whether the items of data name the tree that made it, for simple quotas.
+    names_owners: AtomicBool,
 }
 
 impl ExtentTree {
     pub(crate) fn new(tree: Arc<Tree>, node_size: u32, is_skinny: bool) -> Self {
-        Self { tree, refs: DelayedRefs::new(), node_size, is_skinny }
+        Self { tree, refs: DelayedRefs::new(), node_size, is_skinny, names_owners: AtomicBool::new(false) }
     }
 
     /// The tree, for what all trees have.
@@ -29,5 +32,14 @@ impl ExtentTree {
     /// What is queued.
     pub(crate) fn refs(&self) -> &DelayedRefs {
         &self.refs
+    }
+
+    /// From now on the items of new data name the tree that made it, or do not.
+    pub(crate) fn set_names_owners(&self, names: bool) {
+        self.names_owners.store(names, Ordering::Relaxed);
+    }
+
+    pub(super) fn names_owners(&self) -> bool {
+        self.names_owners.load(Ordering::Relaxed)
     }
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::CachePadded;
 
+use crate::qgroup::Charge;
+
 /// The two sums.
 #[derive(Default)]
 pub(crate) struct DelallocAccount {
@@ -33,10 +35,15 @@ impl DelallocAccount {
     }
 
     /// Keeps so much more.
-    pub(crate) fn keep(self: &Arc<Self>, data: u64, metadata: u64) -> DelallocReservation {
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        data: u64,
+        metadata: u64,
+        charge: Option<Charge>,
+    ) -> DelallocReservation {
         self.data.fetch_add(data, Ordering::SeqCst);
         self.metadata.fetch_add(metadata, Ordering::SeqCst);
-        DelallocReservation { account: Arc::clone(self), data, metadata }
+        DelallocReservation { account: Arc::clone(self), data, metadata, charge }
     }
 }
 
@@ -45,7 +52,7 @@ impl DelallocAccount {
 ///
 /// ```no_run
 /// # fn put_off(engine: &creamery_txn::Engine) -> Option<creamery_txn::DelallocReservation> {
-/// let mut room = engine.reserve_delalloc(1 << 20, 4)?;
+/// let mut room = engine.reserve_delalloc(creamery_base::TreeId::FS, 1 << 20, 4).ok()??;
 /// let half = room.take(512 << 10, 1 << 16);
 /// assert_eq!(half.data_bytes(), 512 << 10);
 /// # Some(room)
@@ -56,6 +63,8 @@ pub struct DelallocReservation {
     account: Arc<DelallocAccount>,
     data: u64,
     metadata: u64,
+    /// What of the data limits of quota groups are reserved for.
+    charge: Option<Charge>,
 }
 
 impl DelallocReservation {
@@ -76,7 +85,8 @@ impl DelallocReservation {
         let (data, metadata) = (data.min(self.data), metadata.min(self.metadata));
         self.data -= data;
         self.metadata -= metadata;
-        Self { account: Arc::clone(&self.account), data, metadata }
+        let charge = self.charge.as_mut().map(|charge| charge.take(data));
+        Self { account: Arc::clone(&self.account), data, metadata, charge }
     }
 
     /// Adds what `other` has.
@@ -87,11 +97,18 @@ impl DelallocReservation {
         assert!(Arc::ptr_eq(&self.account, &other.account), "DELALLOC-1: room of another filesystem");
         self.data += std::mem::take(&mut other.data);
         self.metadata += std::mem::take(&mut other.metadata);
+        match (&mut self.charge, other.charge.take()) {
+            (Some(mine), Some(charge)) => mine.add(charge),
+            (mine @ None, charge) => *mine = charge,
+            (Some(_), None) => {}
+        }
     }
 
     /// `data` bytes of it have space now.
     pub(crate) fn has_space(&mut self, data: u64) {
-        drop(self.take(data, 0));
+        if let Some(charge) = self.take(data, 0).charge.take() {
+            charge.written();
+        }
     }
 
     /// A handle was promised `metadata` bytes of it.
@@ -116,7 +133,7 @@ mod tests {
     #[test]
     fn what_is_split_and_joined_is_given_back_once() {
         let account = Arc::<DelallocAccount>::default();
-        let mut first = account.keep(100, 10);
+        let mut first = account.keep(100, 10, None);
         let second = first.take(30, 50);
         assert_eq!((first.data_bytes(), first.metadata_bytes()), (70, 0));
         assert_eq!((second.data_bytes(), second.metadata_bytes()), (30, 10));
@@ -134,15 +151,15 @@ mod tests {
     #[should_panic(expected = "DELALLOC-1")]
     fn room_of_two_filesystems_is_not_mixed() {
         let [one, other] = [(); 2].map(|()| Arc::<DelallocAccount>::default());
-        let mut room = one.keep(1, 1);
-        room.add(other.keep(1, 1));
+        let mut room = one.keep(1, 1, None);
+        room.add(other.keep(1, 1, None));
     }
 
     #[test]
     #[should_panic(expected = "DELALLOC-1")]
     fn room_that_is_given_back_twice_is_a_bug() {
         let account = Arc::<DelallocAccount>::default();
-        let room = account.keep(1, 1);
+        let room = account.keep(1, 1, None);
         account.data.fetch_sub(1, Ordering::SeqCst);
         drop(room);
     }

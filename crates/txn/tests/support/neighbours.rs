@@ -121,7 +121,8 @@ impl World {
     }
 
     fn allocate(&self) -> (DataExtent, Written) {
-        let extent = self.engine.allocate_data(SECTOR as u64, SECTOR as u64, None).expect("space");
+        let extent =
+            self.engine.allocate_data(TreeId::FS, SECTOR as u64, SECTOR as u64, None).expect("space");
         let written = self.engine.write_data(&extent, &content(extent.start())).expect("memory takes it");
         (extent, written)
     }

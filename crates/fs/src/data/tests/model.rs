@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use creamery_base::Wait;
+use creamery_base::{TreeId, Wait};
 use creamery_txn::{DataExtent, Engine, Units};
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run, seek};
@@ -133,7 +133,7 @@ impl Model {
 fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
     let mut all = Vec::new();
     if piece > 0 {
-        all.extend((0..400).map(|_| engine.allocate_data(piece, piece, None).expect("space")));
+        all.extend((0..400).map(|_| engine.allocate_data(TreeId::FS, piece, piece, None).expect("space")));
         let mut odd = false;
         all.sort_by_key(DataExtent::start);
         all.retain(|_| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::Wait;
+use creamery_base::{TreeId, Wait};
 use creamery_codec::{CompressionMethod, CompressionType};
 use creamery_format::Compression;
 use creamery_txn::Units;
@@ -167,7 +167,7 @@ fn small_files_are_packed_into_the_tree() {
 fn without_room_in_one_piece_data_is_stored_as_it_is() {
     const PIECES: usize = 400;
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let take = |len| fixture.allocate_data(len, SECTOR, None);
+    let take = |len| fixture.allocate_data(TreeId::FS, len, SECTOR, None);
     let mut held: Vec<_> = (0..PIECES).map(|_| take(SECTOR).expect("room")).collect();
     held.sort_by_key(creamery_txn::DataExtent::start);
     let rest: Vec<_> = std::iter::from_fn(|| take(1 << 20).ok()).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, Wait};
+use creamery_base::{ErrorKind, TreeId, Wait};
 use creamery_txn::Units;
 
 use super::support::{
@@ -108,7 +108,8 @@ fn what_may_not_be_changed_or_goes_no_further_stays() {
     assert_eq!(file.defragment(&Defragment { threshold: SECTOR, ..all }, &|| false).expect("nothing"), 0);
     assert_eq!(file.defragment(&Defragment { offset: 1 << 60, ..all }, &|| false).expect("nothing"), 0);
     // No room.
-    let held: Vec<_> = std::iter::from_fn(|| fixture.allocate_data(1 << 20, SECTOR, None).ok()).collect();
+    let held: Vec<_> =
+        std::iter::from_fn(|| fixture.allocate_data(TreeId::FS, 1 << 20, SECTOR, None).ok()).collect();
     assert_eq!(file.defragment(&all, &|| false).unwrap_err().kind(), ErrorKind::NoSpace);
     // Single sectors are no better than what there is.
     drop(held.into_iter().filter(|space| space.len() > SECTOR).collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! Writes and truncations that are out of the ordinary.
 
-use creamery_base::{ErrorKind, Wait, gate};
+use creamery_base::{ErrorKind, TreeId, Wait, gate};
 
 use super::support::{Kind, SECTOR, audit, fixture, items, new_file, seek};
 use crate::data::{prealloc, read, truncate, write};
@@ -100,7 +100,8 @@ fn what_finds_no_space_leaves_the_file_as_long_as_it_was() {
         let start = (2 * at + 1) * SECTOR;
         prealloc(&inode, &mut item, (start, start + SECTOR), 0).expect("room");
     }
-    let all: Vec<_> = std::iter::from_fn(|| fixture.allocate_data(1 << 20, SECTOR, None).ok()).collect();
+    let all: Vec<_> =
+        std::iter::from_fn(|| fixture.allocate_data(TreeId::FS, 1 << 20, SECTOR, None).ok()).collect();
     let error = write(&inode, &mut item, 2 * GAPS * SECTOR, &[7; SECTOR as usize]).unwrap_err();
     assert_eq!((error.kind(), item.size), (ErrorKind::NoSpace, 0));
     assert_eq!(inode.item(Wait::Yes).expect("it lives").size, 0);

@@ -1,0 +1,83 @@
+//! The filesystem as who asks for quotas sees it.
+
+use std::collections::BTreeMap;
+
+use creamery_base::{ErrorKind, QgroupId, Result, TreeId};
+use creamery_txn::{Qgroup, QuotaMode};
+
+use super::Filesystem;
+use crate::quota::{QgroupReport, QuotaChange, QuotaReport};
+
+/// Quotas.
+impl Filesystem {
+    /// Changes the quotas; `here` is the subvolume that is meant where none is named. Durable when it returns.
+    /// Errors: not found: there are no quotas, or no such group; already exists; invalid; in use; read-only; those of a commit.
+    pub fn change_quotas(&self, change: &QuotaChange, here: TreeId) -> Result<()> {
+        let engine = self.engine();
+        if let QuotaChange::Limit { .. } | QuotaChange::Assign { .. } | QuotaChange::Remove { .. } = change {
+            // What is delayed was kept in the name of the groups there were.
+            self.sync()?;
+        }
+        match *change {
+            QuotaChange::Enable { simple } => {
+                engine.enable_quotas(if simple { QuotaMode::Simple } else { QuotaMode::Full })?;
+                engine.wake_background();
+                Ok(())
+            }
+            QuotaChange::Disable => engine.disable_quotas(),
+            QuotaChange::Rescan => engine.begin_quota_rescan(),
+            QuotaChange::Create(id) => engine.create_qgroup(id),
+            QuotaChange::Destroy(id) => engine.remove_qgroup(id),
+            QuotaChange::Assign { member, group } => engine.assign_qgroup(member, group, true),
+            QuotaChange::Remove { member, group } => engine.assign_qgroup(member, group, false),
+            QuotaChange::Limit { group, most, exclusive } => {
+                engine.limit_qgroup(group.unwrap_or(QgroupId::of(here)), most, exclusive)
+            }
+            QuotaChange::ClearStale => self.clear_stale_qgroups(),
+        }
+    }
+
+    fn clear_stale_qgroups(&self) -> Result<()> {
+        let engine = self.engine();
+        for group in engine.qgroups()? {
+            let is_stale = group.id.subvolume().is_some_and(|id| engine.root_item(id).is_err());
+            if !is_stale || !group.members.is_empty() {
+                continue;
+            }
+            match engine.remove_qgroup(group.id) {
+                // Somebody was faster, or with simple quotas extents count for it still.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy) => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a step of a rescan, where nobody does that in the background. False when nothing is left to count.
+    /// Errors: device errors; damage.
+    pub fn quota_rescan_step(&self) -> Result<bool> {
+        self.engine().quota_rescan_step()
+    }
+
+    /// What there is. Numbers are as of the last commit, with what is known since.
+    /// Errors: damage.
+    pub fn quota_report(&self) -> Result<QuotaReport> {
+        let status = self.engine().quota_status();
+        let groups = if status.is_some() { self.engine().qgroups()? } else { Vec::new() };
+        let listed = self.subvolumes()?.into_iter().filter(|listed| !listed.info.is_deleted);
+        let mut paths: BTreeMap<TreeId, _> = listed.map(|listed| (listed.info.id, listed.path)).collect();
+        paths.insert(TreeId::FS, Some(Vec::new()));
+        let report = |group: Qgroup| QgroupReport {
+            id: group.id.get(),
+            referenced: group.usage.referenced,
+            exclusive: group.usage.exclusive,
+            max_referenced: group.limits.referenced,
+            max_exclusive: group.limits.exclusive,
+            parents: group.parents.iter().map(|id| id.get()).collect(),
+            members: group.members.iter().map(|id| id.get()).collect(),
+            path: group.id.subvolume().and_then(|id| paths.remove(&id)).flatten(),
+        };
+        let groups = groups.into_iter().map(report).collect();
+        Ok(QuotaReport::new(status, groups))
+    }
+}

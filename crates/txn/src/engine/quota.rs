@@ -1,0 +1,456 @@
+//! Quotas, with the trees of the engine: what a closing transaction counts and writes (`qgroup`), rescans, and what people change.
+
+use std::sync::Arc;
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, QgroupId, Result, TreeId, Wait};
+use creamery_format::{Incompat, Key, KeyType};
+use creamery_tree::{Dropped, Tree, TreeDrop};
+
+use super::Engine;
+use crate::backref_walk::{ClosedBlocks, CommittedBlocks, Trees, Walk};
+use crate::flush_policy::FlushPolicy;
+use crate::handle::Handle;
+use crate::held;
+use crate::qgroup::{
+    Changed, Counted, Qgroup, QgroupCounters, QuotaMode, QuotaStatus, RESCAN_STEP, STATUS, State, Status,
+    Switch, quotas_are_off,
+};
+use crate::roots::find_root_item;
+use crate::snapshot::NewSnapshot;
+use crate::units::Units;
+
+/// Items that a change of groups takes room for: it may split leaves.
+const ITEMS: u32 = 4;
+/// Items that are removed in one handle.
+const AT_ONCE: usize = 16;
+/// How often others are asked to free something before a limit refuses.
+const RECLAIMS: usize = 4;
+/// Groups whose items fill a leaf, at least.
+const GROUPS_PER_LEAF: usize = 16;
+
+impl Engine {
+    /// Reads the quotas there are.
+    /// Errors: device errors; damage.
+    pub(super) fn load_quotas(&self) -> Result<()> {
+        if find_root_item(self.root_tree.tree(), TreeId::QUOTA)?.is_none() {
+            return Ok(());
+        }
+        let last = self.volume().superblock().generation();
+        let loaded = self.tree(TreeId::QUOTA).and_then(|tree| State::load(tree, last));
+        let Some(mut state) = (match loaded {
+            // Nobody who only reads needs them.
+            Err(_) if self.read_only().is_some() => None,
+            loaded => loaded?,
+        }) else {
+            return Ok(());
+        };
+        self.note_last_snapshots(&mut state)?;
+        self.count_with(Some(state));
+        Ok(())
+    }
+
+    fn count_with(&self, state: Option<Box<State>>) {
+        self.qgroups.set(state);
+        let mode = self.qgroups.mode();
+        self.extent_tree.set_names_owners(mode == Some(QuotaMode::Simple));
+        self.extent_tree.refs().set_keeps_cancelled(mode == Some(QuotaMode::Full));
+    }
+
+    /// Up to which generation each subvolume shares its blocks.
+    fn note_last_snapshots(&self, state: &mut State) -> Result<()> {
+        for (id, last_snapshot) in self.subvolume_roots()? {
+            state.set_last_snapshot(id, last_snapshot);
+        }
+        Ok(())
+    }
+
+    fn subvolume_roots(&self) -> Result<Vec<(TreeId, Generation)>> {
+        let mut found = Vec::new();
+        let first = Key::new(TreeId::FS.objectid(), KeyType::ROOT_ITEM, 0);
+        let mut cursor = self.root_tree.tree().cursor(&first, Wait::Yes)?;
+        while let Some((key, data)) = cursor.item() {
+            let id = TreeId::from(key.objectid);
+            if key.objectid > ObjectId::LAST_FREE {
+                break;
+            }
+            if key.kind == KeyType::ROOT_ITEM && id.is_subvolume() {
+                let damaged = |kind| Error::with_source(ErrorKind::Corrupt, format!("root item {key}"), kind);
+                let item = creamery_format::RawRootItem::from_item(data).map_err(damaged)?;
+                found.push((id, Generation::new(item.last_snapshot.get())));
+            }
+            cursor.advance()?;
+        }
+        Ok(found)
+    }
+
+    /// With the gate closed: quotas begin, end or are counted anew, where somebody wants that.
+    pub(super) fn switch_quotas(&self, handle: &Handle<'_>) -> Result<()> {
+        match self.qgroups.take_switch() {
+            None => {}
+            Some(Switch::Rescan) => {
+                self.qgroups.with(State::begin_rescan);
+            }
+            Some(Switch::Enable(mut state)) => {
+                for (id, last_snapshot) in self.subvolume_roots()? {
+                    state.set_last_snapshot(id, last_snapshot);
+                    let _exists = state.create(QgroupId::of(id));
+                }
+                if state.mode() == QuotaMode::Full {
+                    state.begin_rescan();
+                } else {
+                    handle.add_incompat(Incompat::SIMPLE_QUOTA);
+                }
+                self.count_with(Some(state));
+            }
+            Some(Switch::Disable) => {
+                if let Some(tree) = self.quota_tree() {
+                    tree.upsert(handle, &STATUS, &Status::off(handle.generation()).to_bytes())?;
+                }
+                self.count_with(None);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn quota_tree(&self) -> Option<Arc<Tree>> {
+        self.qgroups.with(|state| Arc::clone(state.tree()))
+    }
+
+    /// Blocks of the quota tree that the commit may copy or make.
+    pub(super) fn quota_blocks(&self) -> u64 {
+        self.qgroups.with(|state| state.blocks_needed(self.node_size())).unwrap_or(0)
+    }
+
+    /// Takes a snapshot, with the commit's own handle ([`Handle::create_snapshot`]).
+    /// Errors: not found; already exists; no space; device errors; damage. The transaction aborts.
+    pub fn create_snapshot(&self, handle: &Handle<'_>, new: &NewSnapshot) -> Result<Arc<Tree>> {
+        if self.qgroups.mode() == Some(QuotaMode::Full) {
+            let record_chunks = || self.record_chunks(handle);
+            while self.runner.turn().round(self.ports(&record_chunks), handle)? {}
+            self.count_changed()?;
+        }
+        handle.create_snapshot(new)
+    }
+
+    /// Counts what has changed in the transaction that closes and is not counted yet, and has the numbers written. True when there was something to
+    /// write.
+    pub(super) fn settle_quotas(&self, handle: &Handle<'_>) -> Result<bool> {
+        let is_idle = self.store().dirty_bytes() == 0 && !self.qgroups.has_work();
+        if self.qgroups.mode().is_none() || is_idle {
+            return Ok(false);
+        }
+        self.count_changed()?;
+        let closed = self
+            .qgroups
+            .with(|state| state.close(handle.generation()).map(|writes| (Arc::clone(state.tree()), writes)));
+        let Some((tree, writes)) = closed.flatten() else { return Ok(false) };
+        for (key, data) in writes {
+            match data {
+                Some(data) => tree.upsert(handle, &key, &data)?,
+                None => drop(tree.remove(handle, &key)?),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Walks the back references of what was noted, in the last commit and in this transaction (QGROUP-1).
+    fn count_changed(&self) -> Result<()> {
+        let Some(changed) = self.qgroups.with(State::take_changed).filter(|changed| !changed.is_empty())
+        else {
+            return Ok(());
+        };
+        let walked = self.walk_changed(changed);
+        match walked {
+            // A reference that leads nowhere is no reason to write nothing any more.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.qgroups.with(State::mark_inconsistent);
+                Ok(())
+            }
+            walked => walked,
+        }
+    }
+
+    fn walk_changed(&self, changed: Vec<(Logical, Changed)>) -> Result<()> {
+        let mut commit = self.committed_walk()?;
+        let root = self.root_tree.tree().root_pointer()?;
+        let mut closed = Walk::for_roots(Trees::new(ClosedBlocks(&self.root_tree), root)?);
+        for (at, changed) in changed {
+            if self.qgroups.with(|state| state.counts(at)) != Some(true) {
+                continue;
+            }
+            self.qgroups.counting.walked.add(1);
+            let (len, kind) = (changed.len, changed.kind);
+            let committed = match changed.needs_commit() {
+                true => commit.roots(at, len, kind)?,
+                false => Default::default(),
+            };
+            let after = closed.roots(at, len, kind)?;
+            self.qgroups.with(|state| {
+                let before = state.counted(at, &changed.before, committed);
+                state.count(&before, &after, len);
+                state.keep_counted(at, after);
+            });
+        }
+        Ok(())
+    }
+
+    /// A walk over the last commit.
+    fn committed_walk(&self) -> Result<Walk<CommittedBlocks<'_>>> {
+        let blocks = CommittedBlocks::new(self.store(), self.commit_root_guard());
+        Ok(Walk::for_roots(Trees::new(blocks, self.root_tree.tree().commit_root())?))
+    }
+
+    /// Whether a rescan has extents before it.
+    pub(super) fn is_rescanning(&self) -> bool {
+        self.qgroups.with(|state| state.status().rescan.is_some()).unwrap_or(false)
+    }
+
+    /// Counts the next extents of a rescan. False when there is none.
+    /// Errors: device errors; damage.
+    pub fn quota_rescan_step(&self) -> Result<bool> {
+        // What the running transaction changes is counted when it closes, from the state that is counted here.
+        self.end_write_out()?;
+        let running = self.join();
+        let (before, guard) = (self.generation(), self.commit_root_guard());
+        let Some(from) = self.qgroups.with(|state| state.status().rescan).flatten() else { return Ok(false) };
+        if guard.generation().next() != before {
+            return Ok(true); // another one has closed meanwhile
+        }
+        let walk = self.committed_walk()?;
+        // Nobody waits for the device but who counts.
+        drop(running);
+        let counted = match self.count_some(walk, from.into()) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.qgroups.with(State::give_up_rescan);
+                return Err(error.context("counting for quotas, which ends here"));
+            }
+            counted => counted?,
+        };
+        let _running = self.join();
+        if self.generation() != before {
+            return Ok(true); // in which this may be something else
+        }
+        self.qgroups.counting.rescanned.add(counted.extents.len() as u64);
+        self.qgroups.with(|state| state.rescanned(from.into(), &counted));
+        Ok(self.is_rescanning())
+    }
+
+    fn count_some(&self, mut walk: Walk<CommittedBlocks<'_>>, from: Logical) -> Result<Counted> {
+        let (found, next) = walk.extents(from, RESCAN_STEP, self.node_size().into())?;
+        let mut counted = Counted { extents: Vec::with_capacity(found.len()), next };
+        for extent in found {
+            let known = self.qgroups.with(|state| state.known(extent.owners)).flatten();
+            let roots = match known {
+                Some(roots) => roots,
+                None => walk.roots(extent.at, extent.len, extent.kind)?,
+            };
+            counted.extents.push((roots, extent.len));
+        }
+        Ok(counted)
+    }
+
+    /// Whether there are quotas, and how they stand.
+    #[must_use]
+    pub fn quota_status(&self) -> Option<QuotaStatus> {
+        self.qgroups.with(|state| state.status())
+    }
+
+    /// The quota groups, in the order of their ids. Errors: not found, while there are no quotas.
+    pub fn qgroups(&self) -> Result<Vec<Qgroup>> {
+        self.qgroups.with(|state| state.list()).ok_or_else(quotas_are_off)
+    }
+
+    /// What counting took.
+    #[must_use]
+    pub fn qgroup_counters(&self) -> QgroupCounters {
+        self.qgroups.counting.figures()
+    }
+
+    /// Begins to count: every subvolume gets a group. Full quotas are inconsistent until everything is counted
+    /// ([`Engine::quota_rescan_step`]). Nothing, when they are on already. Never call it with a handle.
+    /// Errors: read-only; no space; device errors; damage.
+    pub fn enable_quotas(&self, mode: QuotaMode) -> Result<()> {
+        self.check_writable()?;
+        let _alone = self.qgroups.changing.lock();
+        if self.qgroups.mode().is_some() {
+            return Ok(());
+        }
+        let tree = match find_root_item(self.root_tree.tree(), TreeId::QUOTA)? {
+            Some(_) => {
+                // What was left of some that were ended.
+                self.remove_quota_items()?;
+                self.tree(TreeId::QUOTA)?
+            }
+            None => {
+                let handle = self.start(Units::items(ITEMS))?;
+                let created = handle.create_tree(TreeId::QUOTA);
+                self.ended(handle, created)?
+            }
+        };
+        let groups = self.subvolume_roots()?.len();
+        let items = ITEMS + u32::try_from(groups / GROUPS_PER_LEAF).unwrap_or(u32::MAX);
+        // What is made from the next transaction on counts.
+        let switch = |running: Generation| Switch::Enable(Box::new(State::new(tree, mode, running.next())));
+        self.switch(items, switch)
+    }
+
+    /// Ends the quotas, and removes all that is known of groups. Nothing, when they are off. Never call it with a handle.
+    /// Errors: as [`Engine::enable_quotas`].
+    pub fn disable_quotas(&self) -> Result<()> {
+        self.check_writable()?;
+        let _alone = self.qgroups.changing.lock();
+        if self.qgroups.mode().is_none() {
+            return Ok(());
+        }
+        self.switch(ITEMS, |_| Switch::Disable)?;
+        self.remove_quota_items()?;
+        self.commit()?;
+        let tree = self.tree(TreeId::QUOTA)?;
+        let handle = self.start(Units::items(ITEMS))?;
+        let dropped =
+            TreeDrop::new(tree, Generation::default(), None).step(&handle, ITEMS).and_then(|dropped| {
+                assert_eq!(dropped, Dropped::Wholly, "an empty tree is one leaf");
+                handle.remove_tree(TreeId::QUOTA)
+            });
+        self.ended(handle, dropped)?;
+        self.commit()
+    }
+
+    /// Counts everything anew, beginning when the running transaction closes. Never call it with a handle.
+    /// Errors: not found, while there are no quotas; invalid, with simple ones; in use: one runs.
+    pub fn begin_quota_rescan(&self) -> Result<()> {
+        self.check_writable()?;
+        let _alone = self.qgroups.changing.lock();
+        match self.quota_status() {
+            None => return Err(quotas_are_off()),
+            Some(QuotaStatus { mode: QuotaMode::Simple, .. }) => {
+                return Err(Error::invalid("a rescan of simple quotas, which count what is made"));
+            }
+            Some(QuotaStatus { rescan: Some(_), .. }) => {
+                return Err(Error::new(ErrorKind::Busy, "a quota rescan, while one runs"));
+            }
+            Some(_) => {}
+        }
+        self.switch(ITEMS, |_| Switch::Rescan)?;
+        self.wake_background();
+        Ok(())
+    }
+
+    /// Makes a group. Errors: not found, while there are no quotas; already exists; those of a commit.
+    pub fn create_qgroup(&self, id: QgroupId) -> Result<()> {
+        self.edit_qgroups(|state| state.create(id))
+    }
+
+    /// Removes a group. Errors: not found; in use: it has members, or its subvolume is there; those of a commit.
+    pub fn remove_qgroup(&self, id: QgroupId) -> Result<()> {
+        let lives = match id.subvolume() {
+            Some(subvolume) => find_root_item(self.root_tree.tree(), subvolume)?.is_some(),
+            None => false,
+        };
+        if lives {
+            return Err(Error::new(ErrorKind::Busy, format!("quota group {id}, whose subvolume exists")));
+        }
+        self.edit_qgroups(|state| state.remove(id))
+    }
+
+    /// Makes `member` a member of `group`, or no more so. Full quotas may be inconsistent then: [`Engine::quota_status`].
+    /// Errors: not found; invalid; already exists; those of a commit.
+    pub fn assign_qgroup(&self, member: QgroupId, group: QgroupId, is: bool) -> Result<()> {
+        self.edit_qgroups(|state| state.assign(member, group, is))
+    }
+
+    /// Sets or clears a group's limit of what it refers to, or of what is exclusive to it. Errors: not found; those of a commit.
+    pub fn limit_qgroup(&self, id: QgroupId, most: Option<u64>, exclusive: bool) -> Result<()> {
+        self.edit_qgroups(|state| state.limit(id, most, exclusive))
+    }
+
+    fn edit_qgroups(&self, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+        self.check_writable()?;
+        let _alone = self.qgroups.changing.lock();
+        let handle = self.start(Units::items(ITEMS))?;
+        let (running, room) = (handle.generation(), handle.keep_all());
+        let edited = self.qgroups.edit(edit);
+        handle.end();
+        edited?;
+        let committed = self.commit_through(running);
+        drop(room);
+        committed
+    }
+
+    fn switch(&self, items: u32, switch: impl FnOnce(Generation) -> Switch) -> Result<()> {
+        let handle = self.start(Units::items(items))?;
+        let (running, room) = (handle.generation(), handle.keep_all());
+        let waits = self.qgroups.switch_at_close(switch(running));
+        handle.end();
+        waits?;
+        let committed = self.commit_through(running);
+        drop(room);
+        committed
+    }
+
+    /// Removes all items of the quota tree, while there are no quotas.
+    fn remove_quota_items(&self) -> Result<()> {
+        let tree = self.tree(TreeId::QUOTA)?;
+        loop {
+            let mut keys = Vec::new();
+            let mut cursor = tree.cursor(&Key::MIN, Wait::Yes)?;
+            while let Some((key, _)) = cursor.item()
+                && keys.len() < AT_ONCE
+            {
+                keys.push(key);
+                cursor.advance()?;
+            }
+            drop(cursor);
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let handle = self.start(Units::items(u32::try_from(keys.len()).expect("a few")))?;
+            let removed = keys.iter().try_for_each(|key| tree.remove(&handle, key).map(drop));
+            self.ended(handle, removed)?;
+        }
+    }
+
+    /// Ends a handle with whose work something may have failed.
+    fn ended<R>(&self, handle: Handle<'_>, done: Result<R>) -> Result<R> {
+        match done {
+            Ok(done) => {
+                handle.end();
+                Ok(done)
+            }
+            Err(error) => Err(handle.abort(error.context("changing quotas"))),
+        }
+    }
+
+    /// Has others free what they put off, and commits: what a limit refuses may fit when that is counted. Never call it with a handle.
+    /// Errors: those of the commit.
+    pub fn count_what_is_freed(&self) -> Result<()> {
+        held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
+        (0..RECLAIMS).for_each(|_| {
+            self.reclaimers.reclaim();
+        });
+        gate::passing(Reason::Reservation, || self.commit_running())
+    }
+
+    /// Takes what metadata may grow by from the limits of the subvolume that is changed; it is given back when the transaction closes. Who
+    /// frees something is let through.
+    /// Errors: a limit is in the way, after a commit, too.
+    pub(super) fn charge_metadata(&self, units: Units) -> Result<()> {
+        if !self.qgroups.is_limited() || units.policy != FlushPolicy::FlushAll {
+            return Ok(());
+        }
+        let Some(subvolume) = units.subvolume else { return Ok(()) };
+        let bytes = u64::from(units.items) * u64::from(self.node_size());
+        let charge = match self.qgroups.charge(subvolume, bytes) {
+            Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
+                self.count_what_is_freed()?;
+                self.qgroups.charge(subvolume, bytes)?
+            }
+            charge => charge?,
+        };
+        if let Some(charge) = charge {
+            charge.written();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! Room taken from limits before something is written.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, ErrorKind, QgroupId, Result, TreeId};
+
+use super::Qgroups;
+
+/// Bytes that somebody is to write for a subvolume, of whose groups at least one has a limit. Given back when it is dropped
+/// (QGROUP-3).
+pub(crate) struct Charge {
+    qgroups: Arc<Qgroups>,
+    /// The quotas that they were then, and the groups from which it was taken.
+    epoch: u64,
+    groups: Arc<[QgroupId]>,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Splits off so many bytes, or what there is of them.
+    pub(crate) fn take(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        let (qgroups, groups) = (Arc::clone(&self.qgroups), Arc::clone(&self.groups));
+        Self { qgroups, epoch: self.epoch, groups, bytes }
+    }
+
+    /// Adds what `other` has; when that was taken elsewhere, it is given back.
+    pub(crate) fn add(&mut self, mut other: Self) {
+        if self.epoch == other.epoch && self.groups == other.groups {
+            self.bytes += std::mem::take(&mut other.bytes);
+        }
+    }
+
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// It is written in the running transaction, and counts until that closes.
+    pub(crate) fn written(mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.qgroups.settle_charge(self.epoch, &self.groups, bytes, true);
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.qgroups.settle_charge(self.epoch, &self.groups, self.bytes, false);
+        }
+    }
+}
+
+impl Qgroups {
+    /// Takes `bytes` from the limits of a subvolume's groups; none where there are none.
+    /// Errors: a limit is in the way.
+    pub(crate) fn charge(self: &Arc<Self>, subvolume: TreeId, bytes: u64) -> Result<Option<Charge>> {
+        self.charge_some(subvolume, bytes, bytes, 1)
+    }
+
+    /// The same for as much as there is room for: `most` bytes, or fewer, but not below `min`, in whole `unit`s.
+    pub(crate) fn charge_some(
+        self: &Arc<Self>,
+        subvolume: TreeId,
+        min: u64,
+        most: u64,
+        unit: u64,
+    ) -> Result<Option<Charge>> {
+        if !self.is_limited() {
+            return Ok(None);
+        }
+        let taken = self.with(|state| {
+            let groups = state.forest.with_ancestors(QgroupId::of(subvolume));
+            let mut tightest: Option<(QgroupId, u64)> = None;
+            for &id in &groups {
+                let left = state.forest.get(id).expect("it was found").left();
+                if tightest.is_none_or(|(_, least)| left < least) {
+                    tightest = Some((id, left));
+                }
+            }
+            let (id, left) = tightest.unwrap_or((QgroupId::of(subvolume), u64::MAX));
+            let bytes = if left < most { left / unit * unit } else { most };
+            if bytes < min {
+                let group = state.forest.get(id).expect("it was found");
+                return Err((id, group.usage, group.limits()));
+            }
+            for id in &groups {
+                let group = state.forest.get_mut(*id).expect("it was found");
+                group.reserved = group.reserved.saturating_add(bytes);
+            }
+            Ok((state.epoch, groups.into(), bytes))
+        });
+        match taken {
+            None => Ok(None),
+            Some(Ok((epoch, groups, bytes))) => {
+                Ok(Some(Charge { qgroups: Arc::clone(self), epoch, groups, bytes }))
+            }
+            Some(Err((id, usage, limits))) => {
+                self.counting.exceeded.add(1);
+                let most = |limit: Option<u64>| limit.map_or("none".to_owned(), |most| most.to_string());
+                let message = format!(
+                    "{min} bytes more in quota group {id}, which has {} bytes referenced (limit {}) and {} exclusive (limit {})",
+                    usage.referenced,
+                    most(limits.referenced),
+                    usage.exclusive,
+                    most(limits.exclusive)
+                );
+                Err(Error::new(ErrorKind::QuotaExceeded, message))
+            }
+        }
+    }
+
+    fn settle_charge(&self, epoch: u64, groups: &[QgroupId], bytes: u64, written: bool) {
+        self.with(|state| {
+            for id in groups.iter().filter(|_| state.epoch == epoch) {
+                let Some(group) = state.forest.get_mut(*id) else { continue };
+                let left = group.reserved.checked_sub(bytes);
+                // One that was removed and made anew has none of it.
+                group.reserved = left.unwrap_or(0);
+                if written {
+                    group.pending = group.pending.saturating_add(bytes);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! What a snapshot does to the numbers.
+//!
+//! Right after it, whatever the source reaches the snapshot reaches, but for the source's own root block. Of the source's bytes
+//! nothing is exclusive any more but that block. The snapshot's root block is an extent like any other and counted as such.
+//!
+//! For a group above, that is enough where it has both (nothing changes), where the source is all that it has (as for the
+//! source), and where it has had nothing before the snapshot came to it. Else some extents change for it and others do not.
+
+use creamery_base::{Logical, QgroupId};
+
+use super::QuotaMode;
+use super::changed::{Before, Roots, SnapshotTaken};
+use super::forest::QgroupUsage;
+use super::state::State;
+
+impl State {
+    /// The roots of the extent at `at` that were counted, and what snapshots have added since. `commit` is what the last commit
+    /// says.
+    pub(crate) fn counted(&self, at: Logical, before: &Before, commit: Roots) -> Roots {
+        let (mut roots, from) = match before {
+            Before::Commit => (commit, 0),
+            Before::Known(roots, from) => (roots.clone(), *from),
+        };
+        for taken in &self.taken[from..] {
+            if taken.root != at && roots.contains(&taken.source) {
+                roots.insert(taken.id);
+            }
+        }
+        roots
+    }
+
+    /// Counts a snapshot. All that was done before it is counted.
+    pub(crate) fn snapshot(&mut self, taken: SnapshotTaken) {
+        self.begin_group(taken.id, taken.within);
+        let (source, id) = (QgroupId::of(taken.source), QgroupId::of(taken.id));
+        if self.mode() == QuotaMode::Full {
+            self.count_snapshot(taken, source, id);
+            self.inherit_limits(source, id);
+            self.taken.push(taken);
+        }
+    }
+
+    fn count_snapshot(&mut self, taken: SnapshotTaken, source: QgroupId, id: QgroupId) {
+        let Some(usage) = self.forest.get(source).map(|group| group.usage) else {
+            self.mark_inconsistent();
+            return;
+        };
+        // Of what is counted so far.
+        let own = if self.counts(taken.root) { taken.node_size } else { 0 };
+        let mut sound = usage.referenced >= own && usage.exclusive >= own;
+        let (shared, lost) = (usage.referenced.saturating_sub(own), usage.exclusive.saturating_sub(own));
+        let (above_source, above) = (self.forest.with_ancestors(source), self.forest.with_ancestors(id));
+        for &group_id in above_source.iter().filter(|group| !above.contains(group)) {
+            let alone = self.forest.subvolumes(group_id) == Roots::from([taken.source]);
+            let group = self.forest.get_mut(group_id).expect("it was found");
+            sound &= alone && group.usage.exclusive >= lost;
+            group.usage.exclusive = group.usage.exclusive.saturating_sub(lost);
+            group.dirty = true;
+        }
+        for &group_id in above.iter().filter(|group| !above_source.contains(group)) {
+            let group = self.forest.get_mut(group_id).expect("it was found");
+            sound &= group.usage == QgroupUsage::default();
+            group.usage.referenced = group.usage.referenced.saturating_add(shared);
+            group.dirty = true;
+        }
+        if !sound {
+            self.mark_inconsistent();
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What a deleted subvolume shared: the extents below a block to which it gives up its pointer.
+
+use creamery_base::{Logical, Result};
+use creamery_format::{BlockRef, Expected, KeyType};
+use creamery_tree::BufferStore;
+
+use super::Qgroups;
+use super::changed::{Before, Changed};
+use super::state::State;
+use crate::extent_tree::{ExtentKind, file_extent_address};
+
+/// Extents that are noted in a transaction at most. When there are more, the numbers are inconsistent: to walk them all would
+/// hold everybody up.
+const NOTED_MAX: usize = 128 << 10;
+/// Blocks of a subtree that are read at most.
+const BLOCKS_MAX: usize = 4096;
+
+impl Qgroups {
+    /// Notes everything below the block at `at`, of level `level`: it is about to lose a root. What is below a block that is
+    /// shared does not change. Errors: device errors; damage.
+    pub(crate) fn trace(&self, store: &BufferStore, at: Logical, level: u8) -> Result<()> {
+        let is_known = |state: &mut State| state.inconsistent && state.rescan.is_none();
+        if self.with(is_known) != Some(false) {
+            return Ok(());
+        }
+        let node_size = u64::from(store.volume().node_size());
+        let (mut next, mut read) = (vec![(at, level)], 0);
+        while let Some((at, level)) = next.pop() {
+            read += 1;
+            let noted = self.with(|state| state.changed.len()).unwrap_or(0);
+            if read > BLOCKS_MAX || noted > NOTED_MAX {
+                self.with(State::mark_inconsistent);
+                return Ok(());
+            }
+            let want = Expected {
+                logical: at,
+                level: Some(level),
+                generation: None,
+                owner: None,
+                first_key: None,
+                fsid: store.volume().metadata_uuid(),
+                checksum: store.volume().checksum_type(),
+            };
+            let bytes = store.committed(&want)?;
+            let block = BlockRef::new(&bytes);
+            let mut below = Vec::new();
+            for slot in 0..block.count() {
+                if level > 0 {
+                    let kind = ExtentKind::TreeBlock { level: level - 1 };
+                    below.push((block.child(slot).0, kind, node_size));
+                } else if block.key(slot).kind == KeyType::EXTENT_DATA
+                    && let Some((start, len, _)) = file_extent_address(block.data(slot))
+                {
+                    below.push((start, ExtentKind::Data, len));
+                }
+            }
+            self.counting.traced.add(below.len() as u64);
+            if level > 0 {
+                next.extend(below.iter().map(|(at, ..)| (*at, level - 1)));
+            }
+            let noted = self.with(|state| {
+                for (at, kind, len) in below {
+                    let new = || Changed { kind, len, before: Before::Commit, touched: true };
+                    state.changed.entry(at).or_insert_with(new).touched = true;
+                }
+                state.changed.len()
+            });
+            self.noted.store(noted.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
