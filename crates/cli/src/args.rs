@@ -45,6 +45,12 @@ pub(crate) enum Command {
     /// Work with subvolumes and snapshots.
     #[command(subcommand, alias = "sub")]
     Subvolume(crate::commands::subvolume::SubvolumeCommand),
+    /// Count what subvolumes have.
+    #[command(subcommand)]
+    Quota(crate::commands::quota::QuotaCommand),
+    /// Work with quota groups and their limits.
+    #[command(subcommand)]
+    Qgroup(crate::commands::quota::QgroupCommand),
     /// Get, set and list properties of files, subvolumes and filesystems.
     #[command(subcommand)]
     Property(crate::commands::property::PropertyCommand),

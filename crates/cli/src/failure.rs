@@ -148,6 +148,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         (_, ErrorKind::NotFound) => "check the path",
         (_, ErrorKind::NameTooLong) => "names have at most 255 bytes",
         (_, ErrorKind::NoSpace) => "remove something, or use a larger image",
+        (_, ErrorKind::QuotaExceeded) => "remove something, or raise the limit (`creamery qgroup limit`)",
         ("mkfs", ErrorKind::IsADirectory) => "name an image file or a block device",
         (_, ErrorKind::NotADirectory | ErrorKind::IsADirectory) => "check the path",
         (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",

@@ -68,6 +68,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Stats(args) => commands::stats::run(&args),
         Command::Sync(args) => commands::sync::run(&args),
         Command::Subvolume(command) => commands::subvolume::run(&command),
+        Command::Quota(command) => commands::quota::run(&command),
+        Command::Qgroup(command) => commands::quota::run_qgroup(&command),
         Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
         Command::Check(args) => commands::check::run(&args),

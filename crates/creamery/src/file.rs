@@ -423,6 +423,7 @@ fn io_error(error: Error) -> io::Error {
         ErrorKind::DirectoryNotEmpty => io::ErrorKind::DirectoryNotEmpty,
         ErrorKind::InvalidInput | ErrorKind::NameTooLong => io::ErrorKind::InvalidInput,
         ErrorKind::NoSpace => io::ErrorKind::StorageFull,
+        ErrorKind::QuotaExceeded => io::ErrorKind::QuotaExceeded,
         ErrorKind::ReadOnly | ErrorKind::Aborted => io::ErrorKind::ReadOnlyFilesystem,
         ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
         ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,

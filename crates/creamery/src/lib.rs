@@ -66,6 +66,7 @@ mod image;
 pub mod inspect;
 mod metadata;
 mod path;
+mod quota;
 mod read_dir;
 mod resolve;
 mod sink;
@@ -74,16 +75,17 @@ mod walk;
 
 pub use copy::{CopyOptions, Reflink};
 pub use creamery_base::{
-    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, Result, SystemEnv, Timespec, TreeId, Uuid,
+    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, QgroupId, Result, SystemEnv, Timespec,
+    TreeId, Uuid,
 };
 pub use creamery_codec::{ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError};
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
     CompressionStatistics, Deduped, Defragment, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch,
     FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
-    LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, Recompress,
-    SeekStatistics, Statistics, SubvolumeInfo, SubvolumeTable, TreeStatistics, VolumeStatistics,
-    WritebackStatistics,
+    LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, QgroupReport,
+    QuotaChange, QuotaReport, QuotaStatistics, Recompress, SeekStatistics, Statistics, SubvolumeInfo,
+    SubvolumeTable, TreeStatistics, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

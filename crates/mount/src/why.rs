@@ -10,6 +10,7 @@ pub(crate) enum Why {
     Unsupported,
     ReadOnly,
     NoSpace,
+    QuotaExceeded,
     /// The host has no room for what the image has: that is written in it.
     HostFull,
     /// Nothing can be written any more.
@@ -52,6 +53,7 @@ impl Why {
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::ReadOnly => Self::ReadOnly,
             ErrorKind::NoSpace => Self::NoSpace,
+            ErrorKind::QuotaExceeded => Self::QuotaExceeded,
             ErrorKind::Aborted => Self::Aborted,
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::AlreadyExists => Self::AlreadyExists,
@@ -73,6 +75,7 @@ impl Why {
             Self::Unsupported => ErrorKind::Unsupported,
             Self::ReadOnly => ErrorKind::ReadOnly,
             Self::NoSpace | Self::HostFull => ErrorKind::NoSpace,
+            Self::QuotaExceeded => ErrorKind::QuotaExceeded,
             Self::Aborted => ErrorKind::Aborted,
             Self::NotFound => ErrorKind::NotFound,
             Self::AlreadyExists => ErrorKind::AlreadyExists,

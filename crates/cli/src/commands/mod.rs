@@ -17,6 +17,7 @@ pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod property;
+pub(crate) mod quota;
 pub(crate) mod resolve;
 pub(crate) mod stat;
 pub(crate) mod stats;

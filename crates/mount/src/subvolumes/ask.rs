@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
-use creamery_fs::{NewExtent, SubvolumeTable};
+use creamery_fs::{NewExtent, QuotaChange, QuotaReport, SubvolumeTable};
 
 use super::orders::{DeletedSubvolume, Order, Outcome};
 use super::{
-    CREATE, DELETE, NEW_EXTENTS, SET_DEFAULT, SET_READ_ONLY, SNAPSHOT, SOURCE, TABLE, TOLD, WAITING,
+    CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SET_READ_ONLY, SNAPSHOT, SOURCE, TABLE, TOLD, WAITING,
 };
 use crate::control::{Channel, KEY, O_DIRECTORY, new_key};
 use crate::table::is_ours;
@@ -178,6 +178,23 @@ impl Live {
             if from.is_none() {
                 return Ok(marker);
             }
+        }
+    }
+
+    /// Changes the quotas of the filesystem; the subvolume that this directory is in is meant where no group is named. Durable
+    /// when it returns. A rescan goes on in the background.
+    /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::change_quotas`].
+    pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
+        self.order::<QUOTAS>(new_key(), &Order { quotas: Some(change), ..Order::default() }).map(drop)
+    }
+
+    /// The quotas there are, and the subvolume that this directory is in.
+    /// Errors: permission denied, for all but root and the mounter; damage.
+    pub fn quota_report(&self) -> Result<(QuotaReport, TreeId)> {
+        let outcome = self.order::<QUOTAS>(new_key(), &Order::default())?;
+        match (outcome.quotas, outcome.here) {
+            (Some(report), Some((here, _))) => Ok((report, here)),
+            _ => Err(ErrorKind::Io.into()),
         }
     }
 

@@ -19,6 +19,7 @@
 //! | 12 | any directory | has the kernel been told of all that changed? |
 //! | 13 | any directory | what is known of all subvolumes? |
 //! | 14 | the root of a subvolume | which extents are new? |
+//! | 18 | any directory | change the quotas, or tell what they are |
 //!
 //! The kernel learns of changed names from a thread (`told`), and none of those that answer may wait for it long. So an answer says
 //! whether it was told, and who asked asks again until it was: what his next command sees is what he has done. Waiting until
@@ -53,6 +54,7 @@ pub(crate) const WAITING: u32 = control_number::<PAGE>(GROUP, 11);
 pub(crate) const TOLD: u32 = control_number::<PAGE>(GROUP, 12);
 pub(crate) const TABLE: u32 = control_number::<PAGE>(GROUP, 13);
 pub(crate) const NEW_EXTENTS: u32 = control_number::<PAGE>(GROUP, 14);
+pub(crate) const QUOTAS: u32 = control_number::<PAGE>(GROUP, 18);
 
 /// Which control.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +69,7 @@ pub(crate) enum Control {
     Told,
     Table,
     NewExtents,
+    Quotas,
 }
 
 impl Control {
@@ -83,6 +86,7 @@ impl Control {
             TOLD => Self::Told,
             TABLE => Self::Table,
             NEW_EXTENTS => Self::NewExtents,
+            QUOTAS => Self::Quotas,
             _ => return None,
         })
     }

@@ -1,7 +1,7 @@
 //! What is asked of a mount, and what it answers, as JSON.
 
 use creamery_base::{Error, ObjectId, TreeId};
-use creamery_fs::{NewExtents, SubvolumeTable};
+use creamery_fs::{NewExtents, QuotaChange, QuotaReport, SubvolumeTable};
 use serde::{Deserialize, Serialize};
 
 use crate::why::Why;
@@ -22,6 +22,8 @@ pub(crate) struct Order {
     pub(crate) since: u64,
     /// The inode and the offset where to go on.
     pub(crate) from: Option<(ObjectId, u64)>,
+    /// What is to become of quotas.
+    pub(crate) quotas: Option<QuotaChange>,
 }
 
 /// A subvolume that was deleted.
@@ -56,6 +58,8 @@ pub(crate) struct Outcome {
     pub(crate) table: Option<SubvolumeTable>,
     /// What is new in it.
     pub(crate) extents: Option<NewExtents>,
+    /// The quotas there are.
+    pub(crate) quotas: Option<QuotaReport>,
     /// Whether the kernel has been told of all that changed so far.
     pub(crate) told: bool,
 }

@@ -124,6 +124,7 @@ impl Server<'_> {
             Control::Told => Ok(()),
             Control::Table => self.tell_all(asker, at, &mut outcome),
             Control::NewExtents => self.tell_new(asker, at, order, &mut outcome),
+            Control::Quotas => self.quotas(asker, at, order, &mut outcome),
         };
         let deleted = std::mem::take(&mut outcome.deleted);
         let outcome = done.map_or_else(|refused| Outcome::failed(&refused.into_error()), |()| outcome);
@@ -326,6 +327,24 @@ impl Server<'_> {
         check_root(at)?;
         let since = Generation::new(order.since);
         outcome.extents = Some(self.fs.new_extents(at.subvolume, since, order.from)?);
+        Ok(())
+    }
+
+    /// Changes the quotas, or tells what they are, which is for the administrator.
+    fn quotas(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
+        if !asker.administrates() {
+            return Err(Errno::EPERM.into());
+        }
+        match &order.quotas {
+            Some(change) => {
+                self.check_writable()?;
+                self.fs.change_quotas(change, at.subvolume)?;
+            }
+            None => {
+                outcome.here = Some((at.subvolume, at.ino == ObjectId::FIRST_FREE));
+                outcome.quotas = Some(self.fs.quota_report()?);
+            }
+        }
         Ok(())
     }
 

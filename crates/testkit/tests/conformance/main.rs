@@ -34,6 +34,7 @@ mod nocow;
 mod options;
 mod populated;
 mod posix;
+mod quotas;
 mod random_work;
 mod references;
 mod reproducible;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         subvolumes_walked::cases(),
         subvolumes_words::cases(),
         subvolumes_told::cases(),
+        quotas::cases(),
         references::cases(),
         loss::cases(),
         durable::cases(),

@@ -1,0 +1,146 @@
+//! `creamery quota` and `creamery qgroup`.
+
+mod change;
+mod show;
+mod side;
+
+use clap::{Args, Subcommand};
+use creamery::QuotaChange;
+
+use crate::failure::Failure;
+use change::{AssignArgs, GroupArgs, LimitArgs};
+use show::ShowArgs;
+use side::{PlaceArgs, Side};
+
+/// Of quotas as a whole.
+#[derive(Subcommand, Debug)]
+pub(crate) enum QuotaCommand {
+    Enable(EnableArgs),
+    /// End quotas, and forget all groups and limits.
+    Disable(DisableArgs),
+    Rescan(RescanArgs),
+    Status(StatusArgs),
+}
+
+/// Of groups.
+#[derive(Subcommand, Debug)]
+pub(crate) enum QgroupCommand {
+    Show(ShowArgs),
+    /// Make a group.
+    Create(GroupArgs),
+    /// Remove a group that has no members and whose subvolume is gone.
+    Destroy(GroupArgs),
+    Assign(AssignArgs),
+    /// Make a group no member of another one any more.
+    Remove(AssignArgs),
+    Limit(LimitArgs),
+    /// Remove the groups of subvolumes that are gone.
+    ClearStale(DisableArgs),
+}
+
+/// Begin to count what subvolumes have.
+///
+/// Every subvolume gets a group, 0/NUMBER. An extent counts for all subvolumes that reach it, so
+/// everything there is has to be counted once (a rescan), which this command waits for. Simple
+/// quotas count an extent for the subvolume that made it, and nothing that is older than they.
+///
+/// Examples:
+///   creamery quota enable disk.img
+///   creamery quota enable --simple /mnt
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct EnableArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// Count for who makes something, not for all who refer to it.
+    #[arg(short = 's', long)]
+    simple: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DisableArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+/// Count everything anew.
+///
+/// Groups are numbered wrongly after somebody without quotas has written to the filesystem, and
+/// after some changes of who is a member of what; `creamery quota status` tells.
+#[derive(Args, Debug)]
+pub(crate) struct RescanArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// Only tell how far a rescan is that runs.
+    #[arg(short = 's', long)]
+    status: bool,
+
+    /// On a mount, wait until it is done; in an image that is waited for always.
+    #[arg(short = 'w', long, conflicts_with = "status")]
+    wait: bool,
+
+    /// Wait for a rescan that runs, and begin none.
+    #[arg(short = 'W', long, conflicts_with_all = ["status", "wait"])]
+    wait_norescan: bool,
+}
+
+/// Tell whether there are quotas, and how they stand.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs one of `creamery quota`.
+pub(crate) fn run(command: &QuotaCommand) -> Result<(), Failure> {
+    match command {
+        QuotaCommand::Enable(args) => Side::with("quota enable", &args.place, |side| {
+            side.change(QuotaChange::Enable { simple: args.simple })?;
+            side.wait_for_rescan()
+        }),
+        QuotaCommand::Disable(args) => {
+            Side::with("quota disable", &args.place, |side| side.change(QuotaChange::Disable))
+        }
+        QuotaCommand::Rescan(args) => Side::with("quota rescan", &args.place, |side| rescan(args, side)),
+        QuotaCommand::Status(args) => {
+            Side::with("quota status", &args.place, |side| show::status(&side.report()?.0, args.json))
+        }
+    }
+}
+
+/// Runs one of `creamery qgroup`.
+pub(crate) fn run_qgroup(command: &QgroupCommand) -> Result<(), Failure> {
+    match command {
+        QgroupCommand::Show(args) => show::run(args),
+        QgroupCommand::Create(args) => change::create(args),
+        QgroupCommand::Destroy(args) => change::destroy(args),
+        QgroupCommand::Assign(args) => change::assign(args),
+        QgroupCommand::Remove(args) => change::remove(args),
+        QgroupCommand::Limit(args) => change::limit(args),
+        QgroupCommand::ClearStale(args) => {
+            Side::with("qgroup clear-stale", &args.place, |side| side.change(QuotaChange::ClearStale))
+        }
+    }
+}
+
+fn rescan(args: &RescanArgs, side: &mut Side<'_>) -> Result<(), Failure> {
+    let report = side.enabled()?.0;
+    if args.status {
+        match report.rescan {
+            Some(at) => println!("rescan operation running (current key {at})"),
+            None => println!("no rescan operation in progress"),
+        }
+        return Ok(());
+    }
+    if !args.wait_norescan {
+        side.change(QuotaChange::Rescan)?;
+        println!("quota rescan started");
+    }
+    if args.wait || args.wait_norescan || side.is_image() { side.wait_for_rescan() } else { Ok(()) }
+}

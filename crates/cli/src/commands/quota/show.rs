@@ -1,0 +1,327 @@
+//! `creamery qgroup show` and `creamery quota status`, as btrfs-progs prints them.
+
+use std::cmp::Ordering;
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use clap::Args;
+use creamery::{Escaped, QgroupId, QgroupReport, QuotaReport};
+use serde::Serialize;
+
+use super::side::{PlaceArgs, Side};
+use crate::failure::Failure;
+use crate::json::text_of;
+use crate::output::writing;
+use crate::units::UnitArgs;
+
+const COMMAND: &str = "qgroup show";
+
+/// List quota groups.
+///
+/// Examples:
+///   creamery qgroup show -re disk.img
+///   creamery qgroup show -F --json /mnt/home
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each option")]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    /// The groups of which each is a member.
+    #[arg(short = 'p', help_heading = "Columns")]
+    parents: bool,
+
+    /// The members of each.
+    #[arg(short = 'c', help_heading = "Columns")]
+    children: bool,
+
+    /// Limits of what is referenced.
+    #[arg(short = 'r', help_heading = "Columns")]
+    max_referenced: bool,
+
+    /// Limits of what is exclusive.
+    #[arg(short = 'e', help_heading = "Columns")]
+    max_exclusive: bool,
+
+    /// Only those that the subvolume of the path is in.
+    #[arg(short = 'F', help_heading = "Which groups")]
+    all_of_path: bool,
+
+    /// Only that of the subvolume of the path.
+    #[arg(short = 'f', help_heading = "Which groups", conflicts_with = "all_of_path")]
+    of_path: bool,
+
+    /// In the order of these: qgroupid, rfer, excl, max_rfer, max_excl, path; with - in front descending.
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    sort: Vec<Sort>,
+
+    /// On a mount, make durable first what was written.
+    #[arg(long)]
+    sync: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    units: UnitArgs,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Column {
+    Id,
+    Referenced,
+    Exclusive,
+    MaxReferenced,
+    MaxExclusive,
+    Path,
+}
+
+/// A column, and whether its order is descending.
+#[derive(Clone, Copy, Debug)]
+struct Sort(Column, bool);
+
+impl FromStr for Sort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.strip_prefix('-').or_else(|| text.strip_prefix('+')).unwrap_or(text);
+        let column = match name {
+            "qgroupid" => Column::Id,
+            "rfer" => Column::Referenced,
+            "excl" => Column::Exclusive,
+            "max_rfer" => Column::MaxReferenced,
+            "max_excl" => Column::MaxExclusive,
+            "path" => Column::Path,
+            _ => {
+                return Err(format!(
+                    "no column is called '{name}', want qgroupid, rfer, excl, max_rfer, max_excl or path"
+                ));
+            }
+        };
+        Ok(Self(column, text.starts_with('-')))
+    }
+}
+
+impl Sort {
+    fn compare(self, a: &QgroupReport, b: &QgroupReport) -> Ordering {
+        // No limit is the highest.
+        let limit = |most: Option<u64>| most.unwrap_or(u64::MAX);
+        let order = match self.0 {
+            Column::Id => a.id.cmp(&b.id),
+            Column::Referenced => a.referenced.cmp(&b.referenced),
+            Column::Exclusive => a.exclusive.cmp(&b.exclusive),
+            Column::MaxReferenced => limit(a.max_referenced).cmp(&limit(b.max_referenced)),
+            Column::MaxExclusive => limit(a.max_exclusive).cmp(&limit(b.max_exclusive)),
+            // Groups of groups come last.
+            Column::Path => (a.path.is_none(), &a.path).cmp(&(b.path.is_none(), &b.path)),
+        };
+        if self.1 { order.reverse() } else { order }
+    }
+}
+
+pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
+    Side::look(COMMAND, &args.place, |side| {
+        if args.sync {
+            side.sync()?;
+        }
+        let (mut report, here) = side.enabled()?;
+        if report.inconsistent && report.rescan.is_none() {
+            crate::failure::warn("qgroup data inconsistent, rescan recommended");
+        } else if report.rescan.is_some() {
+            crate::failure::warn("rescan is running, qgroup data may be incorrect");
+        }
+        if args.all_of_path || args.of_path {
+            let own = QgroupId::of(here).get();
+            let wanted = if args.all_of_path { with_ancestors(&report, own) } else { vec![own] };
+            report.groups.retain(|group| wanted.contains(&group.id));
+        }
+        report.groups.sort_by(|a, b| {
+            args.sort
+                .iter()
+                .map(|sort| sort.compare(a, b))
+                .find(|order| order.is_ne())
+                .unwrap_or(Ordering::Equal)
+        });
+        let printed = if args.json { print_json(&report) } else { print(&report, args) };
+        printed.map_err(|error| Failure::new(COMMAND, writing(error)))
+    })
+}
+
+fn with_ancestors(report: &QuotaReport, id: u64) -> Vec<u64> {
+    let mut wanted = vec![id];
+    // Groups of higher levels come later.
+    for group in &report.groups {
+        if wanted.contains(&group.id) {
+            wanted.extend(&group.parents);
+        }
+    }
+    wanted
+}
+
+fn names(ids: &[u64]) -> String {
+    if ids.is_empty() {
+        return "-".to_owned();
+    }
+    ids.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// What stands in the last column.
+fn path_of(group: &QgroupReport) -> String {
+    let id = QgroupId::from_raw(group.id);
+    match &group.path {
+        Some(path) if path.is_empty() => "<toplevel>".to_owned(),
+        Some(path) => Escaped(path).to_string(),
+        None if id.level() > 0 => {
+            let of = group.members.iter().filter(|&&member| QgroupId::from_raw(member).level() > 0).count();
+            let plural = if of == 1 { "" } else { "s" };
+            format!("<{of} member qgroup{plural}>")
+        }
+        None => "<stale>".to_owned(),
+    }
+}
+
+/// A column of the table.
+struct Shown {
+    title: &'static str,
+    /// Characters, at least.
+    width: usize,
+    is_right: bool,
+    cells: Vec<String>,
+}
+
+fn print(report: &QuotaReport, args: &ShowArgs) -> io::Result<()> {
+    let size = |bytes: u64| args.units.show(bytes);
+    let limit = |most: Option<u64>| most.map_or_else(|| "none".to_owned(), size);
+    let mut columns = Vec::new();
+    // Widths are those of btrfs-progs.
+    let mut column = |is_wanted: bool, title, width, is_right, of: &dyn Fn(&QgroupReport) -> String| {
+        if is_wanted {
+            columns.push(Shown { title, width, is_right, cells: report.groups.iter().map(of).collect() });
+        }
+    };
+    column(true, "Qgroupid", 8, false, &|group| QgroupId::from_raw(group.id).to_string());
+    column(true, "Referenced", 13, true, &|group| size(group.referenced));
+    column(true, "Exclusive", 12, true, &|group| size(group.exclusive));
+    column(args.max_referenced, "Max referenced", 15, true, &|group| limit(group.max_referenced));
+    column(args.max_exclusive, "Max exclusive", 14, true, &|group| limit(group.max_exclusive));
+    column(args.parents, "Parent", 8, false, &|group| names(&group.parents));
+    column(args.children, "Child", 5, false, &|group| names(&group.members));
+    let mut out = io::stdout().lock();
+    let mut line = |cell: &dyn Fn(&Shown) -> String, last: &str| {
+        for column in &columns {
+            let longest = column.cells.iter().map(String::len).max().unwrap_or(0);
+            let (cell, width) = (cell(column), longest.max(column.width));
+            if column.is_right {
+                write!(out, "{cell:>width$} ")?;
+            } else {
+                write!(out, "{cell:<width$} ")?;
+            }
+        }
+        writeln!(out, "  {last}")
+    };
+    line(&|column| column.title.to_owned(), "Path ")?;
+    line(&|column| "-".repeat(column.title.len()), "---- ")?;
+    report
+        .groups
+        .iter()
+        .enumerate()
+        .try_for_each(|(row, group)| line(&|column| column.cells[row].clone(), &path_of(group)))
+}
+
+#[derive(Serialize)]
+struct GroupJson {
+    qgroupid: String,
+    referenced: u64,
+    max_referenced: Limit,
+    exclusive: u64,
+    max_exclusive: Limit,
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<String>,
+    parents: Vec<String>,
+    children: Vec<String>,
+}
+
+/// A number of bytes, or "none".
+struct Limit(Option<u64>);
+
+impl Serialize for Limit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(bytes) => serializer.serialize_u64(bytes),
+            None => serializer.serialize_str("none"),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ShownJson {
+    #[serde(rename = "qgroup-show")]
+    groups: Vec<GroupJson>,
+}
+
+fn print_json(report: &QuotaReport) -> io::Result<()> {
+    let ids = |ids: &[u64]| ids.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect();
+    let group = |group: &QgroupReport| {
+        let (path, path_bytes) = text_of(group.path.as_deref().unwrap_or_default());
+        GroupJson {
+            qgroupid: QgroupId::from_raw(group.id).to_string(),
+            referenced: group.referenced,
+            max_referenced: Limit(group.max_referenced),
+            exclusive: group.exclusive,
+            max_exclusive: Limit(group.max_exclusive),
+            path,
+            path_bytes,
+            parents: ids(&group.parents),
+            children: ids(&group.members),
+        }
+    };
+    let shown = ShownJson { groups: report.groups.iter().map(group).collect() };
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &shown)?;
+    writeln!(out)
+}
+
+#[derive(Serialize)]
+struct StatusJson {
+    enabled: bool,
+    mode: Option<&'static str>,
+    inconsistent: bool,
+    rescan: Option<u64>,
+    qgroups: usize,
+}
+
+/// Prints how quotas stand.
+pub(super) fn status(report: &QuotaReport, json: bool) -> Result<(), Failure> {
+    let mode = match (report.enabled, report.simple) {
+        (false, _) => None,
+        (true, true) => Some("squota (simple accounting)"),
+        (true, false) => Some("qgroup (full accounting)"),
+    };
+    let printed = if json {
+        let mode = mode.map(|mode| mode.split_once(' ').map_or(mode, |(word, _)| word));
+        let (enabled, inconsistent, rescan) = (report.enabled, report.inconsistent, report.rescan);
+        let status = StatusJson { enabled, mode, inconsistent, rescan, qgroups: report.groups.len() };
+        let mut out = io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, &status).map_err(io::Error::from).and_then(|()| writeln!(out))
+    } else {
+        print_status(report, mode)
+    };
+    printed.map_err(|error| Failure::new("quota status", writing(error)))
+}
+
+fn print_status(report: &QuotaReport, mode: Option<&str>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    writeln!(out, "Enabled:       {}", yes(report.enabled))?;
+    let Some(mode) = mode else { return Ok(()) };
+    writeln!(out, "Mode:          {mode}")?;
+    writeln!(out, "Inconsistent:  {}", yes(report.inconsistent))?;
+    match report.rescan {
+        Some(at) => writeln!(out, "Rescan:        running, at {at}")?,
+        None => writeln!(out, "Rescan:        not running")?,
+    }
+    writeln!(out, "Quota groups:  {}", report.groups.len())
+}

@@ -1,0 +1,169 @@
+//! Whose quotas: those of an image that is not mounted, or of a live mount.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use creamery::{Error, ErrorKind, Filesystem, QuotaChange, QuotaReport, TreeId};
+use creamery_mount::Live;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::commands::subvolume::target::{OnMount, failed_at};
+use crate::failure::Failure;
+use crate::images::{Images, Purpose};
+use crate::place::Place;
+use crate::view::WriteArgs;
+
+/// Time between two looks at a mount.
+const AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Args, Debug)]
+pub(crate) struct PlaceArgs {
+    /// The image, or a path in it or on a live mount.
+    #[arg(value_name = "IMAGE[:/PATH]|PATH")]
+    pub(super) place: OsString,
+
+    #[command(flatten)]
+    pub(super) write: WriteArgs,
+}
+
+/// One of both.
+pub(super) enum Side<'a> {
+    Image { command: &'static str, fs: &'a Filesystem, place: Place },
+    Live { command: &'static str, on_mount: OnMount },
+}
+
+impl Side<'_> {
+    /// Does something to what `args` names, and makes it durable.
+    pub(super) fn with(
+        command: &'static str,
+        args: &PlaceArgs,
+        work: impl FnOnce(&mut Side<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        Self::with_for(command, args, Purpose::Write, work)
+    }
+
+    /// The same for who only looks.
+    pub(super) fn look(
+        command: &'static str,
+        args: &PlaceArgs,
+        work: impl FnOnce(&mut Side<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        Self::with_for(command, args, Purpose::Read, work)
+    }
+
+    fn with_for(
+        command: &'static str,
+        args: &PlaceArgs,
+        purpose: Purpose,
+        work: impl FnOnce(&mut Side<'_>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        if let Some(on_mount) = OnMount::of(command, &args.place)? {
+            return work(&mut Side::Live { command, on_mount });
+        }
+        let mut images = Images::to_write(command, &args.write);
+        let place = images.place(&args.place)?;
+        let outcome = images
+            .open(&place.image, purpose)
+            .and_then(|fs| work(&mut Side::Image { command, fs, place: place.clone() }));
+        images.finish(outcome)
+    }
+
+    pub(super) const fn is_image(&self) -> bool {
+        matches!(self, Self::Image { .. })
+    }
+
+    /// Puts where it is in front of what went wrong.
+    fn failed(&self) -> impl Fn(Error) -> Failure + use<> {
+        let (command, shown) = match self {
+            Self::Image { command, place, .. } => (*command, place.image.display().to_string()),
+            Self::Live { command, on_mount } => (*command, on_mount.path.display().to_string()),
+        };
+        move |error| {
+            let kind = error.kind();
+            let failure = Failure::new(command, error.context(&shown));
+            match kind {
+                ErrorKind::NotFound => failure.advise("`creamery qgroup show` lists the groups"),
+                ErrorKind::Busy => failure.advise("wait, or remove what uses it first"),
+                _ => failure,
+            }
+        }
+    }
+
+    pub(super) fn change(&mut self, change: QuotaChange) -> Result<(), Failure> {
+        let failed = self.failed();
+        match self {
+            Self::Image { fs, place, .. } => fs.change_quotas(&change, &place.path),
+            Self::Live { on_mount, .. } => on_mount.dir.change_quotas(change),
+        }
+        .map_err(failed)
+    }
+
+    /// What there is, and the subvolume that was named.
+    pub(super) fn report(&self) -> Result<(QuotaReport, TreeId), Failure> {
+        let told = match self {
+            Self::Image { fs, place, .. } => {
+                fs.metadata(&place.path).and_then(|meta| Ok((fs.quota_report()?, meta.subvolume())))
+            }
+            Self::Live { on_mount, .. } => on_mount.dir.quota_report(),
+        };
+        told.map_err(self.failed())
+    }
+
+    /// The same; it is an error when there are no quotas.
+    pub(super) fn enabled(&self) -> Result<(QuotaReport, TreeId), Failure> {
+        let told = self.report()?;
+        if told.0.enabled {
+            return Ok(told);
+        }
+        let error = Error::new(ErrorKind::NotFound, "quotas are not enabled");
+        Err(self.failed()(error).advise("`creamery quota enable` begins to count"))
+    }
+
+    /// Makes durable what was written, so that it is counted.
+    pub(super) fn sync(&self) -> Result<(), Failure> {
+        match self {
+            Self::Image { .. } => Ok(()),
+            Self::Live { command, on_mount } => {
+                on_mount.dir.sync().map_err(failed_at(command, &on_mount.path))
+            }
+        }
+    }
+
+    /// Waits until everything is counted, and shows that on a terminal.
+    pub(super) fn wait_for_rescan(&self) -> Result<(), Failure> {
+        let bar = bar();
+        let done = match self {
+            Self::Image { fs, .. } => {
+                let step = || {
+                    bar.inc(1);
+                    fs.quota_rescan_step()
+                };
+                steps(step).and_then(|()| fs.sync())
+            }
+            Self::Live { on_mount, .. } => wait_live(&on_mount.dir, &bar),
+        };
+        bar.finish_and_clear();
+        done.map_err(self.failed())
+    }
+}
+
+fn steps(mut step: impl FnMut() -> creamery::Result<bool>) -> creamery::Result<()> {
+    while step()? {}
+    Ok(())
+}
+
+fn wait_live(dir: &Live, bar: &ProgressBar) -> creamery::Result<()> {
+    while dir.quota_report()?.0.rescan.is_some() {
+        bar.inc(1);
+        std::thread::sleep(AGAIN);
+    }
+    dir.sync()
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} counting what subvolumes have, {elapsed}");
+    bar.set_style(style.expect("a valid template"));
+    bar
+}
