@@ -95,8 +95,10 @@ impl<'a> Images<'a> {
     }
 
     fn open_new(&self, path: &Path, purpose: Purpose) -> Result<Filesystem, Error> {
-        let mut options =
-            Image::options().write(purpose == Purpose::Write).use_super_copy(self.use_super_copy);
+        let mut options = Image::options()
+            .write(purpose == Purpose::Write)
+            .use_super_copy(self.use_super_copy)
+            .use_backup_root(self.view.usebackuproot);
         if let Some(subvolume) = &self.view.subvol {
             options = options.subvolume(subvolume);
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Which subvolume a path begins in.
+/// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct ViewArgs {
     /// Paths begin in this subvolume [default: the default subvolume].
@@ -14,6 +14,10 @@ pub(crate) struct ViewArgs {
     /// The same by number; 5 is the top level.
     #[arg(long, value_name = "ID")]
     pub(crate) subvolid: Option<u64>,
+
+    /// Where the root tree is damaged, read what an earlier commit left, by the newest backup in the superblock that leads to one.
+    #[arg(long)]
+    pub(crate) usebackuproot: bool,
 }
 
 /// The same for those who write.

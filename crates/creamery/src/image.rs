@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Env, Error, ErrorKind, Result, SystemEnv, TreeId};
+use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
 use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
@@ -76,6 +76,7 @@ pub struct ImageOptions {
     seek_cursors: Option<bool>,
     tree_log: Option<bool>,
     use_super_copy: bool,
+    use_backup_root: bool,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -220,6 +221,21 @@ impl ImageOptions {
         self
     }
 
+    /// Whether a filesystem whose root tree, or what it leads to, is damaged is shown as an earlier commit left it: the newest of those
+    /// that the superblock's backups tell of and that can be opened ([`Filesystem::notes`] says which). For reading only. Files whose
+    /// blocks are in use again by now cannot be read.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::options().use_backup_root(true).open("disk.img")?;
+    /// let note = fs.read("/note")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn use_backup_root(mut self, on: bool) -> Self {
+        self.use_backup_root = on;
+        self
+    }
+
     /// Whether the leaf of a file stays locked while is looked whether its data may be written in place: as Linux once did, for those
     /// who measure what that costs.
     #[must_use]
@@ -276,11 +292,26 @@ impl ImageOptions {
     }
 
     fn open_volume(&self, device: Arc<dyn BlockDevice>, image: Option<(u64, u64)>) -> Result<Filesystem> {
+        if self.write && self.use_backup_root {
+            return Err(Error::invalid(
+                "an earlier root is for reading only: its blocks may be in use again",
+            ));
+        }
         let volume = match (self.write, self.use_super_copy) {
             (false, _) => Volume::open(vec![device], Mode::ReadOnly)?,
             (true, false) => Volume::open(vec![device], Mode::ReadWrite)?,
             (true, true) => Volume::open_by_copy(vec![device])?,
         };
+        let (fs, root) = match self.use_backup_root {
+            true => volume.by_newest_usable_root(|volume| self.open_subvolume(volume))?,
+            false => self.open_subvolume(volume)?,
+        };
+        let threads = if self.write { self.background_threads } else { Some(0) };
+        Ok(Filesystem::new(fs, root, image, threads.unwrap_or_else(BackgroundThreads::usual)))
+    }
+
+    /// The filesystem on a volume, and the root of the subvolume that paths begin in.
+    fn open_subvolume(&self, volume: Volume) -> Result<(Arc<crate::fs::Filesystem>, InodeId)> {
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
         let usual = Options::default();
         let options = Options {
@@ -317,8 +348,7 @@ impl ImageOptions {
         };
         let root =
             fs.root(subvolume).map_err(|error| error.context(format!("subvolume number {subvolume}")))?;
-        let threads = if self.write { self.background_threads } else { Some(0) };
-        Ok(Filesystem::new(fs, root, image, threads.unwrap_or_else(BackgroundThreads::usual)))
+        Ok((fs, root))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Mount options of Linux' Btrfs, as an fstab has them, that change nothing here: they are taken, so that the fstab serves both, and
-//! who would miss something is told.
+//! who would miss something is told. What Linux 6.18 refuses, too, is refused with its reason.
 
 /// An option by its name; whether it has a value; what is worth knowing about it.
 type Foreign = (&'static str, Takes, Option<&'static str>);
@@ -15,6 +15,8 @@ enum Takes {
     Anything,
 }
 
+const NO_SELINUX: Option<&str> = Some("files are not labelled by the mount");
+
 const OF_LINUX: [Foreign; 30] = [
     ("acl", Takes::Nothing, None),
     ("noacl", Takes::Nothing, Some("access control lists count all the same")),
@@ -26,21 +28,16 @@ const OF_LINUX: [Foreign; 30] = [
         Takes::Nothing,
         Some("the device is flushed all the same, so that a commit survives a power cut"),
     ),
-    ("check_int", Takes::Nothing, Some("every block is checked before it is written, always")),
-    ("check_int_data", Takes::Nothing, Some("every block is checked before it is written, always")),
     ("clear_cache", Takes::Nothing, Some("the free space tree is kept; creamery check looks at it")),
     ("nodatasum", Takes::Nothing, Some("new files have checksums; nodatacow is without")),
     ("degraded", Takes::Nothing, None),
-    ("enospc_debug", Takes::Nothing, None),
+    ("enospc_debug", Takes::Nothing, Some("nothing more is said when space is short")),
     ("noenospc_debug", Takes::Nothing, None),
     (
         "fatal_errors",
         Takes::Word(&["bug", "panic"]),
         Some("after an error nothing is written any more; nothing panics"),
     ),
-    ("fragment", Takes::Word(&["data", "metadata", "all"]), Some("space is not made to be in pieces")),
-    ("inode_cache", Takes::Nothing, None),
-    ("noinode_cache", Takes::Nothing, None),
     ("metadata_ratio", Takes::Number, Some("chunks for metadata are made when they are needed")),
     ("rescan_uuid_tree", Takes::Nothing, Some("the tree of UUIDs is not searched for what is missing")),
     ("skip_balance", Takes::Nothing, None),
@@ -56,10 +53,31 @@ const OF_LINUX: [Foreign; 30] = [
     ("nossd_spread", Takes::Nothing, None),
     ("thread_pool", Takes::NumberAbove0, Some("there are as many threads as are needed")),
     ("user_subvol_rm_allowed", Takes::Nothing, Some("who may delete a subvolume is told in docs/mount.md")),
-    ("nouser_subvol_rm_allowed", Takes::Nothing, None),
     ("device", Takes::Anything, Some("a filesystem of one device needs no other")),
     ("mand", Takes::Nothing, None),
     ("nomand", Takes::Nothing, None),
+    ("iversion", Takes::Nothing, None),
+    ("noiversion", Takes::Nothing, Some("changes are counted all the same")),
+    ("context", Takes::Anything, NO_SELINUX),
+    ("fscontext", Takes::Anything, NO_SELINUX),
+    ("defcontext", Takes::Anything, NO_SELINUX),
+    ("rootcontext", Takes::Anything, NO_SELINUX),
+];
+
+const FOR_DEBUGGING: &str = "it is for debugging Linux, which takes it only where it was built for that";
+
+/// Names that Linux 6.18 does not take either, whatever their values, and why.
+const REFUSED: [(&str, &str); 10] = [
+    ("alloc_start", "Linux has dropped it, and it had long done nothing"),
+    ("subvolrootid", "Linux has dropped it, and it had long done nothing"),
+    ("recovery", "Linux has dropped it; ro,rescue=usebackuproot does the same"),
+    ("inode_cache", "Linux dropped it in 5.11; leave it out"),
+    ("noinode_cache", "Linux dropped it in 5.11; leave it out"),
+    ("check_int", "Linux dropped it in 6.7; here every block is checked before it is written"),
+    ("check_int_data", "Linux dropped it in 6.7; here every block is checked before it is written"),
+    ("check_int_print_mask", "Linux dropped it in 6.7; here every block is checked before it is written"),
+    ("fragment", FOR_DEBUGGING),
+    ("ref_verify", FOR_DEBUGGING),
 ];
 
 /// What a word of `-o` is to us that Linux' Btrfs knows and that changes nothing here.
@@ -70,6 +88,8 @@ pub(crate) enum Known {
     Harmless,
     /// This is worth knowing.
     Note(&'static str),
+    /// It is not taken, for this reason.
+    Refused(&'static str),
 }
 
 pub(crate) fn look_up(word: &str) -> Known {
@@ -77,6 +97,9 @@ pub(crate) fn look_up(word: &str) -> Known {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
     };
+    if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+        return Known::Refused(why);
+    }
     let Some((_, takes, note)) = OF_LINUX.iter().find(|(known, ..)| *known == name) else { return Known::No };
     let fits = match (takes, value) {
         (Takes::Nothing, None) => true,
@@ -113,6 +136,9 @@ mod tests {
             ["", "acl=1", "thread_pool", "thread_pool=", "thread_pool=x", "thread_pool=0", "space_cache=v3"]
         {
             assert_eq!(look_up(word), Known::No, "{word}");
+        }
+        for word in ["inode_cache", "check_int", "check_int_print_mask=1", "recovery", "fragment=data"] {
+            assert!(matches!(look_up(word), Known::Refused(_)), "{word}");
         }
         for word in ["device", "device=", "fatal_errors", "fatal_errors=", "autodefragx", "metadata_ratio=1x"]
         {

@@ -36,6 +36,7 @@ mod open;
 mod options;
 mod ranges;
 mod remount;
+mod rescue;
 mod serve;
 mod subvolumes;
 mod table;

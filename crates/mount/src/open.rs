@@ -52,20 +52,39 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
                     to see it without";
         return Err(Error::new(ErrorKind::ReadOnly, what));
     }
-    let tree_log = options.treelog;
-    let options_of_engine =
-        creamery_txn::Options { read_only, tree_log, gather_syncs, ..creamery_txn::Options::default() };
-    let engine = Engine::open(volume, options_of_engine)?;
+    let open = |volume| -> Result<_> {
+        let fs = Filesystem::open(
+            Engine::open(volume, engine_options(options, gather_syncs))?,
+            fs_options(options),
+        )?;
+        // Whether the mounted subvolume can be read is judged here, where another root may be tried.
+        if options.use_backup_root {
+            fs.root(fs.default_subvolume())?;
+        }
+        Ok(fs)
+    };
+    if options.use_backup_root { volume.by_newest_usable_root(open) } else { open(volume) }
+}
+
+fn engine_options(options: &Options, gather_syncs: bool) -> creamery_txn::Options {
+    creamery_txn::Options {
+        read_only: options.transport.read_only(),
+        tree_log: options.treelog,
+        gather_syncs,
+        ..creamery_txn::Options::default()
+    }
+}
+
+fn fs_options(options: &Options) -> FsOptions {
     let usual = FsOptions::default();
-    let fs_options = FsOptions {
+    FsOptions {
         flush_on_commit: options.flush_on_commit,
         nodatacow: options.nodatacow,
         compress: options.compress,
         max_inline: options.max_inline,
         delayed_bytes: if options.delalloc { usual.delayed_bytes } else { 0 },
         ..usual
-    };
-    Filesystem::open(engine, fs_options)
+    }
 }
 
 /// Puts the image's path in front of a message that does not say it yet.

@@ -9,6 +9,7 @@ use creamery_txn::DiscardPolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_options::{self, Known};
+use crate::rescue::{self, Rescue};
 
 /// Seconds between commits, as Linux has it.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
@@ -126,6 +127,8 @@ pub struct Options {
     pub nologreplay: bool,
     /// Where the first superblock is damaged a copy is written from, without what only the first one leads to.
     pub use_super_copy: bool,
+    /// Where the way to the root tree is damaged it is found by the newest backup in the superblock that leads to one.
+    pub use_backup_root: bool,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -136,6 +139,8 @@ pub struct Options {
     pub remount: bool,
     /// The words among them that are about how the server writes.
     pub(crate) of_writing: Vec<String>,
+    /// The last word among them that is for a mount that writes nothing, and what that does.
+    of_readers: Option<(String, &'static str)>,
 }
 
 /// How a mount compresses new data.
@@ -230,10 +235,9 @@ impl Options {
                 (Ok(()), _) | (Err(_), Unknown::IsLeftOut) => {}
             }
         }
-        if options.nologreplay && !options.transport.read_only() {
-            return Err(Error::invalid(
-                "mount option nologreplay: only a mount that writes nothing (ro) passes over a log",
-            ));
+        if let (Some((word, what)), false) = (&options.of_readers, options.transport.read_only()) {
+            let what = format!("mount option {word}: only a mount that writes nothing (ro) {what}");
+            return Err(Error::invalid(what));
         }
         Ok(options)
     }
@@ -254,11 +258,13 @@ impl Options {
             delalloc: true,
             nologreplay: false,
             use_super_copy: false,
+            use_backup_root: false,
             owner: Owner::default(),
             log: None,
             notes: Vec::new(),
             remount: false,
             of_writing: Vec::new(),
+            of_readers: None,
         }
     }
 
@@ -314,7 +320,11 @@ impl Options {
     }
 
     fn apply(&mut self, word: &str) -> Result<()> {
-        if IGNORED.contains(&word) || word.starts_with("x-") || word.starts_with("comment=") {
+        if IGNORED.contains(&word)
+            || word.starts_with("x-")
+            || word.starts_with("X-")
+            || word.starts_with("comment=")
+        {
             return Ok(());
         }
         match foreign_options::look_up(word) {
@@ -324,6 +334,7 @@ impl Options {
                 self.notes.push(format!("mount option {word}: {note}"));
                 return Ok(());
             }
+            Known::Refused(why) => return Err(Error::invalid(format!("mount option {word}: {why}"))),
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
@@ -356,16 +367,15 @@ impl Options {
             }
             "treelog" | "notreelog" if value.is_empty() => self.treelog = name == "treelog",
             "ssd" | "nossd" if value.is_empty() => self.ssd = Some(name == "ssd"),
-            "nologreplay" | "norecovery" if value.is_empty() => self.nologreplay = true,
-            "rescue" if value == "nologreplay" => self.nologreplay = true,
-            "usesupercopy" if value.is_empty() => self.use_super_copy = true,
-            "rescue" if value == "usesupercopy" => self.use_super_copy = true,
+            "nologreplay" | "norecovery" if value.is_empty() => self.rescue(Rescue::NoLogReplay, word),
+            "usesupercopy" | "usebackuproot" if value.is_empty() => self.rescue(rescue::parse(name)?, word),
+            "rescue" => self.rescue(rescue::parse(value)?, word),
             "uid" => self.owner.uid = Some(id()?),
             "gid" => self.owner.gid = Some(id()?),
             _ => {
                 return Err(Error::invalid(format!(
                     "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, uid=, gid=, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (docs/mount.md)"
+                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, uid=, gid=, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (docs/mount.md)"
                 )));
             }
         }
@@ -373,5 +383,24 @@ impl Options {
             self.of_writing.push(word.to_owned());
         }
         Ok(())
+    }
+
+    fn rescue(&mut self, what: Rescue, word: &str) {
+        self.of_readers = match what {
+            Rescue::NoLogReplay => Some((word.to_owned(), "passes over a log")),
+            Rescue::UseBackupRoot | Rescue::All => {
+                Some((word.to_owned(), "goes by an earlier root, whose blocks may be in use again"))
+            }
+            Rescue::UseSuperCopy => self.of_readers.take(),
+        };
+        match what {
+            Rescue::NoLogReplay => self.nologreplay = true,
+            Rescue::UseBackupRoot => self.use_backup_root = true,
+            Rescue::UseSuperCopy => self.use_super_copy = true,
+            Rescue::All => {
+                (self.nologreplay, self.use_backup_root) = (true, true);
+                self.notes.push(format!("mount option rescue=all: {}", rescue::NOT_OF_ALL));
+            }
+        }
     }
 }

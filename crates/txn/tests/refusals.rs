@@ -92,6 +92,7 @@ fn change_superblock(image: &Path, change: impl FnOnce(&mut [u8])) {
 /// Where the superblock has its compat_ro bits, and those of the free space tree.
 const COMPAT_RO: usize = 180;
 const FREE_SPACE_TREE: u8 = 3;
+const FREE_SPACE_TREE_VALID: u8 = 2;
 /// Where it has its incompat bits, and the bit of skinny metadata in the second byte.
 const INCOMPAT: usize = 188;
 const SKINNY_METADATA: u8 = 1;
@@ -106,6 +107,19 @@ fn a_block_group_tree_without_a_free_space_tree() {
     change_superblock(&image, |superblock| superblock[COMPAT_RO] &= !FREE_SPACE_TREE);
     let Err(error) = open(&image, false) else { panic!("opened for writing") };
     assert!(error.to_string().contains("block group tree"), "{error}");
+    open(&image, true).expect("reading is possible");
+}
+
+#[test]
+fn a_free_space_tree_that_is_not_valid() {
+    if !Judges::here().have(&[Judge::BtrfsProgs]) {
+        println!("skipped: btrfs-progs missing");
+        return;
+    }
+    let (_scratch, image) = made(&[]);
+    change_superblock(&image, |superblock| superblock[COMPAT_RO] &= !FREE_SPACE_TREE_VALID);
+    let Err(error) = open(&image, false) else { panic!("opened for writing") };
+    assert!(error.to_string().contains("free space tree is not valid"), "{error}");
     open(&image, true).expect("reading is possible");
 }
 

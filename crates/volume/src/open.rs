@@ -75,6 +75,50 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Opens something on this volume, whose root tree may be damaged: if that fails by the superblock's own roots, by those of the
+    /// newest of its backups by which it does not. What is shown then is an earlier commit, which the volume notes. `open` is given
+    /// the volume anew each time, for reading only.
+    ///
+    /// # Errors
+    /// That of the superblock's own roots, when none leads anywhere.
+    ///
+    /// # Panics
+    /// When this volume is open for writing: blocks of an earlier commit may be in use again.
+    pub fn by_newest_usable_root<T>(&self, mut open: impl FnMut(Self) -> Result<T>) -> Result<T> {
+        assert!(self.mode() == Mode::ReadOnly, "who goes by an earlier root only reads");
+        let last = self.superblock();
+        let failure = match self.going_by(last.clone(), None).and_then(&mut open) {
+            Err(error) => error,
+            opened => return opened,
+        };
+        for earlier in last.backups() {
+            let (generation, of) = (last.generation(), earlier.generation());
+            let note = format!(
+                "the trees of generation {generation} cannot be used ({failure}); generation {of} is shown, which a backup of the \
+                 superblock's leads to"
+            );
+            if let Ok(opened) = self.going_by(earlier, Some(note)).and_then(&mut open) {
+                return Ok(opened);
+            }
+        }
+        Err(failure.context("no backup of the root tree can be used either"))
+    }
+
+    /// The same devices with another superblock, for reading.
+    fn going_by(&self, superblock: Superblock, note: Option<String>) -> Result<Self> {
+        let members = self
+            .members()
+            .iter()
+            .map(|member| Member { device: Arc::clone(&member.device), ..*member })
+            .collect();
+        let notes = self.notes().into_iter().chain(note).collect();
+        let volume = Self::new(members, Mode::ReadOnly, superblock, notes);
+        volume.push_system_chunks()?;
+        Ok(volume)
+    }
+}
+
 fn find_all(devices: Vec<Arc<dyn BlockDevice>>, want: Want) -> Result<Vec<(Arc<dyn BlockDevice>, Found)>> {
     let find = |device: Arc<dyn BlockDevice>| copies::find(&*device, want).map(|found| (device, found));
     devices.into_iter().map(find).collect()

@@ -1,4 +1,4 @@
-//! What works, as data: `docs/coverage/*.toml` in, the table in README.md out.
+//! What works, as data: `docs/coverage/*.toml` in, the tables in README.md and in docs/coverage.md out.
 
 use std::path::Path;
 
@@ -9,6 +9,8 @@ use crate::workspace::{files, read, root};
 
 const BEGIN: &str = "<!-- coverage: begin (cargo xtask readme) -->";
 const END: &str = "<!-- coverage: end -->";
+/// Where the tables stand, each between its marks: the first unless a sheet names another one.
+const PAGES: [&str; 2] = ["README.md", "docs/coverage.md"];
 
 /// One thing that works, in part, or not.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ impl Row {
 #[derive(Debug)]
 pub(crate) struct Sheet {
     title: String,
+    /// One of [`PAGES`].
+    page: &'static str,
     pub(crate) rows: Vec<Row>,
 }
 
@@ -63,9 +67,13 @@ pub(crate) fn sheets() -> Result<Vec<Sheet>> {
 fn sheet(text: &str) -> Result<Sheet> {
     let table: Table = text.parse()?;
     let title = table.get("title").and_then(Value::as_str).context("a title")?.to_owned();
+    let page = table
+        .get("page")
+        .map_or(Some(PAGES[0]), |page| PAGES.into_iter().find(|&known| page.as_str() == Some(known)));
+    let page = page.with_context(|| format!("{title}: the page is none of {}", PAGES.join(", ")))?;
     let rows = table.get("row").and_then(Value::as_array).context("rows")?;
     let rows = rows.iter().map(row).collect::<Result<_>>()?;
-    Ok(Sheet { title, rows })
+    Ok(Sheet { title, page, rows })
 }
 
 fn row(value: &Value) -> Result<Row> {
@@ -91,8 +99,8 @@ fn row(value: &Value) -> Result<Row> {
     Ok(row)
 }
 
-/// The table as it stands in README.md.
-fn table(sheets: &[Sheet]) -> String {
+/// The tables as they stand on a page.
+fn table<'a>(sheets: impl IntoIterator<Item = &'a Sheet>) -> String {
     let mut text = String::new();
     for sheet in sheets {
         let works = sheet.rows.iter().filter(|row| row.state == State::Works).count();
@@ -119,29 +127,43 @@ fn table(sheets: &[Sheet]) -> String {
     text
 }
 
-/// README.md with a fresh table.
-fn fresh_readme() -> Result<(String, String)> {
-    let old = read("README.md")?;
-    let (head, rest) = old.split_once(BEGIN).context("README.md has no mark for the table's begin")?;
-    let (_, tail) = rest.split_once(END).context("README.md has no mark for the table's end")?;
-    let new = format!("{head}{BEGIN}\n{}\n{END}{tail}", table(&sheets()?));
+/// A page as it is, and with fresh tables.
+fn renewed(page: &str, sheets: &[Sheet]) -> Result<(String, String)> {
+    let old = read(page)?;
+    let (head, rest) =
+        old.split_once(BEGIN).with_context(|| format!("{page} has no mark for the tables' begin"))?;
+    let (_, tail) =
+        rest.split_once(END).with_context(|| format!("{page} has no mark for the tables' end"))?;
+    let tables = table(sheets.iter().filter(|sheet| sheet.page == page));
+    let new = format!("{head}{BEGIN}\n{tables}\n{END}{tail}");
     Ok((old, new))
 }
 
 /// `cargo xtask readme`.
-pub(crate) fn write_readme() -> Result<()> {
-    let (old, new) = fresh_readme()?;
-    if old == new {
-        println!("README.md is up to date");
-        return Ok(());
+pub(crate) fn write_pages() -> Result<()> {
+    let sheets = sheets()?;
+    for page in PAGES {
+        let (old, new) = renewed(page, &sheets)?;
+        if old == new {
+            println!("{page} is up to date");
+        } else {
+            std::fs::write(root().join(page), new).with_context(|| format!("writing {page}"))?;
+        }
     }
-    std::fs::write(root().join("README.md"), new).context("writing README.md")
+    Ok(())
 }
 
-/// Whether the table in README.md says what the files say.
-pub(crate) fn readme_is_fresh() -> Result<bool> {
-    let (old, new) = fresh_readme()?;
-    Ok(old == new)
+/// The pages whose tables do not say what the files say.
+pub(crate) fn stale_pages() -> Result<Vec<&'static str>> {
+    let sheets = sheets()?;
+    let mut stale = Vec::new();
+    for page in PAGES {
+        let (old, new) = renewed(page, &sheets)?;
+        if old != new {
+            stale.push(page);
+        }
+    }
+    Ok(stale)
 }
 
 #[cfg(test)]
@@ -161,5 +183,14 @@ mod tests {
         assert!(sheet("title = \"x\"\n[[row]]\nname = \"a\"\nstate = \"partial\"\ntest = \"t\"\n").is_err());
         assert!(sheet("title = \"x\"\n[[row]]\nname = \"a\"\nstate = \"maybe\"\n").is_err());
         assert!(sheet("title = \"x\"\n[[row]]\nname = \"a\"\nstate = \"no\"\nwhy = \"\"\n").is_err());
+    }
+
+    #[test]
+    fn a_sheet_is_on_a_page_that_there_is() {
+        let on = |page: &str| {
+            sheet(&format!("title = \"x\"\npage = {page}\n[[row]]\nname = \"a\"\nstate = \"no\"\n"))
+        };
+        assert_eq!(on("\"docs/coverage.md\"").unwrap().page, "docs/coverage.md");
+        assert!(on("\"docs/none.md\"").is_err() && on("3").is_err());
     }
 }

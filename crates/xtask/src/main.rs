@@ -31,7 +31,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   ci               formatting, lints, documentation, arrows, licences, and all tests with every judge required
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
-  readme           write the table of what works into README.md, from docs/coverage/*.toml
+  readme           write the tables of what works into README.md and docs/coverage.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
   sanitize         tests of the rooms with unsafe code, and of those above, under AddressSanitizer and LeakSanitizer
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
@@ -83,7 +83,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["bare-root", steps @ ..] => bare_root::bare_root(steps),
         ["tidy"] => tidy::tidy(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
-        ["readme"] => coverage::write_readme(),
+        ["readme"] => coverage::write_pages(),
         ["crash", options @ ..] => crash::crash(options),
         ["sanitize"] => sanitize::sanitize(),
         ["fuzz", words @ ..] => fuzz::fuzz(words),

@@ -4,6 +4,7 @@
 //! checksum only. [`RawSuperblock`] is kept whole, so that fields and bits that this version does not know survive
 //! being rewritten. The system chunk array in it maps the chunk tree, through which all else is found.
 
+mod backups;
 mod raw;
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Uuid};

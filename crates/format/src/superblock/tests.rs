@@ -137,3 +137,48 @@ fn system_chunks_are_added_and_removed_until_the_array_is_full() {
     assert_eq!(left, (0..added).map(|n| (100 + n) << 20).collect::<Vec<_>>());
     assert!(superblock.push_sys_chunk(&chunk_key(SYSTEM), &chunk));
 }
+
+#[test]
+fn backups_are_earlier_superblocks_newest_first() {
+    let mut raw = raw();
+    (raw.root, raw.chunk_root_generation, raw.log_root) = ((40 << 20).into(), 5.into(), (7 << 20).into());
+    let backup = |root: u64, generation: u64, level: u8| RawRootBackup {
+        tree_root: root.into(),
+        tree_root_gen: generation.into(),
+        tree_root_level: level,
+        chunk_root: raw.chunk_root,
+        chunk_root_gen: raw.chunk_root_generation,
+        chunk_root_level: raw.chunk_root_level,
+        total_bytes: raw.total_bytes,
+        bytes_used: (generation * 4096).into(),
+        ..RawRootBackup::default()
+    };
+    // Of this very commit; two before; a root that lies between sectors; one that is newer; nothing.
+    let table: [(&[RawRootBackup; 4], &[u64]); 2] = [
+        (
+            &[backup(40 << 20, 9, 0), backup(20 << 20, 7, 1), backup(30 << 20, 8, 0), backup(77, 6, 0)],
+            &[8, 7],
+        ),
+        (
+            &[
+                backup(50 << 20, 10, 0),
+                backup(20 << 20, 7, 9),
+                RawRootBackup::default(),
+                backup(30 << 20, 9, 0),
+            ],
+            &[9],
+        ),
+    ];
+    for (backups, wanted) in table {
+        raw.super_roots = *backups;
+        let superblock = Superblock::from_raw(raw).unwrap();
+        let earlier = superblock.backups();
+        let generations: Vec<u64> = earlier.iter().map(|earlier| earlier.generation().get()).collect();
+        assert_eq!(generations, wanted);
+        for earlier in earlier {
+            assert_eq!(earlier.log_root(), None);
+            assert_ne!(earlier.root(), superblock.root());
+            assert_eq!(earlier.bytes_used(), earlier.generation().get() * 4096);
+        }
+    }
+}

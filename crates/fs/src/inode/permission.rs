@@ -35,3 +35,24 @@ pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
 pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
     if offset == item.size { check_not_immutable(item) } else { check_not_append_only(item) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_forbid_what_they_are_for() {
+        for (flags, changes, appends) in [
+            (InodeFlags::empty(), true, true),
+            (InodeFlags::NODUMP | InodeFlags::SYNC, true, true),
+            (InodeFlags::APPEND, false, true),
+            (InodeFlags::IMMUTABLE, false, false),
+            (InodeFlags::READONLY, false, false),
+        ] {
+            let item = InodeItem { mode: 0o100_644, size: 10, flags, ..InodeItem::default() };
+            assert_eq!(check_not_append_only(&item).is_ok(), changes, "{flags:?}");
+            assert_eq!(check_appends(&item, 10).is_ok(), appends, "{flags:?}");
+            assert_eq!(check_appends(&item, 9).is_ok(), changes, "{flags:?}");
+        }
+    }
+}

@@ -6,6 +6,7 @@
 
 mod access_times;
 mod allocation;
+mod backup_roots;
 mod bad_input;
 mod check;
 mod clones;
@@ -30,6 +31,7 @@ mod loss;
 mod many_snapshots;
 mod mappings;
 mod matrix;
+mod mount_options;
 mod nocow;
 mod options;
 mod populated;
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         dup::cases(),
         reproducible::cases(),
         options::cases(),
+        mount_options::cases(),
         unprivileged::cases(),
         commands::cases(),
         compression::cases(),
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         loss::cases(),
         durable::cases(),
         superblock_copies::cases(),
+        backup_roots::cases(),
         tree_log::cases(),
         tree_log_full::cases(),
         bad_input::cases(),

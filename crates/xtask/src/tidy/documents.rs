@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use toml::{Table, Value};
 
-use crate::coverage::{readme_is_fresh, sheets};
+use crate::coverage::{sheets, stale_pages};
 use crate::workspace::{files, read, root};
 
 const ARCHITECTURE_LINES_MAX: usize = 300;
@@ -25,8 +25,8 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     if lines > ARCHITECTURE_LINES_MAX {
         complaints.push(format!("ARCHITECTURE.md: {lines} lines, at most {ARCHITECTURE_LINES_MAX}"));
     }
-    if !readme_is_fresh()? {
-        complaints.push("README.md: the table is not what docs/coverage says: cargo xtask readme".to_owned());
+    for page in stale_pages()? {
+        complaints.push(format!("{page}: the tables are not what docs/coverage says: cargo xtask readme"));
     }
     claims(complaints)?;
     dependencies(complaints)

@@ -1,4 +1,4 @@
-//! Rules that a compiler does not know: arrows between crates, circles of files, sizes, words, ranks of locks, invariants, links, and tables that must be true.
+//! Rules that a compiler does not know: arrows between crates, circles of files, sizes, words, ranks of locks, invariants, links, tables that must be true, and say all that there is.
 
 mod arrows;
 mod circles;
@@ -6,6 +6,7 @@ mod documents;
 mod invariants;
 mod locks;
 mod ratchet;
+mod silent;
 mod sizes;
 mod words;
 
@@ -20,6 +21,7 @@ pub(crate) fn tidy() -> Result<()> {
     words::check(&mut complaints)?;
     locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
+    silent::check(&mut complaints)?;
     invariants::check(&mut complaints)?;
     if complaints.is_empty() {
         println!("tidy");

@@ -1,0 +1,97 @@
+//! A damaged root tree: an earlier commit is read by a backup in the superblock, the one by which Linux reads it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{FuseMount, LoopMount, Run};
+
+use crate::support::{MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
+use crate::tree_log::superblock_word;
+
+/// Where the superblock has the root tree's address.
+const ROOT_AT: u64 = 0x10000 + 80;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("backup-roots/of-linux", &MOUNTED, |bench| {
+            let image = bench.scratch.file("disk.img");
+            mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+            // What is discarded leads nowhere.
+            let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
+            write_twice(mount.dir(), &|| Run::new("sync").arg("-f").arg(mount.dir()).ok().map(drop))?;
+            mount.unmount()?;
+            read_by_backup(bench, &image)
+        }),
+        Case::new("backup-roots/of-ours", &MOUNTED, |bench| {
+            let image = bench.scratch.file("disk.img");
+            mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+            let mount =
+                FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("ours"), "commit=300")?;
+            write_twice(mount.dir(), &|| bench.creamery().run(["sync"]).arg(mount.dir()).ok().map(drop))?;
+            mount.unmount()?;
+            read_by_backup(bench, &image)
+        }),
+    ]
+}
+
+fn write_twice(top: &Path, commit: &dyn Fn() -> Result<()>) -> Result<()> {
+    std::fs::create_dir(top.join("folder"))?;
+    std::fs::write(top.join("folder/first"), vec![b'1'; 100_000])?;
+    std::fs::write(top.join("small"), b"first")?;
+    commit()?;
+    std::fs::write(top.join("second"), b"second")?;
+    commit()
+}
+
+/// Damages the block that the superblock's root is in. There is one copy of it.
+fn damage_root(image: &Path) -> Result<()> {
+    let root = superblock_word(image, ROOT_AT)?.to_string();
+    let said = Run::new("btrfs-map-logical").args(["-l", &root]).arg(image).ok()?.stdout_text();
+    let mut words = said.split_whitespace().skip_while(|word| *word != "physical");
+    let at: u64 = words.nth(1).context("no physical address")?.parse()?;
+    flip_byte(image, at + 200)
+}
+
+fn read_by_backup(bench: &Bench, image: &Path) -> Result<()> {
+    damage_root(image)?;
+    let run = |args: &[&str]| bench.creamery().run(args);
+    let (kernel, point) = (bench.scratch.file("kernel"), bench.scratch.dir("point")?);
+    ensure!(LoopMount::mount(image, &kernel, "ro").is_err(), "Linux reads it without a word");
+    let mut linux = LoopMount::mount(image, &kernel, "ro,rescue=usebackuproot")?;
+    let wanted = Walk::take(linux.dir())?;
+    // It complains of the damage.
+    ensure!(!linux.unmount_and_tell()?.is_empty(), "Linux sees no damage");
+    let note = ["cannot be used", "is shown", "backup"];
+    expect_untouched(image, || {
+        let words = ["checksum", "disk.img"];
+        expect_refusal(run(&["ls"]).arg(inside(image, "/")), &words)?;
+        expect_refusal(run(&["mount", "-o", "ro"]).arg(image).arg(&point), &words)?;
+        let listed = run(&["ls", "--usebackuproot"]).arg(inside(image, "/")).ok()?;
+        ensure!(listed.stdout_text().contains("small"), "{listed}");
+        for word in note {
+            ensure!(listed.stderr_text().contains(word), "not a word of what is shown: {listed}");
+        }
+        let said = run(&["cat", "--usebackuproot"]).arg(inside(image, "/small")).ok()?;
+        ensure!(said.stdout == b"first", "{said}");
+        let copy = bench.scratch.file("copy");
+        run(&["cp", "-a", "--usebackuproot"]).arg(inside(image, "/folder")).arg(&copy).ok()?;
+        ensure!(std::fs::read(copy.join("first"))? == vec![b'1'; 100_000], "another content");
+        for options in ["ro,rescue=usebackuproot", "ro,usebackuproot", "ro,rescue=all"] {
+            let mount = FuseMount::mount(bench.creamery(), image, &point, options)?;
+            let found = Walk::take(mount.dir())?;
+            mount.unmount()?;
+            expect_same(
+                options,
+                &wanted,
+                &found,
+                &Compare { ctime: true, btime: true, ..Compare::default() },
+            )?;
+        }
+        for writing in ["usebackuproot", "rescue=usebackuproot"] {
+            expect_refusal(run(&["mount", "-o", writing]).arg(image).arg(&point), &["usebackuproot", "ro"])?;
+        }
+        expect_refusal(run(&["mkdir", "--usebackuproot"]).arg(inside(image, "/new")), &["reading only"])
+    })
+}

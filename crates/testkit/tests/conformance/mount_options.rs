@@ -1,0 +1,211 @@
+//! Every mount option of Linux' Btrfs, held against what Linux does with it: what it takes is taken here, what it refuses is refused, and
+//! what differs is listed with its reason.
+
+use std::os::unix::fs::symlink;
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{LoopMount, Run, btrfs_check};
+
+use crate::support::{MOUNTED, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::new("mount/options-as-on-linux", &MOUNTED, as_on_linux)]
+}
+
+/// Taken by both, each by itself.
+const TAKEN: [&str; 88] = [
+    "acl",
+    "noacl",
+    "autodefrag",
+    "noautodefrag",
+    "barrier",
+    "nobarrier",
+    "clear_cache",
+    "commit=5",
+    "commit=0",
+    "compress",
+    "compress=zlib",
+    "compress=zlib:9",
+    "compress=zlib:0",
+    "compress=lzo",
+    "compress=zstd:15",
+    "compress=zstd:-5",
+    "compress=no",
+    "compress=none",
+    "compress-force",
+    "compress-force=zstd",
+    "datacow",
+    "nodatacow",
+    "datasum",
+    "nodatasum",
+    "degraded",
+    "discard",
+    "discard=sync",
+    "discard=async",
+    "nodiscard",
+    "enospc_debug",
+    "noenospc_debug",
+    "fatal_errors=bug",
+    "fatal_errors=panic",
+    "flushoncommit",
+    "noflushoncommit",
+    "max_inline=4k",
+    "max_inline=0",
+    "metadata_ratio=3",
+    "ro,norecovery",
+    "rescan_uuid_tree",
+    "ro,rescue=usebackuproot",
+    "ro,usebackuproot",
+    "ro,rescue=nologreplay",
+    "ro,rescue=all",
+    "skip_balance",
+    "space_cache=v2",
+    "ssd",
+    "ssd_spread",
+    "nossd",
+    "nossd_spread",
+    "subvol=/",
+    "subvolid=5",
+    "subvolid=0",
+    "thread_pool=4",
+    "treelog",
+    "notreelog",
+    "user_subvol_rm_allowed",
+    "noatime",
+    "relatime",
+    "strictatime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "sync",
+    "async",
+    "dirsync",
+    "mand",
+    "nomand",
+    "iversion",
+    "noiversion",
+    "ro",
+    "rw",
+    "nosuid",
+    "suid",
+    "nodev",
+    "dev",
+    "noexec",
+    "exec",
+    "atime",
+    "diratime",
+    "norelatime",
+    "nostrictatime",
+    "defaults",
+    "nofail",
+    "_netdev",
+    "noauto",
+    "x-systemd.automount",
+    "X-anything",
+];
+
+/// Refused by both.
+const REFUSED: [&str; 31] = [
+    "fatal_errors=x",
+    "commit=-1",
+    "thread_pool=0",
+    "thread_pool=-1",
+    "nologreplay",
+    "norecovery",
+    "rescue=nologreplay",
+    "rescue=all",
+    "rescue=ibadroots",
+    "ro,rescue=x",
+    "ro,rescue=",
+    "ro,rescue=usebackuproot:nologreplay",
+    "recovery",
+    "ro,recovery",
+    "nouser_subvol_rm_allowed",
+    "inode_cache",
+    "noinode_cache",
+    "check_int",
+    "check_int_data",
+    "check_int_print_mask=1",
+    "subvolrootid=5",
+    "alloc_start=1G",
+    "ratio=3",
+    "noclear_cache",
+    "norescan_uuid_tree",
+    "nodegraded",
+    "noskip_balance",
+    "nousebackuproot",
+    "space_cache=v3",
+    "quota",
+    "noquota",
+];
+
+/// Taken here, and not by Linux.
+const TAKEN_HERE: [(&str, &str); 5] = [
+    ("ro,nologreplay", "Linux 6.18 has norecovery and rescue=nologreplay for it; btrfs(5) has this one, too"),
+    ("space_cache", "Linux has the old cache nowhere where there is a block group tree"),
+    ("space_cache=v1", "the same"),
+    ("nospace_cache", "the same"),
+    ("device=/dev/none", "a filesystem of one device needs no other"),
+];
+
+/// Taken by Linux, and not here.
+const REFUSED_HERE: [(&str, &str); 11] = [
+    ("rescue=usebackuproot", "Linux writes over what an earlier commit left"),
+    ("usebackuproot", "the same"),
+    ("ro,rescue=ignorebadroots", "not left out here"),
+    ("ro,rescue=ibadroots", "the same"),
+    ("ro,rescue=ignoredatacsums", "checksums count here"),
+    ("ro,rescue=idatacsums", "the same"),
+    ("ro,rescue=ignoremetacsums", "the same"),
+    ("ro,rescue=imetacsums", "the same"),
+    ("ro,rescue=ignoresuperflags", "which states are read does not change here"),
+    ("ro,rescue=isuperflags", "the same"),
+    ("max_inline=-1", "Linux takes it for 0"),
+];
+
+/// Linux takes these where it was built for debugging.
+const OF_DEBUGGING: [&str; 2] = ["fragment=data", "ref_verify"];
+
+fn as_on_linux(bench: &Bench) -> Result<()> {
+    let (image, kernel) = (bench.scratch.file("disk.img"), bench.scratch.file("kernel"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let helper = bench.scratch.file("mount.fuse.creamery");
+    symlink(bench.creamery().path(), &helper)?;
+    let point = bench.scratch.dir("point")?;
+    // As mount(8) calls it, and without the mount.
+    let here = |option: &str| Run::new(&helper).arg(&image).arg(&point).args(["-f", "-o", option]).output();
+    let linux = |option: &str| -> Result<bool> {
+        match LoopMount::mount(&image, &kernel, option) {
+            // What it says of options meanwhile is its own affair.
+            Ok(mut mount) => mount.unmount_and_tell().map(|_| true),
+            Err(_) => Ok(false),
+        }
+    };
+    let taken_here = TAKEN_HERE.map(|(option, _)| (option, false, true));
+    let refused_here = REFUSED_HERE.map(|(option, _)| (option, true, false));
+    let alike = TAKEN
+        .map(|option| (option, true, true))
+        .into_iter()
+        .chain(REFUSED.map(|option| (option, false, false)));
+    for (option, by_linux, by_us) in alike.chain(taken_here).chain(refused_here) {
+        ensure!(linux(option)? == by_linux, "{option}: Linux does otherwise");
+        let said = here(option)?;
+        ensure!((said.code == Some(0)) == by_us, "{option}: {said}");
+        expect_reason(option, by_us, &said.stderr_text())?;
+    }
+    for option in OF_DEBUGGING {
+        let said = here(option)?;
+        ensure!(said.code != Some(0), "{option}: {said}");
+        expect_reason(option, false, &said.stderr_text())?;
+    }
+    btrfs_check(&image)
+}
+
+/// A refusal is one line that names the option.
+fn expect_reason(option: &str, is_taken: bool, said: &str) -> Result<()> {
+    let word = option.split(',').next_back().unwrap_or(option);
+    let name = word.trim_start_matches("no").split('=').next().unwrap_or(word);
+    ensure!(is_taken || said.contains(name) && said.lines().count() == 1, "{option}: {said}");
+    Ok(())
+}
