@@ -25,9 +25,6 @@ use crate::summed::{is_compressed, summed_range};
 use crate::unwritten::Unwritten;
 use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
 
-/// The inode number of the inode cache, which Linux had until 5.11.
-const FREE_INO: u64 = 12_u64.wrapping_neg();
-
 /// What digesting a leaf needs.
 pub(crate) struct LeafContext<'a> {
     pub(crate) rules: GroupRules,
@@ -99,7 +96,7 @@ fn item(
     let ino = key.objectid.get();
     match key.kind {
         KeyType::INODE_ITEM => {
-            if ino == FREE_INO {
+            if ino == ObjectId::FREE_INO.get() {
                 context.sink.add(Problem::InodeCache, leaf.place(slot), "");
             }
             if let Ok(raw) = RawInodeItem::ref_from_bytes(data) {

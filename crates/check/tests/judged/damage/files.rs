@@ -268,7 +268,7 @@ fn inode_cache(image: &Image) -> Result<()> {
     let inode = items.iter().rfind(|it| it.key.kind == KeyType::INODE_ITEM).context("no inode")?;
     // From the last one on, so that keys stay in order.
     for item in items.iter().rev().filter(|it| it.key.objectid == inode.key.objectid) {
-        let objectid = creamery_base::ObjectId::new(12_u64.wrapping_neg());
+        let objectid = creamery_base::ObjectId::FREE_INO;
         rekey_with_parents(image, FS, item, Key { objectid, ..item.key })?;
     }
     Ok(())
