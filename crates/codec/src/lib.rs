@@ -10,6 +10,7 @@ mod checksum;
 mod hash;
 mod lzo;
 mod pack;
+mod short_copy;
 mod unpack;
 
 pub use checksum::{Checksum, ChecksumType, ParseChecksumTypeError, checksum, checksum_blocks};
