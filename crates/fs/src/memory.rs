@@ -51,6 +51,8 @@ pub struct MemoryReport {
     pub known_directories_bytes: u64,
     /// Compressed extents that were unpacked last.
     pub unpacked_extents_bytes: u64,
+    /// What was verified lately of files with fs-verity.
+    pub verity_bytes: u64,
     /// The list of inodes that wait to be deleted.
     pub dead_inodes_bytes: u64,
 }
@@ -87,6 +89,7 @@ impl MemoryReport {
             delayed_items_bytes: shared.delayed_root.memory() + shared.access_times.memory(),
             known_directories_bytes: names.memory(),
             unpacked_extents_bytes: shared.compression.unpacked.memory(),
+            verity_bytes: shared.verity.memory(),
             dead_inodes_bytes: shared.dead_inodes.memory(),
         };
         Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }
@@ -116,6 +119,7 @@ impl MemoryReport {
             delayed_items_bytes,
             known_directories_bytes,
             unpacked_extents_bytes,
+            verity_bytes,
             dead_inodes_bytes,
         };
         parts.into_iter()

@@ -41,6 +41,7 @@ mod subvolumes;
 mod table;
 mod telling;
 mod unmount;
+mod verity;
 mod why;
 
 pub use adapter::Adapter;
