@@ -6,7 +6,7 @@ use creamery_base::{Logical, ObjectId};
 use creamery_codec::UnpackError;
 use creamery_format::{
     DirEntries, Expected, ExtentRef, FileExtent, Incompat, InodeExtrefs, InodeRefs, Key, KeyType,
-    RawFileExtent, RawFileExtentHead, RawInodeItem,
+    RawFileExtent, RawFileExtentHead, RawInodeItem, verity_descriptor_len,
 };
 use zerocopy::FromBytes;
 
@@ -144,13 +144,26 @@ fn item(
                 group.add_piece(&piece);
             }
         }
+        KeyType::VERITY_DESC_ITEM | KeyType::VERITY_MERKLE_ITEM => verity_item(context, leaf, slot, key),
         KeyType::XATTR_ITEM
-        | KeyType::VERITY_DESC_ITEM
-        | KeyType::VERITY_MERKLE_ITEM
         | KeyType::ORPHAN_ITEM
         // The header of the inode cache.
         | KeyType::UNTYPED => {}
         kind => context.sink.add(Problem::ItemForeign, leaf.place(slot), format!("type {}", kind.get())),
+    }
+}
+
+/// An item of a file with fs-verity by itself: the first of them says how long the descriptor is, the others are pieces of that
+/// and of the tree.
+fn verity_item(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) {
+    let data = leaf.block.data(slot);
+    let damage = match (key.kind, key.offset) {
+        (KeyType::VERITY_DESC_ITEM, 0) => verity_descriptor_len(data).err(),
+        _ => None,
+    };
+    let message = damage.map(|damage| damage.to_string());
+    if let Some(message) = message.or_else(|| data.is_empty().then(|| "it is empty".to_owned())) {
+        context.sink.add(Problem::VerityItem, leaf.place(slot), message);
     }
 }
 

@@ -226,6 +226,7 @@ pub(super) const ROWS: &[Row] = &[
         &[ItemForeign],
         false,
     ),
+    row("fs-verity", Any(verity), &[VerityItem], false),
     row("inode cache", Any(inode_cache), &[InodeCache, EntryWithoutInode], true),
     row(
         "name hash",
@@ -260,6 +261,16 @@ fn name_twice(image: &Image) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes the last attribute of a file the item that is about its fs-verity, which it has not.
+fn verity(image: &Image) -> Result<()> {
+    let items = image.items(FS)?;
+    let is_last =
+        |pair: &&[Item]| pair[0].key.kind == KeyType::XATTR_ITEM && pair[1].key.kind >= KeyType::EXTENT_DATA;
+    let last = items.windows(2).find(is_last).context("no attribute of a file with data")?;
+    let key = Key { kind: KeyType::VERITY_DESC_ITEM, offset: 0, ..last[0].key };
+    rekey_with_parents(image, FS, &last[0], key)
 }
 
 /// Makes the last inode of the tree, which has nothing but a name, the one of the inode cache.
