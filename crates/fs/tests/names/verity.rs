@@ -192,6 +192,13 @@ fn mounted(bench: &Bench) -> Result<()> {
     let (mut fs, digest) = image(bench)?;
     fs.let_go();
     let [content, changed] = contents();
+    let inside = |path: &str| format!("{}:{path}", bench.scratch.file("image").display());
+    let told = bench.creamery().run(["stat"]).arg(inside("/good")).ok()?.stdout_text();
+    ensure!(told.contains(&format!("Verity: sha256:{digest}\n")), "{told}");
+    let refused = bench.creamery().run(["cat"]).arg(inside("/bad")).output()?;
+    let told = refused.stderr_text();
+    ensure!(refused.code == Some(1) && told.contains("offset 2048000 is not what was sealed"), "{told}");
+    ensure!(changed.starts_with(&refused.stdout) && refused.stdout.len() <= 2_048_000, "bad data was shown");
     let mount =
         FuseMount::mount(bench.creamery(), &bench.scratch.file("image"), &bench.scratch.dir("fuse")?, "")?;
     let [good, bad] = ["good", "bad"].map(|name| mount.dir().join(name));
