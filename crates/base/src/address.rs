@@ -146,10 +146,16 @@ impl ObjectId {
     pub const FIRST_FREE: Self = Self(256);
     /// The last id free for inodes and subvolumes (-256).
     pub const LAST_FREE: Self = Self(256_u64.wrapping_neg());
+    /// Key objectid of a running balance's item (-4).
+    pub const BALANCE: Self = Self(4_u64.wrapping_neg());
     /// Key objectid of orphan items (-5).
     pub const ORPHAN: Self = Self(5_u64.wrapping_neg());
     /// Key objectid of checksum items (-10).
     pub const EXTENT_CSUM: Self = Self(10_u64.wrapping_neg());
+    /// Key objectid of the headers of free space caches of the old kind (-11).
+    pub const FREE_SPACE: Self = Self(11_u64.wrapping_neg());
+    /// Number of the inode cache's inode, which Linux had until 5.11 (-12).
+    pub const FREE_INO: Self = Self(12_u64.wrapping_neg());
     /// Key objectid of device items in the chunk tree.
     pub const DEV_ITEMS: Self = Self(1);
     /// Key objectid of chunk items.

@@ -6,7 +6,7 @@ use creamery_base::{Logical, ObjectId};
 use creamery_codec::UnpackError;
 use creamery_format::{
     DirEntries, Expected, ExtentRef, FileExtent, Incompat, InodeExtrefs, InodeRefs, Key, KeyType,
-    RawFileExtent, RawFileExtentHead, RawInodeItem,
+    RawFileExtent, RawFileExtentHead, RawInodeItem, verity_descriptor_len,
 };
 use zerocopy::FromBytes;
 
@@ -24,9 +24,6 @@ use crate::summary::Summary;
 use crate::summed::{is_compressed, summed_range};
 use crate::unwritten::Unwritten;
 use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
-
-/// The inode number of the inode cache, which Linux had until 5.11.
-const FREE_INO: u64 = 12_u64.wrapping_neg();
 
 /// What digesting a leaf needs.
 pub(crate) struct LeafContext<'a> {
@@ -99,7 +96,7 @@ fn item(
     let ino = key.objectid.get();
     match key.kind {
         KeyType::INODE_ITEM => {
-            if ino == FREE_INO {
+            if ino == ObjectId::FREE_INO.get() {
                 context.sink.add(Problem::InodeCache, leaf.place(slot), "");
             }
             if let Ok(raw) = RawInodeItem::ref_from_bytes(data) {
@@ -147,13 +144,26 @@ fn item(
                 group.add_piece(&piece);
             }
         }
+        KeyType::VERITY_DESC_ITEM | KeyType::VERITY_MERKLE_ITEM => verity_item(context, leaf, slot, key),
         KeyType::XATTR_ITEM
-        | KeyType::VERITY_DESC_ITEM
-        | KeyType::VERITY_MERKLE_ITEM
         | KeyType::ORPHAN_ITEM
         // The header of the inode cache.
         | KeyType::UNTYPED => {}
         kind => context.sink.add(Problem::ItemForeign, leaf.place(slot), format!("type {}", kind.get())),
+    }
+}
+
+/// An item of a file with fs-verity by itself: the first of them says how long the descriptor is, the others are pieces of that
+/// and of the tree.
+fn verity_item(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) {
+    let data = leaf.block.data(slot);
+    let damage = match (key.kind, key.offset) {
+        (KeyType::VERITY_DESC_ITEM, 0) => verity_descriptor_len(data).err(),
+        _ => None,
+    };
+    let message = damage.map(|damage| damage.to_string());
+    if let Some(message) = message.or_else(|| data.is_empty().then(|| "it is empty".to_owned())) {
+        context.sink.add(Problem::VerityItem, leaf.place(slot), message);
     }
 }
 

@@ -195,6 +195,7 @@ problems! {
     InodeCache = 722 Error "a subvolume has the inode cache that Linux has no more";
     EntryTwice = 723 Error "a directory has a name twice";
     ItemForeign = 724 Error "an item of a type that subvolumes do not have";
+    VerityItem = 725 Error "an item of fs-verity makes no sense";
 
     TreeMissing = 801 Error "a tree that must exist is missing";
     RootGeneration = 802 Error "a root item is newer than the filesystem";

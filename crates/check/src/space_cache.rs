@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use creamery_base::{Logical, TreeId};
+use creamery_base::{Logical, ObjectId, TreeId};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{BlockRef, FileExtent, Key, KeyType, RawFreeSpaceHeader, RawInodeItem};
 use zerocopy::FromBytes;
@@ -49,7 +49,7 @@ impl SpaceCaches {
         let (key, data) = (leaf.key(slot), leaf.data(slot));
         let ino = key.objectid.get();
         match key.kind {
-            KeyType::UNTYPED if ino == 11_u64.wrapping_neg() => {
+            KeyType::UNTYPED if key.objectid == ObjectId::FREE_SPACE => {
                 if let Ok(header) = RawFreeSpaceHeader::ref_from_bytes(data) {
                     self.headers.insert(key.offset, *header);
                 }
@@ -81,7 +81,7 @@ impl SpaceCaches {
     ) {
         for group in groups {
             let Some(header) = self.headers.get(&group.start) else { continue };
-            let key = Key::new(11_u64.wrapping_neg().into(), KeyType::UNTYPED, group.start);
+            let key = Key::new(ObjectId::FREE_SPACE, KeyType::UNTYPED, group.start);
             let place = Place::key(TreeId::ROOT, key);
             let listed = match self.read(reader, header) {
                 Ok(listed) => Ranges::from_unsorted(listed),

@@ -38,6 +38,8 @@ pub(crate) struct FileJson {
     device: Option<[u32; 2]>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     xattrs: Vec<XattrJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verity: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -91,6 +93,7 @@ impl FileJson {
             target_bytes,
             device: is_device.then_some([major, minor]),
             xattrs: Vec::new(),
+            verity: None,
         }
     }
 
@@ -99,6 +102,11 @@ impl FileJson {
             .iter()
             .map(|(name, value)| XattrJson { name: text_of(name).0, value_bytes: hex(value) })
             .collect();
+        self
+    }
+
+    pub(crate) fn with_verity(mut self, verity: Option<&creamery::VerityInfo>) -> Self {
+        self.verity = verity.map(|info| format!("{}:{}", info.hash, info.digest));
         self
     }
 }

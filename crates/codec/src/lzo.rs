@@ -23,6 +23,7 @@
 //! literals that follow it.
 
 use crate::UnpackError;
+use crate::short_copy::{AT_ONCE, copy_few};
 
 struct Reader<'a> {
     data: &'a [u8],
@@ -67,18 +68,10 @@ struct Writer<'a> {
     len: usize,
 }
 
-/// Most pieces are short. So many bytes are copied at once, whatever a piece has, where there is room for that: what is too much is
-/// overwritten by what follows, or arbitrary.
-const AT_ONCE: usize = 16;
-
 impl Writer<'_> {
-    /// Copies the next `len` bytes that `reader` has.
+    /// Copies the next `len` bytes that `reader` has. Most pieces are short.
     fn take(&mut self, reader: &mut Reader<'_>, len: usize) -> Result<(), UnpackError> {
-        if len <= AT_ONCE
-            && let Some(bytes) = reader.data.first_chunk::<AT_ONCE>()
-            && let Some(room) = self.out.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut::<AT_ONCE>)
-        {
-            *room = *bytes;
+        if copy_few(reader.data, len, self.out, self.len) {
             reader.data = &reader.data[len..];
             self.len += len;
             return Ok(());

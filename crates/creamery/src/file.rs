@@ -8,6 +8,7 @@ use creamery_base::{Error, ErrorKind, Near, Result, Wait};
 
 use crate::fs::{
     self, Access, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes,
+    VerityInfo,
 };
 use crate::path::{Last, at, means_directory};
 use crate::{Filesystem, Metadata};
@@ -342,6 +343,27 @@ impl File {
     /// When the filesystem cannot be read.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         found(self.open.seek_hole(offset))
+    }
+
+    /// The digest of a file with fs-verity, whose data is held against it as it is read; none of any other file (`docs/verity.md`).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # fs.write("/file", b"text")?;
+    /// match fs.open("/file")?.verity()? {
+    ///     Some(info) => println!("{}:{}", info.hash, info.digest),
+    ///     None => println!("it can be changed"),
+    /// }
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it is no file, or its descriptor is damaged; when the filesystem cannot be read.
+    pub fn verity(&self) -> Result<Option<VerityInfo>> {
+        self.open.verity()
     }
 
     /// Which extents the file has, and where they lie, without its holes, as `FS_IOC_FIEMAP` of Linux' Btrfs tells it. They come in

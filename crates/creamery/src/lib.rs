@@ -78,14 +78,16 @@ pub use creamery_base::{
     Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, QgroupId, Result, SystemEnv, Timespec,
     TreeId, Uuid,
 };
-pub use creamery_codec::{ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError};
+pub use creamery_codec::{
+    ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError, VerityDigest, VerityHash,
+};
 pub use creamery_fs::{
     Aborted, BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, Compress,
     CompressionStatistics, Deduped, Defragment, Distribution, ExtentPart, Fallocate, Fiemap, FiemapBatch,
     FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
     LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, QgroupReport,
     QuotaChange, QuotaReport, QuotaStatistics, Recompress, SeekStatistics, Statistics, SubvolumeInfo,
-    SubvolumeTable, TreeStatistics, VolumeStatistics, WritebackStatistics,
+    SubvolumeTable, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,

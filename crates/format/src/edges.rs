@@ -12,6 +12,7 @@ use crate::items::free_space::RawFreeSpaceInfo;
 use crate::items::inode::{RawInodeExtref, RawInodeItem, RawInodeRef};
 use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
 use crate::items::root::{RawRootItem, RawRootRef};
+use crate::items::verity::RawVerityDescriptorItem;
 use crate::key::KeyType;
 
 /// A field of a structure on disk.
@@ -153,6 +154,7 @@ pub fn fields_of(kind: KeyType) -> Vec<&'static [Field]> {
         KeyType::QGROUP_INFO => vec![RawQgroupInfo::FIELDS],
         KeyType::QGROUP_LIMIT => vec![RawQgroupLimit::FIELDS],
         KeyType::DEV_REPLACE => vec![RawDevReplace::FIELDS],
+        KeyType::VERITY_DESC_ITEM => vec![RawVerityDescriptorItem::FIELDS],
         KeyType::PERSISTENT_ITEM => vec![RawDevStats::FIELDS],
         _ => Vec::new(),
     }

@@ -135,8 +135,10 @@ impl Incompat {
 
 impl CompatRo {
     /// The bits that this project keeps true when it writes.
-    pub const SUPPORTED: Self =
-        Self::FREE_SPACE_TREE.union(Self::FREE_SPACE_TREE_VALID).union(Self::BLOCK_GROUP_TREE);
+    pub const SUPPORTED: Self = Self::FREE_SPACE_TREE
+        .union(Self::FREE_SPACE_TREE_VALID)
+        .union(Self::VERITY)
+        .union(Self::BLOCK_GROUP_TREE);
 
     /// The bits that forbid writing.
     #[must_use]

@@ -55,6 +55,10 @@ pub use items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
 pub use items::root::{RawRootItem, RawRootRef, RootFlags, RootRef, uuid_key, uuid_subvolumes};
 pub use items::state::{RawBalanceArgs, RawBalanceItem};
 pub use items::time::RawTimespec;
+pub use items::verity::{
+    MerklePlace, MerkleTree, RawVerityDescriptor, RawVerityDescriptorItem, VerityDescriptor,
+    verity_descriptor_len,
+};
 pub use key::{Key, KeyType, RawKey};
 pub use leaf_mut::Keep;
 pub use name_bytes::position_of_any;

@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 
 use crate::data;
-use crate::inode::permission::{check_not_append_only, check_not_immutable};
+use crate::inode::permission::{check_not_append_only, check_not_immutable, check_not_sealed};
 use crate::inode::{FILE_SIZE_MAX, InodeItem};
 use crate::open_file::{OpenFile, check_regular};
 
@@ -33,7 +33,7 @@ pub enum Fallocate {
 impl OpenFile {
     /// Does to the `len` bytes from `offset` on what `mode` says.
     /// Errors: no space; too large; nothing to do it to; it is no file; the inode is marked immutable, or append-only and what is
-    /// there would change.
+    /// there would change; it has fs-verity.
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
             return Err(Error::invalid("a range without a length"));
@@ -64,6 +64,7 @@ impl OpenFile {
 }
 
 fn check(item: &InodeItem, mode: Fallocate) -> Result<()> {
+    check_not_sealed(item)?;
     match mode {
         Fallocate::Allocate { .. } => check_not_immutable(item),
         Fallocate::PunchHole | Fallocate::ZeroRange { .. } => check_not_append_only(item),

@@ -62,6 +62,7 @@ mod statistics;
 mod subvolume;
 mod tree_log;
 mod tree_search;
+mod verity;
 
 pub use background_statistics::BackgroundStatistics;
 pub use cleaner::Cleaning;
@@ -96,3 +97,4 @@ pub use statistics::{
 pub use subvolume::{ListedSubvolume, NewExtent, NewExtents, SubvolumeInfo, SubvolumeTable};
 pub use tree_log::Replayed;
 pub use tree_search::{FoundItem, SearchKey};
+pub use verity::VerityInfo;

@@ -53,6 +53,8 @@ pub struct MemoryReport {
     pub unpacked_extents_bytes: u64,
     /// Quota groups, and extents that are to be counted for them.
     pub qgroups_bytes: u64,
+    /// What was verified lately of files with fs-verity.
+    pub verity_bytes: u64,
     /// The list of inodes that wait to be deleted.
     pub dead_inodes_bytes: u64,
 }
@@ -91,6 +93,7 @@ impl MemoryReport {
             known_directories_bytes: names.memory(),
             unpacked_extents_bytes: shared.compression.unpacked.memory(),
             qgroups_bytes: qgroups,
+            verity_bytes: shared.verity.memory(),
             dead_inodes_bytes: shared.dead_inodes.memory(),
         };
         Self { total_bytes: parts.parts().map(|(_, bytes)| bytes).sum(), ..parts }
@@ -121,6 +124,7 @@ impl MemoryReport {
             known_directories_bytes,
             unpacked_extents_bytes,
             qgroups_bytes,
+            verity_bytes,
             dead_inodes_bytes,
         };
         parts.into_iter()

@@ -12,7 +12,7 @@ use crate::fsync::fsync;
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::attributes::{Attributes, Writer};
 use crate::inode::lock::ExclusiveInode;
-use crate::inode::permission::{check_appends, check_not_append_only, check_not_immutable};
+use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::write_errors::Told;
 use crate::inode::{FileType, Inode, InodeItem, Inodes};
 use crate::seek::{self, SeekCursor, Want};
@@ -64,7 +64,7 @@ impl OpenFile {
     }
 
     /// Opens an inode for what `access` says. Errors: it was deleted meanwhile; it is marked immutable, or append-only and is to
-    /// be written elsewhere; its subvolume is read-only.
+    /// be written elsewhere; it has fs-verity and is to be written; its subvolume is read-only.
     pub(crate) fn open(inodes: Arc<Inodes>, id: InodeId, access: Access) -> Result<Self> {
         let inode = inodes.get(id, Wait::Yes)?;
         if access != Access::Read {
@@ -73,8 +73,8 @@ impl OpenFile {
         let item = inode.item(Wait::Yes)?;
         match access {
             Access::Read => {}
-            Access::Append => check_not_immutable(&item)?,
-            Access::Write => check_not_append_only(&item)?,
+            Access::Append => check_appends(&item, item.size)?,
+            Access::Write => check_overwrites(&item)?,
         }
         Ok(Self::new(inodes, inode))
     }
@@ -116,9 +116,9 @@ impl OpenFile {
 
     /// Writes `data` at `offset`. Returns how much was written: less than all only when space ran out on the way. The data is in
     /// memory then, and in the file for everybody who looks; on a device it is when it was written back.
-    /// Errors: no space; too large; the inode is marked immutable, or append-only.
+    /// Errors: no space; too large; the inode is marked immutable or append-only, or has fs-verity.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
-        self.write_if(offset, data, |item, _| check_not_append_only(item))
+        self.write_if(offset, data, |item, _| check_overwrites(item))
     }
 
     /// Like [`write_at`](Self::write_at), for a caller that appends and takes `offset` for the end: what is marked append-only
@@ -129,7 +129,7 @@ impl OpenFile {
 
     /// Writes `data` behind the end, wherever that is by then: others may append meanwhile. Returns where it begins, and how
     /// much was written: less than all only when space ran out on the way.
-    /// Errors: no space; too large; the inode is marked immutable.
+    /// Errors: no space; too large; the inode is marked immutable, or has fs-verity.
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
         if self.inode.shared().planted.has(Fault::EndLookedUpBefore) {
             let end = self.inode.item(Wait::Yes)?.size;
@@ -138,7 +138,7 @@ impl OpenFile {
         let room = self.room_for(data)?;
         let mut locked = self.inode.lock_exclusive()?;
         let end = locked.size;
-        check_not_immutable(&locked)?;
+        check_appends(&locked, end)?;
         let written = self.write_alone(&mut locked, end, data, room)?;
         drop(locked);
         self.written()?;

@@ -11,8 +11,9 @@
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use crate::data::{self, CloneRange};
+use crate::file;
 use crate::inode::lock::ExclusiveInode;
-use crate::inode::permission::check_not_append_only;
+use crate::inode::permission::{check_not_append_only, check_not_sealed};
 use crate::inode::{FILE_SIZE_MAX, Inode, InodeFlags, InodeItem};
 use crate::open_file::{OpenFile, check_regular};
 
@@ -136,6 +137,10 @@ impl OpenFile {
         check_regular(to)?;
         let mut both = Both::lock(from, to)?;
         check_not_append_only(&both.target)?;
+        // Deduplicating changes no data.
+        if purpose != Purpose::Dedupe {
+            check_not_sealed(&both.target)?;
+        }
         let Some(range) = check(&both, range, purpose, from.id == to.id, to.engine().sector_size().into())?
         else {
             return Ok(None);
@@ -225,8 +230,8 @@ fn is_equal(from: (&Inode, &InodeItem), to: (&Inode, &InodeItem), range: &CloneR
         let len = usize::try_from((range.len - done).min(COMPARED)).expect("a piece fits in memory");
         let [one, other] = &mut bytes;
         let (one, other) = (&mut one[..len], &mut other[..len]);
-        data::read(from.0, from.1, range.from + done, one, Wait::Yes)?;
-        data::read(to.0, to.1, range.to + done, other, Wait::Yes)?;
+        file::read(from.0, from.1, range.from + done, one, Wait::Yes)?;
+        file::read(to.0, to.1, range.to + done, other, Wait::Yes)?;
         if one != other {
             return Ok(false);
         }

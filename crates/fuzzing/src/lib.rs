@@ -11,6 +11,7 @@
 //! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
 //! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
 //! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
+//! | [`verity`] | a descriptor of fs-verity | its tree has one root, and lies where it says |
 //! | [`fuse_request`] | requests of `/dev/fuse` | every request gets its answer, and `check` finds nothing |
 //!
 //! # Invariants
@@ -31,6 +32,7 @@ mod operations;
 mod readers;
 mod tree_block;
 mod tree_log;
+mod verity;
 
 pub use codec::codec;
 pub use fuse_request::fuse_request;
@@ -39,6 +41,7 @@ pub use image_fields::image_fields;
 pub use operations::operations;
 pub use tree_block::{believing, tree_block, use_block};
 pub use tree_log::tree_log;
+pub use verity::verity;
 
 /// A target: its name, which is that of the program in `fuzz/`, and its body.
 ///
@@ -50,7 +53,7 @@ pub use tree_log::tree_log;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
     ("operations", operations),
@@ -58,4 +61,5 @@ pub const TARGETS: [Target; 7] = [
     ("tree_block", tree_block),
     ("fuse_request", fuse_request),
     ("tree_log", tree_log),
+    ("verity", verity),
 ];

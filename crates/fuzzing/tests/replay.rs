@@ -95,6 +95,11 @@ fn every_crasher_belongs_to_a_target_and_is_told_of() {
 }
 
 #[test]
+fn verity_replays() {
+    replay_all("verity");
+}
+
+#[test]
 fn tree_log_replays() {
     replay_all("tree_log");
 }

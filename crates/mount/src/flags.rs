@@ -44,6 +44,9 @@ const FLAGS: [(u32, InodeFlags); 9] = [
     (0x80_0000, InodeFlags::NODATACOW),
 ];
 
+/// `FS_VERITY_FL`, which is told, and cannot be set.
+const VERITY: u32 = 0x10_0000;
+
 /// `FS_XFLAG_*` bits beside ours.
 const XFLAGS: [(u32, InodeFlags); 5] = [
     (0x8, InodeFlags::IMMUTABLE),
@@ -132,9 +135,10 @@ fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Resu
     let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
     let word = word.ok_or(Errno::EINVAL);
     let wanted = match command {
-        GET_FLAGS => return put_word(output, to_word(&FLAGS, now), 4).map(Asked::Told),
+        GET_FLAGS => return put_word(output, told(now), 4).map(Asked::Told),
         GET_XFLAGS => return put_word(output, to_word(&XFLAGS, now), FSXATTR_LEN).map(Asked::Told),
-        SET_FLAGS => from_word(&FLAGS, now, word?),
+        // What was told comes back with the rest.
+        SET_FLAGS => from_word(&FLAGS, now, word? & !(told(now) & VERITY)),
         SET_XFLAGS => from_word(&XFLAGS, now, word?),
         _ => return Err(Errno::ENOTTY),
     };
@@ -151,6 +155,11 @@ fn put_word(output: &mut [u8], word: u32, len: usize) -> Result<IoctlReply, Errn
 
 fn to_word(table: &[(u32, InodeFlags)], flags: InodeFlags) -> u32 {
     table.iter().filter(|(_, flag)| flags.contains(*flag)).fold(0, |word, (bit, _)| word | bit)
+}
+
+/// The word of `FS_*_FL` bits that is told.
+fn told(flags: InodeFlags) -> u32 {
+    to_word(&FLAGS, flags) | if flags.contains(InodeFlags::VERITY) { VERITY } else { 0 }
 }
 
 /// Our flags with those of `table` as `word` has them; none when the word has a bit that we do not know.
@@ -177,6 +186,7 @@ mod tests {
         assert_eq!(from_word(&FLAGS, flags, 0x80_0010), Some(flags));
         assert_eq!(from_word(&FLAGS, flags, 0x20), Some(InodeFlags::APPEND | InodeFlags::PREALLOC));
         assert_eq!(from_word(&FLAGS, flags, 0x1), None);
+        assert_eq!(told(flags | InodeFlags::VERITY), 0x90_0010);
         assert_eq!(from_word(&XFLAGS, flags, 0), Some(InodeFlags::NODATACOW | InodeFlags::PREALLOC));
     }
 }

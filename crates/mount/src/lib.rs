@@ -42,6 +42,7 @@ mod subvolumes;
 mod table;
 mod telling;
 mod unmount;
+mod verity;
 mod why;
 
 pub use adapter::Adapter;

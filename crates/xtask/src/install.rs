@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 19] = [
+const TOOLS: [(&str, &str); 20] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -34,6 +34,7 @@ const TOOLS: [(&str, &str); 19] = [
     ("cmp", "diffutils"),
     ("modprobe", "kmod"),
     ("python3", "python3-minimal"),
+    ("fsverity", "fsverity"),
 ];
 const ENTRY: &str = "/etc/apt/sources.list.d/creamery-backports";
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use creamery::{Error, FileType, Filesystem, Metadata};
+use creamery::{Error, FileType, Filesystem, Metadata, VerityInfo};
 
 use crate::args::StatArgs;
 use crate::failure::{Failure, with_all};
@@ -18,6 +18,7 @@ struct Facts {
     meta: Metadata,
     target: Option<std::path::PathBuf>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    verity: Option<VerityInfo>,
 }
 
 pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
@@ -38,8 +39,9 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
             return found.iter().try_for_each(|(place, facts)| as_text(out, &place.path, facts));
         }
         let mut array = Array::begin(out)?;
-        for (place, Facts { meta, target, xattrs }) in &found {
-            array.push(&FileJson::new(&place.path, meta, target.as_deref()).with_xattrs(xattrs))?;
+        for (place, Facts { meta, target, xattrs, verity }) in &found {
+            let told = FileJson::new(&place.path, meta, target.as_deref()).with_xattrs(xattrs);
+            array.push(&told.with_verity(verity.as_ref()))?;
         }
         array.end()
     };
@@ -57,11 +59,12 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
             xattrs.push((name, value));
         }
     }
-    Ok(Facts { meta, target, xattrs })
+    let verity = if meta.is_file() { fs.open(path)?.verity()? } else { None };
+    Ok(Facts { meta, target, xattrs, verity })
 }
 
 fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
-    let Facts { meta, target, xattrs } = facts;
+    let Facts { meta, target, xattrs, verity } = facts;
     out.write_all(b"  File: ")?;
     out.path(path)?;
     if let Some(target) = target {
@@ -93,6 +96,9 @@ fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
         (" Birth", meta.btime()),
     ] {
         writeln!(out, "{name}: {:#}", Utc(time))?;
+    }
+    if let Some(VerityInfo { hash, digest }) = verity {
+        writeln!(out, "Verity: {hash}:{digest}")?;
     }
     for (name, value) in xattrs {
         writeln!(out, " Xattr: {} ({} bytes)", name.escape_ascii(), value.len())?;

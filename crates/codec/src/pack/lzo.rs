@@ -9,6 +9,8 @@
 //! A match has at least four bytes, so the instructions for two and three are never needed, and the first one of
 //! a stream is always that for literals.
 
+use crate::short_copy::copy_few;
+
 const HASH_BITS: u32 = 12;
 const TABLE_LEN: usize = 1 << HASH_BITS;
 const MATCH_MIN: usize = 4;
@@ -118,14 +120,9 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// The first `len` bytes of `data`. Most are few, and so many are copied at once where there is room: the rest is overwritten later.
+    /// The first `len` bytes of `data`. Most are few.
     fn put_beginning(&mut self, data: &[u8], len: usize) -> Option<()> {
-        const AT_ONCE: usize = 16;
-        if len <= AT_ONCE
-            && let Some(bytes) = data.first_chunk::<AT_ONCE>()
-            && let Some(room) = self.out.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut::<AT_ONCE>)
-        {
-            *room = *bytes;
+        if copy_few(data, len, self.out, self.len) {
             self.len += len;
             return Some(());
         }

@@ -22,10 +22,6 @@ use crate::key::{Key, KeyType};
 
 /// The smallest unit of data addresses and lengths.
 pub(crate) const SECTOR_MIN: u64 = 4096;
-/// The objectid of a running balance's item (-4).
-pub(crate) const BALANCE_OBJECTID: u64 = 4_u64.wrapping_neg();
-/// The objectid of old free space cache headers (-11).
-pub(crate) const FREE_SPACE_OBJECTID: u64 = 11_u64.wrapping_neg();
 
 /// Checks the item in `slot` of a leaf whose heads are in order. Types that are not known pass.
 ///
@@ -67,15 +63,11 @@ pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
 /// Items of which a filesystem has a handful.
 fn rare(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     match key.kind {
-        KeyType::UNTYPED if key.objectid.get() == FREE_SPACE_OBJECTID => {
-            size(key, data, RawFreeSpaceHeader::LEN)
-        }
+        KeyType::UNTYPED if key.objectid == ObjectId::FREE_SPACE => size(key, data, RawFreeSpaceHeader::LEN),
         KeyType::QGROUP_STATUS => size_range(key, data, RawQgroupStatus::LEN, RawQgroupStatus::LEN + 8),
         KeyType::QGROUP_INFO => size(key, data, RawQgroupInfo::LEN),
         KeyType::QGROUP_LIMIT => size(key, data, RawQgroupLimit::LEN),
-        KeyType::TEMPORARY_ITEM if key.objectid.get() == BALANCE_OBJECTID => {
-            size(key, data, RawBalanceItem::LEN)
-        }
+        KeyType::TEMPORARY_ITEM if key.objectid == ObjectId::BALANCE => size(key, data, RawBalanceItem::LEN),
         KeyType::DEV_REPLACE => size_range(key, data, RawDevReplace::LEN, usize::MAX),
         KeyType::UUID_SUBVOL | KeyType::UUID_RECEIVED_SUBVOL => array(key, data, 8),
         KeyType::RAID_STRIPE => array(key, data, 8),

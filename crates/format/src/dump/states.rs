@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use creamery_base::ObjectId;
 use zerocopy::little_endian::U64;
 
 use super::text::{Plain, civil};
 use super::{DumpContext, Printed};
-use crate::check::{BALANCE_OBJECTID, FREE_SPACE_OBJECTID};
 use crate::items::device::{RawDevReplace, RawDevStats};
 use crate::items::free_space::RawFreeSpaceHeader;
 use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
@@ -18,7 +18,7 @@ use crate::key_names;
 /// Items of which a filesystem has a handful. Nothing is printed for types that are not known.
 pub(super) fn item(w: &mut dyn fmt::Write, key: &Key, data: &[u8], context: &DumpContext) -> Printed {
     match key.kind {
-        KeyType::UNTYPED if key.objectid.get() == FREE_SPACE_OBJECTID => free_space_header(w, data),
+        KeyType::UNTYPED if key.objectid == ObjectId::FREE_SPACE => free_space_header(w, data),
         KeyType::QGROUP_STATUS => qgroup_status(w, data, context),
         KeyType::QGROUP_INFO => qgroup_info(w, data),
         KeyType::QGROUP_LIMIT => qgroup_limit(w, data),
@@ -98,7 +98,7 @@ fn temporary(w: &mut dyn fmt::Write, key: &Key, data: &[u8]) -> Printed {
     w.write_str("\t\ttemporary item objectid ")?;
     key_names::write_objectid(w, key.objectid, key.kind)?;
     writeln!(w, " offset {}", key.offset)?;
-    if key.objectid.get() != BALANCE_OBJECTID {
+    if key.objectid != ObjectId::BALANCE {
         return Ok(writeln!(w, "\t\tunknown temporary item objectid {}", key.objectid)?);
     }
     let balance = split::<RawBalanceItem>(data, "balance item")?.0;

@@ -15,6 +15,7 @@ pub(crate) mod qgroup;
 pub(crate) mod root;
 pub(crate) mod state;
 pub(crate) mod time;
+pub(crate) mod verity;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 

@@ -4,8 +4,9 @@ use creamery_base::{Result, Wait};
 
 use crate::data;
 use crate::inode::{Inode, InodeItem};
+use crate::verity;
 
-/// As [`data::read`], of the file as it is; `item` says what that is.
+/// As [`data::read`], of the file as it is; `item` says what that is. What has fs-verity is verified.
 pub(crate) fn read(
     inode: &Inode,
     item: &InodeItem,
@@ -13,6 +14,10 @@ pub(crate) fn read(
     out: &mut [u8],
     wait: Wait,
 ) -> Result<usize> {
+    if verity::is_sealed(item) {
+        assert!(!inode.delalloc().any(), "VERITY-1: nothing is written to a file that is sealed");
+        return verity::read(inode, item, offset, out, wait);
+    }
     if !inode.delalloc().any() || offset >= item.size {
         return data::read(inode, item, offset, out, wait);
     }

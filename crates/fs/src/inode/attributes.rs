@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::compression;
 use crate::data;
 use crate::inode::acl::{self, Acl};
-use crate::inode::permission::{check_not_append_only, check_not_immutable};
+use crate::inode::permission::{check_not_append_only, check_not_immutable, check_not_sealed};
 use crate::inode::xattr::{self, Change, Prepared, XattrMode};
 use crate::inode::{FILE_SIZE_MAX, FileType, Inode, InodeFlags, InodeItem};
 use crate::operation::{finish, or_end};
@@ -314,6 +314,9 @@ impl SetAttributes {
             if more_than_now || self.size.is_some() {
                 check_not_append_only(item)?;
             }
+        }
+        if self.size.is_some() {
+            check_not_sealed(item)?;
         }
         for time in [self.atime, self.mtime, self.ctime, self.btime].into_iter().flatten() {
             if let Time::At(time) = time

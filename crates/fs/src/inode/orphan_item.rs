@@ -8,6 +8,7 @@ use creamery_txn::{Engine, Handle, Units};
 use super::item::InodeItem;
 use crate::keys;
 use crate::operation::in_handle;
+use crate::verity;
 
 /// Orphan items read at a time.
 const ORPHANS_AT_ONCE: usize = 256;
@@ -24,7 +25,7 @@ pub(crate) fn remove(handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<
 
 /// The inodes without a name in subvolume `id`, with the bytes of their data. To be asked while nobody can have one of them
 /// open. Other orphan items are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to
-/// do, or an inode that is gone.
+/// do, a file that was being sealed with fs-verity, which is not sealed then, or an inode that is gone.
 pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(InodeId, u64)>> {
     let (mut from, mut dead) = (0, Vec::new());
     loop {
@@ -33,9 +34,9 @@ pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(Inod
         from = last.get().saturating_add(1);
         for ino in batch {
             let item = tree.get(&keys::inode_item(ino), Wait::Yes, InodeItem::decode)?.transpose()?;
-            match item.filter(|item| item.nlink == 0) {
-                Some(item) => dead.push((InodeId::new(id, ino), item.nbytes)),
-                None => match remove_stale(engine, ino, tree) {
+            match item {
+                Some(item) if item.nlink == 0 => dead.push((InodeId::new(id, ino), item.nbytes)),
+                item => match remove_stale(engine, ino, tree, item.as_ref()) {
                     // It harms nobody; one day there will be room.
                     Err(error) if error.kind() == ErrorKind::NoSpace => {}
                     done => done.map_err(|error| error.context(format!("removing orphan item {ino}")))?,
@@ -45,7 +46,10 @@ pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(Inod
     }
 }
 
-fn remove_stale(engine: &Engine, ino: ObjectId, tree: &Tree) -> Result<()> {
+fn remove_stale(engine: &Engine, ino: ObjectId, tree: &Tree, item: Option<&InodeItem>) -> Result<()> {
+    if item.is_some_and(|item| !verity::is_sealed(item)) {
+        verity::remove_stale(engine, tree, ino)?;
+    }
     in_handle(engine, Units::freeing(1).of(tree.id()), |handle| remove(handle, tree, ino).map(|_| ()))
 }
 

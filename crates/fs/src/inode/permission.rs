@@ -22,6 +22,23 @@ pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a change of the data of a file with fs-verity.
+pub(crate) fn check_not_sealed(item: &InodeItem) -> Result<()> {
+    if item.flags.contains(InodeFlags::VERITY) {
+        return Err(Error::new(
+            ErrorKind::PermissionDenied,
+            "the file has fs-verity: its data stays as it is",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses data anywhere in a file that is marked as unchangeable or append-only, or has fs-verity.
+pub(crate) fn check_overwrites(item: &InodeItem) -> Result<()> {
+    check_not_append_only(item)?;
+    check_not_sealed(item)
+}
+
 /// Refuses taking an entry away from something that is no directory or may not be changed.
 pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
     if !dir.is_dir() {
@@ -30,10 +47,15 @@ pub(crate) fn check_may_remove(dir: &InodeItem) -> Result<()> {
     check_not_append_only(dir)
 }
 
-/// Refuses data at `offset` in an inode that is marked as unchangeable, and in one that is marked append-only wherever the
+/// Refuses data at `offset` in an inode that is marked as unchangeable or has fs-verity, and in one that is marked append-only wherever the
 /// file does not end.
 pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
-    if offset == item.size { check_not_immutable(item) } else { check_not_append_only(item) }
+    if offset == item.size {
+        check_not_immutable(item)?
+    } else {
+        check_not_append_only(item)?
+    }
+    check_not_sealed(item)
 }
 
 #[cfg(test)]

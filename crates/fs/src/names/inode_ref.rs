@@ -127,6 +127,25 @@ pub(crate) enum Extrefs {
     No,
 }
 
+/// Refuses what [`add`] and [`respell`] would refuse for want of room.
+pub(crate) fn check_room(tree: &Tree, ino: ObjectId, new: Spelling<'_>, extrefs: Extrefs) -> Result<()> {
+    let name_len = new.name.bytes().len();
+    if fits(tree, &keys::inode_ref(ino, new.dir), RawInodeRef::LEN + name_len)? {
+        return Ok(());
+    }
+    let key = keys::inode_extref(ino, new.dir, new.name.bytes());
+    if extrefs == Extrefs::Yes && fits(tree, &key, RawInodeExtref::LEN + name_len)? {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::TooManyLinks, "adding a name to an inode"))
+}
+
+/// Whether an item has room for `more` bytes.
+fn fits(tree: &Tree, key: &Key, more: usize) -> Result<bool> {
+    let len = tree.get(key, Wait::Yes, |item| item.len())?;
+    Ok(len.unwrap_or(0) + more <= tree.max_item_size())
+}
+
 /// Adds a name. When it fails, nothing was changed.
 pub(crate) fn add(
     handle: &Handle<'_>,
@@ -209,7 +228,8 @@ pub(crate) enum Respelled {
 }
 
 /// Gives a name that [`find`] found another spelling and number. When it fails, nothing was changed;
-/// [`Respelled::finish`] does the rest.
+/// [`Respelled::finish`] does the rest. As on Linux there must be room for the new spelling beside the old one, although
+/// the two may share an item of which they never are part together.
 pub(crate) fn respell(
     handle: &Handle<'_>,
     tree: &Tree,
@@ -220,9 +240,10 @@ pub(crate) fn respell(
 ) -> Result<Respelled> {
     if link.place == Place::Ref && old.dir == new.dir {
         let key = keys::inode_ref(ino, old.dir);
-        let mut item = cut(tree, &key, Place::Ref, old.dir, old.name)?;
-        item.extend_from_slice(&single(index, new.name));
-        if item.len() <= tree.max_item_size() {
+        let more = single(index, new.name);
+        if fits(tree, &key, more.len())? {
+            let mut item = cut(tree, &key, Place::Ref, old.dir, old.name)?;
+            item.extend_from_slice(&more);
             tree.upsert(handle, &key, &item)?;
             return Ok(Respelled::Whole);
         }

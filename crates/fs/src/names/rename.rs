@@ -395,6 +395,8 @@ impl Names {
     ) -> Result<()> {
         let now = self.engine().now();
         let tree = ends.from.tree();
+        // The second is respelled when the first is already, and then a refusal would abort.
+        inode_ref::check_room(tree, target.id.ino, ends.present(), self.extrefs)?;
         let handle = self.engine().start(Units::items(14).of(ends.from.id.subvolume))?;
         let running = handle.generation();
         let head = |inode: &Arc<Inode>| Head {

@@ -44,6 +44,7 @@ use crate::inode::delayed::{DelayedRoot, Later};
 use crate::inode::write_errors::WriteErrors;
 use crate::options::FsOptions;
 use crate::seek::counters::Seeks;
+use crate::verity::KeptVerity;
 use at_close::AtClose;
 use ino_allocator::InoAllocator;
 
@@ -75,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) fsyncs: Fsyncs,
     /// What searches for data and holes cost.
     pub(crate) seeks: Seeks,
+    /// What was verified lately of files with fs-verity.
+    pub(crate) verity: KeptVerity,
     pub(crate) planted: Planted,
 }
 
@@ -96,6 +99,7 @@ impl Shared {
             nocow: Nocow::new(options.nocow_keeps_leaf),
             fsyncs: Fsyncs::default(),
             seeks: Seeks::new(options.seek_cursors),
+            verity: KeptVerity::default(),
             planted: Planted::default(),
         })
     }

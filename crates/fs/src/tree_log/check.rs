@@ -90,6 +90,7 @@ fn check_item(
         KeyType::DIR_ITEM | KeyType::DIR_LOG_ITEM | KeyType::DIR_LOG_INDEX if kind == FileType::Directory => {
             Ok(())
         }
+        KeyType::VERITY_DESC_ITEM | KeyType::VERITY_MERKLE_ITEM if kind == FileType::File => Ok(()),
         KeyType::XATTR_ITEM => dir_item::entries(data).try_for_each(|entry| entry.map(drop)),
         _ => Err(Error::new(ErrorKind::Corrupt, format!("it does not belong to a {kind:?} in a log"))),
     }

@@ -10,6 +10,7 @@ use crate::data::drop_extents::DropPlan;
 use crate::data::reserve;
 use crate::inode::{FileType, InodeItem};
 use crate::keys;
+use crate::verity;
 
 impl LogReplay<'_, '_> {
     /// Makes the inode what the log says, and takes away what it lost: attributes, and data behind its end. How many names it has
@@ -75,7 +76,21 @@ impl LogReplay<'_, '_> {
 
     /// Makes the attributes those of the log.
     pub(super) fn replay_xattrs(&self, ino: ObjectId) -> Result<()> {
-        let (first, last) = range_of(ino, KeyType::XATTR_ITEM);
+        self.copy_items(ino, KeyType::XATTR_ITEM)
+    }
+
+    /// Gives a file that was sealed what the log has of its descriptor and its tree.
+    pub(super) fn replay_verity(&self, inode: &LoggedInode) -> Result<()> {
+        if !verity::is_sealed(&inode.item) {
+            return Ok(());
+        }
+        self.copy_items(inode.ino, KeyType::VERITY_DESC_ITEM)?;
+        self.copy_items(inode.ino, KeyType::VERITY_MERKLE_ITEM)
+    }
+
+    /// Puts items of the log into the tree, in place of those with the same keys.
+    fn copy_items(&self, ino: ObjectId, kind: KeyType) -> Result<()> {
+        let (first, last) = range_of(ino, kind);
         each_item(self.log, first, last, &mut |key, data| {
             self.change(1, |handle| self.tree.upsert(handle, key, data))
         })

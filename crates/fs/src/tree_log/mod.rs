@@ -11,6 +11,7 @@
 //! | DIR_INDEX | the directory has this entry |
 //! | INODE_REF, INODE_EXTREF | the inode has these names in that directory, and no others there |
 //! | XATTR_ITEM | these are the attributes of that hash; what is in no such item of the log is gone |
+//! | VERITY_DESC_ITEM, VERITY_MERKLE_ITEM | these are the pieces of the descriptor and the tree of a file with fs-verity; of any other file they say nothing |
 //! | EXTENT_DATA | this part of the file is so |
 //! | EXTENT_CSUM | these sectors have these checksums |
 //! | DIR_ITEM, DIR_LOG_ITEM | nothing: old kernels say again what the numbers say |
@@ -155,6 +156,7 @@ impl<'a, 'e> LogReplay<'a, 'e> {
         for inode in inodes {
             self.replay_names(inode.ino)?;
             self.replay_xattrs(inode.ino)?;
+            self.replay_verity(inode)?;
             self.replay_extents(inode)?;
         }
         self.relinked.extend(inodes.iter().map(|inode| inode.ino));

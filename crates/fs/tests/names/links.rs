@@ -17,6 +17,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::new("links/names_spill_into_extended_references_and_come_back", kernel, spill),
         Case::new("links/without_extended_references_there_is_a_limit", &[BtrfsProgs], no_extrefs),
+        Case::new("links/without_extended_references_linux_refuses_the_same", kernel, no_extrefs_on_linux),
         Case::new("links/the_count_has_a_limit", &[BtrfsProgs], count_limit),
         Case::new("links/what_cannot_be_linked_is_refused", &[BtrfsProgs], refusals),
         Case::new("links/the_kernels_extended_references_are_found", kernel, kernel_links),
@@ -81,8 +82,43 @@ fn no_extrefs(bench: &Bench) -> Result<()> {
     fs.file(top, "other")?;
     let long = [b'l'; 255];
     ensure!(kind(fs.rename(top, &name(0), top, &long, RenameMode::Replace)) == Some(ErrorKind::TooManyLinks));
+    // Nor does a shorter one: for a moment there are both.
+    ensure!(
+        kind(fs.rename(top, &name(0), top, b"shorter", RenameMode::Replace)) == Some(ErrorKind::TooManyLinks)
+    );
+    for (name, new_name) in [(&name(0)[..], &b"other"[..]), (b"other", &name(0))] {
+        let refused = kind(fs.rename(top, name, top, new_name, RenameMode::Exchange));
+        ensure!(refused == Some(ErrorKind::TooManyLinks), "{refused:?}");
+    }
+    ensure!(fs.find(top, "other")? != file && fs.lookup(top, &name(0), Wait::Yes)? == file);
+    fs.unlink(top, &name(1))?;
     fs.rename(top, &name(0), top, b"shorter", RenameMode::Replace)?;
+    fs.rename(top, b"shorter", top, b"other", RenameMode::Exchange)?;
+    ensure!(fs.find(top, "other")? == file);
     ensure!(fs.engine().read_only().is_none());
+    fs.judge()
+}
+
+/// What [`no_extrefs`] does, done by the kernel.
+fn no_extrefs_on_linux(bench: &Bench) -> Result<()> {
+    let mut fs = Fixture::new(bench, &["--nodesize", "4096", "-O", "^extref"])?;
+    fs.with_kernel("rw", |dir| {
+        let path = |number| -> Result<_> { Ok(dir.join(std::str::from_utf8(&name(number))?)) };
+        let is_refused = |result: rustix::io::Result<()>| result == Err(rustix::io::Errno::MLINK);
+        std::fs::write(path(0)?, "")?;
+        let full = (4096 - 101 - 25) / 110;
+        for number in 1..full {
+            std::fs::hard_link(path(0)?, path(number)?)?;
+        }
+        let other = dir.join("other");
+        std::fs::write(&other, "")?;
+        for new in [dir.join("l".repeat(255)), dir.join("shorter"), other.clone()] {
+            ensure!(is_refused(rustix::fs::rename(path(0)?, &new)), "{}", new.display());
+        }
+        std::fs::remove_file(path(1)?)?;
+        std::fs::rename(path(0)?, dir.join("shorter"))?;
+        Ok(())
+    })?;
     fs.judge()
 }
 

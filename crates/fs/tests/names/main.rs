@@ -12,6 +12,7 @@ mod orphans;
 mod renames;
 mod subvolumes;
 mod support;
+mod verity;
 mod waiting;
 
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         cached::cases(),
         checksums::cases(),
         clones::cases(),
+        verity::cases(),
     ];
     creamery_testkit::harness::main(cases.into_iter().flatten().collect())
 }

@@ -68,6 +68,11 @@ impl Fixture {
         self.crash()
     }
 
+    /// Closes, for others.
+    pub(crate) fn let_go(&mut self) {
+        self.fs = None;
+    }
+
     /// Opens again what the last commit left.
     pub(crate) fn crash(&mut self) -> Result<()> {
         self.fs = None;

@@ -12,6 +12,7 @@ use crate::defragment::{self, Asked, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
 use crate::fiemap::{self, FIEMAP};
 use crate::flags;
 use crate::subvolumes::{self, Subvolumes};
+use crate::verity;
 
 impl Adapter {
     /// What is remembered of those who ask for subvolumes.
@@ -43,6 +44,9 @@ impl Adapter {
         if ioctl.command == FIEMAP && !is_dir {
             let file = self.handles.get(ioctl.handle)?;
             return self.control.page(input, output, || fiemap::answer(&file, input));
+        }
+        if ioctl.command == verity::MEASURE && !is_dir {
+            return verity::answer(&*self.handles.get(ioctl.handle)?, input, output);
         }
         if [DEFRAGMENT, DEFRAGMENT_OF_LINUX].contains(&ioctl.command) && !is_dir {
             let file = self.handles.get(ioctl.handle)?;

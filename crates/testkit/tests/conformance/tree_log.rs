@@ -233,6 +233,7 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
 
 const TREE_LOG: u64 = 6_u64.wrapping_neg();
 const XATTR_ITEM: u8 = 24;
+const VERITY_DESC_ITEM: u8 = 36;
 const DIR_INDEX: u8 = 96;
 const ROOT_ITEM: u8 = 132;
 /// In a root item: the transaction that wrote the root, and where it is.
@@ -390,6 +391,15 @@ fn logs_that_lie_are_refused_by_name(bench: &Bench) -> Result<()> {
             .with_context(|| what.to_owned())?;
         victim.restore()?;
     }
+    // No lie: what a sealed file has besides, here of one that is not.
+    let changed = victim.edit(XATTR_ITEM, &mut |key, _| {
+        key[KIND] = VERITY_DESC_ITEM;
+        true
+    })?;
+    ensure!(changed > 0, "there is no attribute");
+    bench.creamery().run(["mkdir"]).arg(inside(&image, "/sealed")).ok()?;
+    btrfs_check(&image)?;
+    victim.restore()?;
     bench.creamery().run(["mkdir"]).arg(inside(&image, "/new")).ok()?;
     let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/dir")).ok()?;
     ensure!(listed.stdout_text().trim() == "older\nsynced" && listed.stderr_text().is_empty(), "{listed}");

@@ -21,8 +21,6 @@ use crate::roots::{find_root_item, open_by_item};
 const REPLACE_ACTIVE: [u64; 2] = [1, 4];
 /// The last generation that is continued: transactions for ever follow it before the numbers are used up.
 const GENERATION_MAX: u64 = u64::MAX - (1 << 48);
-/// Key objectid of the balance item (-4).
-const BALANCE_OBJECTID: ObjectId = ObjectId::new(4_u64.wrapping_neg());
 
 impl Engine {
     /// Opens the filesystem on `volume`. When it can only be read, [`Engine::read_only`] says why; it is an
@@ -167,7 +165,7 @@ fn refusal_to_write(
                 .to_owned(),
         ));
     }
-    let balance = Key::new(BALANCE_OBJECTID, KeyType::TEMPORARY_ITEM, 0);
+    let balance = Key::new(ObjectId::BALANCE, KeyType::TEMPORARY_ITEM, 0);
     if root_tree.get(&balance, Wait::Yes, |_| ())?.is_some() {
         return Ok(Some("a balance is in progress".to_owned()));
     }

@@ -18,8 +18,6 @@ use crate::extent_tree::file_extent_address;
 use crate::handle::Handle;
 use crate::units::Units;
 
-/// Objectid of the headers (-11).
-const HEADERS: ObjectId = ObjectId::new(11_u64.wrapping_neg());
 /// Items that are removed in one handle.
 const AT_ONCE: usize = 16;
 /// Headers that lie in one leaf at least, but for the first and the last.
@@ -36,8 +34,8 @@ impl Engine {
         let (headers, files) = self.space_caches()?;
         if headers > 0 {
             let units = Units::items(headers / PER_LEAF + 2);
-            let (first, last) =
-                (Key::new(HEADERS, KeyType::UNTYPED, 0), Key::new(HEADERS, KeyType::UNTYPED, u64::MAX));
+            let header = |group| Key::new(ObjectId::FREE_SPACE, KeyType::UNTYPED, group);
+            let (first, last) = (header(0), header(u64::MAX));
             self.in_a_handle(units, |handle| {
                 self.root_tree.tree().remove_range(handle, &first, &last, &mut |_, _| Ok(())).map(drop)
             })?;
@@ -54,7 +52,7 @@ impl Engine {
         while let Some((key, _)) = cursor.item() {
             if key.kind == KeyType::INODE_ITEM && key.objectid <= ObjectId::LAST_FREE {
                 files.push(key.objectid);
-            } else if key.kind == KeyType::UNTYPED && key.objectid == HEADERS {
+            } else if key.kind == KeyType::UNTYPED && key.objectid == ObjectId::FREE_SPACE {
                 headers += 1;
             }
             cursor.advance()?;

@@ -226,6 +226,7 @@ pub(super) const ROWS: &[Row] = &[
         &[ItemForeign],
         false,
     ),
+    row("fs-verity", Any(verity), &[VerityItem], false),
     row("inode cache", Any(inode_cache), &[InodeCache, EntryWithoutInode], true),
     row(
         "name hash",
@@ -262,13 +263,23 @@ fn name_twice(image: &Image) -> Result<()> {
     Ok(())
 }
 
+/// Makes the last attribute of a file the item that is about its fs-verity, which it has not.
+fn verity(image: &Image) -> Result<()> {
+    let items = image.items(FS)?;
+    let is_last =
+        |pair: &&[Item]| pair[0].key.kind == KeyType::XATTR_ITEM && pair[1].key.kind >= KeyType::EXTENT_DATA;
+    let last = items.windows(2).find(is_last).context("no attribute of a file with data")?;
+    let key = Key { kind: KeyType::VERITY_DESC_ITEM, offset: 0, ..last[0].key };
+    rekey_with_parents(image, FS, &last[0], key)
+}
+
 /// Makes the last inode of the tree, which has nothing but a name, the one of the inode cache.
 fn inode_cache(image: &Image) -> Result<()> {
     let items = image.items(FS)?;
     let inode = items.iter().rfind(|it| it.key.kind == KeyType::INODE_ITEM).context("no inode")?;
     // From the last one on, so that keys stay in order.
     for item in items.iter().rev().filter(|it| it.key.objectid == inode.key.objectid) {
-        let objectid = creamery_base::ObjectId::new(12_u64.wrapping_neg());
+        let objectid = creamery_base::ObjectId::FREE_INO;
         rekey_with_parents(image, FS, item, Key { objectid, ..item.key })?;
     }
     Ok(())

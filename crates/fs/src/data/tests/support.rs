@@ -71,7 +71,7 @@ impl std::ops::Deref for Fixture {
 }
 
 /// Runs a program that must succeed; returns what it printed.
-pub(super) fn run(program: &str, args: &[&str]) -> String {
+pub(crate) fn run(program: &str, args: &[&str]) -> String {
     let out = Command::new(program).args(args).output().unwrap_or_else(|error| panic!("{program}: {error}"));
     let text = [&out.stdout[..], &out.stderr[..]].map(String::from_utf8_lossy).concat();
     assert!(out.status.success(), "{program} {args:?}: {text}");
@@ -79,7 +79,7 @@ pub(super) fn run(program: &str, args: &[&str]) -> String {
 }
 
 /// Whether the programs are there; says so when they are not, because the test is then skipped.
-pub(super) fn has(programs: &[&str]) -> bool {
+pub(crate) fn has(programs: &[&str]) -> bool {
     let lacking = programs.iter().find(|name| Command::new(name).arg("--version").output().is_err());
     if let Some(name) = lacking {
         println!("skipped: this host has no {name}");

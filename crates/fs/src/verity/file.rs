@@ -1,0 +1,144 @@
+//! One file with fs-verity, as it is read: how blocks are held against its tree.
+
+use std::sync::Arc;
+
+use creamery_base::{Error, Result, Wait};
+use creamery_codec::VerityDigest;
+use creamery_format::VerityDescriptor;
+
+use super::items::{Stored, damaged, read_descriptor, read_stored};
+use super::kept::{Block, KeptVerity};
+use super::sealed::Sealed;
+use crate::inode::{Inode, InodeItem};
+
+/// A file with fs-verity that somebody reads.
+pub(super) struct VerityFile<'a> {
+    pub(super) inode: &'a Inode,
+    sealed: Arc<Sealed>,
+    pub(super) wait: Wait,
+}
+
+fn kept(inode: &Inode) -> &KeptVerity {
+    &inode.shared().verity
+}
+
+impl<'a> VerityFile<'a> {
+    /// That of `inode`, which has fs-verity.
+    /// Errors: its descriptor is missing, makes no sense, or is of a file of another size; would block; device errors; damage.
+    pub(super) fn open(inode: &'a Inode, item: &InodeItem, wait: Wait) -> Result<Self> {
+        let id = inode.id;
+        let sealed = match kept(inode).file(id) {
+            Some(sealed) => sealed,
+            None => {
+                let sealed = Arc::new(Sealed::new(read_descriptor(inode.tree(), id, wait)?));
+                kept(inode).keep_file(id, Arc::clone(&sealed));
+                sealed
+            }
+        };
+        let (found, want) = (sealed.descriptor().data_len(), item.size);
+        if found != want {
+            let what = format!("its descriptor is of a file of another size, found {found}, want {want}");
+            return Err(damaged(id, what));
+        }
+        Ok(Self { inode, sealed, wait })
+    }
+
+    /// What it says of the file.
+    pub(super) fn descriptor(&self) -> &VerityDescriptor {
+        self.sealed.descriptor()
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_len(&self) -> usize {
+        self.descriptor().block_len()
+    }
+
+    /// Holds blocks of data, from `at` on, against the tree; the last one ends with the file, if it is short.
+    /// Errors: they are not what was sealed, or the tree is not; would block; device errors; damage.
+    pub(super) fn verify(&self, at: u64, data: &[u8]) -> Result<()> {
+        let len = self.block_len();
+        assert!(at.is_multiple_of(len as u64), "VERITY-1: whole blocks are hashed");
+        let mut node = None;
+        for (number, block) in (at / len as u64..).zip(data.chunks(len)) {
+            let want = self.digest_of(number, &mut node)?;
+            let found = self.sealed.digest(block);
+            if found != want {
+                return Err(self.mismatch(
+                    format_args!("data at offset {}", number * len as u64),
+                    found,
+                    want,
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn mismatch(&self, what: std::fmt::Arguments<'_>, found: VerityDigest, want: VerityDigest) -> Error {
+        let hash = self.descriptor().hash();
+        let what = format!("{what} is not what was sealed, found {hash}:{found}, want {hash}:{want}");
+        damaged(self.inode.id, what)
+    }
+
+    /// The digest that block `number` of the data must have; `node` is the block of the tree that has the one asked for last.
+    fn digest_of(&self, number: u64, node: &mut Option<(u64, Block)>) -> Result<VerityDigest> {
+        let tree = self.descriptor().tree();
+        if tree.level_count() == 0 {
+            assert!(number == 0, "VERITY-1: a file without a tree has one block");
+            return Ok(self.descriptor().root_hash());
+        }
+        let place = tree.place_of(number);
+        let block = match node.take() {
+            Some((known, block)) if known == place.node => block,
+            _ => self.lowest_node(place.node)?,
+        };
+        let digest = self.sealed.digest_in(&block, place.at);
+        *node = Some((place.node, block));
+        Ok(digest)
+    }
+
+    /// Block `node` of the lowest level, verified.
+    fn lowest_node(&self, node: u64) -> Result<Block> {
+        let tree = self.descriptor().tree();
+        // The way up, to a block that is kept, or to the root.
+        let mut way = Vec::with_capacity(tree.level_count());
+        let mut above = None;
+        let mut at = node;
+        for level in 0..tree.level_count() {
+            above = kept(self.inode).block(self.inode.id, tree.block(level, at));
+            if above.is_some() {
+                break;
+            }
+            way.push((level, at));
+            at = tree.place_of(at).node;
+        }
+        // And down again.
+        for (level, at) in way.into_iter().rev() {
+            let want = match &above {
+                Some(block) => self.sealed.digest_in(block, tree.place_of(at).at),
+                None => self.descriptor().root_hash(),
+            };
+            above = Some(self.read_node(level, at, want)?);
+        }
+        Ok(above.expect("VERITY-1: a tree has a root"))
+    }
+
+    /// Reads a block of the tree, which must have the digest `want`.
+    fn read_node(&self, level: usize, at: u64, want: VerityDigest) -> Result<Block> {
+        let (inode, len) = (self.inode, self.block_len());
+        let number = self.descriptor().tree().block(level, at);
+        let from = number * len as u64;
+        let mut bytes = vec![0; len];
+        read_stored(inode.tree(), inode.id, Stored::MerkleTree, from, &mut bytes, self.wait)?;
+        let found = self.sealed.digest(&bytes);
+        if found != want {
+            return Err(self.mismatch(
+                format_args!("its Merkle tree at byte {from} (level {level})"),
+                found,
+                want,
+            ));
+        }
+        let block: Block = Arc::new(bytes.into());
+        kept(inode).keep_block(inode.id, number, Arc::clone(&block));
+        Ok(block)
+    }
+}
