@@ -84,11 +84,11 @@ impl fmt::Display for QgroupId {
 impl FromStr for QgroupId {
     type Err = Error;
 
-    /// Reads "LEVEL/NUMBER", or a number alone, which is a subvolume's.
+    /// Reads "LEVEL/NUMBER".
     /// Errors: invalid.
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || Error::invalid(format!("{text:?} is no quota group; one is written LEVEL/NUMBER"));
-        let (level, number) = text.split_once('/').unwrap_or(("0", text));
+        let (level, number) = text.split_once('/').ok_or_else(wrong)?;
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         if !is_digits(level) || !is_digits(number) {
             return Err(wrong());
@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn a_group_is_read_as_it_is_written() {
         for (text, level, number) in
-            [("0/5", 0, 5), ("256", 0, 256), ("65535/281474976710655", 65535, (1 << 48) - 1)]
+            [("0/5", 0, 5), ("0/256", 0, 256), ("65535/281474976710655", 65535, (1 << 48) - 1)]
         {
             let id: QgroupId = text.parse().expect("a group");
             assert_eq!((id.level(), id.number()), (level, number));
             assert_eq!(QgroupId::from_raw(id.get()), id);
         }
-        for text in ["", "/", "1/", "/1", "65536/0", "0/281474976710656", "+1/2", "1/2/3", "a/b", "-1"] {
+        for text in ["", "5", "/", "1/", "/1", "65536/0", "0/281474976710656", "+1/2", "1/2/3", "a/b", "-1"] {
             assert!(text.parse::<QgroupId>().is_err(), "{text}");
         }
         assert_eq!(QgroupId::new(1, 5).and_then(QgroupId::subvolume), None);

@@ -21,11 +21,13 @@ pub struct Units {
     pub(crate) references: u32,
     pub(crate) policy: FlushPolicy,
     pub(crate) subvolume: Option<TreeId>,
+    /// Whether the subvolume may have more afterwards.
+    pub(crate) grows: bool,
 }
 
 impl Units {
     const fn with(items: u32, policy: FlushPolicy) -> Self {
-        Self { items, references: 0, policy, subvolume: None }
+        Self { items, references: 0, policy, subvolume: None, grows: true }
     }
 
     /// For an operation that changes up to `items` items in different leaves.
@@ -70,6 +72,12 @@ impl Units {
     #[must_use]
     pub const fn of(self, subvolume: TreeId) -> Self {
         Self { subvolume: Some(subvolume), ..self }
+    }
+
+    /// For changing items that are there: limits of quota groups are not in the way.
+    #[must_use]
+    pub const fn growing_nothing(self) -> Self {
+        Self { grows: false, ..self }
     }
 
     /// How far it goes for room.

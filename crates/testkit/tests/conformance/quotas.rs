@@ -47,7 +47,7 @@ impl Side {
     }
 
     fn linux(bench: &Bench, image: &Path) -> Result<Self> {
-        LoopMount::mount(image, &bench.scratch.file("loop"), "").map(Self::Linux)
+        LoopMount::mount(image, &bench.scratch.file("loop"), "commit=1").map(Self::Linux)
     }
 
     fn dir(&self) -> &Path {

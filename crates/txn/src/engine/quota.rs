@@ -13,8 +13,8 @@ use crate::flush_policy::FlushPolicy;
 use crate::handle::Handle;
 use crate::held;
 use crate::qgroup::{
-    Changed, Counted, Qgroup, QgroupCounters, QuotaMode, QuotaStatus, RESCAN_STEP, STATUS, State, Status,
-    Switch, quotas_are_off,
+    Changed, Counted, Qgroup, QgroupCounters, QuotaMode, QuotaStatus, RESCAN_STEP, State, Switch,
+    quotas_are_off,
 };
 use crate::roots::find_root_item;
 use crate::snapshot::NewSnapshot;
@@ -22,8 +22,6 @@ use crate::units::Units;
 
 /// Items that a change of groups takes room for: it may split leaves.
 const ITEMS: u32 = 4;
-/// Items that are removed in one handle.
-const AT_ONCE: usize = 16;
 /// How often others are asked to free something before a limit refuses.
 const RECLAIMS: usize = 4;
 /// Groups whose items fill a leaf, at least.
@@ -91,7 +89,12 @@ impl Engine {
             Some(Switch::Rescan) => {
                 self.qgroups.with(State::begin_rescan);
             }
-            Some(Switch::Enable(mut state)) => {
+            Some(Switch::Enable(mode)) => {
+                // What is left of some that were ended by a program that did not end it all.
+                self.drop_quota_tree(handle)?;
+                let tree = handle.create_tree(TreeId::QUOTA)?;
+                // What is made from the next transaction on counts.
+                let mut state = Box::new(State::new(tree, mode, handle.generation().next()));
                 for (id, last_snapshot) in self.subvolume_roots()? {
                     state.set_last_snapshot(id, last_snapshot);
                     let _exists = state.create(QgroupId::of(id));
@@ -104,17 +107,22 @@ impl Engine {
                 self.count_with(Some(state));
             }
             Some(Switch::Disable) => {
-                if let Some(tree) = self.quota_tree() {
-                    tree.upsert(handle, &STATUS, &Status::off(handle.generation()).to_bytes())?;
-                }
                 self.count_with(None);
+                self.drop_quota_tree(handle)?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn quota_tree(&self) -> Option<Arc<Tree>> {
-        self.qgroups.with(|state| Arc::clone(state.tree()))
+    /// Removes the quota tree, if there is one, all of it in this transaction: half of it is nothing that Linux writes to.
+    fn drop_quota_tree(&self, handle: &Handle<'_>) -> Result<()> {
+        if find_root_item(self.root_tree.tree(), TreeId::QUOTA)?.is_none() {
+            return Ok(());
+        }
+        let dropped =
+            TreeDrop::new(self.tree(TreeId::QUOTA)?, Generation::default(), None).step(handle, u32::MAX)?;
+        assert_eq!(dropped, Dropped::Wholly, "there is room for all references that there may be");
+        handle.remove_tree(TreeId::QUOTA)
     }
 
     /// Blocks of the quota tree that the commit may copy or make.
@@ -122,7 +130,8 @@ impl Engine {
         self.qgroups.with(|state| state.blocks_needed(self.node_size())).unwrap_or(0)
     }
 
-    /// Takes a snapshot, with the commit's own handle ([`Handle::create_snapshot`]).
+    /// Takes a snapshot, with the commit's own handle. What delayed changes of the source have to be in it are in the tree. Whoever
+    /// changes the source after this in the same transaction does so by [`Tree::copying_all`].
     /// Errors: not found; already exists; no space; device errors; damage. The transaction aborts.
     pub fn create_snapshot(&self, handle: &Handle<'_>, new: &NewSnapshot) -> Result<Arc<Tree>> {
         if self.qgroups.mode() == Some(QuotaMode::Full) {
@@ -276,23 +285,9 @@ impl Engine {
         if self.qgroups.mode().is_some() {
             return Ok(());
         }
-        let tree = match find_root_item(self.root_tree.tree(), TreeId::QUOTA)? {
-            Some(_) => {
-                // What was left of some that were ended.
-                self.remove_quota_items()?;
-                self.tree(TreeId::QUOTA)?
-            }
-            None => {
-                let handle = self.start(Units::items(ITEMS))?;
-                let created = handle.create_tree(TreeId::QUOTA);
-                self.ended(handle, created)?
-            }
-        };
         let groups = self.subvolume_roots()?.len();
-        let items = ITEMS + u32::try_from(groups / GROUPS_PER_LEAF).unwrap_or(u32::MAX);
-        // What is made from the next transaction on counts.
-        let switch = |running: Generation| Switch::Enable(Box::new(State::new(tree, mode, running.next())));
-        self.switch(items, switch)
+        let items = u32::try_from(groups / GROUPS_PER_LEAF).unwrap_or(u32::MAX);
+        self.switch(items.saturating_add(self.quota_tree_items()?), Switch::Enable(mode))
     }
 
     /// Ends the quotas, and removes all that is known of groups. Nothing, when they are off. Never call it with a handle.
@@ -303,18 +298,16 @@ impl Engine {
         if self.qgroups.mode().is_none() {
             return Ok(());
         }
-        self.switch(ITEMS, |_| Switch::Disable)?;
-        self.remove_quota_items()?;
-        self.commit()?;
-        let tree = self.tree(TreeId::QUOTA)?;
-        let handle = self.start(Units::items(ITEMS))?;
-        let dropped =
-            TreeDrop::new(tree, Generation::default(), None).step(&handle, ITEMS).and_then(|dropped| {
-                assert_eq!(dropped, Dropped::Wholly, "an empty tree is one leaf");
-                handle.remove_tree(TreeId::QUOTA)
-            });
-        self.ended(handle, dropped)?;
-        self.commit()
+        self.switch(self.quota_tree_items()?, Switch::Disable)
+    }
+
+    /// Room, in items, for dropping the quota tree that there is, and for one that is made.
+    fn quota_tree_items(&self) -> Result<u32> {
+        let blocks = match find_root_item(self.root_tree.tree(), TreeId::QUOTA)? {
+            Some(_) => self.tree(TreeId::QUOTA)?.blocks(),
+            None => 0,
+        };
+        Ok(ITEMS.saturating_add(u32::try_from(blocks).unwrap_or(u32::MAX)))
     }
 
     /// Counts everything anew, beginning when the running transaction closes. Never call it with a handle.
@@ -325,20 +318,28 @@ impl Engine {
         match self.quota_status() {
             None => return Err(quotas_are_off()),
             Some(QuotaStatus { mode: QuotaMode::Simple, .. }) => {
-                return Err(Error::invalid("a rescan of simple quotas, which count what is made"));
+                return Err(Error::invalid(
+                    "a rescan of simple quotas: they count what is made, and what was there before never",
+                ));
             }
             Some(QuotaStatus { rescan: Some(_), .. }) => {
                 return Err(Error::new(ErrorKind::Busy, "a quota rescan, while one runs"));
             }
             Some(_) => {}
         }
-        self.switch(ITEMS, |_| Switch::Rescan)?;
+        self.switch(ITEMS, Switch::Rescan)?;
         self.wake_background();
         Ok(())
     }
 
-    /// Makes a group. Errors: not found, while there are no quotas; already exists; those of a commit.
+    /// Makes a group. Errors: not found, while there are no quotas; already exists; invalid: that of a subvolume that is not there;
+    /// those of a commit.
     pub fn create_qgroup(&self, id: QgroupId) -> Result<()> {
+        let lives =
+            id.subvolume().map(|subvolume| find_root_item(self.root_tree.tree(), subvolume)).transpose()?;
+        if id.level() == 0 && lives.flatten().is_none() {
+            return Err(Error::invalid(format!("quota group {id}, of no subvolume")));
+        }
         self.edit_qgroups(|state| state.create(id))
     }
 
@@ -378,48 +379,15 @@ impl Engine {
         committed
     }
 
-    fn switch(&self, items: u32, switch: impl FnOnce(Generation) -> Switch) -> Result<()> {
+    fn switch(&self, items: u32, switch: Switch) -> Result<()> {
         let handle = self.start(Units::items(items))?;
         let (running, room) = (handle.generation(), handle.keep_all());
-        let waits = self.qgroups.switch_at_close(switch(running));
+        let waits = self.qgroups.switch_at_close(switch);
         handle.end();
         waits?;
         let committed = self.commit_through(running);
         drop(room);
         committed
-    }
-
-    /// Removes all items of the quota tree, while there are no quotas.
-    fn remove_quota_items(&self) -> Result<()> {
-        let tree = self.tree(TreeId::QUOTA)?;
-        loop {
-            let mut keys = Vec::new();
-            let mut cursor = tree.cursor(&Key::MIN, Wait::Yes)?;
-            while let Some((key, _)) = cursor.item()
-                && keys.len() < AT_ONCE
-            {
-                keys.push(key);
-                cursor.advance()?;
-            }
-            drop(cursor);
-            if keys.is_empty() {
-                return Ok(());
-            }
-            let handle = self.start(Units::items(u32::try_from(keys.len()).expect("a few")))?;
-            let removed = keys.iter().try_for_each(|key| tree.remove(&handle, key).map(drop));
-            self.ended(handle, removed)?;
-        }
-    }
-
-    /// Ends a handle with whose work something may have failed.
-    fn ended<R>(&self, handle: Handle<'_>, done: Result<R>) -> Result<R> {
-        match done {
-            Ok(done) => {
-                handle.end();
-                Ok(done)
-            }
-            Err(error) => Err(handle.abort(error.context("changing quotas"))),
-        }
     }
 
     /// Has others free what they put off, and commits: what a limit refuses may fit when that is counted. Never call it with a handle.
@@ -436,7 +404,7 @@ impl Engine {
     /// frees something is let through.
     /// Errors: a limit is in the way, after a commit, too.
     pub(super) fn charge_metadata(&self, units: Units) -> Result<()> {
-        if !self.qgroups.is_limited() || units.policy != FlushPolicy::FlushAll {
+        if !self.qgroups.is_limited() || units.policy != FlushPolicy::FlushAll || !units.grows {
             return Ok(());
         }
         let Some(subvolume) = units.subvolume else { return Ok(()) };

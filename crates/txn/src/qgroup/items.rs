@@ -16,7 +16,7 @@ const SIMPLE: u64 = 8;
 const VERSION: u64 = 1;
 
 /// The key of the status.
-pub(crate) const STATUS: Key = Key::new(ObjectId::new(0), KeyType::QGROUP_STATUS, 0);
+pub(super) const STATUS: Key = Key::new(ObjectId::new(0), KeyType::QGROUP_STATUS, 0);
 
 pub(super) const fn info_key(id: QgroupId) -> Key {
     Key::new(ObjectId::new(0), KeyType::QGROUP_INFO, id.get())
@@ -47,7 +47,7 @@ pub(super) fn info(generation: Generation, usage: QgroupUsage) -> Vec<u8> {
 
 /// The status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Status {
+pub(super) struct Status {
     pub(super) generation: Generation,
     pub(super) is_on: bool,
     pub(super) inconsistent: bool,
@@ -57,19 +57,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// Of quotas that are off.
-    pub(crate) fn off(generation: Generation) -> Self {
-        Self {
-            generation,
-            is_on: false,
-            inconsistent: false,
-            rescan: None,
-            mode: QuotaMode::Full,
-            enabled_in: Generation::default(),
-        }
-    }
-
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
+    pub(super) fn to_bytes(self) -> Vec<u8> {
         let bits = [
             (self.is_on, ON),
             (self.rescan.is_some(), RESCAN),
@@ -146,7 +134,7 @@ mod tests {
         let mut other = full.to_bytes();
         other[0] = 2;
         assert_eq!(Status::parse(&other).expect("whole"), None, "of another version");
-        let off = Status::off(Generation::new(9));
+        let off = Status { is_on: false, ..full };
         assert_eq!(Status::parse(&off.to_bytes()).expect("whole"), Some(off));
     }
 }

@@ -67,7 +67,6 @@ pub(crate) use charge::Charge;
 pub(crate) use counters::Counting;
 pub use counters::QgroupCounters;
 pub use forest::{Qgroup, QgroupLimits, QgroupUsage};
-pub(crate) use items::{STATUS, Status};
 pub(crate) use rescan::{Counted, STEP as RESCAN_STEP};
 pub use state::QuotaStatus;
 pub(crate) use state::{State, Switch};

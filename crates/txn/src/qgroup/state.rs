@@ -36,7 +36,7 @@ const BLOCKS_MORE: u64 = 8;
 
 /// What becomes of the quotas when the transaction closes.
 pub(crate) enum Switch {
-    Enable(Box<State>),
+    Enable(QuotaMode),
     Disable,
     Rescan,
 }

@@ -53,7 +53,7 @@ pub(crate) struct ShowArgs {
     of_path: bool,
 
     /// In the order of these: qgroupid, rfer, excl, max_rfer, max_excl, path; with - in front descending.
-    #[arg(long, value_delimiter = ',', value_name = "COLUMNS")]
+    #[arg(long, value_delimiter = ',', value_name = "COLUMNS", allow_hyphen_values = true)]
     sort: Vec<Sort>,
 
     /// On a mount, make durable first what was written.
@@ -168,7 +168,7 @@ fn names(ids: &[u64]) -> String {
 }
 
 /// What stands in the last column.
-fn path_of(group: &QgroupReport) -> String {
+fn path_of(group: &QgroupReport, simple: bool) -> String {
     let id = QgroupId::from_raw(group.id);
     match &group.path {
         Some(path) if path.is_empty() => "<toplevel>".to_owned(),
@@ -178,6 +178,7 @@ fn path_of(group: &QgroupReport) -> String {
             let plural = if of == 1 { "" } else { "s" };
             format!("<{of} member qgroup{plural}>")
         }
+        None if simple && group.referenced > 0 => "<squota space holder>".to_owned(),
         None => "<stale>".to_owned(),
     }
 }
@@ -223,11 +224,9 @@ fn print(report: &QuotaReport, args: &ShowArgs) -> io::Result<()> {
     };
     line(&|column| column.title.to_owned(), "Path ")?;
     line(&|column| "-".repeat(column.title.len()), "---- ")?;
-    report
-        .groups
-        .iter()
-        .enumerate()
-        .try_for_each(|(row, group)| line(&|column| column.cells[row].clone(), &path_of(group)))
+    report.groups.iter().enumerate().try_for_each(|(row, group)| {
+        line(&|column| column.cells[row].clone(), &path_of(group, report.simple))
+    })
 }
 
 #[derive(Serialize)]

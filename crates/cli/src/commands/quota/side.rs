@@ -14,6 +14,7 @@ use crate::images::{Images, Purpose};
 use crate::place::Place;
 use crate::view::WriteArgs;
 
+const NOT_ENABLED: &str = "`creamery quota enable` begins to count";
 /// Time between two looks at a mount.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -80,10 +81,13 @@ impl Side<'_> {
             Self::Live { command, on_mount } => (*command, on_mount.path.display().to_string()),
         };
         move |error| {
-            let kind = error.kind();
+            let (kind, text) = (error.kind(), error.to_string());
             let failure = Failure::new(command, error.context(&shown));
             match kind {
-                ErrorKind::NotFound => failure.advise("`creamery qgroup show` lists the groups"),
+                ErrorKind::NotFound if text.contains("quotas are not") => failure.advise(NOT_ENABLED),
+                ErrorKind::NotFound if text.contains("quota group") => {
+                    failure.advise("`creamery qgroup show` lists the groups")
+                }
                 ErrorKind::Busy => failure.advise("wait, or remove what uses it first"),
                 _ => failure,
             }
@@ -117,7 +121,7 @@ impl Side<'_> {
             return Ok(told);
         }
         let error = Error::new(ErrorKind::NotFound, "quotas are not enabled");
-        Err(self.failed()(error).advise("`creamery quota enable` begins to count"))
+        Err(self.failed()(error))
     }
 
     /// Makes durable what was written, so that it is counted.
