@@ -216,7 +216,7 @@ impl fmt::Display for Incompat {
 
 impl fmt::Display for CompatRo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // dump-super has no name for fs-verity; a refusal must name it.
+        // dump-super has no name for fs-verity; whoever is told of the bit here is told its name.
         let names = [COMPAT_RO_NAMES, &[("VERITY", Self::VERITY.bits())]];
         let known: u64 = names.iter().flat_map(|names| names.iter()).map(|(_, bit)| bit).sum();
         let mut between = "";

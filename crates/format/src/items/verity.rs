@@ -69,7 +69,7 @@ const LOG_BLOCK: std::ops::RangeInclusive<u8> = 10..=16;
 /// Levels of a Merkle tree at most, as on Linux.
 const LEVELS_MAX: usize = 8;
 
-/// Where the descriptor of a file is checked: what [`RawVerityDescriptorItem`] says of it.
+/// How many bytes a descriptor has, by the item that is about it, a [`RawVerityDescriptorItem`].
 ///
 /// # Errors
 /// It is not of this length; it is encrypted, or no descriptor can be so long.

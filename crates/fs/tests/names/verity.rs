@@ -159,11 +159,15 @@ fn library(bench: &Bench) -> Result<()> {
     let file = fs.open_file(fs.find(fs.top(), "linked")?)?;
     ensure!(file.read_at(0, &mut bytes, Wait::Yes)? == LEN && bytes[..LEN] == content);
     drop(file);
+    let snapshot = fs.create_snapshot(TreeId::FS, fs.top(), b"snapshot", true)?;
     // What goes takes its items along.
     let before = verity_items(&fs, good)?;
     ensure!(before > 10, "{before} items");
     fs.unlink(fs.top(), b"linked")?;
     fs.clean();
+    let file = fs.open_file(fs.lookup(snapshot, b"linked", Wait::Yes)?)?;
+    ensure!(file.read_at(0, &mut bytes, Wait::Yes)? == LEN && bytes[..LEN] == content);
+    drop(file);
     ensure!(verity_items(&fs, good)? == 0 && verity_items(&fs, bad)? == before);
     fs.judge()
 }
@@ -195,6 +199,14 @@ fn mounted(bench: &Bench) -> Result<()> {
     let inside = |path: &str| format!("{}:{path}", bench.scratch.file("image").display());
     let told = bench.creamery().run(["stat"]).arg(inside("/good")).ok()?.stdout_text();
     ensure!(told.contains(&format!("Verity: sha256:{digest}\n")), "{told}");
+    for dump in ["dump-tree", "dump-super"] {
+        let ours = bench.creamery().run(["inspect-internal", dump]).arg(bench.scratch.file("image")).ok()?;
+        let theirs =
+            Run::new("btrfs").args(["inspect-internal", dump]).arg(bench.scratch.file("image")).ok()?;
+        let [ours, theirs] = [ours, theirs].map(|told| told.stdout_text());
+        let version = |line: &&str| !line.starts_with("btrfs-progs v");
+        ensure!(ours.lines().filter(version).eq(theirs.lines().filter(version)), "{dump}");
+    }
     let refused = bench.creamery().run(["cat"]).arg(inside("/bad")).output()?;
     let told = refused.stderr_text();
     ensure!(refused.code == Some(1) && told.contains("offset 2048000 is not what was sealed"), "{told}");
