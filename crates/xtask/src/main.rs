@@ -53,6 +53,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   bench seek       data and holes of a sparse file: library and mount, beside the kernel and a null server (--files --bytes --runs --dry --quick; as root)
   bench dbench     16 clients of a file server: library and mount, beside the kernel (--runs --dry; as root, with dbench)
   bench compress   compressed images beside mkfs.btrfs, compressed files beside the kernel: library and mount (--files --bytes --runs --dry; as root)
+  bench quotas     files made and overwritten with and without quotas, beside the kernel (--files --bytes --runs --dry; as root)
   bench data       content of files, and a tree of them: library and mount, beside the kernel and a null server (--files --runs --dry --quick --only WORD; as root)
   bench snapshot   snapshots taken and deleted through the library, beside the kernel (--files --runs --dry; as root)
   bench clone      clones of a file, and cp on the mount, beside the kernel (--files --bytes --runs --dry; as root)

@@ -21,6 +21,7 @@ mod nocow_leaf;
 mod options;
 mod programs;
 mod quiet;
+mod quotas;
 mod report;
 mod requests;
 mod scaling;
@@ -51,6 +52,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         "memory" => memory::memory(options),
         "check" => check::check(options),
         "compress" => compress::compress(options),
+        "quotas" => quotas::quotas(options),
         "check-memory" => check_memory::check_memory(options),
         "early-unlock" => switches::early_unlock(options),
         "fingers" => switches::fingers(options),
