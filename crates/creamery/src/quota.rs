@@ -10,8 +10,8 @@ use crate::path::{Last, at};
 
 /// Quotas.
 impl Filesystem {
-    /// Changes the quotas of the filesystem. `path` lies in the subvolume that is meant where a change names no group. Durable when it
-    /// returns; a rescan has begun then, and takes [`Filesystem::quota_rescan_step`].
+    /// Changes the quotas of the filesystem. `path` lies in the subvolume that is meant where a change names no group. Durable when
+    /// it returns; a rescan has begun then, and takes [`Filesystem::quota_rescan_step`].
     ///
     /// # Errors
     /// When there are no quotas, or no such group; when it is there already, or has members.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use creamery_base::{QgroupId, TreeId};
+use creamery_base::{ObjectId, QgroupId, TreeId};
+use creamery_format::{Key, KeyType};
 use creamery_fs::{Filesystem, NewInode};
 use creamery_sim::{MadeBy, SimDevice, Taste, fresh_image, random_run, random_run_beside};
 use creamery_testkit::Random;
-use creamery_txn::{Qgroup, QuotaMode};
+use creamery_txn::{Qgroup, QuotaMode, Units};
 
 /// Seeds whose runs count what is referred to.
 const SEEDS: [u64; 4] = [1, 4, 7, 10];
@@ -20,18 +21,24 @@ fn groups_count_what_a_walk_finds() {
     }
 }
 
-fn open() -> Arc<Filesystem> {
+fn device() -> Arc<SimDevice> {
     let made_by = MadeBy { node_size: 4096, ..MadeBy::default() };
-    let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
-    creamery_sim::open(&device).expect("a filesystem")
+    Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")))
+}
+
+fn open() -> Arc<Filesystem> {
+    creamery_sim::open(&device()).expect("a filesystem")
+}
+
+fn rescan_to_its_end(fs: &Filesystem) {
+    while fs.engine().quota_rescan_step().expect("no damage") {}
+    fs.engine().commit().expect("room");
 }
 
 fn rescan(fs: &Filesystem) -> Vec<Qgroup> {
-    let engine = fs.engine();
-    engine.begin_quota_rescan().expect("none runs");
-    while engine.quota_rescan_step().expect("no damage") {}
-    engine.commit().expect("room");
-    engine.qgroups().expect("quotas are on")
+    fs.engine().begin_quota_rescan().expect("none runs");
+    rescan_to_its_end(fs);
+    fs.engine().qgroups().expect("quotas are on")
 }
 
 #[test]
@@ -72,8 +79,7 @@ fn a_rescan_beside_those_who_write_counts_right() {
         }
         engine.quota_rescan_step().expect("no damage");
     }
-    while engine.quota_rescan_step().expect("no damage") {}
-    engine.commit().expect("room");
+    rescan_to_its_end(&fs);
     assert!(begun > 3, "{begun} rescans were begun");
     let counted = engine.qgroups().expect("quotas are on");
     let status = engine.quota_status().expect("quotas are on");
@@ -127,11 +133,59 @@ fn a_change_that_nothing_comes_of_takes_nothing_from_a_limit() {
     engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(2 << 20), false).expect("room");
     engine.commit().expect("room");
     for _ in 0..1000 {
-        let units = creamery_txn::Units::items(8).of(TreeId::FS);
+        let units = Units::items(8).of(TreeId::FS);
         engine.start(units).expect("the limit is far away").end();
     }
     assert!(
         engine.qgroup_counters().exceeded > 0,
         "what was promised stood in the way, until it was given back"
     );
+}
+
+/// Items that make no sense, in a tree that holds otherwise.
+#[test]
+fn a_quota_tree_that_says_anything_is_counted_anew() {
+    let device = device();
+    let fs = creamery_sim::open(&device).expect("a filesystem");
+    fs.engine().enable_quotas(QuotaMode::Full).expect("room");
+    rescan_to_its_end(&fs);
+    let right = fs.engine().qgroups().expect("quotas are on");
+    let engine = fs.engine();
+    let tree = engine.tree(TreeId::QUOTA).expect("it is there");
+    let handle = engine.start(Units::items(16)).expect("room");
+    let (top, missing) = (QgroupId::of(TreeId::FS).get(), QgroupId::new(1, 77).expect("small").get());
+    let highest = [u64::MAX; 5].map(u64::to_le_bytes).concat();
+    for (objectid, kind, offset, data) in [
+        (0, KeyType::QGROUP_INFO, top, highest.as_slice()),
+        (0, KeyType::QGROUP_LIMIT, top, &[0; 40]),
+        // Of a group that has a limit and no numbers, one that is not there, and of one with itself.
+        (0, KeyType::QGROUP_LIMIT, missing, &highest),
+        (top, KeyType::QGROUP_RELATION, missing, &[]),
+        (top, KeyType::QGROUP_RELATION, top, &[]),
+        (missing, KeyType::QGROUP_RELATION, top, &[]),
+        (0, KeyType::QGROUP_INFO, u64::MAX, &highest),
+    ] {
+        let key = Key::new(ObjectId::new(objectid), kind, offset);
+        tree.upsert(&handle, &key, data).expect("room");
+    }
+    handle.end();
+    fs.sync().expect("room");
+    drop(tree);
+    engine.volume().close().expect("it closes");
+    drop(fs);
+    let fs = creamery_sim::open(&device).expect("no reason to refuse it");
+    assert!(fs.engine().quota_status().expect("quotas are on").inconsistent);
+    let root = fs.root(TreeId::FS).expect("the root");
+    for number in 0..50 {
+        fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).expect("room");
+    }
+    fs.create_snapshot(TreeId::FS, root, b"snapshot", false).expect("room");
+    fs.sync().expect("nothing aborts");
+    let counted = rescan(&fs);
+    let of =
+        |groups: &[Qgroup], id: u64| groups.iter().find(|group| group.id.get() == id).expect("a group").usage;
+    assert!(!fs.engine().quota_status().expect("quotas are on").inconsistent);
+    assert!(of(&counted, top).referenced >= of(&right, top).referenced);
+    assert!(of(&counted, top).referenced < 1 << 20, "{counted:?}");
+    assert_eq!(of(&counted, u64::MAX).referenced, 0, "a group of no subvolume");
 }

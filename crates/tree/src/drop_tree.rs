@@ -263,7 +263,7 @@ impl Step<'_> {
         let (at, generation) = node.block().child(slot);
         let level = node.block().level() - 1;
         // Without the turn, with which nobody waits for a device (READ-1). Whether it is shared then is seen once more.
-        if self.host.references(at, level, Wait::Yes)?.count > 1 {
+        if self.host.traces_shared() && self.host.references(at, level, Wait::Yes)?.count > 1 {
             self.host.leaves_shared(at, level)?;
         }
         let (_turn, references) = take_turn(self.tree, self.host, at, level)?;

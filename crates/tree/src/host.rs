@@ -69,6 +69,11 @@ pub trait CowHost {
     /// Queues giving up one reference to everything `block` points to.
     fn drop_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()>;
 
+    /// Whether [`leaves_shared`](Self::leaves_shared) is worth asking who has a block.
+    fn traces_shared(&self) -> bool {
+        false
+    }
+
     /// A tree that is dropped is about to give up its pointer to the block at `at`, which others have as well: what that leads
     /// to stays as it is, and has a user less. It may wait for a device, and be told more than once.
     /// Errors: device errors; damage.

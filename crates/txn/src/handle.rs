@@ -333,8 +333,12 @@ impl CowHost for Handle<'_> {
         self.change_references(tree, block, by_parent, -1)
     }
 
+    fn traces_shared(&self) -> bool {
+        self.on.qgroups.mode() == Some(QuotaMode::Full)
+    }
+
     fn leaves_shared(&self, at: Logical, level: u8) -> Result<()> {
-        if self.on.qgroups.mode() == Some(QuotaMode::Full) {
+        if self.traces_shared() {
             self.on.qgroups.trace(self.on.root_tree.tree().store(), at, level)?;
         }
         Ok(())

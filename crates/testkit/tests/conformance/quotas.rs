@@ -12,6 +12,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Finished, FuseMount, Judge, LoopMount, Random, Run, btrfs_check, signal};
 use serde_json::Value;
 
+use crate::hostile::Victim;
 use crate::posix::daemon;
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
@@ -32,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("quotas/deleted-subvolumes", &mounted, deleted_subvolumes),
         Case::new("quotas/written-without", &mounted, written_without),
         Case::new("quotas/killed", &mounted, killed),
+        Case::new("quotas/damaged", &mounted, damaged),
     ]
 }
 
@@ -352,6 +354,42 @@ fn killed(bench: &Bench) -> Result<()> {
         judge(bench, &image, false).with_context(|| format!("round {round}"))?;
     }
     Ok(())
+}
+
+/// A status that makes no sense keeps nobody from reading, and whoever would write from counting wrongly. One of another version is
+/// none, to Linux either.
+fn damaged(bench: &Bench) -> Result<()> {
+    const STATUS: u8 = 240;
+    let (image, source) = (bench.scratch.file("disk.img"), bench.scratch.file("source"));
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    fill(&source, 100_000, 1)?;
+    let copy = |name: &str| bench.creamery().run(["cp"]).arg(&source).arg(inside(&image, name));
+    copy("/file").ok()?;
+    bench.creamery().run(["quota", "enable"]).arg(&image).ok()?;
+    let mut victim = Victim::new(image.clone())?;
+    // Simple ones, and not since when.
+    let edited = victim.edit(STATUS, &mut |_, data| {
+        data[16] |= 8;
+        true
+    })?;
+    ensure!(edited >= 1, "there is no status");
+    let read = bench.creamery().run(["cat"]).arg(inside(&image, "/file")).ok()?;
+    ensure!(read.stdout == fs::read(&source)?, "the file is something else");
+    expect_refusal(copy("/other"), &["quota"])?;
+    victim.restore()?;
+    btrfs_check(&image)?;
+    let mut victim = Victim::new(image.clone())?;
+    victim.edit(STATUS, &mut |_, data| {
+        data[0] = 2;
+        true
+    })?;
+    drop(victim);
+    let said = bench.creamery().run(["quota", "status"]).arg(&image).ok()?.stdout_text();
+    ensure!(said.contains("Enabled:       no"), "{said}");
+    copy("/other").ok()?;
+    // They begin anew, and nothing of the old ones is left.
+    bench.creamery().run(["quota", "enable"]).arg(&image).ok()?;
+    judge(bench, &image, false)
 }
 
 /// What is printed is what btrfs-progs prints.

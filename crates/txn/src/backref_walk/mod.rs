@@ -56,7 +56,7 @@ use crate::extent_tree::{Backref, ExtentItem, ExtentKind, Owners};
 use references::References;
 use roots::RootsAbove;
 use trees::Blocks;
-pub(crate) use trees::{ClosedBlocks, CommittedBlocks, Trees};
+pub(crate) use trees::{ClosedBlocks, CommittedBlocks, Trees, read_by_address};
 
 /// No compressed extent holds more, bytes. Others hold what they take on disk.
 const COMPRESSED_MAX: u64 = 128 << 10;

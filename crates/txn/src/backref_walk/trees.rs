@@ -42,7 +42,8 @@ impl Blocks for CommittedBlocks<'_> {
     }
 }
 
-fn read_by_address(store: &BufferStore, at: Logical, level: u8) -> Result<CommittedBlock> {
+/// The block at an address, whoever it belongs to. Errors: device errors; damage, another level than `level` too.
+pub(crate) fn read_by_address(store: &BufferStore, at: Logical, level: u8) -> Result<CommittedBlock> {
     let volume = store.volume();
     let want = Expected {
         logical: at,

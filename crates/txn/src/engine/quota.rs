@@ -142,8 +142,8 @@ impl Engine {
         handle.create_snapshot(new)
     }
 
-    /// Counts what has changed in the transaction that closes and is not counted yet, and has the numbers written. True when there was something to
-    /// write.
+    /// Counts what has changed in the transaction that closes and is not counted yet, and has the numbers written. True when there
+    /// was something to write.
     pub(super) fn settle_quotas(&self, handle: &Handle<'_>) -> Result<bool> {
         let is_idle = self.store().dirty_bytes() == 0 && !self.qgroups.has_work();
         if self.qgroups.mode().is_none() || is_idle {
@@ -390,18 +390,18 @@ impl Engine {
         committed
     }
 
-    /// Has others free what they put off, and commits: what a limit refuses may fit when that is counted. Never call it with a handle.
-    /// Errors: those of the commit.
+    /// Has others free what they put off, and commits: what a limit refuses may fit when that is counted. Never call it with a
+    /// handle. Errors: those of the commit.
     pub fn count_what_is_freed(&self) -> Result<()> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
-        (0..RECLAIMS).for_each(|_| {
+        for _ in 0..RECLAIMS {
             self.reclaimers.reclaim();
-        });
+        }
         gate::passing(Reason::Reservation, || self.commit_running())
     }
 
-    /// Takes what metadata may grow by from the limits of the subvolume that is changed; it is given back when the transaction closes. Who
-    /// frees something is let through.
+    /// Takes what metadata may grow by from the limits of the subvolume that is changed; it is given back when the transaction
+    /// closes. Who frees something is let through.
     /// Errors: a limit is in the way, after a commit, too.
     pub(super) fn charge_metadata(&self, units: Units) -> Result<()> {
         if !self.qgroups.is_limited() || units.policy != FlushPolicy::FlushAll || !units.grows {

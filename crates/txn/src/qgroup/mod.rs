@@ -168,7 +168,11 @@ impl Qgroups {
     /// The transaction has closed.
     pub(crate) fn begin_next(&self) {
         self.with(State::begin_next);
-        self.noted.store(0, Ordering::Relaxed);
+        self.set_noted(None);
+    }
+
+    fn set_noted(&self, noted: Option<usize>) {
+        self.noted.store(noted.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Looks at what there is; none while there are no quotas.
@@ -195,7 +199,7 @@ impl Qgroups {
                     state.ran(at, ran, &self.counting);
                     state.changed.len()
                 });
-                self.noted.store(noted.unwrap_or(0), Ordering::Relaxed);
+                self.set_noted(noted);
             }
             SIMPLE => self.ran_simple(ran, generation),
             _ => {}

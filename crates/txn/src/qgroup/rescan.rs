@@ -1,10 +1,10 @@
 //! Rescans: counting every extent there is, in steps, beside those who write.
 //!
-//! A step counts the next extents as the last commit has them, while that is the one before the running transaction, whose changes are noted and counted
-//! when it closes, for what is below the mark (QGROUP-2). The mark stands in the status, so a rescan that is cut off goes on from
-//! there, for Linux, too.
+//! A step counts the next extents as the last commit has them, while that is the one before the running transaction, whose changes
+//! are noted and counted when it closes, for what is below the mark (QGROUP-2). The mark stands in the status, so a rescan that is
+//! cut off goes on from there, for Linux, too.
 
-use creamery_base::Logical;
+use creamery_base::{Generation, Logical};
 
 use super::changed::Roots;
 use super::state::State;
@@ -29,14 +29,17 @@ impl State {
             self.restart_rescan();
             return;
         }
-        for (roots, len) in &counted.extents {
-            self.count(&Roots::new(), roots, *len);
+        let fits = |(roots, len): &(Roots, u64)| self.forest.count(&Roots::new(), roots, *len);
+        if !counted.extents.iter().all(fits) {
+            // More than 64 bits hold: an image says anything, and would say it again.
+            self.give_up_rescan();
+            return;
         }
         self.rescan = counted.next;
         if counted.next.is_none() {
             self.inconsistent = false;
         }
         // So that the next commit tells where it is.
-        self.written_in = creamery_base::Generation::default();
+        self.written_in = Generation::default();
     }
 }

@@ -1,12 +1,13 @@
 //! What a deleted subvolume shared: the extents below a block to which it gives up its pointer.
 
 use creamery_base::{Logical, Result};
-use creamery_format::{BlockRef, Expected, KeyType};
+use creamery_format::{BlockRef, KeyType};
 use creamery_tree::BufferStore;
 
 use super::Qgroups;
 use super::changed::{Before, Changed};
 use super::state::State;
+use crate::backref_walk::read_by_address;
 use crate::extent_tree::{ExtentKind, file_extent_address};
 
 /// Extents that are noted in a transaction at most. When there are more, the numbers are inconsistent: to walk them all would
@@ -32,16 +33,7 @@ impl Qgroups {
                 self.with(State::mark_inconsistent);
                 return Ok(());
             }
-            let want = Expected {
-                logical: at,
-                level: Some(level),
-                generation: None,
-                owner: None,
-                first_key: None,
-                fsid: store.volume().metadata_uuid(),
-                checksum: store.volume().checksum_type(),
-            };
-            let bytes = store.committed(&want)?;
+            let bytes = read_by_address(store, at, level)?;
             let block = BlockRef::new(&bytes);
             let mut below = Vec::new();
             for slot in 0..block.count() {
@@ -65,7 +57,7 @@ impl Qgroups {
                 }
                 state.changed.len()
             });
-            self.noted.store(noted.unwrap_or(0), std::sync::atomic::Ordering::Relaxed);
+            self.set_noted(noted);
         }
         Ok(())
     }

@@ -106,7 +106,8 @@ pub(super) fn remove(args: &AssignArgs) -> Result<(), Failure> {
 fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Result<(), Failure> {
     Side::with(command, &args.place, |side| {
         side.change(change)?;
-        if !side.report()?.0.inconsistent {
+        let report = side.report()?.0;
+        if !report.inconsistent {
             return Ok(());
         }
         if args.no_rescan {
@@ -114,7 +115,10 @@ fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Res
             return Ok(());
         }
         println!("Quota data changed, rescan scheduled");
-        side.change(QuotaChange::Rescan)?;
+        // One that runs begins anew by itself.
+        if report.rescan.is_none() {
+            side.change(QuotaChange::Rescan)?;
+        }
         if side.is_image() { side.wait_for_rescan() } else { Ok(()) }
     })
 }

@@ -12,6 +12,8 @@ use change::{AssignArgs, GroupArgs, LimitArgs};
 use show::ShowArgs;
 use side::{PlaceArgs, Side};
 
+const RESCAN: &str = "quota rescan";
+
 /// Of quotas as a whole.
 #[derive(Subcommand, Debug)]
 pub(crate) enum QuotaCommand {
@@ -107,9 +109,12 @@ pub(crate) fn run(command: &QuotaCommand) -> Result<(), Failure> {
         QuotaCommand::Disable(args) => {
             Side::with("quota disable", &args.place, |side| side.change(QuotaChange::Disable))
         }
-        QuotaCommand::Rescan(args) => Side::with("quota rescan", &args.place, |side| rescan(args, side)),
+        QuotaCommand::Rescan(args) if args.status => {
+            Side::look(RESCAN, &args.place, |side| rescan_status(side))
+        }
+        QuotaCommand::Rescan(args) => Side::with(RESCAN, &args.place, |side| rescan(args, side)),
         QuotaCommand::Status(args) => {
-            Side::with("quota status", &args.place, |side| show::status(&side.report()?.0, args.json))
+            Side::look("quota status", &args.place, |side| show::status(&side.report()?.0, args.json))
         }
     }
 }
@@ -129,15 +134,16 @@ pub(crate) fn run_qgroup(command: &QgroupCommand) -> Result<(), Failure> {
     }
 }
 
-fn rescan(args: &RescanArgs, side: &mut Side<'_>) -> Result<(), Failure> {
-    let report = side.enabled()?.0;
-    if args.status {
-        match report.rescan {
-            Some(at) => println!("rescan operation running (current key {at})"),
-            None => println!("no rescan operation in progress"),
-        }
-        return Ok(());
+fn rescan_status(side: &Side<'_>) -> Result<(), Failure> {
+    match side.enabled()?.0.rescan {
+        Some(at) => println!("rescan operation running (current key {at})"),
+        None => println!("no rescan operation in progress"),
     }
+    Ok(())
+}
+
+fn rescan(args: &RescanArgs, side: &mut Side<'_>) -> Result<(), Failure> {
+    side.enabled()?;
     if !args.wait_norescan {
         side.change(QuotaChange::Rescan)?;
         println!("quota rescan started");

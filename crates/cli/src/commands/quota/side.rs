@@ -1,7 +1,7 @@
 //! Whose quotas: those of an image that is not mounted, or of a live mount.
 
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use creamery::{Error, ErrorKind, Filesystem, QuotaChange, QuotaReport, TreeId};
@@ -17,6 +17,8 @@ use crate::view::WriteArgs;
 const NOT_ENABLED: &str = "`creamery quota enable` begins to count";
 /// Time between two looks at a mount.
 const AGAIN: Duration = Duration::from_millis(50);
+/// Longer than any step of a rescan takes, and the rest after one that failed.
+const STALLED: Duration = Duration::from_secs(60);
 
 #[derive(Args, Debug)]
 pub(crate) struct PlaceArgs {
@@ -143,7 +145,7 @@ impl Side<'_> {
                     bar.inc(1);
                     fs.quota_rescan_step()
                 };
-                steps(step).and_then(|()| fs.sync())
+                steps(step).and_then(|()| fs.sync()).and_then(|()| check_counted(&fs.quota_report()?))
             }
             Self::Live { on_mount, .. } => wait_live(&on_mount.dir, &bar),
         };
@@ -152,17 +154,34 @@ impl Side<'_> {
     }
 }
 
+fn check_counted(report: &QuotaReport) -> creamery::Result<()> {
+    if report.inconsistent {
+        return Err(Error::new(ErrorKind::Corrupt, "not everything could be counted"));
+    }
+    Ok(())
+}
+
 fn steps(mut step: impl FnMut() -> creamery::Result<bool>) -> creamery::Result<()> {
     while step()? {}
     Ok(())
 }
 
 fn wait_live(dir: &Live, bar: &ProgressBar) -> creamery::Result<()> {
-    while dir.quota_report()?.0.rescan.is_some() {
+    let (mut seen, mut since) = (None, Instant::now());
+    loop {
+        let report = dir.quota_report()?.0;
+        match report.rescan {
+            None => return check_counted(&report).and_then(|()| dir.sync()),
+            mark if mark != seen => (seen, since) = (mark, Instant::now()),
+            // Nobody counts on a mount that is read-only.
+            _ if since.elapsed() > STALLED => {
+                return Err(Error::new(ErrorKind::Busy, "a rescan that does not go on"));
+            }
+            _ => {}
+        }
         bar.inc(1);
         std::thread::sleep(AGAIN);
     }
-    dir.sync()
 }
 
 fn bar() -> ProgressBar {
