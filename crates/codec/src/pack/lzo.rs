@@ -1,15 +1,15 @@
 //! Packing LZO1X. The frame and the instructions are drawn in `lzo.rs`, which unpacks them.
 //!
 //! Each sector is a stream of its own: it refers to nothing before it. What was seen is remembered by a hash of four
-//! bytes, in one table for all sectors of a call. The table is cleared for each call, so that what it packs
-//! does not follow from what was packed before (PACK-3), but not for each sector: a place in another sector is told
-//! by its number. No bytes are compared but for those the table points at, and where nothing matches for a
-//! while the steps grow.
+//! bytes, in a table that is cleared for each sector, so that what is packed does not follow from what was packed before
+//! (PACK-3). A hash that was not seen points at the sector's beginning, which is as good a place to look at as any: so there
+//! is one question for each place, whether its four bytes are those that the table points at. Where nothing matches for
+//! a while the steps grow.
 //!
 //! A match has at least four bytes, so the instructions for two and three are never needed, and the first one of
 //! a stream is always that for literals.
 
-use crate::short_copy::copy_few;
+use crate::short_copy::AT_ONCE;
 
 const HASH_BITS: u32 = 12;
 const TABLE_LEN: usize = 1 << HASH_BITS;
@@ -19,16 +19,21 @@ const NEAR_DISTANCE: usize = 2048;
 const NEAR_LEN: usize = 8;
 const MIDDLE_DISTANCE: usize = 16384;
 const FAR_DISTANCE: usize = 49151;
+/// The longest repetition from there that one byte tells, with its distance in the next two.
+const MIDDLE_LEN: usize = 33;
 /// So many bytes without a match make a step longer by one.
 const SKIP_SHIFT: u32 = 5;
+/// As many literals as a match can tell that is before them, by bits in the byte so many before its end.
+const FLAGS_MAX: usize = 3;
+const FLAGS_BEFORE: usize = 2;
 /// As many literals as the first byte of a stream can tell.
 const FIRST_LITERALS: usize = 255 - 17;
 /// A length in a frame.
 const LENGTH: usize = 4;
 
-/// Where each hash was last seen, by its place in the data of this call.
+/// Where each hash was last seen in this sector.
 pub(super) struct LzoPacker {
-    table: Box<[u32; TABLE_LEN]>,
+    table: Box<[u16; TABLE_LEN]>,
 }
 
 impl LzoPacker {
@@ -38,40 +43,38 @@ impl LzoPacker {
 
     /// Packs `data` into a frame; returns its length, or nothing when `out` is too short for it.
     pub(super) fn pack(&mut self, data: &[u8], sector: usize, out: &mut [u8]) -> Option<usize> {
-        self.table.fill(0);
         let mut writer = Writer { out, len: 0 };
         writer.put(&[0; LENGTH])?;
-        for start in (0..data.len()).step_by(sector) {
+        for data in data.chunks(sector) {
             let left = sector - writer.len % sector;
             if left < LENGTH {
                 writer.put(&[0; LENGTH][..left])?;
             }
             let header = writer.len;
             writer.put(&[0; LENGTH])?;
-            let end = data.len().min(start + sector);
-            self.pack_sector(&data[..end], start, &mut writer)?;
+            self.pack_sector(data, &mut writer)?;
             writer.put_length(header, writer.len - header - LENGTH);
         }
         writer.put_length(0, writer.len);
         Some(writer.len)
     }
 
-    /// Packs what `data` has from `start` on into one stream.
-    fn pack_sector(&mut self, data: &[u8], start: usize, writer: &mut Writer<'_>) -> Option<()> {
+    /// Packs a sector into one stream.
+    fn pack_sector(&mut self, data: &[u8], writer: &mut Writer<'_>) -> Option<()> {
+        self.table.fill(0);
         let mut stream = Stream { writer, after_match: false };
         // The place that is looked at, and the first one that is not told yet.
-        let (mut at, mut told) = (start, start);
+        let (mut at, mut told) = (1, 0);
         while let Some(word) = word_at(data, at) {
             let slot = &mut self.table[hash(word)];
-            let from = *slot as usize;
-            *slot = at as u32;
-            let is_near = from >= start && from < at && at - from <= FAR_DISTANCE;
-            if !is_near || word_at(data, from) != Some(word) {
+            let from = usize::from(*slot);
+            *slot = at as u16;
+            if word_at(data, from) != Some(word) || at - from > FAR_DISTANCE {
                 at += 1 + ((at - told) >> SKIP_SHIFT);
                 continue;
             }
-            let before = common_before(&data[start..from], &data[told..at]);
             let len = MATCH_MIN + common(&data[from + MATCH_MIN..], &data[at + MATCH_MIN..]);
+            let before = common_before(&data[..from], &data[..at]).min(at - told);
             stream.literals(&data[told..], at - before - told)?;
             stream.repeat(at - from, before + len)?;
             at += len;
@@ -103,9 +106,10 @@ fn common(here: &[u8], there: &[u8]) -> usize {
     len + here[len..].iter().zip(&there[len..]).take_while(|(one, other)| one == other).count()
 }
 
-/// How many bytes both end with.
+/// How many bytes both end with, of the last eight. Where there are fewer it is none: few sectors' first bytes come again.
 fn common_before(here: &[u8], there: &[u8]) -> usize {
-    here.iter().rev().zip(there.iter().rev()).take_while(|(one, other)| one == other).count()
+    let (Some(one), Some(other)) = (here.last_chunk(), there.last_chunk()) else { return 0 };
+    (u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other)).leading_zeros() as usize / 8
 }
 
 struct Writer<'a> {
@@ -118,15 +122,6 @@ impl Writer<'_> {
         self.out.get_mut(self.len..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
         self.len += bytes.len();
         Some(())
-    }
-
-    /// The first `len` bytes of `data`. Most are few.
-    fn put_beginning(&mut self, data: &[u8], len: usize) -> Option<()> {
-        if copy_few(data, len, self.out, self.len) {
-            self.len += len;
-            return Some(());
-        }
-        self.put(&data[..len])
     }
 
     fn put_length(&mut self, at: usize, len: usize) {
@@ -157,24 +152,66 @@ struct Stream<'a, 'b> {
 
 impl Stream<'_, '_> {
     /// The first `len` bytes of `data` as they are.
+    #[inline]
     fn literals(&mut self, data: &[u8], len: usize) -> Option<()> {
+        if self.few_literals(data, len) { Some(()) } else { self.any_literals(data, len) }
+    }
+
+    /// The same of few bytes behind a match, where there is room for more. How many there are nobody can foresee, a processor no more
+    /// than others: so nothing branches by it.
+    #[inline]
+    fn few_literals(&mut self, data: &[u8], len: usize) -> bool {
+        let Some(bytes) = data.first_chunk::<AT_ONCE>().filter(|_| self.after_match && len <= AT_ONCE) else {
+            return false;
+        };
+        let behind = self.writer.out.get_mut(self.writer.len - FLAGS_BEFORE..);
+        let Some(room) = behind.and_then(|out| out.first_chunk_mut::<{ FLAGS_BEFORE + 1 + AT_ONCE }>()) else {
+            return false;
+        };
+        let in_flags = len <= FLAGS_MAX;
+        room[0] |= if in_flags { len as u8 } else { 0 };
+        room[FLAGS_BEFORE] = (len as u8).wrapping_sub(3);
+        let code = usize::from(!in_flags);
+        room[FLAGS_BEFORE + code..][..AT_ONCE].copy_from_slice(bytes);
+        self.writer.len += code + len;
+        true
+    }
+
+    #[cold]
+    fn any_literals(&mut self, data: &[u8], len: usize) -> Option<()> {
         match len {
             0 => return Some(()),
             // Every match ends in two bytes of which the first has the two bits for it.
-            len @ 1..=3 if self.after_match => self.writer.out[self.writer.len - 2] |= len as u8,
+            len @ 1..=FLAGS_MAX if self.after_match => {
+                self.writer.out[self.writer.len - FLAGS_BEFORE] |= len as u8;
+            }
             len @ 1..=FIRST_LITERALS if !self.after_match => self.writer.put(&[17 + len as u8])?,
             len => self.writer.put_long(0, 4, len - 3)?,
         }
-        self.writer.put_beginning(data, len)
+        self.writer.put(&data[..len])
     }
 
+    #[inline]
     fn repeat(&mut self, distance: usize, len: usize) -> Option<()> {
         self.after_match = true;
-        if distance <= NEAR_DISTANCE && len <= NEAR_LEN {
-            let back = distance - 1;
-            let code = if len <= 4 { 0b0100_0000 | (len - 3) << 5 } else { 0b1000_0000 | (len - 5) << 5 };
-            return self.writer.put(&[(code | (back & 7) << 2) as u8, (back >> 3) as u8]);
+        if distance > MIDDLE_DISTANCE || len > MIDDLE_LEN {
+            return self.repeat_far_or_long(distance, len);
         }
+        // Both forms are made, for the same reason.
+        let back = distance as u32 - 1;
+        let is_near = distance <= NEAR_DISTANCE && len <= NEAR_LEN;
+        let near = (len as u32 - 1) << 5 | (back & 7) << 2 | back >> 3 << 8;
+        let middle = 0b0010_0000 | (len as u32 - 2) | back << 10;
+        let (bytes, taken) = if is_near { (near, 2) } else { (middle, 3) };
+        if let Some(room) = self.writer.out.get_mut(self.writer.len..).and_then(<[u8]>::first_chunk_mut) {
+            *room = bytes.to_le_bytes();
+            self.writer.len += taken;
+            return Some(());
+        }
+        self.writer.put(&bytes.to_le_bytes()[..taken])
+    }
+
+    fn repeat_far_or_long(&mut self, distance: usize, len: usize) -> Option<()> {
         if distance <= MIDDLE_DISTANCE {
             self.writer.put_long(0b0010_0000, 5, len - 2)?;
             return self.writer.put(&((distance - 1) << 2).to_le_bytes()[..2]);
