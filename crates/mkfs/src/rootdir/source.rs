@@ -129,8 +129,12 @@ fn open_quietly(dir: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<Owned
     }
 }
 
+/// A time as `stat` tells it, in which the nanoseconds have another type on each architecture.
+fn time(sec: i64, nsec: impl TryInto<u32>) -> Timespec {
+    Timespec { sec, nsec: nsec.try_into().unwrap_or(0) }
+}
+
 pub(crate) fn from_stat(stat: &Stat) -> Meta {
-    let time = |sec: i64, nsec: u64| Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) };
     Meta {
         kind: FileType::from_raw_mode(stat.st_mode),
         mode: stat.st_mode & 0o7777,
