@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges};
 
-use crate::install::{distribution, install_package};
+use crate::install::{distribution, install_packages};
 use crate::workspace::{root, run, target};
 
 /// What a toolchain needs beside itself.
@@ -49,7 +49,7 @@ fn make_root(place: &Path) -> Result<()> {
         std::fs::remove_dir_all(place).with_context(|| format!("removing {}", place.display()))?;
     }
     if Judges::here().missing(Judge::Tool("debootstrap")).is_some() {
-        install_package("debootstrap")?;
+        install_packages(&["debootstrap"])?;
     }
     let Some((codename, mirror)) = distribution()? else {
         bail!("no package source found to make a root folder from");

@@ -69,10 +69,10 @@ pub(crate) fn install_missing() -> Result<()> {
     Ok(())
 }
 
-/// Installs one package of the distribution.
-pub(crate) fn install_package(name: &str) -> Result<()> {
+/// Installs packages of the distribution.
+pub(crate) fn install_packages(names: &[&str]) -> Result<()> {
     apt(&["update"])?;
-    apt(&["install", "--no-install-recommends", name])
+    apt(&[&["install", "--no-install-recommends"], names].concat())
 }
 
 /// The distribution's name, and the address that its main packages come from.

@@ -6,6 +6,7 @@
 
 mod bare_root;
 mod bench;
+mod big_endian;
 mod ci;
 mod coverage;
 mod crash;
@@ -34,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   readme           write the tables of what works into README.md and docs/coverage.md, from docs/coverage/*.toml
   crash            power cuts on a simulated device (--seed S --states N --judged N)
   sanitize         tests of the rooms with unsafe code, and of those above, under AddressSanitizer and LeakSanitizer
+  big-endian       tests of the structures of the disk and of the codecs on a big-endian machine, interpreted
   fuzz [TARGET..]  the fuzz targets, one after the other (--seconds N in all; --shrink the corpora instead)
   pjdfstest        the POSIX suite of that name on the mount (as root; cargo installs it)
   fsx              random reads and writes of one file on the mount, three seeds (--operations N; cargo installs it, or fstests has it: --checkout DIR)
@@ -87,6 +89,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["readme"] => coverage::write_pages(),
         ["crash", options @ ..] => crash::crash(options),
         ["sanitize"] => sanitize::sanitize(),
+        ["big-endian"] => big_endian::big_endian(),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         ["pjdfstest"] => suites::pjdfstest(),
         ["fsx", options @ ..] => suites::fsx(options),
