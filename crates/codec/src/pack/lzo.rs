@@ -165,7 +165,8 @@ impl Stream<'_, '_> {
             return false;
         };
         let behind = self.writer.out.get_mut(self.writer.len - FLAGS_BEFORE..);
-        let Some(room) = behind.and_then(|out| out.first_chunk_mut::<{ FLAGS_BEFORE + 1 + AT_ONCE }>()) else {
+        let Some(room) = behind.and_then(|out| out.first_chunk_mut::<{ FLAGS_BEFORE + 1 + AT_ONCE }>())
+        else {
             return false;
         };
         let in_flags = len <= FLAGS_MAX;

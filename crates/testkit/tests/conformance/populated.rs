@@ -3,6 +3,7 @@
 //! subvolume's tree, and so the same sharing, of which `filesystem du` tells the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -14,14 +15,54 @@ use creamery_testkit::{FuseMount, LoopMount, Run, TreeItem, btrfs_check, tree_it
 use crate::random_work::{By, EXTENT_DATA, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
 use crate::support::{MOUNTED, inside, mkfs_empty};
 
+/// Who made a filesystem, and with which options; of Linux' mounts and of ours.
+#[derive(Clone, Copy)]
+enum Made {
+    ByUs(&'static [&'static str]),
+    /// By mkfs.btrfs; and what btrfstune is told then, if anything.
+    ByLinux(&'static [&'static str], &'static [&'static str]),
+}
+
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    made: Made,
+    linux: &'static str,
+    ours: &'static str,
+}
+
+const fn kind(name: &'static str, made: Made, linux: &'static str, ours: &'static str) -> Kind {
+    Kind { name, made, linux, ours }
+}
+
+const OLDEST: &[&str] = &["-O", "^extref,^skinny-metadata,^no-holes,^free-space-tree,^block-group-tree"];
+
+const KINDS: [Kind; 13] = [
+    kind("default", Made::ByUs(&[]), "", ""),
+    kind("small-nodes", Made::ByUs(&["-n", "4096", "--csum", "xxhash"]), "", ""),
+    kind("hole-extents", Made::ByUs(&["-O", "^no-holes"]), "", ""),
+    kind("mixed", Made::ByUs(&["--mixed", "-n", "4096"]), "", "compress=lzo"),
+    kind("of-linux", Made::ByLinux(&["-O", "block-group-tree", "--csum", "blake2"], &[]), "", ""),
+    kind("of-linux-zstd", Made::ByLinux(&["-m", "dup"], &[]), "compress=zstd:1", "compress=zstd"),
+    kind("of-linux-lzo", Made::ByLinux(&["-n", "65536"], &[]), "compress-force=lzo", "compress-force=lzo"),
+    kind(
+        "of-linux-zlib",
+        Made::ByLinux(&["-O", "^no-holes"], &[]),
+        "compress=zlib:9",
+        "compress-force=zlib:1",
+    ),
+    kind("of-linux-quotas", Made::ByLinux(&["-O", "quota"], &[]), "compress=lzo", ""),
+    kind("of-linux-simple-quotas", Made::ByLinux(&["-O", "squota"], &[]), "", "compress=zstd"),
+    kind("of-linux-other-uuid", Made::ByLinux(&["--csum", "sha256"], &["-m"]), "nodatasum", "nodatasum"),
+    kind("of-linux-oldest", Made::ByLinux(OLDEST, &[]), "space_cache=v1", ""),
+    kind("of-linux-without-space-cache", Made::ByLinux(OLDEST, &[]), "nospace_cache", "max_inline=0"),
+];
+
 pub(crate) fn cases() -> Vec<Case> {
-    let rounds = [
-        ("subvolumes/populated-in-turn-with-linux", &[][..], 21),
-        ("subvolumes/populated-in-turn-with-linux-small-nodes", &["-n", "4096", "--csum", "xxhash"], 22),
-        ("subvolumes/populated-in-turn-with-linux-hole-extents", &["-O", "^no-holes"], 23),
-    ];
-    let case = |(name, options, seed)| Case::new(name, &MOUNTED, move |bench| in_turn(bench, options, seed));
-    rounds.into_iter().map(case).collect()
+    let case = |(kind, seed): (Kind, u64)| {
+        Case::new(format!("populated/{}", kind.name), &MOUNTED, move |bench| in_turn(bench, kind, seed))
+    };
+    KINDS.into_iter().zip(21..).map(case).collect()
 }
 
 /// Rounds of [`in_turn`]; `CREAMERY_ROUNDS` says otherwise.
@@ -184,22 +225,34 @@ fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &Seen) -> R
     Ok(())
 }
 
-fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
+/// `CREAMERY_SEED` is added to the seed of each case.
+fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
     let image = bench.scratch.file("disk.img");
-    mkfs_empty(bench.creamery(), options, "600M", &image)?;
+    match kind.made {
+        Made::ByUs(options) => mkfs_empty(bench.creamery(), options, "600M", &image)?,
+        Made::ByLinux(options, tune) => {
+            File::create_new(&image)?.set_len(600 << 20)?;
+            Run::new("mkfs.btrfs").arg("-q").args(options).arg(&image).ok()?;
+            if !tune.is_empty() {
+                Run::new("btrfstune").args(tune).arg(&image).ok()?;
+            }
+        }
+    }
+    let number = |name: &str| std::env::var(name).ok().and_then(|number| number.parse::<u64>().ok());
+    let seed = seed + number("CREAMERY_SEED").unwrap_or(0);
     let mut state = State::new(seed);
-    let rounds = std::env::var("CREAMERY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
-    for round in 0..rounds.unwrap_or(ROUNDS) {
+    for round in 0..number("CREAMERY_ROUNDS").unwrap_or(ROUNDS) {
         let what = format!("seed {seed}, round {round}");
-        one_round(bench, &image, &mut state, &what).context(what)?;
+        one_round(bench, &image, kind, &mut state, &what).context(what)?;
     }
     Ok(())
 }
 
-fn one_round(bench: &Bench, image: &Path, state: &mut State, what: &str) -> Result<()> {
+fn one_round(bench: &Bench, image: &Path, kind: Kind, state: &mut State, what: &str) -> Result<()> {
     let (kernel, fuse) = (bench.scratch.file("kernel"), bench.scratch.file("fuse"));
+    let options = |first: &str, more: &str| [first, more].join(",").trim_end_matches(',').to_owned();
     // Frequent commits let Linux' cleaner finish soon.
-    let mount = LoopMount::mount(image, &kernel, "noatime,commit=1")?;
+    let mount = LoopMount::mount(image, &kernel, &options("noatime,commit=1", kind.linux))?;
     Work { top: mount.dir(), by: By::Linux, state }.round(OPERATIONS).context("Linux works")?;
     mount.unmount()?;
     btrfs_check(image).context("after Linux' turn")?;
@@ -208,7 +261,7 @@ fn one_round(bench: &Bench, image: &Path, state: &mut State, what: &str) -> Resu
     let linux = Seen::take(mount.dir())?;
     mount.unmount()?;
 
-    let mount = FuseMount::mount(bench.creamery(), image, &fuse, "noatime")?;
+    let mount = FuseMount::mount(bench.creamery(), image, &fuse, &options("noatime", kind.ours))?;
     Seen::take(mount.dir())?.expect_as_linux(&format!("{what}: what Linux made, as we see it"), &linux)?;
     let by = By::Us(bench.creamery());
     Work { top: mount.dir(), by, state }.round(OPERATIONS).context("we work on a mount")?;
