@@ -72,6 +72,8 @@ pub enum ErrorKind {
     TooManySymlinks,
     /// Stopped at the caller's wish.
     Interrupted,
+    /// The filesystem has a device that was not given.
+    DeviceMissing,
     /// The transaction was aborted; the filesystem is read-only from here on.
     Aborted,
 }
@@ -111,6 +113,7 @@ impl ErrorKind {
             Self::CrossDevice => "crosses a subvolume boundary",
             Self::TooManySymlinks => "too many levels of symbolic links",
             Self::Interrupted => "interrupted",
+            Self::DeviceMissing => "device missing",
             Self::Aborted => "transaction aborted",
         }
     }
@@ -130,6 +133,8 @@ pub struct Error {
 
 struct Detail {
     context: String,
+    /// Whether the message begins with a path of the host.
+    is_on_host: bool,
     source: Option<Box<dyn StdError + Send + Sync + 'static>>,
 }
 
@@ -140,7 +145,10 @@ impl Error {
     /// An error of `kind` that says in `context` what was being done or found.
     #[cold]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
-        Self { kind, detail: Some(Box::new(Detail { context: context.into(), source: None })) }
+        Self {
+            kind,
+            detail: Some(Box::new(Detail { context: context.into(), is_on_host: false, source: None })),
+        }
     }
 
     /// The same with the error that caused it.
@@ -150,7 +158,8 @@ impl Error {
         context: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync + 'static>>,
     ) -> Self {
-        Self { kind, detail: Some(Box::new(Detail { context: context.into(), source: Some(source.into()) })) }
+        let (context, source) = (context.into(), Some(source.into()));
+        Self { kind, detail: Some(Box::new(Detail { context, is_on_host: false, source })) }
     }
 
     /// What sort of failure it was.
@@ -189,10 +198,35 @@ impl Error {
             Some(detail) if detail.context.is_empty() => detail.context = context.to_string(),
             Some(detail) => detail.context = format!("{context}: {}", detail.context),
             None => {
-                self.detail = Some(Box::new(Detail { context: context.to_string(), source: None }));
+                let context = context.to_string();
+                self.detail = Some(Box::new(Detail { context, is_on_host: false, source: None }));
             }
         }
         self
+    }
+
+    /// Says that it happened to `path` of the host, which is put in front. Who works on an image adds no path in it then.
+    ///
+    /// ```
+    /// use creamery_base::{Error, ErrorKind};
+    /// let error = Error::from(ErrorKind::PermissionDenied).on_host("/etc/shadow".as_ref());
+    /// assert!(error.is_on_host() && !Error::from(ErrorKind::NotFound).is_on_host());
+    /// assert_eq!(error.to_string(), "/etc/shadow: operation not permitted");
+    /// ```
+    #[must_use]
+    #[cold]
+    pub fn on_host(self, path: &std::path::Path) -> Self {
+        let mut told = self.context(path.display());
+        if let Some(detail) = &mut told.detail {
+            detail.is_on_host = true;
+        }
+        told
+    }
+
+    /// Whether it happened to a path of the host, with which the message begins.
+    #[must_use]
+    pub fn is_on_host(&self) -> bool {
+        self.detail.as_ref().is_some_and(|detail| detail.is_on_host)
     }
 
     /// What it says but for the words of its kind: for a list at whose end the whole says them once.
@@ -234,6 +268,8 @@ impl From<std::io::Error> for Error {
             std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
             std::io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
             std::io::ErrorKind::StorageFull => ErrorKind::NoSpace,
+            std::io::ErrorKind::QuotaExceeded => ErrorKind::QuotaExceeded,
+            std::io::ErrorKind::FileTooLarge => ErrorKind::FileTooLarge,
             std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
             std::io::ErrorKind::WouldBlock => ErrorKind::WouldBlock,
             std::io::ErrorKind::Interrupted => ErrorKind::Interrupted,

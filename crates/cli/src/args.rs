@@ -203,6 +203,10 @@ pub(crate) struct CatArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     pub(crate) places: Vec<OsString>,
 
+    /// Go on past what cannot be read out of a damaged image: lost bytes are zeros, each stretch is named, and the exit status is 1.
+    #[arg(long)]
+    pub(crate) ignore_errors: bool,
+
     #[command(flatten)]
     pub(crate) view: ViewArgs,
 }
@@ -238,10 +242,10 @@ pub(crate) struct StatArgs {
 ///   creamery cp -r disk.img:/var/log ./log
 ///   creamery cp -a old.img:/home new.img:/
 #[derive(Args, Debug)]
-#[command(verbatim_doc_comment)]
+#[command(verbatim_doc_comment, override_usage = "creamery cp [OPTIONS] <SOURCE>... <DEST>")]
 pub(crate) struct CpArgs {
     /// What to copy, then where to.
-    #[arg(value_name = "SOURCE... DEST", required = true, num_args = 2..)]
+    #[arg(value_names = ["SOURCE", "DEST"], required = true, num_args = 2..)]
     pub(crate) places: Vec<OsString>,
 
     /// Directories with all that is in them.
@@ -256,6 +260,10 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, default_missing_value = "always")]
     #[arg(num_args = 0..=1, require_equals = true)]
     pub(crate) reflink: ReflinkWhen,
+
+    /// Go on past what cannot be read out of a damaged image: lost parts of files are holes, each is named, and the exit status is 1.
+    #[arg(long)]
+    pub(crate) ignore_errors: bool,
 
     /// Print each name that is copied.
     #[arg(short = 'v', long)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind as Usage;
+use clap::error::{ContextKind as Context, ContextValue, ErrorKind as Usage};
 use creamery::{Error, ErrorKind, Escaped};
 use owo_colors::OwoColorize;
 
@@ -14,6 +14,8 @@ pub(crate) struct Failure {
     error: Error,
     advice: Option<String>,
     status: u8,
+    /// Whether it is told without the words of its kind.
+    is_plain: bool,
     /// Whether its line was printed when it happened.
     is_told: bool,
 }
@@ -24,13 +26,13 @@ impl Failure {
         let full = error.host() == Some(std::io::ErrorKind::StorageFull);
         let advice = if full { Some(FULL_HOST) } else { usual_advice(command, error.kind()) };
         let advice = advice.map(str::to_owned);
-        Self { command, error, advice, status: 1, is_told: false }
+        Self { command, error, advice, status: 1, is_plain: false, is_told: false }
     }
 
     /// A command line that clap lets pass but that makes no sense; the exit status is 2.
     pub(crate) fn usage(command: &'static str, what: &str) -> Self {
         let advice = Some(format!("see `creamery {command} --help`"));
-        Self { command, error: Error::invalid(what), advice, status: 2, is_told: false }
+        Self { command, error: Error::invalid(what), advice, status: 2, is_plain: false, is_told: false }
     }
 
     /// What sort of failure it is.
@@ -42,6 +44,11 @@ impl Failure {
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
+    }
+
+    /// Without advice, and without the words of its kind: what it says is all there is to say.
+    pub(crate) fn plain(self) -> Self {
+        Self { advice: None, is_plain: true, ..self }
     }
 
     /// Where what was looked for is a number: no path is wrong.
@@ -74,7 +81,7 @@ impl Failure {
         if self.is_told || is_broken_pipe(&self.error) {
             return ExitCode::from(self.status);
         }
-        let error = self.error.to_string();
+        let error = if self.is_plain { self.error.without_kind() } else { self.error.to_string() };
         // The words of this kind add nothing to a sentence that says what is wrong.
         let error = error.strip_suffix(": invalid argument").unwrap_or(&error);
         let mut line = format!("{}: {error}", self.command);
@@ -117,7 +124,8 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-fn complain(line: &str) {
+/// Says a line about what went wrong on stderr.
+pub(crate) fn complain(line: &str) {
     say(&format!("{} {}", "creamery:".red().bold(), on_one_line(line)));
 }
 
@@ -151,7 +159,12 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         (_, ErrorKind::QuotaExceeded) => "remove something, or raise the limit (`creamery qgroup limit`)",
         ("mkfs", ErrorKind::IsADirectory) => "name an image file or a block device",
         (_, ErrorKind::NotADirectory | ErrorKind::IsADirectory) => "check the path",
+        (_, ErrorKind::PermissionDenied) if rustix::process::geteuid().is_root() => {
+            "the host refuses it to root, too: see its attributes (lsattr), and how it is mounted"
+        }
         (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",
+        ("check", ErrorKind::DeviceMissing) => "name all of its devices",
+        (_, ErrorKind::DeviceMissing) => "only `creamery check` takes several devices yet",
         _ => return None,
     })
 }
@@ -172,6 +185,10 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
     let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let what = paragraph.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
+    let what = match suggestion(error) {
+        Some(meant) => format!("{what}, did you mean '{meant}'?"),
+        None => what.to_owned(),
+    };
     let words = args.iter().skip(1).filter_map(|arg| arg.to_str());
     let command: Vec<&str> = words.take_while(|word| is_command(cli, word)).collect();
     let command = command.join(" ");
@@ -180,7 +197,18 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
     } else {
         complain(&format!("{command}: {what}; see `creamery {command} --help`"));
     }
-    ExitCode::from(2)
+    // Of fsck(8).
+    ExitCode::from(if command == "check" { 16 } else { 2 })
+}
+
+/// What clap thinks was meant.
+fn suggestion(error: &clap::Error) -> Option<String> {
+    let kinds = [Context::SuggestedSubcommand, Context::SuggestedArg, Context::SuggestedValue];
+    kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.first().cloned(),
+        _ => None,
+    })
 }
 
 fn is_command(cli: &clap::Command, word: &str) -> bool {

@@ -1,10 +1,9 @@
 //! The images that a command works on, each opened once.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use creamery::{Error, ErrorKind, Escaped, Filesystem, Image, TreeId};
+use creamery::{Error, ErrorKind, Filesystem, Image, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::place::{Place, is_no_image, mount_of};
@@ -110,21 +109,10 @@ impl<'a> Images<'a> {
         Ok(fs)
     }
 
-    /// Puts the image in front of what went wrong in it.
+    /// Puts the image in front of what went wrong in it, and not on the host.
     pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
         let (command, image) = (self.command, image.display().to_string());
         move |error| Failure::new(command, in_image(&image, error))
-    }
-
-    /// The same where the host's paths may be told of too: a path that does not begin with that of `place` is one.
-    pub(crate) fn failed_from(&self, place: &Place) -> impl Fn(Error) -> Failure + use<> {
-        let (command, image) = (self.command, place.image.display().to_string());
-        let path = Escaped(place.path.as_os_str().as_bytes()).to_string();
-        move |error| {
-            let text = error.to_string();
-            let on_host = text.starts_with('/') && !text.starts_with(&path);
-            Failure::new(command, if on_host { error } else { in_image(&image, error) })
-        }
     }
 
     /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure, and where
@@ -147,7 +135,7 @@ impl<'a> Images<'a> {
 /// `IMAGE:/path: why`, where the library says `/path: why`.
 fn in_image(image: &str, error: Error) -> Error {
     let text = error.to_string();
-    if text.contains(image) {
+    if error.is_on_host() || text.contains(image) {
         return error;
     }
     if text.starts_with('/') {

@@ -7,6 +7,7 @@ mod images;
 mod json;
 mod links;
 mod log;
+mod losses;
 mod names;
 mod output;
 mod place;

@@ -10,8 +10,9 @@ use creamery_mkfs::{CopyIn, Progress, copy_in};
 use crate::copy_out::HostSink;
 use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, at, means_directory};
-use crate::sink::{Driver, Sink, Source, for_each_piece};
-use crate::{File, Filesystem};
+use crate::salvage::{Data, for_each_piece};
+use crate::sink::{Driver, Sink, Source};
+use crate::{File, Filesystem, OpenOptions};
 
 /// What a copy takes along.
 ///
@@ -28,6 +29,9 @@ pub struct CopyOptions {
     pub archive: bool,
     /// Whether copies within a filesystem share the data of their sources.
     pub reflink: Reflink,
+    /// Go on past what cannot be read, out of a damaged filesystem: each such thing is told to [`Progress::lost`]. A copy that
+    /// cannot be made ends nothing either, unless none could be: the target is full, or may not be written to.
+    pub ignore_errors: bool,
 }
 
 /// Whether copies within a filesystem share the data of their sources until either is written to, as with cp(1).
@@ -76,7 +80,7 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
 /// Where a regular file goes on the host when the user says `to` and that is no directory. As with cp(1), a link stands for what
 /// it leads to.
 fn file_on_host(to: &Path) -> Result<PathBuf> {
-    let refuse = |kind, what: &str| Err(Error::new(kind, format!("{} {what}", to.display())));
+    let refuse = |kind, what: &str| Err(Error::new(kind, what).on_host(to));
     let Ok(meta) = std::fs::symlink_metadata(to) else { return Ok(to.to_owned()) };
     if meta.is_symlink() {
         return match std::fs::canonicalize(to) {
@@ -113,6 +117,24 @@ impl Filesystem {
         }
         let (dir, name) = self.resolve_parent(to)?;
         Ok(Destination { dir, name: Some(name.to_vec()) })
+    }
+
+    /// Copies the content and the permissions of a file; returns how many bytes. Holes stay holes.
+    ///
+    /// # Errors
+    /// When one cannot be read or the other not be written.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
+        let source = self.open(from.as_ref())?;
+        let meta = source.metadata()?;
+        let target = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(meta.permissions().mode())
+            .open(self, to.as_ref())?;
+        copy_data(&source, &target).map_err(at(to.as_ref()))?;
+        self.set_permissions(to, meta.permissions())?;
+        Ok(meta.len())
     }
 
     /// Copies a file or tree of the host to `to`; into it, when that is a directory. A source that ends in `/.` stands
@@ -305,12 +327,12 @@ impl Filesystem {
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
-        Driver { from: self, archive: options.archive, progress }
+        Driver { from: self, archive: options.archive, ignore_errors: options.ignore_errors, progress }
     }
 }
 
 /// Copies data and holes of `source` to the empty file `target`.
-pub(crate) fn copy_data(source: &File, target: &File) -> Result<()> {
+fn copy_data(source: &File, target: &File) -> Result<()> {
     let len = source.metadata()?.len();
     for_each_piece(source, len, |at, bytes| target.write_all_at(bytes, at))?;
     if target.metadata()?.len() < len { target.set_len(len) } else { Ok(()) }
@@ -402,7 +424,7 @@ impl Sink for ImageSink<'_> {
         self.to.set_attributes(dir, &set).map(drop)
     }
 
-    fn file(&mut self, parent: &InodeId, name: &[u8], source: &Source, data: &File) -> Result<()> {
+    fn file(&mut self, parent: &InodeId, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
         let id = self.create(*parent, name, source, NewKind::File)?;
         let size = source.attributes.size;
         if size == 0 {
@@ -410,7 +432,7 @@ impl Sink for ImageSink<'_> {
         }
         let file = self.to.open_file(id)?;
         if self.reflink != Reflink::Never {
-            match data.clone_to(&file) {
+            match data.file.clone_to(&file) {
                 // Only one of the files has checksums.
                 Err(error) if error.kind() == ErrorKind::InvalidInput && self.reflink == Reflink::Auto => {}
                 cloned => {
@@ -420,7 +442,7 @@ impl Sink for ImageSink<'_> {
             }
         }
         let mut end = 0;
-        for_each_piece(data, size, |at, bytes| {
+        data.for_each_piece(|at, bytes| {
             let mut done = 0;
             while done < bytes.len() {
                 done += file.write_at(at + done as u64, &bytes[done..])?;

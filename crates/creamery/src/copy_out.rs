@@ -28,9 +28,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::File;
 use crate::fs::Attributes;
-use crate::sink::{Sink, Source, for_each_piece};
+use crate::salvage::Data;
+use crate::sink::{Sink, Source};
 
 /// A directory of the host.
 pub(crate) struct HostDir {
@@ -42,6 +42,8 @@ pub(crate) struct HostDir {
 /// Makes files on the host.
 pub(crate) struct HostSink {
     root: OwnedFd,
+    /// What that is called.
+    path: PathBuf,
     archive: bool,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
@@ -105,9 +107,16 @@ impl HostSink {
     pub(crate) fn open(dir: &Path, archive: bool) -> Result<(Self, HostDir)> {
         let open =
             || rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let failed = |errno| error(errno).context(dir.display());
-        let sink = Self { root: open().map_err(failed)?, archive, links: HashMap::new() };
+        let failed = |errno| error(errno).on_host(dir);
+        let root = open().map_err(failed)?;
+        let sink = Self { root, path: dir.to_owned(), archive, links: HashMap::new() };
         Ok((sink, HostDir { fd: open().map_err(failed)?, path: PathBuf::new() }))
+    }
+
+    /// Says which file of the host could not be made.
+    fn at<'p>(&self, parent: &'p HostDir, name: &'p CString) -> impl Fn(Error) -> Error + Copy + use<'_, 'p> {
+        let root = &self.path;
+        move |error| error.on_host(&root.join(&parent.path).join(os(name)))
     }
 
     fn remember(&mut self, parent: &HostDir, name: CString, is: Identity, source: &Source) {
@@ -141,6 +150,29 @@ impl HostSink {
         }
         fchmod(fd, mode(attributes)).map_err(error)?;
         futimens(fd, &timestamps(attributes)).map_err(error)
+    }
+
+    fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<Identity> {
+        use crate::fs::FileType as Kind;
+        let attributes = &source.attributes;
+        let kind = match attributes.kind {
+            Kind::Symlink => FileType::Symlink,
+            Kind::Fifo => FileType::Fifo,
+            Kind::Socket => FileType::Socket,
+            Kind::CharDevice => FileType::CharacterDevice,
+            Kind::BlockDevice => FileType::BlockDevice,
+            _ => return Err(Error::unsupported("a file of a kind that has no name")),
+        };
+        if kind == FileType::Symlink {
+            let target = c_string(&source.target)?;
+            replacing(parent, name, || symlinkat(&target, &parent.fd, name))?;
+        } else {
+            let device = rustix::fs::makedev(attributes.device.major, attributes.device.minor);
+            replacing(parent, name, || mknodat(&parent.fd, name, kind, mode(attributes), device))?;
+        }
+        let (node, is) = open_node(parent, name, kind)?;
+        self.finish_node(&node, source)?;
+        Ok(is)
     }
 
     /// The same for what cannot be opened for reading.
@@ -230,63 +262,48 @@ impl Sink for HostSink {
 
     fn enter(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<HostDir> {
         let name = component(name)?;
+        let failed = self.at(parent, &name);
         // Writable until everything is in.
         let first = mode(&source.attributes) | Mode::RWXU;
         match mkdirat(&parent.fd, &name, first) {
             Err(Errno::EXIST) => {
-                let there = statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(error)?;
+                let there =
+                    statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(error).map_err(failed)?;
                 if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
-                    let what = "something else has the name of the directory on the host";
-                    return Err(Error::new(ErrorKind::AlreadyExists, what));
+                    let what = "something else has the name of the directory";
+                    return Err(failed(Error::new(ErrorKind::AlreadyExists, what)));
                 }
             }
-            outcome => outcome.map_err(error)?,
+            outcome => outcome.map_err(error).map_err(failed)?,
         }
-        let fd = open_dir(&parent.fd, &name, OFlags::RDONLY).map_err(error)?;
+        let fd = open_dir(&parent.fd, &name, OFlags::RDONLY).map_err(error).map_err(failed)?;
         Ok(HostDir { fd, path: parent.path.join(os(&name)) })
     }
 
     fn leave(&mut self, dir: HostDir, source: &Source) -> Result<()> {
-        self.finish(dir.fd.as_fd(), source)
+        self.finish(dir.fd.as_fd(), source).map_err(|error| error.on_host(&self.path.join(&dir.path)))
     }
 
-    fn file(&mut self, parent: &HostDir, name: &[u8], source: &Source, data: &File) -> Result<()> {
+    fn file(&mut self, parent: &HostDir, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
         let name = component(name)?;
+        let failed = self.at(parent, &name);
+        let host = |error: std::io::Error| failed(error.into());
         // Without an archive it is the user's: nobody gets rights by it.
         let first = if self.archive { 0o600 } else { source.attributes.mode & 0o777 };
-        let new = NewFile::within(&parent.fd, first)?;
+        let new = NewFile::within(&parent.fd, first).map_err(host)?;
         let file = new.file();
-        let size = source.attributes.size;
-        for_each_piece(data, size, |at, bytes| Ok(file.write_all_at(bytes, at)?))?;
-        ftruncate(file, size).map_err(error)?;
-        self.finish(file.as_fd(), source)?;
-        let is = Identity::of(&file.metadata()?);
-        new.publish(os(&name), Taken::Replace)?;
+        data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(host))?;
+        ftruncate(file, source.attributes.size).map_err(error).map_err(failed)?;
+        self.finish(file.as_fd(), source).map_err(failed)?;
+        let is = Identity::of(&file.metadata().map_err(host)?);
+        new.publish(os(&name), Taken::Replace).map_err(host)?;
         self.remember(parent, name, is, source);
         Ok(())
     }
 
     fn node(&mut self, parent: &HostDir, name: &[u8], source: &Source) -> Result<()> {
-        use crate::fs::FileType as Kind;
         let name = component(name)?;
-        let attributes = &source.attributes;
-        let kind = match attributes.kind {
-            Kind::Symlink => FileType::Symlink,
-            Kind::Fifo => FileType::Fifo,
-            Kind::Socket => FileType::Socket,
-            Kind::CharDevice => FileType::CharacterDevice,
-            Kind::BlockDevice => FileType::BlockDevice,
-            _ => return Err(Error::unsupported("a file of a kind that has no name")),
-        };
-        if kind == FileType::Symlink {
-            let target = c_string(&source.target)?;
-            replacing(parent, &name, || symlinkat(&target, &parent.fd, &name))?;
-        } else {
-            let device = rustix::fs::makedev(attributes.device.major, attributes.device.minor);
-            replacing(parent, &name, || mknodat(&parent.fd, &name, kind, mode(attributes), device))?;
-        }
-        let (node, is) = open_node(parent, &name, kind)?;
-        self.finish_node(&node, source)?;
+        let is = self.make_node(parent, &name, source).map_err(self.at(parent, &name))?;
         self.remember(parent, name, is, source);
         Ok(())
     }
@@ -303,7 +320,7 @@ impl Sink for HostSink {
             .is_ok_and(|found| Identity::of_stat(&found) == first.is);
         if !is_there {
             let link = || linkat(&dir, &first.name, &parent.fd, &name, AtFlags::empty());
-            replacing(parent, &name, link)?;
+            replacing(parent, &name, link).map_err(self.at(parent, &name))?;
         }
         let first = self.links.get_mut(&id).expect("it was just found");
         first.left -= 1;

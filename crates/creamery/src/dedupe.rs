@@ -9,7 +9,7 @@ use creamery_base::{ErrorKind, InodeId, Result};
 use crate::file::{File, OpenOptions};
 use crate::fs::Deduped;
 use crate::path::at;
-use crate::sink::for_each_piece;
+use crate::salvage::for_each_piece;
 use crate::{Filesystem, Progress};
 
 /// Bytes that are compared and shared at once: both files are locked so long.

@@ -419,6 +419,11 @@ impl File {
         self.open.defragment(wanted, &|| false)
     }
 
+    /// Bytes of a data block.
+    pub(crate) fn sector_size(&self) -> u64 {
+        self.fs.engine().sector_size().into()
+    }
+
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self { fs, open, read: true, write: false, append: false, position: 0 }
     }

@@ -399,24 +399,6 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Copies the content and the permissions of a file; returns how many bytes. Holes stay holes.
-    ///
-    /// # Errors
-    /// When one cannot be read or the other not be written.
-    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
-        let source = self.open(from.as_ref())?;
-        let meta = source.metadata()?;
-        let target = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(meta.permissions().mode())
-            .open(self, to.as_ref())?;
-        crate::copy::copy_data(&source, &target).map_err(at(to.as_ref()))?;
-        self.set_permissions(to, meta.permissions())?;
-        Ok(meta.len())
-    }
-
     fn change(&self, path: &Path, last: Last, set: &SetAttributes) -> Result<()> {
         let id = self.resolve(path, last)?;
         self.fs.set_attributes(id, set).map(drop).map_err(at(path))

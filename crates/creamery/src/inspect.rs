@@ -209,6 +209,11 @@ fn print(
     let id = match what {
         TreeDump::Everything => return dump::filesystem(text, superblock, &context, &mut read),
         TreeDump::Block(at) => {
+            let sector = superblock.sector_size();
+            if !at.is_multiple_of(sector.into()) {
+                let what = format!("{at} is no address of a tree block, which is a multiple of {sector}");
+                return Err(WalkError::Damaged { first: Error::invalid(what), blocks: 1 });
+            }
             let want = Expected {
                 logical: Logical::new(at),
                 level: None,

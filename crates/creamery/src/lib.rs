@@ -69,6 +69,7 @@ mod path;
 mod quota;
 mod read_dir;
 mod resolve;
+mod salvage;
 mod sink;
 mod subvolumes;
 mod walk;
@@ -90,7 +91,7 @@ pub use creamery_fs::{
     SubvolumeTable, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
-    Features, KnownFeature, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
+    Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
     RootdirSubvolume, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;

@@ -21,9 +21,9 @@ pub(crate) enum Last {
     Keep,
 }
 
-/// Puts the path in front of a message.
+/// Puts the path in front of a message, unless it tells of one of the host.
 pub(crate) fn at(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
-    move |error| error.context(path.display())
+    move |error| if error.is_on_host() { error } else { error.context(path.display()) }
 }
 
 /// Whether only a directory can be meant: `dir/`.

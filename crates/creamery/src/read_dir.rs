@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::fs;
 use crate::metadata::file_type;
@@ -35,6 +35,9 @@ pub struct ReadDir {
     /// How many entries of the batch were handed out.
     told: usize,
     done: bool,
+    /// What is to be told when the batch is.
+    failed: Option<Error>,
+    passes_damage: bool,
 }
 
 /// What is listed.
@@ -110,6 +113,12 @@ impl DirEntry {
         ReadDir::new(Arc::clone(&dir.fs), found, path)
     }
 
+    /// Lists it without looking it up: what leads from names to directories may be damaged, too. Who does that keeps out of circles
+    /// by himself.
+    pub(crate) fn read_dir_past_damage(&self) -> Result<ReadDir> {
+        ReadDir::new(Arc::clone(&self.batch.dir.fs), self.id(), self.path()).map(ReadDir::past_damage)
+    }
+
     /// What is known about it; symbolic links are not followed.
     ///
     /// # Errors
@@ -127,7 +136,12 @@ impl ReadDir {
         }
         let dir = Arc::new(Dir { fs, id, path });
         let batch = Arc::new(Batch { dir: Arc::clone(&dir), names: Vec::new(), entries: Vec::new() });
-        Ok(Self { dir, offset: 0, batch, told: 0, done: false })
+        Ok(Self { dir, offset: 0, batch, told: 0, done: false, failed: None, passes_damage: false })
+    }
+
+    /// The same, but an error does not end it: what is behind a leaf that cannot be read comes after it.
+    pub(crate) fn past_damage(self) -> Self {
+        Self { passes_damage: true, ..self }
     }
 
     /// The directory that is listed.
@@ -136,7 +150,8 @@ impl ReadDir {
         &self.dir.path
     }
 
-    fn fetch(&mut self) -> Result<()> {
+    /// Fills the batch. Of what failed on the way is told behind what came before.
+    fn fetch(&mut self) {
         let dir = &self.dir;
         let mut batch = Batch {
             dir: Arc::clone(dir),
@@ -144,25 +159,45 @@ impl ReadDir {
             entries: Vec::with_capacity(self.batch.entries.len()),
         };
         let (mut taken, offset) = (0, &mut self.offset);
-        dir.fs
-            .read_dir(dir.id, *offset, Wait::Yes, &mut |entry| {
-                if taken == BATCH {
-                    return ControlFlow::Break(());
-                }
-                taken += 1;
-                *offset = entry.next_offset;
-                if entry.name != b"." && entry.name != b".." {
-                    let start = batch.names.len();
-                    batch.names.extend_from_slice(entry.name);
-                    let name = start..batch.names.len();
-                    batch.entries.push(Record { name, id: entry.id, kind: file_type(entry.kind) });
-                }
-                ControlFlow::Continue(())
-            })
-            .map_err(at(&dir.path))?;
+        let outcome = dir.fs.read_dir(dir.id, *offset, Wait::Yes, &mut |entry| {
+            if taken == BATCH {
+                return ControlFlow::Break(());
+            }
+            taken += 1;
+            *offset = entry.next_offset;
+            if entry.name != b"." && entry.name != b".." {
+                let start = batch.names.len();
+                batch.names.extend_from_slice(entry.name);
+                let name = start..batch.names.len();
+                batch.entries.push(Record { name, id: entry.id, kind: file_type(entry.kind) });
+            }
+            ControlFlow::Continue(())
+        });
         self.done = taken < BATCH;
         (self.batch, self.told) = (Arc::new(batch), 0);
-        Ok(())
+        if let Err(error) = outcome {
+            self.failed = Some(at(&self.dir.path)(error));
+            self.done = !(self.passes_damage && self.pass_damage());
+        }
+    }
+
+    /// Goes to the first entry behind what cannot be read; whether there can be one. A leaf has a few hundred entries, so ever longer
+    /// steps from its first one soon lead out of it, and no further than the end of the next.
+    fn pass_damage(&mut self) -> bool {
+        let dir = &self.dir;
+        let can_be_read = |offset| {
+            let first = &mut |_: fs::DirEntry<'_>| ControlFlow::Break(());
+            dir.fs.read_dir(dir.id, offset, Wait::Yes, first).is_ok()
+        };
+        let steps = (0..u64::BITS).filter_map(|bit| self.offset.checked_add(1 << bit));
+        let Some(mut readable) = steps.into_iter().find(|offset| can_be_read(*offset)) else { return false };
+        let mut lost = self.offset;
+        while readable - lost > 1 {
+            let middle = lost.midpoint(readable);
+            *(if can_be_read(middle) { &mut readable } else { &mut lost }) = middle;
+        }
+        self.offset = readable;
+        true
     }
 }
 
@@ -170,11 +205,14 @@ impl Iterator for ReadDir {
     type Item = Result<DirEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.told == self.batch.entries.len() && !self.done {
-            if let Err(error) = self.fetch() {
-                self.done = true;
+        while self.told == self.batch.entries.len() {
+            if let Some(error) = self.failed.take() {
                 return Some(Err(error));
             }
+            if self.done {
+                return None;
+            }
+            self.fetch();
         }
         let record = self.batch.entries.get(self.told)?.clone();
         self.told += 1;

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{InodeId, Result, Wait};
+use creamery_base::{Error, InodeId, Result, Wait};
 
 use crate::fs::Attributes;
 use crate::path::at;
-use crate::read_dir::ReadDir;
-use crate::{File, Filesystem, Progress};
+use crate::read_dir::{DirEntry, ReadDir};
+use crate::salvage::{Data, Salvage};
+use crate::{File, Filesystem, Lost, Progress};
 
 /// Everything about a source file but its data.
 pub(crate) struct Source {
@@ -31,7 +32,7 @@ pub(crate) trait Sink {
     fn leave(&mut self, dir: Self::Dir, source: &Source) -> Result<()>;
 
     /// Makes a regular file with the content of `data`.
-    fn file(&mut self, parent: &Self::Dir, name: &[u8], source: &Source, data: &File) -> Result<()>;
+    fn file(&mut self, parent: &Self::Dir, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()>;
 
     /// Makes what has no data: symbolic links, fifos, sockets, devices.
     fn node(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<()>;
@@ -44,6 +45,7 @@ pub(crate) trait Sink {
 pub(crate) struct Driver<'a> {
     pub(crate) from: &'a Filesystem,
     pub(crate) archive: bool,
+    pub(crate) ignore_errors: bool,
     pub(crate) progress: &'a dyn Progress,
 }
 
@@ -55,21 +57,26 @@ struct Level<D> {
 }
 
 impl Driver<'_> {
-    fn source(&self, id: InodeId) -> Result<Source> {
+    fn source(&self, salvage: &Salvage<'_>, id: InodeId, path: &Path) -> Result<Source> {
         let fs = &self.from.fs;
         let attributes = fs.stat(id, Wait::Yes)?;
-        let mut xattrs = Vec::new();
-        if self.archive {
-            for name in fs.list_xattrs(id, Wait::Yes)? {
-                let value = fs.get_xattr(id, &name, Wait::Yes)?;
-                xattrs.push((name, value));
-            }
-        }
+        let xattrs = if self.archive { salvage.settle(path, Lost::Xattrs, self.xattrs(id))? } else { None };
         let target = match attributes.kind {
             crate::fs::FileType::Symlink => fs.read_link(id, Wait::Yes)?,
             _ => Vec::new(),
         };
-        Ok(Source { attributes, xattrs, target })
+        Ok(Source { attributes, xattrs: xattrs.unwrap_or_default(), target })
+    }
+
+    fn xattrs(&self, id: InodeId) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let fs = &self.from.fs;
+        let names = fs.list_xattrs(id, Wait::Yes).map_err(|error| error.context("its xattrs"))?;
+        let value = |name: Vec<u8>| {
+            let named = |error: Error| error.context(format!("xattr {}", String::from_utf8_lossy(&name)));
+            let value = fs.get_xattr(id, &name, Wait::Yes).map_err(named)?;
+            Ok((name, value))
+        };
+        names.into_iter().map(value).collect()
     }
 
     /// Copies the file or tree `id` to `name` in `parent`; without a name, the content of the directory `id` goes into
@@ -82,89 +89,96 @@ impl Driver<'_> {
         name: Option<&[u8]>,
         path: &Path,
     ) -> Result<()> {
-        let source = self.source(id).map_err(at(path))?;
+        let mut salvage = Salvage::new(self.ignore_errors, self.progress);
+        let source = self.source(&salvage, id, path).map_err(at(path))?;
         let directory = source.attributes.kind == crate::fs::FileType::Directory;
         let dir = match name {
-            Some(name) if !directory => return self.leaf(sink, &parent, name, &source, path),
+            Some(name) if !directory => {
+                let made = self.leaf(sink, &salvage, &parent, name, &source, path);
+                return salvage.settle(path, Lost::Everything, made).map(drop);
+            }
             Some(name) => sink.enter(&parent, name, &source).map_err(at(path))?,
             None => parent,
         };
         let entries = ReadDir::new(Arc::clone(&self.from.fs), id, path.to_owned())?;
+        salvage.enters(id)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
+        let entries = if self.ignore_errors { entries.past_damage() } else { entries };
         let mut levels = vec![Level { entries, dir, source, path: path.to_owned() }];
         while let Some(level) = levels.last_mut() {
-            let Some(entry) = level.entries.next().transpose()? else {
+            let Some(entry) = level.entries.next() else {
                 let Level { dir, source, path, .. } = levels.pop().expect("the level at hand");
-                sink.leave(dir, &source).map_err(at(&path))?;
+                salvage.settle(&path, Lost::Xattrs, sink.leave(dir, &source))?;
                 continue;
             };
-            let (path, name) = (entry.path(), entry.file_name().as_encoded_bytes());
-            let source = self.source(entry.id()).map_err(at(&path))?;
-            if entry.file_type().is_dir() {
-                let entries = entry.read_dir()?;
-                let dir = sink.enter(&level.dir, name, &source).map_err(at(&path))?;
-                self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
-                levels.push(Level { entries, dir, source, path });
-            } else {
-                self.leaf(sink, &level.dir, name, &source, &path)?;
+            let Some(entry) = salvage.settle(&level.path, Lost::Entries, entry)? else { continue };
+            let path = entry.path();
+            let outcome = self.entry(sink, &mut salvage, level, &entry, &path);
+            if let Some(Some(below)) = salvage.settle(&path, Lost::Everything, outcome)? {
+                levels.push(below);
             }
         }
         Ok(())
+    }
+
+    /// Copies an entry of a directory; what is in one that is a directory itself is still to come.
+    fn entry<S: Sink>(
+        &self,
+        sink: &mut S,
+        salvage: &mut Salvage<'_>,
+        level: &Level<S::Dir>,
+        entry: &DirEntry,
+        path: &Path,
+    ) -> Result<Option<Level<S::Dir>>> {
+        let name = entry.file_name().as_encoded_bytes();
+        let source = self.source(salvage, entry.id(), path)?;
+        if !entry.file_type().is_dir() {
+            self.leaf(sink, salvage, &level.dir, name, &source, path)?;
+            return Ok(None);
+        }
+        let entries = if self.ignore_errors { entry.read_dir_past_damage() } else { entry.read_dir() }?;
+        salvage.enters(entry.id())?;
+        let dir = sink.enter(&level.dir, name, &source)?;
+        self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
+        Ok(Some(Level { entries, dir, source, path: path.to_owned() }))
     }
 
     fn leaf<S: Sink>(
         &self,
         sink: &mut S,
+        salvage: &Salvage<'_>,
         parent: &S::Dir,
         name: &[u8],
         source: &Source,
         path: &Path,
     ) -> Result<()> {
-        let mut make = || -> Result<u64> {
-            let attributes = &source.attributes;
-            if self.archive && attributes.nlink > 1 && sink.link(parent, name, source)? {
-                return Ok(0);
-            }
-            if !crate::metadata::file_type(attributes.kind).is_file() {
-                sink.node(parent, name, source)?;
-                return Ok(0);
-            }
-            let fs = &self.from.fs;
-            let data = File::for_reading(self.from.near(), fs.open_file(attributes.id)?);
-            sink.file(parent, name, source, &data)?;
-            Ok(attributes.size)
-        };
-        let bytes = make().map_err(at(path))?;
+        let bytes = self.make(sink, salvage, parent, name, source, path)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), bytes);
         Ok(())
     }
-}
 
-/// Shows `each` piece of data of `file` with its offset, and passes over holes.
-pub(crate) fn for_each_piece(
-    file: &File,
-    len: u64,
-    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<()> {
-    const PIECE: u64 = 1 << 20;
-    let mut buffer = Vec::new();
-    let mut at = 0;
-    while at < len
-        && let Some(start) = file.seek_data(at)?
-    {
-        let end = file.seek_hole(start)?.unwrap_or(len).min(len);
-        at = start;
-        while at < end {
-            let want = usize::try_from((end - at).min(PIECE)).expect("a piece fits in memory");
-            buffer.resize(want, 0);
-            let count = file.read_at(&mut buffer, at)?;
-            if count == 0 {
-                return Ok(()); // it became shorter meanwhile
-            }
-            each(at, &buffer[..count])?;
-            at += count as u64;
+    /// The copy of what is no directory; how many bytes it has.
+    fn make<S: Sink>(
+        &self,
+        sink: &mut S,
+        salvage: &Salvage<'_>,
+        parent: &S::Dir,
+        name: &[u8],
+        source: &Source,
+        path: &Path,
+    ) -> Result<u64> {
+        let attributes = &source.attributes;
+        if self.archive && attributes.nlink > 1 && sink.link(parent, name, source)? {
+            return Ok(0);
         }
-        at = at.max(end);
+        if !crate::metadata::file_type(attributes.kind).is_file() {
+            sink.node(parent, name, source)?;
+            return Ok(0);
+        }
+        let fs = &self.from.fs;
+        let file = File::for_reading(self.from.near(), fs.open_file(attributes.id)?);
+        let data = Data { file: &file, path, size: attributes.size, salvage };
+        sink.file(parent, name, source, &data)?;
+        Ok(attributes.size)
     }
-    Ok(())
 }

@@ -9,8 +9,10 @@ use creamery::{
     Timespec, TreeId,
 };
 
-const EVERYTHING: CopyOptions = CopyOptions { recursive: true, archive: true, reflink: Reflink::Auto };
-const PLAIN: CopyOptions = CopyOptions { recursive: true, archive: false, reflink: Reflink::Auto };
+const EVERYTHING: CopyOptions =
+    CopyOptions { recursive: true, archive: true, reflink: Reflink::Auto, ignore_errors: false };
+const PLAIN: CopyOptions =
+    CopyOptions { recursive: true, archive: false, reflink: Reflink::Auto, ignore_errors: false };
 
 struct Fixture {
     dir: tempfile::TempDir,

@@ -24,5 +24,7 @@ pub use features::{Features, KnownFeature};
 pub use image::make_image;
 pub use make::{Made, make_filesystem};
 pub use options::{MkfsOptions, Profile};
-pub use rootdir::{CopyIn, NoProgress, Progress, RootdirOptions, RootdirSubvolume, SubvolumeKind, copy_in};
+pub use rootdir::{
+    CopyIn, Lost, NoProgress, Progress, RootdirOptions, RootdirSubvolume, SubvolumeKind, copy_in,
+};
 pub use signature::find_signature;

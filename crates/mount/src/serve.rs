@@ -106,7 +106,7 @@ fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
         (None, Some(id)) => TreeId::new(id),
         (None, None) => fs.default_subvolume(),
     };
-    fs.root(subvolume).map_err(|error| error.context(format_args!("subvolume {subvolume}")))
+    fs.root(subvolume)
 }
 
 impl Mounted {

@@ -9,6 +9,7 @@ pub(crate) enum Why {
     /// Nobody can do that.
     Unsupported,
     ReadOnly,
+    DeviceMissing,
     NoSpace,
     QuotaExceeded,
     /// The host has no room for what the image has: that is written in it.
@@ -52,6 +53,7 @@ impl Why {
         match kind {
             ErrorKind::Unsupported => Self::Unsupported,
             ErrorKind::ReadOnly => Self::ReadOnly,
+            ErrorKind::DeviceMissing => Self::DeviceMissing,
             ErrorKind::NoSpace => Self::NoSpace,
             ErrorKind::QuotaExceeded => Self::QuotaExceeded,
             ErrorKind::Aborted => Self::Aborted,
@@ -74,6 +76,7 @@ impl Why {
         match self {
             Self::Unsupported => ErrorKind::Unsupported,
             Self::ReadOnly => ErrorKind::ReadOnly,
+            Self::DeviceMissing => ErrorKind::DeviceMissing,
             Self::NoSpace | Self::HostFull => ErrorKind::NoSpace,
             Self::QuotaExceeded => ErrorKind::QuotaExceeded,
             Self::Aborted => ErrorKind::Aborted,

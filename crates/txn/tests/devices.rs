@@ -132,7 +132,7 @@ fn devices_are_missing_when_the_chunk_tree_lists_them() {
             images.iter().for_each(|image| set_number(image, number));
             for alone in [first, second] {
                 let error = open(&[alone], Mode::ReadOnly).err().expect("one is missing");
-                assert_eq!(error.kind(), ErrorKind::NotFound, "{profile}, {number}: {error}");
+                assert_eq!(error.kind(), ErrorKind::DeviceMissing, "{profile}, {number}: {error}");
                 assert!(error.to_string().contains("device missing"), "{profile}, {number}: {error}");
             }
             let both = open(&[second, first], Mode::ReadOnly).expect("both are there");

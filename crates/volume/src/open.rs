@@ -30,7 +30,7 @@ impl Volume {
     /// # Errors
     /// One line with the device and what is wrong: [`ErrorKind::InvalidInput`] for what is no Btrfs,
     /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
-    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::NotFound`] when a device is missing through which the others are found. Who has
+    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::DeviceMissing`] through which the others are found. Who has
     /// read the chunk tree asks for the others with [`judge_devices`](Self::judge_devices).
     pub fn open(devices: Vec<Arc<dyn BlockDevice>>, mode: Mode) -> Result<Self> {
         let want = match mode {
@@ -141,7 +141,7 @@ impl Volume {
     /// decides nothing, and as with Linux the next commit writes the right one.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] when a device is missing.
+    /// [`ErrorKind::DeviceMissing`].
     pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
         self.expect_devices(listed)?;
         let (found, want) = (self.superblock().device_count(), listed.len() as u64);
@@ -154,8 +154,8 @@ impl Volume {
     fn expect_devices(&self, wanted: &[DevId]) -> Result<()> {
         let Some(missing) = wanted.iter().find(|dev| self.device(**dev).is_none()) else { return Ok(()) };
         let (fsid, given) = (self.fsid(), self.members().len());
-        let what = format!("device missing: filesystem {fsid} has a device {missing}, {given} given");
-        Err(Error::new(ErrorKind::NotFound, what))
+        let what = format!("filesystem {fsid} has a device {missing}, {given} given");
+        Err(Error::new(ErrorKind::DeviceMissing, what))
     }
 }
 

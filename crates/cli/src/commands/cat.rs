@@ -1,30 +1,45 @@
 //! `creamery cat`.
 
 use std::ffi::OsStr;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+
+use creamery::{Error, File, Lost};
 
 use crate::args::CatArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::losses::Losses;
 use crate::output::{Output, writing};
 use crate::place::Place;
 
 pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut images = Images::new("cat", &args.view);
     let mut out = Output::new();
-    let outcome = with_all(&args.places, |text| cat(&mut images, text, &mut out));
-    out.finish().map_err(|error| Failure::new("cat", error)).and(outcome)
+    let losses = Losses::new("cat");
+    let lost = args.ignore_errors.then_some(&losses);
+    let outcome = with_all(&args.places, |text| cat(&mut images, text, &mut out, lost));
+    out.finish().map_err(|error| Failure::new("cat", error)).and(outcome).and(losses.finish())
 }
 
-fn cat(images: &mut Images<'_>, text: &OsStr, out: &mut Output) -> Result<(), Failure> {
+fn cat(
+    images: &mut Images<'_>,
+    text: &OsStr,
+    out: &mut Output,
+    losses: Option<&Losses>,
+) -> Result<(), Failure> {
     let place = Place::parse(text);
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let file = fs.open(&place.path).map_err(&failed)?;
+    if let Some(losses) = losses {
+        return past_damage(&file, &place, out, losses).map_err(failed);
+    }
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
     loop {
-        let in_file = |error: creamery::Error| failed(error.context(place.path.display()));
+        let in_file = |error: Error| failed(error.context(place.path.display()));
         let count = file.read_at(&mut buffer, at).map_err(in_file)?;
         if count == 0 {
             return Ok(());
@@ -33,4 +48,23 @@ fn cat(images: &mut Images<'_>, text: &OsStr, out: &mut Output) -> Result<(), Fa
         let written = out.write_all(&buffer[..count]);
         written.map_err(writing).map_err(|error| Failure::new("cat", error))?;
     }
+}
+
+/// The same as far as it can be read, with zeros for what cannot.
+fn past_damage(file: &File, place: &Place, out: &mut Output, losses: &Losses) -> Result<(), Error> {
+    let image = place.image.display().to_string();
+    let lost = |bytes: Range<u64>, error: &Error| {
+        losses.tell(&image, place.path.as_os_str().as_bytes(), Lost::Bytes(bytes), error);
+    };
+    let mut written = 0;
+    file.read_past_damage(lost, |at, bytes| {
+        zeros(out, at - written)?;
+        written = at + bytes.len() as u64;
+        out.write_all(bytes).map_err(writing)
+    })?;
+    zeros(out, file.metadata()?.len().saturating_sub(written))
+}
+
+fn zeros(out: &mut Output, count: u64) -> Result<(), Error> {
+    std::io::copy(&mut std::io::repeat(0).take(count), out).map(drop).map_err(writing)
 }

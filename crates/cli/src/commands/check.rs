@@ -1,6 +1,7 @@
 //! `creamery check`.
 
 use std::io::Write;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,12 +40,12 @@ pub(crate) struct CheckArgs {
 
     /// How many threads read and verify [default: one for each core, at most 8].
     #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    threads: Option<NonZeroUsize>,
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut options = CheckOptions { check_data_csum: args.check_data_csum, ..CheckOptions::default() };
-    options.threads = args.threads.unwrap_or(options.threads);
+    options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     let outcome = if args.progress {
         check(&args.images, &options, &Lines)
     } else {

@@ -1,10 +1,13 @@
 //! `creamery cp`.
 
-use creamery::{CopyOptions, Error};
+use std::path::Path;
+
+use creamery::{CopyOptions, Error, ErrorKind};
 
 use crate::args::CpArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
+use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::place::End;
 
@@ -18,10 +21,10 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
     }
     let mut images = Images::to_write("cp", &args.write);
-    let names = Names::new(args.verbose);
-    let outcome = copy_all(&mut images, &from, &to, args, &names);
+    let (names, losses) = (Names::new(args.verbose), Losses::new("cp"));
+    let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
-    names.finish("cp").and(outcome)
+    names.finish("cp").and(outcome).and(losses.finish())
 }
 
 fn copy_all(
@@ -30,6 +33,7 @@ fn copy_all(
     to: &End,
     args: &CpArgs,
     names: &Names,
+    losses: &Losses,
 ) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
     // The one that is written is opened first, and as such, if it is among the sources too.
@@ -38,17 +42,17 @@ fn copy_all(
         let fs = images.open(&place.image, Purpose::Write)?;
         let into = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
         if from.len() > 1 && !into {
-            let error = Error::new(creamery::ErrorKind::NotADirectory, place.path.display().to_string());
+            let error = Error::new(ErrorKind::NotADirectory, place.path.display().to_string());
             return Err(failed(error).advise("several sources need a directory to go to"));
         }
     } else if let End::Host(path) = to
         && from.len() > 1
         && !path.is_dir()
     {
-        let error = Error::new(creamery::ErrorKind::NotADirectory, path.display().to_string());
+        let error = Error::from(ErrorKind::NotADirectory).on_host(path);
         return Err(told(error).advise("several sources need a directory to go to"));
     }
-    with_all(from, |end| copy(images, end, to, args, names))
+    with_all(from, |end| copy(images, end, to, args, names, losses))
 }
 
 fn copy(
@@ -56,26 +60,33 @@ fn copy(
     from: &End,
     to: &End,
     args: &CpArgs,
-    progress: &Names,
+    names: &Names,
+    losses: &Losses,
 ) -> Result<(), Failure> {
-    let options =
-        CopyOptions { recursive: args.recursive, archive: args.archive, reflink: args.reflink.into() };
+    let options = CopyOptions {
+        recursive: args.recursive,
+        archive: args.archive,
+        reflink: args.reflink.into(),
+        ignore_errors: args.ignore_errors,
+    };
+    let watched = |image: &Path| Watched { image: image.display().to_string(), names, losses };
     match (from, to) {
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);
             let fs = images.get(&place.image);
-            fs.copy_in(source, &place.path, options, progress).map_err(failed)
+            fs.copy_in(source, &place.path, options, names).map_err(failed)
         }
         (End::Image(place), End::Host(target)) => {
-            let failed = images.failed_from(place);
+            let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Read)?;
-            fs.copy_out(&place.path, target, options, progress).map_err(failed)
+            fs.copy_out(&place.path, target, options, &watched(&place.image)).map_err(failed)
         }
         (End::Image(source), End::Image(target)) => {
             let failed = images.failed(&source.image);
             images.open(&source.image, Purpose::Read)?;
             let (source_fs, target_fs) = (images.get(&source.image), images.get(&target.image));
-            source_fs.copy_between(&source.path, target_fs, &target.path, options, progress).map_err(failed)
+            let watched = watched(&source.image);
+            source_fs.copy_between(&source.path, target_fs, &target.path, options, &watched).map_err(failed)
         }
         (End::Host(_), End::Host(_)) => unreachable!("refused before"),
     }

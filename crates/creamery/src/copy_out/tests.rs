@@ -6,9 +6,17 @@ use creamery_base::Wait;
 
 use super::*;
 use crate::fs::FileType as Kind;
-use crate::{Filesystem, Image, Permissions};
+use crate::salvage::Salvage;
+use crate::{File, Filesystem, Image, NoProgress, Permissions};
 
 const OUTSIDE: &str = "nobody touches this";
+
+/// Copies a file whose data is that of `data`.
+fn copy_file(sink: &mut HostSink, dir: &HostDir, name: &[u8], source: &Source, data: &File) -> Result<()> {
+    let salvage = Salvage::new(false, &NoProgress);
+    let (path, size) = ("/file".as_ref(), source.attributes.size);
+    sink.file(dir, name, source, &Data { file: data, path, size, salvage: &salvage })
+}
 
 /// A host with a secret beside the folder that copies go to, and a file to copy.
 struct Host {
@@ -76,11 +84,11 @@ fn a_name_of_several_components_or_of_none_is_refused_by_every_call() {
     let names: [&[u8]; 9] =
         [b"../outside/secret", &absolute, &new, b"../made", b"folder/", b".", b"..", b"", b"half\0"];
     let (mut sink, dir) = host.sink();
-    sink.file(&dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
+    copy_file(&mut sink, &dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
     for name in names {
         let file = host.source(Kind::File);
         let outcomes = [
-            sink.file(&dir, name, &file, &host.data()),
+            copy_file(&mut sink, &dir, name, &file, &host.data()),
             sink.enter(&dir, name, &host.source(Kind::Directory)).map(drop),
             sink.node(&dir, name, &host.source(Kind::Symlink)),
             sink.node(&dir, name, &host.source(Kind::Fifo)),
@@ -105,7 +113,7 @@ fn a_link_that_has_a_folders_name_is_not_gone_through() {
     // One that the host had before is another way to the same.
     symlink("../outside", host.path("out/old")).unwrap();
     assert!(sink.enter(&dir, b"old", &host.source(Kind::Directory)).is_err());
-    sink.file(&dir, b"old", &host.source(Kind::File), &host.data()).unwrap();
+    copy_file(&mut sink, &dir, b"old", &host.source(Kind::File), &host.data()).unwrap();
     assert!(host.path("out/old").symlink_metadata().unwrap().is_file());
     host.assert_outside_untouched();
 }
@@ -116,13 +124,13 @@ fn a_hard_link_to_a_first_copy_that_moved_is_a_copy_of_its_own() {
     let (mut sink, dir) = host.sink();
     let file = host.source(Kind::File);
     let folder = sink.enter(&dir, b"d", &host.source(Kind::Directory)).unwrap();
-    sink.file(&folder, b"secret", &file, &host.data()).unwrap();
+    copy_file(&mut sink, &folder, b"secret", &file, &host.data()).unwrap();
     // The path of the first copy leads to a file outside now.
     std::fs::rename(host.path("out/d"), host.path("out/moved")).unwrap();
     symlink("../outside", host.path("out/d")).unwrap();
     assert!(!sink.link(&dir, b"again", &file).unwrap());
     // Or its name has been taken by another file.
-    sink.file(&dir, b"first", &file, &host.data()).unwrap();
+    copy_file(&mut sink, &dir, b"first", &file, &host.data()).unwrap();
     std::fs::write(host.path("out/another"), "another").unwrap();
     std::fs::rename(host.path("out/another"), host.path("out/first")).unwrap();
     assert!(!sink.link(&dir, b"again", &file).unwrap());
@@ -137,7 +145,7 @@ fn hard_links_are_made_across_folders_and_over_what_is_there() {
     let file = host.source(Kind::File);
     let one = sink.enter(&dir, b"one", &host.source(Kind::Directory)).unwrap();
     let two = sink.enter(&dir, b"two", &host.source(Kind::Directory)).unwrap();
-    sink.file(&one, b"first", &file, &host.data()).unwrap();
+    copy_file(&mut sink, &one, b"first", &file, &host.data()).unwrap();
     std::fs::write(host.path("out/two/second"), "in the way").unwrap();
     assert!(sink.link(&two, b"second", &file).unwrap());
     let inode = |name: &str| host.path(name).metadata().unwrap().ino();
@@ -151,7 +159,7 @@ fn one_name_twice_does_not_take_the_first_copy_away() {
     let host = Host::new();
     let (mut sink, dir) = host.sink();
     let file = host.source(Kind::File);
-    sink.file(&dir, b"name", &file, &host.data()).unwrap();
+    copy_file(&mut sink, &dir, b"name", &file, &host.data()).unwrap();
     assert!(sink.link(&dir, b"name", &file).unwrap());
     assert_eq!(std::fs::read_to_string(host.path("out/name")).unwrap(), "from the image");
 }
@@ -183,7 +191,7 @@ fn a_plain_copy_gives_nobody_the_rights_of_its_new_owner() {
     let host = Host::new();
     host.fs.set_permissions("/file", Permissions::from_mode(0o6755)).unwrap();
     let (mut sink, dir) = HostSink::open(&host.path("out"), false).unwrap();
-    sink.file(&dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
+    copy_file(&mut sink, &dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
     assert_eq!(host.path("out/file").metadata().unwrap().permissions().mode() & 0o7000, 0);
 }
 
@@ -193,8 +201,8 @@ fn a_file_that_cannot_be_read_to_its_end_leaves_the_old_one() {
     std::fs::write(host.path("out/file"), "old").unwrap();
     let (mut sink, dir) = host.sink();
     let unreadable = crate::OpenOptions::new().write(true).open(&host.fs, "/file").unwrap();
-    sink.file(&dir, b"file", &host.source(Kind::File), &unreadable).unwrap_err();
-    sink.file(&dir, b"new", &host.source(Kind::File), &unreadable).unwrap_err();
+    copy_file(&mut sink, &dir, b"file", &host.source(Kind::File), &unreadable).unwrap_err();
+    copy_file(&mut sink, &dir, b"new", &host.source(Kind::File), &unreadable).unwrap_err();
     assert_eq!(std::fs::read_to_string(host.path("out/file")).unwrap(), "old");
     assert_eq!(host.path("out").read_dir().unwrap().count(), 1);
 }

@@ -154,10 +154,18 @@ impl Names {
 }
 
 impl Batch {
-    /// Copies entries from number `from` on; tells whether there are more.
+    /// Copies entries from number `from` on; tells whether there are more. An error behind some of them shows when more are asked for.
     fn fill(&mut self, dir: &Inode, from: u64, wait: Wait) -> Result<bool> {
         self.names.clear();
         self.entries.clear();
+        let outcome = self.fill_from(dir, from, wait);
+        if outcome.is_err() && !self.entries.is_empty() {
+            return Ok(true);
+        }
+        outcome
+    }
+
+    fn fill_from(&mut self, dir: &Inode, from: u64, wait: Wait) -> Result<bool> {
         let locked = dir.lock_shared(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
         // Mostly who lists a directory lists all of it.
@@ -198,8 +206,8 @@ impl Batch {
         let (entry, _) = dir_item::entries(item).next().ok_or_else(|| damaged("is empty"))??;
         let kind = entry.file_type().filter(|kind| kind.mode_bits() != 0);
         let kind = kind.ok_or_else(|| damaged("has an unknown type"))?;
-        self.names.extend_from_slice(entry.name);
         let target = Target::from_location(entry.location, dir)?;
+        self.names.extend_from_slice(entry.name);
         self.entries.push(Record { index, target, kind, name_end: self.names.len() });
         Ok(())
     }

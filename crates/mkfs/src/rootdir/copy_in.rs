@@ -52,8 +52,7 @@ pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> R
         None => Place::Onto(copy.dir),
     };
     let source = copy.source;
-    let meta =
-        std::fs::symlink_metadata(source).map_err(|error| Error::from(error).context(source.display()))?;
+    let meta = std::fs::symlink_metadata(source).map_err(|error| Error::from(error).on_host(source))?;
     let none = Subvolumes::default();
     if meta.is_dir() {
         let root = SourceDir::root(source)?;

@@ -1,5 +1,9 @@
 //! What a caller may watch while a tree is copied.
 
+use std::ops::Range;
+
+use creamery_base::Error;
+
 /// Told about the copy as it goes; all calls come from one thread, in the order of the copy.
 ///
 /// ```
@@ -18,8 +22,32 @@ pub trait Progress: Sync {
         let _ = (path, bytes);
     }
 
+    /// `what` of `path` cannot be read, and the copy goes on without it, where that is wished.
+    fn lost(&self, path: &[u8], what: Lost, error: &Error) {
+        let _ = (path, what, error);
+    }
+
     /// Everything is in; the last writes are being made durable.
     fn finishing(&self) {}
+}
+
+/// What a copy goes on without.
+///
+/// ```
+/// use creamery_mkfs::Lost;
+/// let bytes = |lost| if let Lost::Bytes(bytes) = lost { bytes.end - bytes.start } else { 0 };
+/// assert_eq!(bytes(Lost::Bytes(4096..12288)), 8192);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// The file, or the directory with all in it.
+    Everything,
+    /// Some of the directory's entries.
+    Entries,
+    /// The extended attributes.
+    Xattrs,
+    /// These bytes of the data, which are a hole in the copy.
+    Bytes(Range<u64>),
 }
 
 /// Nobody watches.

@@ -40,6 +40,7 @@ mod quotas;
 mod random_work;
 mod references;
 mod reproducible;
+mod rescue;
 mod seek;
 mod seek_programs;
 mod space_caches;
@@ -112,6 +113,7 @@ fn main() -> ExitCode {
         tree_log::cases(),
         tree_log_full::cases(),
         bad_input::cases(),
+        rescue::cases(),
         hostile::cases(),
         hostile_names::cases(),
         damaged_subvolumes::cases(),

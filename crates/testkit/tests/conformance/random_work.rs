@@ -317,7 +317,10 @@ impl Work<'_> {
             By::Us(_) => {
                 let end = if part == 0 { len } else { start + part };
                 let (mut start, mut to) = (start, to);
-                let same = source == target && to < end && start < to + (end - start);
+                // By whichever name.
+                let same = input.metadata()?.ino() == output.metadata()?.ino()
+                    && to < end
+                    && start < to + (end - start);
                 while start < end && !same {
                     let room = usize::try_from(end - start)?;
                     let count =

@@ -269,7 +269,7 @@ fn a_missing_device_is_named_and_wrong_sets_are_refused() {
         Volume::open(devices, mode).map(|_| ()).map_err(|error| (error.kind(), error.to_string()))
     };
     let table: [(&[&Arc<MemoryDevice>], Mode, ErrorKind, &str); 6] = [
-        (&[&pair[0]], Mode::ReadOnly, ErrorKind::NotFound, "device missing"),
+        (&[&pair[0]], Mode::ReadOnly, ErrorKind::DeviceMissing, "device missing"),
         (&[], Mode::ReadOnly, ErrorKind::InvalidInput, "no device given"),
         (&[&pair[0], &pair[0]], Mode::ReadOnly, ErrorKind::InvalidInput, "are both device 1"),
         (&[&pair[0], &other], Mode::ReadOnly, ErrorKind::InvalidInput, "of filesystem"),

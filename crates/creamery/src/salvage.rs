@@ -1,0 +1,237 @@
+//! Going on past what cannot be read: a damaged filesystem gives what it has.
+//!
+//! Three things can be lost, and each is told once. Sectors of a file, whose checksum is wrong or which the device does not give: a
+//! piece that cannot be read is read again sector by sector, and what is lost is a hole in the copy. The rest of a file, when the
+//! items that say where its data lies cannot be read. And what a directory has in a leaf that cannot be read: the listing
+//! goes on with the first entry behind it.
+//!
+//! A damaged filesystem can have directories that contain each other, in as many ways as there are directories. Who goes on
+//! therefore goes into each of them once.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result};
+
+use crate::path::at;
+use crate::{File, Lost, Progress};
+
+/// Bytes that are read at once.
+const PIECE: u64 = 1 << 20;
+
+/// What becomes of errors.
+pub(crate) struct Salvage<'a> {
+    ignore_errors: bool,
+    progress: &'a dyn Progress,
+    /// Directories that somebody went into.
+    entered: HashSet<InodeId>,
+}
+
+impl<'a> Salvage<'a> {
+    /// The first error ends everything, unless they are ignored and `progress` is told.
+    pub(crate) fn new(ignore_errors: bool, progress: &'a dyn Progress) -> Self {
+        Self { ignore_errors, progress, entered: HashSet::new() }
+    }
+
+    pub(crate) const fn ignores_errors(&self) -> bool {
+        self.ignore_errors
+    }
+
+    /// What came of something that was done for `path`; nothing when that failed and the rest goes on without it.
+    pub(crate) fn settle<T>(&self, path: &Path, what: Lost, outcome: Result<T>) -> Result<Option<T>> {
+        match outcome {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if self.ignore_errors && !ends_all(error.kind()) => {
+                self.progress.lost(path.as_os_str().as_encoded_bytes(), what, &error);
+                Ok(None)
+            }
+            Err(error) if error.to_string().starts_with(&path.display().to_string()) => Err(error),
+            Err(error) => Err(at(path)(error)),
+        }
+    }
+
+    /// Whether to go into a directory. Without damage it has one name.
+    pub(crate) fn enters(&mut self, id: InodeId) -> Result<()> {
+        if self.ignore_errors && !self.entered.insert(id) {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                "the directory was copied before, under another name",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file at `path` that are lost.
+    fn lost(&self, path: &Path, bytes: Range<u64>, error: &Error) {
+        self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Bytes(bytes), error);
+    }
+}
+
+/// Whether an error of what is written to is one that everything after it would have, too.
+const fn ends_all(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NoSpace
+            | ErrorKind::QuotaExceeded
+            | ErrorKind::ReadOnly
+            | ErrorKind::Aborted
+            | ErrorKind::Interrupted
+    )
+}
+
+/// The content of a file that is copied.
+pub(crate) struct Data<'a> {
+    pub(crate) file: &'a File,
+    pub(crate) path: &'a Path,
+    pub(crate) size: u64,
+    pub(crate) salvage: &'a Salvage<'a>,
+}
+
+impl Data<'_> {
+    /// Shows `each` piece of data with its offset, and passes over holes, and over what is lost.
+    pub(crate) fn for_each_piece(&self, each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        if self.salvage.ignores_errors() {
+            let lost = |bytes: Range<u64>, error: &Error| self.salvage.lost(self.path, bytes, error);
+            for_each_readable_piece(self.file, self.size, lost, each)
+        } else {
+            for_each_piece(self.file, self.size, each)
+        }
+    }
+}
+
+impl File {
+    /// Shows `each` piece of its data with the offset, in order and without holes, as far as it can be read; `lost` is told of the
+    /// bytes that cannot, each stretch once, and why. For who wants what is left of a damaged filesystem.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// # fs.write("/diary", "dear diary")?;
+    /// let (mut text, mut lost) = (Vec::new(), 0);
+    /// fs.open("/diary")?.read_past_damage(
+    ///     |bytes, _| lost += bytes.end - bytes.start,
+    ///     |_, bytes| Ok(text.extend_from_slice(bytes)),
+    /// )?;
+    /// assert_eq!((&text[..], lost), (&b"dear diary"[..], 0));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `each`, and when the inode itself cannot be read.
+    pub fn read_past_damage(
+        &self,
+        lost: impl FnMut(Range<u64>, &Error),
+        each: impl FnMut(u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        for_each_readable_piece(self, self.metadata()?.len(), lost, each)
+    }
+}
+
+/// Shows `each` piece of data of `file` with its offset, and passes over holes.
+pub(crate) fn for_each_piece(
+    file: &File,
+    len: u64,
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut buffer = Vec::new();
+    let mut at = 0;
+    while at < len
+        && let Some(start) = file.seek_data(at)?
+    {
+        let end = file.seek_hole(start)?.unwrap_or(len).min(len);
+        at = start;
+        while at < end {
+            let want = usize::try_from((end - at).min(PIECE)).expect("a piece fits in memory");
+            buffer.resize(want, 0);
+            let count = file.read_at(&mut buffer, at)?;
+            if count == 0 {
+                return Ok(()); // it became shorter meanwhile
+            }
+            each(at, &buffer[..count])?;
+            at += count as u64;
+        }
+        at = at.max(end);
+    }
+    Ok(())
+}
+
+/// The same as far as the data can be read; `lost` is told of what cannot, in order, each stretch once.
+/// Errors: those of `each`.
+pub(crate) fn for_each_readable_piece(
+    file: &File,
+    len: u64,
+    lost: impl FnMut(Range<u64>, &Error),
+    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let sector = file.sector_size();
+    let mut buffer = Vec::new();
+    let mut gap = Gap { lost, is: None };
+    let mut at = 0;
+    while at < len {
+        let place = file.seek_data(at).and_then(|start| match start {
+            Some(start) => Ok(Some((start, file.seek_hole(start)?.unwrap_or(len).min(len)))),
+            None => Ok(None),
+        });
+        let end = match place {
+            Ok(Some((start, end))) => {
+                at = start;
+                end
+            }
+            Ok(None) => break,
+            Err(error) => {
+                gap.widen(at..len, error);
+                break;
+            }
+        };
+        // Behind a sector that cannot be read, up to here, each is asked for by itself.
+        let mut singly_up_to = at;
+        while at < end {
+            let piece = if at < singly_up_to { sector - at % sector } else { PIECE };
+            let piece = piece.min(end - at);
+            buffer.resize(usize::try_from(piece).expect("a piece fits in memory"), 0);
+            match file.read_at(&mut buffer, at) {
+                Ok(0) => break,
+                Ok(count) => {
+                    gap.end();
+                    each(at, &buffer[..count])?;
+                    at += count as u64;
+                }
+                Err(_) if piece > sector => singly_up_to = at + piece,
+                Err(error) => {
+                    gap.widen(at..at + piece, error);
+                    at += piece;
+                }
+            }
+        }
+        at = at.max(end);
+    }
+    gap.end();
+    Ok(())
+}
+
+/// What is lost at the moment, and why.
+struct Gap<L> {
+    lost: L,
+    is: Option<(Range<u64>, Error)>,
+}
+
+impl<L: FnMut(Range<u64>, &Error)> Gap<L> {
+    fn widen(&mut self, more: Range<u64>, error: Error) {
+        match &mut self.is {
+            Some((bytes, _)) if bytes.end == more.start => bytes.end = more.end,
+            _ => {
+                self.end();
+                self.is = Some((more, error));
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some((bytes, error)) = self.is.take() {
+            (self.lost)(bytes, &error);
+        }
+    }
+}
