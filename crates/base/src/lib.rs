@@ -4,7 +4,7 @@
 //! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
-//! [`Escaped`] shows names from outside. [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a
+//! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a
 //! shared cache line. [`memory`] knows what collections take. [`panics`] makes a panic a value.
 
 mod address;
@@ -19,6 +19,7 @@ pub mod memory;
 mod near;
 pub mod panics;
 mod qgroup_id;
+mod size;
 mod striped;
 pub mod sync;
 mod time;
@@ -35,6 +36,7 @@ pub use histogram::{Histogram, HistogramSnapshot};
 pub use id_hasher::IdHasher;
 pub use near::Near;
 pub use qgroup_id::QgroupId;
+pub use size::{HumanSize, parse_size};
 pub use striped::Striped;
 pub use time::Timespec;
 pub use uuid::Uuid;

@@ -18,6 +18,9 @@ use crate::view::{ViewArgs, WriteArgs};
 /// Files inside an image are named IMAGE:/PATH. Without mounting anything, `creamery cp -a ./rootfs disk.img:/`
 /// copies a directory into an image, `creamery ls -lR disk.img:/etc` lists one, and `creamery mkfs --rootdir
 /// ./rootfs disk.img` makes a new image from a directory.
+///
+/// An IMAGE is a file or a block device, or a partition of one: `disk.raw@2` is the partition with number 2, `disk.raw@@1M`
+/// the one that begins at that byte. `creamery inspect partitions disk.raw` lists them.
 #[derive(Parser, Debug)]
 #[command(name = "creamery", version, propagate_version = true, subcommand_required = true)]
 #[command(arg_required_else_help = true, max_term_width = 100)]
@@ -76,10 +79,11 @@ pub(crate) enum Command {
 /// Examples:
 ///   creamery mkfs -b 10G -L backup disk.img
 ///   creamery mkfs --rootdir ./rootfs --shrink rootfs.img
+///   creamery mkfs -L root disk.raw@2
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct MkfsArgs {
-    /// Image file or block device.
+    /// Image file or block device, or a partition of one (disk.raw@2), which keeps its size.
     #[arg(value_name = "IMAGE|DEVICE")]
     pub(crate) target: Option<PathBuf>,
 
@@ -431,6 +435,7 @@ pub(crate) enum InspectCommand {
     DumpTree(DumpTreeArgs),
     InodeResolve(InodeResolveArgs),
     LogicalResolve(LogicalResolveArgs),
+    Partitions(crate::commands::partitions::PartitionsArgs),
     SubvolidResolve(SubvolidResolveArgs),
 }
 

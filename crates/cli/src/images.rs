@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use creamery::partitions::{self, ImageName};
 use creamery::{Error, ErrorKind, Filesystem, Image, TreeId};
 
 use crate::failure::{Failure, warn, with_all};
@@ -72,7 +73,7 @@ impl<'a> Images<'a> {
             _ if is_no_image(&error) && mount_of(path).is_some() => self.on_a_mount(path),
             // Of the image, where commands have advice of their own for what is in one.
             ErrorKind::NotFound => {
-                let is_number = self.view.subvolid.is_some() && path.exists();
+                let is_number = self.view.subvolid.is_some() && ImageName::metadata(path).is_ok();
                 let what = if is_number { "check the number" } else { "check the path" };
                 Failure::new(self.command, error).advise(what)
             }
@@ -159,6 +160,11 @@ impl std::error::Error for InImage {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.1)
     }
+}
+
+/// Says on stderr what is to be known of the table of partitions that an image was found by, where no filesystem is opened.
+pub(crate) fn warn_of_table(image: &Path) {
+    partitions::notes(image).iter().for_each(|note| warn_of(image, note));
 }
 
 /// Says on stderr what is to be known of an image.

@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use creamery::partitions::ImageName;
+
 use crate::failure::say;
 
 /// What fsck(8) ends with when it could not do its work.
@@ -64,7 +66,7 @@ fn fsck(args: &[OsString]) -> ExitCode {
         say("fsck.btrfs: no device is named");
         return ExitCode::from(OPERATIONAL_ERROR);
     };
-    if !Path::new(device).exists() {
+    if ImageName::metadata(device).is_err() {
         say(&format!("fsck.btrfs: {} does not exist", shown(device)));
         return ExitCode::from(OPERATIONAL_ERROR);
     }

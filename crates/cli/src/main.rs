@@ -78,6 +78,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
         Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),
         Command::Inspect(InspectCommand::LogicalResolve(args)) => commands::resolve::logical(&args),
+        Command::Inspect(InspectCommand::Partitions(args)) => commands::partitions::run(&args),
         Command::Inspect(InspectCommand::SubvolidResolve(args)) => commands::resolve::subvolid(&args),
     }
 }

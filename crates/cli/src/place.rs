@@ -1,9 +1,10 @@
-//! `IMAGE:/PATH`.
+//! `IMAGE:/PATH`. What names an image, and a partition of one, the library knows.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use creamery::partitions::ImageName;
 use creamery::{Error, ErrorKind};
 use creamery_mount::Live;
 
@@ -38,8 +39,8 @@ fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
 }
 
 /// Whether an image can be there at all.
-fn is_image(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir())
+pub(crate) fn is_image(path: &Path) -> bool {
+    ImageName::metadata(path).is_ok_and(|meta| !meta.is_dir())
 }
 
 /// The directory that a path is in.
@@ -93,6 +94,20 @@ mod tests {
         assert_eq!((place.image, place.path), ("disk.img".into(), "/".into()));
         let place = Place::parse("a:b".as_ref());
         assert_eq!(place.image, PathBuf::from("a:b"));
+    }
+
+    #[test]
+    fn a_partition_is_an_image() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = dir.path().join("disk.raw");
+        std::fs::write(&disk, "").expect("it is written");
+        for behind in ["@2", "@@1M", "@1@2"] {
+            let image = format!("{}{behind}", disk.display());
+            let place = Place::parse(format!("{image}:/etc").as_ref());
+            assert_eq!((place.image, place.path), (image.clone().into(), "/etc".into()));
+            assert!(matches!(End::parse(format!("{image}:/etc").as_ref()), End::Image(_)));
+            assert!(is_image(image.as_ref()));
+        }
     }
 
     #[test]

@@ -1,9 +1,12 @@
-//! Sizes as people write and read them: powers of 1024, as in btrfs-progs.
+//! Sizes on the command line.
 
-use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes on the command line: digits, then nothing or one of K, M, G, T, P, E (with or without "iB").
+use creamery_base::parse_size;
+
+pub(crate) use creamery_base::HumanSize as Human;
+
+/// A number of bytes, as people write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size(pub(crate) u64);
 
@@ -11,40 +14,7 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let number: u64 =
-            number.parse().map_err(|_| format!("'{text}' is no size, want something like 512M"))?;
-        let unit = unit.to_ascii_lowercase();
-        let unit = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('b')).unwrap_or(&unit);
-        let shift = match unit {
-            "" => 0,
-            "k" => 10,
-            "m" => 20,
-            "g" => 30,
-            "t" => 40,
-            "p" => 50,
-            "e" => 60,
-            _ => return Err(format!("'{text}' has no unit we know, want K, M, G, T, P or E")),
-        };
-        number.checked_mul(1 << shift).map(Self).ok_or_else(|| format!("'{text}' is more than 16 EiB"))
-    }
-}
-
-/// Shows bytes as "1.50GiB".
-pub(crate) struct Human(pub(crate) u64);
-
-impl fmt::Display for Human {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        if self.0 < 1024 {
-            return f.pad(&format!("{}.00B", self.0));
-        }
-        let power = self.0.ilog2() / 10;
-        // Hundredths, rounded, in integers: exact at any size.
-        let hundredths = (u128::from(self.0) * 100 + (1 << (power * 10 - 1))) >> (power * 10);
-        let unit = UNITS[power as usize - 1];
-        f.pad(&format!("{}.{:02}{unit}", hundredths / 100, hundredths % 100))
+        parse_size(text).map(Self).map_err(|error| error.without_kind())
     }
 }
 
@@ -53,27 +23,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_take_units_of_1024() {
-        for (text, bytes) in
-            [("0", 0), ("4096", 4096), ("16k", 16384), ("1G", 1 << 30), ("2MiB", 2 << 20), ("3tb", 3 << 40)]
-        {
-            assert_eq!(text.parse(), Ok(Size(bytes)), "{text}");
-        }
-        for bad in ["", "G", "1.5G", "12X", "-1", "20E", "1KK"] {
-            assert!(bad.parse::<Size>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn bytes_are_shown_as_btrfs_shows_them() {
-        for (bytes, text) in [
-            (0, "0.00B"),
-            (1023, "1023.00B"),
-            (1024, "1.00KiB"),
-            (53_673_984, "51.19MiB"),
-            (u64::MAX, "16.00EiB"),
-        ] {
-            assert_eq!(Human(bytes).to_string(), text);
-        }
+    fn what_is_no_size_is_said_without_more_words() {
+        assert_eq!("2MiB".parse(), Ok(Size(2 << 20)));
+        assert_eq!("G".parse::<Size>(), Err("'G' is no size, want something like 512M".to_owned()));
     }
 }

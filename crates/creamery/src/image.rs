@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
-use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
 use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -259,7 +259,7 @@ impl ImageOptions {
         self
     }
 
-    /// Opens the image file or block device at `path`.
+    /// Opens the image file or block device at `path`, or a partition of it (see [`partitions`](crate::partitions)).
     ///
     /// # Errors
     /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or somebody else has
@@ -278,7 +278,7 @@ impl ImageOptions {
             ));
         }
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, access)?);
-        let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        let image = ImageName::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
         self.open_volume(device, image)
     }
 

@@ -65,6 +65,7 @@ mod filesystem;
 mod image;
 pub mod inspect;
 mod metadata;
+pub mod partitions;
 mod path;
 mod quota;
 mod read_dir;

@@ -105,6 +105,8 @@ pub struct DeviceId {
     pub(crate) space: u64,
     /// Of files the inode number, of block devices the device number.
     pub(crate) number: u64,
+    /// Where in that it begins.
+    pub(crate) start: u64,
 }
 
 /// A row of bytes with an end. See the crate's head for the rules.
@@ -132,6 +134,16 @@ pub trait BlockDevice: Send + Sync {
 
     /// A name for messages: the path, or what stands for one.
     fn describe(&self) -> String;
+
+    /// The smallest piece that the device itself reads and writes, bytes: what its partition table counts in.
+    fn sector_size(&self) -> u64 {
+        512
+    }
+
+    /// What is to be known of how it was found: a damaged partition table of which there was another copy.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Whether it has no bytes at all.
     fn is_empty(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Image files and block device nodes, by plain system calls and buffered by the host.
 
+mod part;
+
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};
 use std::ops::Deref;
@@ -14,7 +16,9 @@ use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::FallocateFlags;
 
 use crate::device::{check_range, write_zeros};
-use crate::{BlockDevice, Completion, DeviceId, Reply, Request, in_use};
+use crate::in_use::{self, Extent};
+use crate::range_lock::{self, Lock, WHOLE};
+use crate::{BlockDevice, Completion, DeviceId, ImageName, Reply, Request};
 
 /// What an opener wants to do, and so how it must share.
 ///
@@ -32,7 +36,7 @@ pub enum Access {
     ReadOnlyForced,
 }
 
-/// An open image file or block device. Dropping it gives the lock back, for children forked meanwhile too: a
+/// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it gives the lock back, for children forked meanwhile too: a
 /// program that turns itself into a daemon opens its devices afterwards.
 ///
 /// ```
@@ -55,11 +59,19 @@ pub struct FileDevice {
 struct Shared {
     /// None once it was closed (DEV-4).
     file: ProcessRwLock<Option<File>, { rank::DEVICE }>,
+    /// As it was named, which may be a part of `place`.
     path: PathBuf,
+    /// The file or block device itself.
+    place: PathBuf,
     kind: Kind,
     access: Access,
     id: DeviceId,
+    /// Where in the file it begins (DEV-5).
+    start: u64,
     len: AtomicU64,
+    sector_size: u64,
+    is_part: bool,
+    notes: Vec<String>,
     /// DEV-2.
     flush_failed: AtomicBool,
 }
@@ -75,39 +87,59 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`ErrorKind::Busy`], with who it is, when somebody else has it; [`ErrorKind::InvalidInput`] for what is
-    /// neither a regular file nor a block device; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
+    /// neither a regular file nor a block device, and for a partition that is not there or does not fit, with those that
+    /// there are; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
     /// which the kernel lets a writer open all the same; and the host's errors.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         let path = path.as_ref();
+        let name = ImageName::find(path)?;
+        let mut device = Self::open_whole(path, &name, access)?;
+        for part in name.parts() {
+            device.narrow(*part)?;
+        }
+        device.shared.path = path.to_owned();
+        if name.is_part() {
+            let shared = &device.shared;
+            let range = shared.start..shared.start + device.len();
+            in_use::claim_range(&*shared.file()?, path, access, &range)?;
+        }
+        Ok(device)
+    }
+
+    /// Opens the file or block device of `name`, of which `path` is said.
+    fn open_whole(path: &Path, name: &ImageName, access: Access) -> Result<Self> {
+        let place = name.file();
         let opening =
             |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
         // Looked at before it is opened: opening a fifo would wait for its other end.
-        let kind = kind_of(&std::fs::metadata(path).map_err(opening)?, path)?;
+        let kind = kind_of(&std::fs::metadata(place).map_err(opening)?, place)?;
         let mut options = OpenOptions::new();
         options.read(true).write(access == Access::ReadWrite);
         if kind == Kind::Block && access == Access::ReadWrite {
             // On a block device this asks the kernel for sole use, which keeps mounts and swap away too.
             options.custom_flags(libc::O_EXCL);
         }
-        let file = match options.open(path) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(in_use::busy(path)),
+        let file = match options.open(place) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(in_use::busy(place)),
             other => other.map_err(opening)?,
         };
         let metadata = file.metadata().map_err(opening)?;
-        if kind_of(&metadata, path)? != kind {
+        if kind_of(&metadata, place)? != kind {
             return Err(Error::new(
                 ErrorKind::Busy,
-                format!("{} was replaced while opening it", path.display()),
+                format!("{} was replaced while opening it", place.display()),
             ));
         }
         if kind == Kind::Block && access == Access::ReadWrite && in_use::takes_no_writes(metadata.rdev()) {
             return Err(Error::new(
                 ErrorKind::ReadOnly,
-                format!("{} is a device that takes no writes", path.display()),
+                format!("{} is a device that takes no writes", place.display()),
             ));
         }
-        in_use::claim(&file, path, access)?;
-        Self::new(file, path, &metadata, kind, access).map_err(opening)
+        // The kernel gives a block device to one writer, whatever part of it he wants.
+        let extent = if name.is_part() && kind == Kind::File { Extent::Part } else { Extent::Whole };
+        in_use::claim(&file, place, access, extent)?;
+        Self::new(file, place, &metadata, kind, access).map_err(opening)
     }
 
     /// Makes a new sparse file of `len` bytes, open for writing.
@@ -134,7 +166,7 @@ impl FileDevice {
         let path = path.as_ref();
         let creating =
             |error: std::io::Error| Error::from(error).context(format!("creating {}", path.display()));
-        in_use::claim(&file, path, Access::ReadWrite)?;
+        in_use::claim(&file, path, Access::ReadWrite, Extent::Whole)?;
         file.set_len(len).map_err(creating)?;
         let metadata = file.metadata().map_err(creating)?;
         Self::new(file, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
@@ -146,22 +178,23 @@ impl FileDevice {
         &self.shared.path
     }
 
-    /// Whether it is a block device rather than a file.
+    /// Whether it is a block device rather than a file, or a partition of one.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
         self.shared.kind == Kind::Block
     }
 
+    /// Whether it is a part of a file or block device, whose length cannot be changed.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        self.shared.is_part
+    }
+
     /// Whether it is a device that turns, as the system says; an image file is none.
     #[must_use]
     pub fn is_rotational(&self) -> bool {
-        let Ok(stat) = rustix::fs::stat(&self.shared.path) else { return false };
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-        let device = format!("/sys/dev/block/{major}:{minor}");
-        // A partition has no queue of its own.
-        let queues = ["queue", "../queue"].map(|queue| format!("{device}/{queue}/rotational"));
-        let said = queues.iter().find_map(|path| std::fs::read_to_string(path).ok());
-        self.is_block_device() && said.is_some_and(|said| said.trim() == "1")
+        let Ok(stat) = rustix::fs::stat(&self.shared.place) else { return false };
+        self.is_block_device() && queue_says(stat.st_rdev, "rotational").is_some_and(|said| said == "1")
     }
 
     fn new(
@@ -171,22 +204,45 @@ impl FileDevice {
         kind: Kind,
         access: Access,
     ) -> std::io::Result<Self> {
+        let start = 0;
         let (len, id) = match kind {
-            Kind::File => (metadata.len(), DeviceId { space: metadata.dev(), number: metadata.ino() }),
+            Kind::File => (metadata.len(), DeviceId { space: metadata.dev(), number: metadata.ino(), start }),
             // The end of a block device is its size, and asking for it needs no ioctl.
-            Kind::Block => (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev() }),
+            Kind::Block => {
+                (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev(), start })
+            }
         };
+        let said = (kind == Kind::Block).then(|| queue_says(metadata.rdev(), "logical_block_size")).flatten();
+        let sector_size = said.and_then(|said| said.parse().ok()).filter(|size| SECTORS.contains(size));
         let shared = Shared {
             file: ProcessRwLock::new(Some(file)),
             path: path.to_owned(),
+            place: path.to_owned(),
             kind,
             access,
             id,
+            start,
             len: AtomicU64::new(len),
+            sector_size: sector_size.unwrap_or(SECTOR),
+            is_part: false,
+            notes: Vec::new(),
             flush_failed: AtomicBool::new(false),
         };
         Ok(Self { shared })
     }
+}
+
+/// Bytes of a sector, where nobody says something else, and what is believed of what the system says.
+const SECTOR: u64 = 512;
+const SECTORS: std::ops::RangeInclusive<u64> = SECTOR..=65536;
+
+/// What the system says of a block device's queue.
+fn queue_says(device: u64, what: &str) -> Option<String> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // A partition has no queue of its own.
+    let queues = ["queue", "../queue"].map(|queue| format!("/sys/dev/block/{major}:{minor}/{queue}/{what}"));
+    let said = queues.iter().find_map(|path| std::fs::read_to_string(path).ok());
+    said.map(|said| said.trim().to_owned())
 }
 
 fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
@@ -232,12 +288,15 @@ impl Shared {
         // until it executes its program, and the lock would live as long. Nothing to do if this fails.
         if self.access != Access::ReadOnlyForced {
             let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
+            let _ = range_lock::lock(&file, &WHOLE, Lock::Unlock);
         }
     }
 
-    fn check(&self, offset: u64, len: usize) -> Result<()> {
-        check_range(offset, len as u64, self.len.load(Ordering::Relaxed))
-            .map_err(|error| error.context(self.path.display()))
+    /// Where in the file the `len` bytes at `offset` are (DEV-1, DEV-5): the only way there.
+    fn place_of(&self, offset: u64, len: u64) -> Result<u64> {
+        check_range(offset, len, self.len.load(Ordering::Relaxed))
+            .map_err(|error| error.context(self.path.display()))?;
+        Ok(self.start + offset)
     }
 
     fn check_writable(&self) -> Result<()> {
@@ -248,15 +307,15 @@ impl Shared {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.check(offset, out.len())?;
         let len = out.len();
-        self.file()?.read_exact_at(out, offset).map_err(|e| self.doing("reading", offset, len)(e))
+        let at = self.place_of(offset, len as u64)?;
+        self.file()?.read_exact_at(out, at).map_err(|e| self.doing("reading", offset, len)(e))
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check_writable()?;
-        self.check(offset, data.len())?;
-        self.file()?.write_all_at(data, offset).map_err(|e| self.doing("writing", offset, data.len())(e))
+        let at = self.place_of(offset, data.len() as u64)?;
+        self.file()?.write_all_at(data, at).map_err(|e| self.doing("writing", offset, data.len())(e))
     }
 
     fn write_vectored(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
@@ -264,9 +323,8 @@ impl Shared {
         const PARTS_MAX: usize = 1024;
         self.check_writable()?;
         let total: usize = parts.iter().map(|part| part.len()).sum();
-        self.check(offset, total)?;
+        let mut at = self.place_of(offset, total as u64)?;
         let file = self.file()?;
-        let mut at = offset;
         for group in parts.chunks(PARTS_MAX) {
             let mut slices: Vec<IoSlice<'_>> = group.iter().map(|part| IoSlice::new(part)).collect();
             let mut rest = &mut slices[..];
@@ -303,13 +361,13 @@ impl Shared {
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        check_range(offset, len, self.len.load(Ordering::Relaxed))?;
+        let at = self.place_of(offset, len)?;
         if len == 0 {
             return Ok(());
         }
         let outcome = match self.kind {
-            Kind::File => self.fallocate(FallocateFlags::PUNCH_HOLE, offset, len)?,
-            Kind::Block => self.block_discard(offset, len)?,
+            Kind::File => self.fallocate(FallocateFlags::PUNCH_HOLE, at, len)?,
+            Kind::Block => self.block_discard(at, len)?,
         };
         outcome.map_err(|error| {
             let what = format!("discarding {len} bytes at {offset} of {}", self.path.display());
@@ -320,18 +378,19 @@ impl Shared {
         })
     }
 
-    fn fallocate(&self, how: FallocateFlags, offset: u64, len: u64) -> Result<std::io::Result<()>> {
+    /// `at` is where [`place_of`](Self::place_of) says.
+    fn fallocate(&self, how: FallocateFlags, at: u64, len: u64) -> Result<std::io::Result<()>> {
         let file = self.file()?;
-        Ok(rustix::fs::fallocate(&*file, how | FallocateFlags::KEEP_SIZE, offset, len).map_err(Into::into))
+        Ok(rustix::fs::fallocate(&*file, how | FallocateFlags::KEEP_SIZE, at, len).map_err(Into::into))
     }
 
-    /// Tells the block device that `[offset, offset + len)` is not needed.
-    fn block_discard(&self, offset: u64, len: u64) -> Result<std::io::Result<()>> {
+    /// Tells the block device that its `[at, at + len)` is not needed.
+    fn block_discard(&self, at: u64, len: u64) -> Result<std::io::Result<()>> {
         /// `_IO(0x12, 119)`.
         const BLKDISCARD: libc::Ioctl = 0x1277;
         assert!(self.kind == Kind::Block, "another kind of driver reads the number as it likes");
         let file = self.file()?;
-        let range = [offset, len];
+        let range = [at, len];
         // SAFETY: a block device reads two u64 through the pointer for BLKDISCARD and keeps nothing; `range` lives across the
         // call. That it is a block device was seen when the file was opened, and it stays one.
         let answer = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
@@ -378,6 +437,14 @@ impl BlockDevice for FileDevice {
         self.shared.path.display().to_string()
     }
 
+    fn sector_size(&self) -> u64 {
+        self.shared.sector_size
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.shared.notes.clone()
+    }
+
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         gate::passing(Reason::Device, || self.shared.read(offset, out))
     }
@@ -404,13 +471,13 @@ impl BlockDevice for FileDevice {
 
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         self.shared.check_writable()?;
-        check_range(offset, len, self.len())?;
+        let at = self.shared.place_of(offset, len)?;
         if len == 0 {
             return Ok(());
         }
         let by_host = gate::passing(Reason::Device, || match self.shared.kind {
-            Kind::File => self.shared.fallocate(FallocateFlags::PUNCH_HOLE, offset, len),
-            Kind::Block => self.shared.fallocate(FallocateFlags::ZERO_RANGE, offset, len),
+            Kind::File => self.shared.fallocate(FallocateFlags::PUNCH_HOLE, at, len),
+            Kind::Block => self.shared.fallocate(FallocateFlags::ZERO_RANGE, at, len),
         });
         if by_host?.is_ok() { Ok(()) } else { write_zeros(self, offset, len) }
     }
@@ -419,6 +486,9 @@ impl BlockDevice for FileDevice {
         self.shared.check_writable()?;
         if self.shared.kind == Kind::Block {
             return Err(Error::unsupported(format!("resizing the block device {}", self.describe())));
+        }
+        if self.shared.is_part {
+            return Err(Error::unsupported(format!("resizing the partition {}", self.describe())));
         }
         let file = self.shared.file()?;
         gate::passing(Reason::Device, || file.set_len(len)).map_err(|error| {

@@ -2,7 +2,8 @@
 //!
 //! Three sorts of users are looked for:
 //! - other Creamery processes, by a BSD lock on the open file (it stays with the open file across a fork, and
-//!   udev leaves a block device alone that carries one); `/proc/locks` and `/proc/PID/fd` tell whose it is;
+//!   udev leaves a block device alone that carries one); `/proc/locks` and `/proc/PID/fd` tell whose it is. Who writes to a
+//!   part of a file only shares that lock, and locks his range (`range_lock`); whose that is `/proc/PID/fdinfo` tells;
 //! - the kernel on a block device (mount, device mapper, swap), by an exclusive open;
 //! - the kernel on a file, through a loop device that has it as backing file.
 //!
@@ -11,6 +12,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +22,15 @@ use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Access;
+use crate::range_lock::{self, Lock, Locked, WHOLE};
+
+/// How much of a file or device somebody wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Extent {
+    Whole,
+    /// A range of a file, which [`claim_range`] is called for next.
+    Part,
+}
 
 /// Somebody who uses a file or a device.
 enum User {
@@ -87,13 +98,16 @@ pub(crate) fn busy(path: &Path) -> Error {
 }
 
 /// Locks the open `file` for `access` and makes sure that the kernel does not use it.
-pub(crate) fn claim(file: &File, path: &Path, access: Access) -> Result<()> {
-    let operation = match access {
-        Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
-        Access::ReadOnly => FlockOperation::NonBlockingLockShared,
-        Access::ReadOnlyForced => return Ok(()),
+pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) -> Result<()> {
+    let operation = match (access, extent) {
+        (Access::ReadOnlyForced, _) => return Ok(()),
+        (Access::ReadWrite, Extent::Whole) => FlockOperation::NonBlockingLockExclusive,
+        (Access::ReadWrite, Extent::Part) | (Access::ReadOnly, _) => FlockOperation::NonBlockingLockShared,
     };
     lock(file, path, operation)?;
+    if (access, extent) == (Access::ReadOnly, Extent::Whole) {
+        claim_range(file, path, access, &WHOLE)?;
+    }
     let asking = |error: std::io::Error| Error::from(error).context(format!("looking at {}", path.display()));
     let metadata = file.metadata().map_err(asking)?;
     if !metadata.file_type().is_block_device() {
@@ -133,25 +147,50 @@ fn try_exclusively(path: &Path, rdev: u64) -> Result<()> {
     unreachable!("the loop returns")
 }
 
+/// Locks a range of a file that was claimed.
+pub(crate) fn claim_range(file: &File, path: &Path, access: Access, range: &Range<u64>) -> Result<()> {
+    let wanted = match access {
+        Access::ReadOnlyForced => return Ok(()),
+        Access::ReadOnly => Lock::Read,
+        Access::ReadWrite => Lock::Write,
+    };
+    for attempt in 0.. {
+        match range_lock::lock(file, range, wanted) {
+            Locked::Yes => return Ok(()),
+            Locked::Taken => {}
+            Locked::Failed(error) => return without_locks(error, path),
+        }
+        let owner = file.metadata().ok().and_then(|metadata| range_owner(&metadata, range, wanted));
+        if owner.is_some() || attempt >= ENDING_TRIES {
+            return Err(refuse(path, &owner.unwrap_or(User::Unknown)));
+        }
+        gate::passing(Reason::Device, || std::thread::sleep(LOCK_PAUSE));
+    }
+    unreachable!("the loop returns")
+}
+
+/// What becomes of a lock that cannot be asked for.
+fn without_locks(error: std::io::Error, path: &Path) -> Result<()> {
+    match error.raw_os_error() {
+        // Some network filesystems have no locks: then there is nothing to hold against anybody.
+        Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS) => Ok(()),
+        _ => Err(Error::from(error).context(format!("locking {}", path.display()))),
+    }
+}
+
+/// A process that is ending has no open files any more a moment before it has no locks.
+const ENDING_TRIES: u32 = 6;
+/// Between two looks at a lock.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
 fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {
     // udev takes a shared lock while it looks at a block device that was just closed or attached.
     const UDEV_TRIES: u32 = 40;
-    // A process that is ending has no open files any more a moment before it has no locks.
-    const ENDING_TRIES: u32 = 6;
-    const PAUSE: Duration = Duration::from_millis(50);
     for attempt in 0.. {
         match flock(file, operation) {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::WOULDBLOCK) => {}
-            // Some network filesystems have no locks: then there is nothing to hold against anybody.
-            Err(rustix::io::Errno::NOLCK | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
-                return Ok(());
-            }
-            Err(error) => {
-                return Err(
-                    Error::from(std::io::Error::from(error)).context(format!("locking {}", path.display()))
-                );
-            }
+            Err(error) => return without_locks(error.into(), path),
         }
         let owner = file.metadata().ok().and_then(|metadata| lock_owner(&metadata)).unwrap_or(User::Unknown);
         let tries = match &owner {
@@ -162,9 +201,17 @@ fn lock(file: &File, path: &Path, operation: FlockOperation) -> Result<()> {
         if attempt >= tries {
             return Err(refuse(path, &owner));
         }
-        gate::passing(Reason::Device, || std::thread::sleep(PAUSE));
+        gate::passing(Reason::Device, || std::thread::sleep(LOCK_PAUSE));
     }
     unreachable!("the loop returns")
+}
+
+/// The process whose lock on some of `range` is in the way.
+fn range_owner(metadata: &fs::Metadata, range: &Range<u64>, wanted: Lock) -> Option<User> {
+    let holder = process_ids().find(|&pid| {
+        descriptors_of(pid, metadata).any(|descriptor| range_lock::holds(pid, &descriptor, range, wanted))
+    });
+    holder.map(process)
 }
 
 /// The process that holds a BSD lock on the file, if there is one.
@@ -204,8 +251,15 @@ fn process_ids() -> impl Iterator<Item = u32> {
 }
 
 fn process_has_open(pid: u32, wanted: &fs::Metadata) -> bool {
+    descriptors_of(pid, wanted).next().is_some()
+}
+
+/// The descriptors by which a process has the file open.
+fn descriptors_of(pid: u32, wanted: &fs::Metadata) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| fs::metadata(entry.path()).ok()).any(|open| same_file(&open, wanted))
+    entries
+        .filter(move |entry| fs::metadata(entry.path()).is_ok_and(|open| same_file(&open, wanted)))
+        .filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {

@@ -18,6 +18,10 @@
 //! the kernel's mounts, device mapper, swap, and loop devices that have the file as backing file. The refusal
 //! names who it is.
 //!
+//! # Parts
+//! A disk image has partitions, and a name says which one is meant: [`ImageName`]. [`PartitionTable`] reads what there are. A
+//! [`FileDevice`] that is a part begins at its start and ends at its end, and nothing of the rest can be reached with it.
+//!
 //! # New files
 //! [`NewFile`] is a file of the host that has no name until it is whole: whoever makes one is killed without a trace.
 //!
@@ -28,23 +32,30 @@
 //! - DEV-3: when a completion runs, the device holds nothing for that request any more.
 //! - DEV-4: a device that was closed is not touched any more, whoever still has it: what was under way has ended, what comes
 //!   fails.
+//! - DEV-5: a device that is a part of a file never reads, writes, discards or zeroes a byte outside it, and never changes the file's
+//!   length. Shown by `nothing_outside_of_a_part_is_reached`.
 #![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
 
 mod aligned;
 mod device;
 mod file;
 mod hooked;
+mod image_name;
 mod in_use;
 mod memory;
 mod new_file;
+mod partition;
 mod parts;
 mod piece;
+mod range_lock;
 mod slab;
 
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
 pub use file::{Access, FileDevice};
 pub use hooked::{Hook, Hooked};
+pub use image_name::ImageName;
 pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
+pub use partition::{Partition, PartitionTable, PartitionType, TableKind};
 pub use parts::{Parts, SharedBytes};

@@ -173,7 +173,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn id(&self) -> DeviceId {
-        DeviceId { space: u64::MAX, number: self.number }
+        DeviceId { space: u64::MAX, number: self.number, start: 0 }
     }
 
     fn describe(&self) -> String {

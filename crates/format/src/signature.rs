@@ -18,6 +18,8 @@ pub struct Signature {
     pub name: &'static str,
     /// What to do about it, for who wanted to find Btrfs.
     pub advice: Option<&'static str>,
+    /// Whether it says that there are partitions, of which one can be named.
+    pub has_partitions: bool,
     offset: usize,
     bytes: &'static [u8],
     /// Where else the mark may be: at so many places, one every so many bytes.
@@ -28,7 +30,7 @@ pub struct Signature {
 pub const SIGNATURES_END: usize = 256 << 10;
 
 const fn mark(name: &'static str, offset: usize, bytes: &'static [u8]) -> Signature {
-    Signature { name, advice: None, offset, bytes, again: (1, 0) }
+    Signature { name, advice: None, has_partitions: false, offset, bytes, again: (1, 0) }
 }
 
 const fn raw(name: &'static str, offset: usize, bytes: &'static [u8]) -> Signature {
@@ -36,7 +38,7 @@ const fn raw(name: &'static str, offset: usize, bytes: &'static [u8]) -> Signatu
 }
 
 const fn partitions(name: &'static str, offset: usize, bytes: &'static [u8]) -> Signature {
-    Signature { advice: Some("of which a partition has to be named"), ..mark(name, offset, bytes) }
+    Signature { has_partitions: true, ..mark(name, offset, bytes) }
 }
 
 const fn somewhere(signature: Signature, times: usize, every: usize) -> Signature {

@@ -12,6 +12,7 @@
 //! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
 //! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
 //! | [`verity`] | a descriptor of fs-verity | its tree has one root, and lies where it says |
+//! | [`partition_table`] | sectors of an MBR, of a chain of logical partitions, and of a GPT, sealed or not | reading ends, and partitions are what they may be |
 //! | [`fuse_request`] | requests of `/dev/fuse` | every request gets its answer, and `check` finds nothing |
 //!
 //! # Invariants
@@ -29,6 +30,7 @@ mod image_bytes;
 mod image_fields;
 mod input;
 mod operations;
+mod partition_table;
 mod readers;
 mod tree_block;
 mod tree_log;
@@ -39,6 +41,7 @@ pub use fuse_request::fuse_request;
 pub use image_bytes::image_bytes;
 pub use image_fields::image_fields;
 pub use operations::operations;
+pub use partition_table::partition_table;
 pub use tree_block::{believing, tree_block, use_block};
 pub use tree_log::tree_log;
 pub use verity::verity;
@@ -53,7 +56,7 @@ pub use verity::verity;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
     ("operations", operations),
@@ -62,4 +65,5 @@ pub const TARGETS: [Target; 8] = [
     ("fuse_request", fuse_request),
     ("tree_log", tree_log),
     ("verity", verity),
+    ("partition_table", partition_table),
 ];

@@ -54,6 +54,11 @@ fn image_fields_replays() {
 }
 
 #[test]
+fn partition_table_replays() {
+    replay_all("partition_table");
+}
+
+#[test]
 fn operations_replay() {
     replay_all("operations");
 }

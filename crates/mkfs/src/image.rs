@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, Result};
-use creamery_device::{Access, BlockDevice, FileDevice, NewFile, Taken};
+use creamery_device::{Access, BlockDevice, FileDevice, ImageName, NewFile, Taken};
 use creamery_fs::{Compress, Filesystem, FsOptions};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
@@ -39,7 +39,8 @@ const GUESSES_MAX: u32 = 8;
 /// Inodes kept after their last use: the writer comes back to directories only.
 const INODES: usize = 4096;
 
-/// Makes a filesystem at `path`, an image file or a block device, and fills it with what `rootdir` names.
+/// Makes a filesystem at `path`, an image file, a block device or a partition of either ([`ImageName`]), and fills it with what
+/// `rootdir` names.
 ///
 /// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`], or as much as the content needs with
 /// room to spare: a guess from a first walk over the source, doubled as long as it proves too low. The file is sparse,
@@ -167,7 +168,7 @@ fn build(
         let made = make_filesystem(&*open.device, options, &*env)?;
         return Ok(made);
     };
-    let image = std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let image = ImageName::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let held = Arc::new(HeldSuperblocks::new(Arc::clone(&open.device)));
     let mut made = make_filesystem(&*held, options, &*env)?;
     {
@@ -213,11 +214,15 @@ enum Target {
     /// A regular file without a byte.
     Empty,
     File(u64),
+    /// A block device, or a partition: its length is what it is.
     Device,
 }
 
 impl Target {
     fn look(path: &Path) -> Result<Self> {
+        if ImageName::find(path)?.is_part() {
+            return Ok(Self::Device);
+        }
         match std::fs::metadata(path) {
             Ok(meta) if meta.is_file() && meta.len() == 0 => Ok(Self::Empty),
             Ok(meta) if meta.is_file() => Ok(Self::File(meta.len())),
@@ -257,8 +262,8 @@ impl Target {
         }
         let device = FileDevice::open(path, Access::ReadWrite)?;
         refuse_foreign(&device, options)?;
-        let is_file = !device.is_block_device();
-        if is_file && !options.force {
+        let is_file = !device.is_block_device() && !device.is_part();
+        if !device.is_block_device() && !options.force {
             refuse_content(&device)?;
         }
         let open = Opened { device: Arc::new(device), is_file, new: None };

@@ -6,7 +6,7 @@
 
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, TreeId, Uuid};
 use creamery_codec::ChecksumType;
-use creamery_device::BlockDevice;
+use creamery_device::{BlockDevice, PartitionTable};
 use creamery_format::{Expected, SUPERBLOCK_OFFSETS, verify_block};
 
 use crate::bulk::{Block, Item, Stamp, build, shape};
@@ -112,13 +112,20 @@ fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Resu
 
 /// Refuses a device that holds something, unless that is to be overwritten.
 pub(crate) fn refuse_foreign(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
-    match find_signature(device)? {
-        Some(found) if !options.force => {
-            let context = format!("{} holds {found}", device.describe());
-            Err(Error::new(ErrorKind::AlreadyExists, context))
-        }
-        _ => Ok(()),
+    if options.force {
+        return Ok(());
     }
+    let found = match find_signature(device)? {
+        Some(found) => found.to_owned(),
+        // One of which only the copy at the end is left.
+        None => match PartitionTable::read(device) {
+            Ok(None) => return Ok(()),
+            Ok(Some(table)) => format!("a disk with a {} partition table", table.kind),
+            Err(error) => error.without_kind(),
+        },
+    };
+    let context = format!("{} holds {found}", device.describe());
+    Err(Error::new(ErrorKind::AlreadyExists, context))
 }
 
 /// Takes away what was there: superblocks first, then everything (by discarding) or at least both ends.

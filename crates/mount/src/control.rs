@@ -41,6 +41,7 @@ use std::time::Instant;
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, Result};
+use creamery_device::ImageName;
 use creamery_fs::{Filesystem, Statistics};
 use creamery_fuse::protocol::IoctlFlags;
 use creamery_fuse::{
@@ -400,7 +401,7 @@ impl Channel {
 
 fn find(place: &Path) -> Result<MountedImage> {
     // A directory is not looked into: its server may be dead, and then asking for its attributes fails.
-    match std::fs::metadata(place) {
+    match ImageName::metadata(place) {
         Ok(meta) if !meta.is_dir() => mount_of(place)?.ok_or_else(|| {
             Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
         }),

@@ -19,6 +19,8 @@ const DETACH_LIMIT: Duration = Duration::from_secs(10);
 pub struct LoopDevice {
     path: PathBuf,
     attached: bool,
+    /// Whether the kernel was told of partitions on it.
+    has_partitions: bool,
 }
 
 impl LoopDevice {
@@ -32,7 +34,34 @@ impl LoopDevice {
             run = run.arg("--read-only");
         }
         let said = run.arg(image).ok()?.stdout_text();
-        Ok(Self { path: PathBuf::from(said.trim()), attached: true })
+        Ok(Self { path: PathBuf::from(said.trim()), attached: true, has_partitions: false })
+    }
+
+    /// The same for a disk whose partitions are to be devices, too: partx finds them, for not every kernel reads tables.
+    ///
+    /// # Errors
+    /// When the host refuses.
+    pub fn attach_disk(image: &Path) -> Result<Self> {
+        let mut disk = Self::attach(image, false)?;
+        disk.has_partitions = true;
+        Run::new("partx").arg("--add").arg(&disk.path).ok()?;
+        Ok(disk)
+    }
+
+    /// The device of a partition, when the kernel has made it.
+    ///
+    /// # Errors
+    /// When it has not after some seconds.
+    pub fn partition(&self, number: u32) -> Result<PathBuf> {
+        let path = PathBuf::from(format!("{}p{number}", self.path.display()));
+        let deadline = Instant::now() + DETACH_LIMIT;
+        while !path.exists() {
+            if Instant::now() > deadline {
+                bail!("the kernel makes no {}", path.display());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(path)
     }
 
     /// `/dev/loopN`.
@@ -55,12 +84,28 @@ impl LoopDevice {
         self.release()
     }
 
+    /// It, and the devices of its partitions.
+    fn with_partitions(&self) -> Vec<PathBuf> {
+        let name = self.name();
+        let entries = std::fs::read_dir(Path::new("/sys/block").join(&name)).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let partitions =
+            names.filter(|entry| entry.starts_with(&name)).map(|entry| Path::new("/dev").join(entry));
+        std::iter::once(self.path.clone()).chain(partitions).collect()
+    }
+
     fn release(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.attached) {
             return Ok(());
         }
         // The kernel remembers filesystems by device; a later image with the same id must not meet this one.
-        let _ = Run::new("btrfs").args(["device", "scan", "--forget"]).arg(&self.path).output();
+        for path in self.with_partitions() {
+            let _ = Run::new("btrfs").args(["device", "scan", "--forget"]).arg(&path).output();
+        }
+        if self.has_partitions {
+            // The device is detached all the same, and then they are gone.
+            let _ = Run::new("partx").arg("--delete").arg(&self.path).output();
+        }
         Run::new("losetup").arg("--detach").arg(&self.path).ok()?;
         let backing = Path::new("/sys/block").join(self.name()).join("loop/backing_file");
         let deadline = Instant::now() + DETACH_LIMIT;

@@ -11,7 +11,7 @@
 use std::fmt;
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_device::BlockDevice;
+use creamery_device::{BlockDevice, PartitionTable};
 use creamery_format::{
     SIGNATURES_END, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Signature, Superblock, SuperblockError,
     find_signature,
@@ -32,6 +32,7 @@ enum Refusal {
     Empty,
     TooSmall { len: u64 },
     Foreign { what: &'static Signature },
+    Partitioned { what: &'static Signature, advice: String },
     Zeros,
     Random,
     Overwritten { copy: u64, generation: u64 },
@@ -62,6 +63,9 @@ impl fmt::Display for Refusal {
             Self::Foreign { what: Signature { name, advice, .. } } => {
                 write!(f, "no Btrfs filesystem: it holds {name}")?;
                 advice.iter().try_for_each(|advice| write!(f, ", {advice}"))
+            }
+            Self::Partitioned { what: Signature { name, .. }, advice } => {
+                write!(f, "no Btrfs filesystem: it holds {name}; {advice}")
             }
             Self::Zeros => f.write_str("no Btrfs filesystem: zeros where the superblock would be"),
             Self::Random => {
@@ -137,7 +141,7 @@ fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
     if copies.is_empty() {
         return Err(match (device.len(), recognise(device)) {
             (0, _) => Refusal::Empty,
-            (_, Some(what)) => Refusal::Foreign { what },
+            (_, Some(what)) => foreign(device, what),
             (len, None) => Refusal::TooSmall { len },
         });
     }
@@ -188,6 +192,20 @@ fn recognise(device: &dyn BlockDevice) -> Option<&'static Signature> {
     find_signature(&head)
 }
 
+/// What is said of a device that holds something else; of one with partitions, how they are named.
+fn foreign(device: &dyn BlockDevice, what: &'static Signature) -> Refusal {
+    if !what.has_partitions {
+        return Refusal::Foreign { what };
+    }
+    let advice = match PartitionTable::read(device) {
+        Ok(Some(table)) => table.advice(device),
+        Ok(None) => Ok("no partition of it can be told".to_owned()),
+        Err(error) => Err(error),
+    };
+    let advice = advice.unwrap_or_else(|error| error.without_kind());
+    Refusal::Partitioned { what, advice }
+}
+
 fn without_magic(
     device: &dyn BlockDevice,
     want: Want,
@@ -195,7 +213,7 @@ fn without_magic(
     others: &[(u64, Copy)],
 ) -> Result<Found, Refusal> {
     if let Some(what) = recognise(device) {
-        return Err(Refusal::Foreign { what });
+        return Err(foreign(device, what));
     }
     match newest(others) {
         Some((copy, superblock)) if want == Want::Reading => {

@@ -63,6 +63,7 @@ impl Volume {
                 return Err(Error::invalid(format!("{first} and {second} are both device {}", member.dev)));
             }
             notes.extend(found.notes.into_iter().map(|note| format!("{}: {note}", member.device.describe())));
+            notes.extend(member.device.notes());
             members.push(member);
         }
         if members.len() > 1 && mode == Mode::ReadWrite {

@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 use crate::workspace::run;
 
 /// A tool and the package that brings it.
-const TOOLS: [(&str, &str); 20] = [
+const TOOLS: [(&str, &str); 23] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
     ("setfacl", "acl"),
@@ -35,6 +35,9 @@ const TOOLS: [(&str, &str); 20] = [
     ("modprobe", "kmod"),
     ("python3", "python3-minimal"),
     ("fsverity", "fsverity"),
+    ("partx", "util-linux"),
+    ("sfdisk", "fdisk"),
+    ("sgdisk", "gdisk"),
 ];
 const ENTRY: &str = "/etc/apt/sources.list.d/creamery-backports";
 

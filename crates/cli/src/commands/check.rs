@@ -10,6 +10,7 @@ use creamery::check::{CheckOptions, Progress, Report, check, exit_status};
 use indicatif::ProgressBar;
 
 use crate::failure::{Failure, is_broken_pipe, say};
+use crate::images::warn_of_table;
 use crate::output::{Output, writing};
 
 /// Of fsck(8).
@@ -22,7 +23,7 @@ const COULD_NOT_CHECK: u8 = 8;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CheckArgs {
-    /// The image or device; all of them when the filesystem has several.
+    /// The image or device, or a partition of one (disk.raw@2); all of them when the filesystem has several.
     #[arg(value_name = "IMAGE", required = true)]
     images: Vec<PathBuf>,
 
@@ -46,6 +47,7 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let mut options = CheckOptions { check_data_csum: args.check_data_csum, ..CheckOptions::default() };
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
+    args.images.iter().for_each(|image| warn_of_table(image));
     let outcome = if args.progress {
         check(&args.images, &options, &Lines)
     } else {

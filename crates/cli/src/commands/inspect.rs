@@ -1,9 +1,11 @@
 //! `creamery inspect-internal`.
 
 use creamery::inspect::{self, SuperDump, TreeDump};
+use creamery::partitions::ImageName;
 
 use crate::args::{DumpSuperArgs, DumpTreeArgs};
 use crate::failure::{Failure, with_all};
+use crate::images::warn_of_table;
 use crate::output::{Output, Printed};
 
 pub(crate) fn dump_super(args: &DumpSuperArgs) -> Result<(), Failure> {
@@ -11,6 +13,7 @@ pub(crate) fn dump_super(args: &DumpSuperArgs) -> Result<(), Failure> {
     let mut out = Output::new();
     let what = SuperDump { full: args.full, all: args.all };
     let outcome = with_all(&args.images, |image| {
+        warn_of_table(image);
         inspect::dump_super(image, what, &mut Printed(&mut out)).map_err(told)
     });
     out.finish().map_err(told).and(outcome)
@@ -26,10 +29,11 @@ pub(crate) fn dump_tree(args: &DumpTreeArgs) -> Result<(), Failure> {
     if wanted.is_empty() {
         wanted.push(TreeDump::Everything);
     }
+    warn_of_table(&args.image);
     for what in wanted {
         let is_number = !matches!(what, TreeDump::Everything);
         let dumped = inspect::dump_tree(&args.image, what, &mut Printed(&mut out)).map_err(told);
-        let is_there = args.image.exists();
+        let is_there = ImageName::metadata(&args.image).is_ok();
         dumped.map_err(|failure| if is_number && is_there { failure.of_number() } else { failure })?;
     }
     out.finish().map_err(told)

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::args::MkfsArgs;
 use crate::failure::Failure;
+use crate::images::warn_of_table;
 use crate::json::text_of;
 use crate::output::{Output, writing};
 use crate::size::{Human, Size};
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
         bar.0.finish_and_clear();
     }
     let made = made.map_err(told)?;
+    warn_of_table(target);
     if args.quiet { Ok(()) } else { print(target, args.json, &made).map_err(told) }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod partitions;
 pub(crate) mod property;
 pub(crate) mod quota;
 pub(crate) mod resolve;

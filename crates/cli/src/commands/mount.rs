@@ -41,7 +41,7 @@ const READY: &[u8] = b"mounted\n";
 /// Options that mean nothing here (defaults, auto, noauto, user, nofail, _netdev, x-*) are accepted.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountArgs {
-    /// Image file or block device.
+    /// Image file or block device, or a partition of one (disk.raw@2).
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
 

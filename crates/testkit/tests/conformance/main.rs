@@ -34,6 +34,7 @@ mod matrix;
 mod mount_options;
 mod nocow;
 mod options;
+mod partitions;
 mod populated;
 mod posix;
 mod quotas;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         dup::cases(),
         reproducible::cases(),
         options::cases(),
+        partitions::cases(),
         mount_options::cases(),
         unprivileged::cases(),
         commands::cases(),

@@ -8,7 +8,7 @@ use creamery::{Error, ErrorKind, Image};
 use creamery_mount::Live;
 
 use crate::failure::Failure;
-use crate::place::{End, Place, is_no_image, mount_of, parent_of};
+use crate::place::{End, Place, is_image, is_no_image, mount_of, parent_of};
 
 /// One of both.
 pub(super) enum Target {
@@ -32,7 +32,7 @@ impl Target {
             End::Image(place) => return Ok(Self::Image(place)),
             End::Host(path) => path,
         };
-        if is_file(&path) && !Live::at(parent_of(&path)).is_ok_and(|dir| dir.is_some()) {
+        if is_image(&path) && !Live::at(parent_of(&path)).is_ok_and(|dir| dir.is_some()) {
             return Ok(Self::Image(Place { image: path, path: "/".into() }));
         }
         Entry::of(command, &path).map(Self::Live)
@@ -63,10 +63,6 @@ impl Entry {
         }
         Ok(Self { dir, name, path: path.to_owned() })
     }
-}
-
-fn is_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| !meta.is_dir())
 }
 
 /// Something on a live mount that is no image.

@@ -1,0 +1,202 @@
+//! What a disk is divided into, whatever kind of table says so.
+
+use std::fmt;
+
+use creamery_base::{Error, Escaped, HumanSize, Result, Uuid};
+
+use super::kinds::PartitionType;
+use crate::BlockDevice;
+
+/// More than so many notes say nothing new.
+const NOTES_MAX: usize = 8;
+/// By which a Btrfs is known, and where: the one thing that this room knows of what a partition holds, for people who look for it.
+const BTRFS: (u64, &[u8; 8]) = (65536 + 64, b"_BHRfS_M");
+
+/// How a table is written.
+///
+/// ```
+/// assert_eq!(creamery_device::TableKind::Gpt.to_string(), "GPT");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TableKind {
+    /// That of UEFI.
+    Gpt,
+    /// That of DOS, in the first sector.
+    Mbr,
+}
+
+impl fmt::Display for TableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Gpt => "GPT",
+            Self::Mbr => "MBR",
+        })
+    }
+}
+
+/// A part of a disk.
+///
+/// ```
+/// use creamery_device::{Partition, PartitionType};
+/// let (kind, name) = (PartitionType::Mbr(0x83), String::new());
+/// let root = Partition { number: 2, start: 1 << 20, len: 64 << 20, kind, name, uuid: None };
+/// assert_eq!(root.to_string(), "2 (Linux, 64.00MiB)");
+/// assert_eq!(root.end(), 65 << 20);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Partition {
+    /// From 1 on, with gaps; logical ones have 5 and more.
+    pub number: u32,
+    /// Where it begins, bytes from the start of the disk.
+    pub start: u64,
+    /// Bytes; not 0.
+    pub len: u64,
+    /// What it is said to be for.
+    pub kind: PartitionType,
+    /// What somebody called it, as it is written; empty in an MBR.
+    pub name: String,
+    /// Its own, in a GPT.
+    pub uuid: Option<Uuid>,
+}
+
+impl Partition {
+    /// Where it ends, bytes from the start of the disk.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.start + self.len // PARTITION-2
+    }
+
+    /// Whether all of it lies on `device`.
+    #[must_use]
+    pub fn fits(&self, device: &dyn BlockDevice) -> bool {
+        self.end() <= device.len()
+    }
+
+    /// Whether there is a Btrfs in it on `device`, or what is left of one: its mark.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub fn has_btrfs(&self, device: &dyn BlockDevice) -> Result<bool> {
+        let (offset, mark) = BTRFS;
+        let end = offset + mark.len() as u64;
+        if self.kind.is_extended() || self.len < end || self.start.saturating_add(end) > device.len() {
+            return Ok(false);
+        }
+        let mut found = [0; 8];
+        device.read_at(self.start + offset, &mut found)?;
+        Ok(found == *mark)
+    }
+}
+
+impl fmt::Display for Partition {
+    /// Number, name, type and size.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, kind, .. } = self;
+        write!(f, "{number} (")?;
+        if !self.name.is_empty() {
+            write!(f, "'{}', ", Escaped(self.name.as_bytes()))?;
+        }
+        write!(f, "{kind}, {})", HumanSize(self.len))
+    }
+}
+
+/// What a disk is divided into.
+///
+/// ```
+/// use creamery_device::{BlockDevice, MemoryDevice, PartitionTable, TableKind};
+/// let disk = MemoryDevice::new(1 << 20);
+/// // One entry of type 83, active: 512 sectors from sector 64 on.
+/// disk.write_at(446, &[0x80, 0, 0, 0, 0x83, 0, 0, 0, 64, 0, 0, 0, 0, 2, 0, 0])?;
+/// disk.write_at(510, &[0x55, 0xaa])?;
+/// let table = PartitionTable::read(&disk)?.expect("there is one");
+/// assert_eq!((table.kind, table.partitions[0].start, table.partitions[0].len), (TableKind::Mbr, 32768, 262144));
+/// assert!(PartitionTable::read(&MemoryDevice::new(1 << 20))?.is_none());
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PartitionTable {
+    /// How it is written.
+    pub kind: TableKind,
+    /// Of a sector, which the table counts in; bytes.
+    pub sector_size: u64,
+    /// By their numbers.
+    pub partitions: Vec<Partition>,
+    /// What is wrong with it and was got over.
+    pub notes: Vec<String>,
+    /// Where the space for partitions ends, bytes.
+    pub(super) usable_end: Option<u64>,
+}
+
+impl PartitionTable {
+    pub(super) const fn new(kind: TableKind, sector_size: u64) -> Self {
+        Self { kind, sector_size, partitions: Vec::new(), notes: Vec::new(), usable_end: None }
+    }
+
+    pub(super) fn note(&mut self, note: impl Into<String>) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(note.into());
+        }
+    }
+
+    /// The partition with this number.
+    #[must_use]
+    pub fn partition(&self, number: u64) -> Option<&Partition> {
+        self.partitions.iter().find(|partition| u64::from(partition.number) == number)
+    }
+
+    /// Where the stretch ends that `offset` is in: at the next place where a partition begins or ends, or the space for them does.
+    /// None: that is not before the device's end.
+    #[must_use]
+    pub fn stretch_end(&self, offset: u64) -> Option<u64> {
+        let edges = self.partitions.iter().flat_map(|partition| [partition.start, partition.end()]);
+        edges.chain(self.usable_end).filter(|edge| *edge > offset).min()
+    }
+
+    /// Which partitions there are, in words.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub fn tell(&self, device: &dyn BlockDevice) -> Result<String> {
+        let told = self.partitions.iter().map(|partition| {
+            let has = if partition.has_btrfs(device)? { ", which has a Btrfs" } else { "" };
+            Ok(format!("{partition}{has}"))
+        });
+        let told: Vec<String> = told.collect::<Result<_>>()?;
+        Ok(if told.is_empty() { "none".to_owned() } else { told.join("; ") })
+    }
+
+    /// How a partition is named, for somebody who named the whole `device`: one with a Btrfs if there is one.
+    ///
+    /// # Errors
+    /// When the device cannot be read.
+    pub fn advice(&self, device: &dyn BlockDevice) -> Result<String> {
+        let name = device.describe();
+        for partition in &self.partitions {
+            if partition.has_btrfs(device)? {
+                let number = partition.number;
+                return Ok(format!("name a partition, as in {name}@{number}, which has a Btrfs"));
+            }
+        }
+        let those_that_hold = self.partitions.iter().filter(|partition| !partition.kind.is_extended());
+        let number =
+            those_that_hold.max_by_key(|partition| partition.len).map_or(1, |largest| largest.number);
+        let told = self.tell(device)?;
+        Ok(format!("name a partition, as in {name}@{number}; none has a Btrfs, and there are: {told}"))
+    }
+}
+
+/// Where so many sectors from `first` on lie: start and length, bytes. None: the end has no number (PARTITION-2).
+pub(super) fn bytes(first: u64, sectors: u64, sector: u64) -> Option<(u64, u64)> {
+    let (start, len) = (first.checked_mul(sector)?, sectors.checked_mul(sector)?);
+    start.checked_add(len).filter(|_| len > 0).map(|_| (start, len))
+}
+
+/// The number of a partition is not in its table.
+pub(crate) fn no_such(device: &dyn BlockDevice, table: &PartitionTable, number: u64) -> Error {
+    let told = match table.tell(device) {
+        Ok(told) => told,
+        Err(error) => return error,
+    };
+    let notes: String = table.notes.iter().map(|note| format!("; {note}")).collect();
+    Error::invalid(format!("{} has no partition {number}; there are: {told}{notes}", device.describe()))
+}
