@@ -37,6 +37,7 @@ mod options;
 mod populated;
 mod posix;
 mod quotas;
+mod quotas_joined;
 mod random_work;
 mod references;
 mod reproducible;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
         subvolumes_words::cases(),
         subvolumes_told::cases(),
         quotas::cases(),
+        quotas_joined::cases(),
         references::cases(),
         loss::cases(),
         durable::cases(),

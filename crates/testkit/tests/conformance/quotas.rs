@@ -38,21 +38,21 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Where work is done, and who counts.
-enum Side {
+pub(crate) enum Side {
     Ours(FuseMount),
     Linux(LoopMount),
 }
 
 impl Side {
-    fn ours(bench: &Bench, image: &Path, options: &str) -> Result<Self> {
+    pub(crate) fn ours(bench: &Bench, image: &Path, options: &str) -> Result<Self> {
         FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), options).map(Self::Ours)
     }
 
-    fn linux(bench: &Bench, image: &Path) -> Result<Self> {
+    pub(crate) fn linux(bench: &Bench, image: &Path) -> Result<Self> {
         LoopMount::mount(image, &bench.scratch.file("loop"), "commit=1").map(Self::Linux)
     }
 
-    fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         match self {
             Self::Ours(mount) => mount.dir(),
             Self::Linux(mount) => mount.dir(),
@@ -67,17 +67,22 @@ impl Side {
         }
     }
 
-    fn call(&self, bench: &Bench, words: &str, paths: &[&str]) -> Result<Finished> {
+    pub(crate) fn call(&self, bench: &Bench, words: &str, paths: &[&str]) -> Result<Finished> {
+        self.prepared(bench, words, paths).ok()
+    }
+
+    /// The same, still to be run: words, and paths in what is mounted.
+    pub(crate) fn prepared(&self, bench: &Bench, words: &str, paths: &[&str]) -> Run {
         let paths: Vec<_> = paths.iter().map(|path| self.dir().join(path)).collect();
         let words: Vec<&OsStr> = words
             .split_whitespace()
             .map(OsStr::new)
             .chain(paths.iter().map(|path| path.as_os_str()))
             .collect();
-        self.run(bench, &words).ok()
+        self.run(bench, &words)
     }
 
-    fn sync(&self, bench: &Bench) -> Result<()> {
+    pub(crate) fn sync(&self, bench: &Bench) -> Result<()> {
         match self {
             Self::Ours(mount) => bench.creamery().run(["sync"]).arg(mount.dir()).ok().map(drop),
             Self::Linux(mount) => {
@@ -87,7 +92,7 @@ impl Side {
     }
 
     /// Ends, when all that was deleted is dropped.
-    fn end(self, bench: &Bench) -> Result<()> {
+    pub(crate) fn end(self, bench: &Bench) -> Result<()> {
         self.call(bench, "subvolume sync", &[""])?;
         match self {
             Self::Ours(mount) => mount.unmount(),
@@ -96,7 +101,7 @@ impl Side {
     }
 }
 
-fn fill(path: &Path, len: u64, salt: u64) -> std::io::Result<()> {
+pub(crate) fn fill(path: &Path, len: u64, salt: u64) -> std::io::Result<()> {
     File::create(path)?.write_all(&Random::new(salt).bytes(usize::try_from(len).expect("small")))
 }
 
@@ -125,14 +130,14 @@ fn work(bench: &Bench, side: &Side) -> Result<()> {
 }
 
 /// What is said of all groups, as JSON.
-fn groups(bench: &Bench, image: &Path) -> Result<Vec<Value>> {
+pub(crate) fn groups(bench: &Bench, image: &Path) -> Result<Vec<Value>> {
     let said = bench.creamery().run(["qgroup", "show", "--json"]).arg(image).ok()?.stdout_text();
     let said: Value = serde_json::from_str(&said)?;
     said["qgroup-show"].as_array().cloned().context("a list of groups")
 }
 
 /// A rescan of the kernel's finds nothing else.
-fn judge(bench: &Bench, image: &Path, simple: bool) -> Result<()> {
+pub(crate) fn judge(bench: &Bench, image: &Path, simple: bool) -> Result<()> {
     btrfs_check(image)?;
     let before = groups(bench, image)?;
     let linux = Side::linux(bench, image)?;

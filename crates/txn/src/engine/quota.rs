@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, QgroupId, Result, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType};
 use creamery_tree::{Dropped, Tree, TreeDrop};
@@ -19,6 +20,16 @@ use crate::qgroup::{
 use crate::roots::find_root_item;
 use crate::snapshot::NewSnapshot;
 use crate::units::Units;
+
+/// Groups that a new subvolume is to be in stay as long as this is held ([`Engine::keep_qgroups`]).
+///
+/// ```
+/// fn is_kept(_: &creamery_txn::KeptGroups<'_>) {}
+/// ```
+#[must_use]
+pub struct KeptGroups<'a> {
+    _alone: RankedGuard<'a, (), { rank::QGROUP_CHANGE }>,
+}
 
 /// Items that a change of groups takes room for: it may split leaves.
 const ITEMS: u32 = 4;
@@ -359,6 +370,20 @@ impl Engine {
     /// Errors: not found; invalid; already exists; those of a commit.
     pub fn assign_qgroup(&self, member: QgroupId, group: QgroupId, is: bool) -> Result<()> {
         self.edit_qgroups(|state| state.assign(member, group, is))
+    }
+
+    /// Looks at the groups that a new subvolume is to be a member of, which stay then, and quotas neither begin nor end, as long as
+    /// that is held. Without quotas nothing comes of them, as on Linux.
+    /// Errors: not found; invalid: one is a subvolume's.
+    pub fn keep_qgroups(&self, groups: &[QgroupId]) -> Result<Option<KeptGroups<'_>>> {
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let kept = KeptGroups { _alone: self.qgroups.changing.lock() };
+        let checked =
+            self.qgroups.with(|state| groups.iter().try_for_each(|&group| state.check_joinable(group)));
+        checked.transpose()?;
+        Ok(Some(kept))
     }
 
     /// Sets or clears a group's limit of what it refers to, or of what is exclusive to it. Errors: not found; those of a commit.
