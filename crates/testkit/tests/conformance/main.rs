@@ -38,6 +38,7 @@ mod populated;
 mod posix;
 mod quotas;
 mod quotas_joined;
+mod quotas_made;
 mod random_work;
 mod references;
 mod reproducible;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
         subvolumes_told::cases(),
         quotas::cases(),
         quotas_joined::cases(),
+        quotas_made::cases(),
         references::cases(),
         loss::cases(),
         durable::cases(),
