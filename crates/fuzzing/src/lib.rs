@@ -8,6 +8,7 @@
 //! | [`image_bytes`] | bytes written over an image | readers never panic, and change nothing |
 //! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | the same, past the checksums; and writing |
 //! | [`tree_log`] | fields of a log, sealed again | it is refused or replayed, without a panic |
+//! | [`quota_tree`] | items of a quota tree, sealed | it is refused or counted with, rescans end, and what is left without quotas is whole |
 //! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
 //! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
 //! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
@@ -29,6 +30,7 @@ mod image_bytes;
 mod image_fields;
 mod input;
 mod operations;
+mod quota_tree;
 mod readers;
 mod tree_block;
 mod tree_log;
@@ -39,6 +41,7 @@ pub use fuse_request::fuse_request;
 pub use image_bytes::image_bytes;
 pub use image_fields::image_fields;
 pub use operations::operations;
+pub use quota_tree::quota_tree;
 pub use tree_block::{believing, tree_block, use_block};
 pub use tree_log::tree_log;
 pub use verity::verity;
@@ -53,7 +56,7 @@ pub use verity::verity;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
     ("operations", operations),
@@ -62,4 +65,5 @@ pub const TARGETS: [Target; 8] = [
     ("fuse_request", fuse_request),
     ("tree_log", tree_log),
     ("verity", verity),
+    ("quota_tree", quota_tree),
 ];

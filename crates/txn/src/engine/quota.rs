@@ -47,6 +47,7 @@ impl Engine {
         }
         let last = self.volume().superblock().generation();
         let loaded = self.tree(TreeId::QUOTA).and_then(|tree| State::load(tree, last));
+        let loaded = loaded.and_then(|state| self.check_mode(state));
         let Some(mut state) = (match loaded {
             // Nobody who only reads needs them.
             Err(_) if self.read_only().is_some() => None,
@@ -57,6 +58,16 @@ impl Engine {
         self.note_last_snapshots(&mut state)?;
         self.count_with(Some(state));
         Ok(())
+    }
+
+    /// Simple quotas name owners in extent items, which nobody understands where the superblock does not say that it is so.
+    fn check_mode(&self, state: Option<Box<State>>) -> Result<Option<Box<State>>> {
+        let is_simple = state.as_ref().is_some_and(|state| state.mode() == QuotaMode::Simple);
+        if is_simple && !self.volume().superblock().incompat().contains(Incompat::SIMPLE_QUOTA) {
+            let message = "quota status item: simple quotas, and no feature SIMPLE_QUOTA in the superblock";
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(state)
     }
 
     fn count_with(&self, state: Option<Box<State>>) {
