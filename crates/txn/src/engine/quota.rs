@@ -119,7 +119,9 @@ impl Engine {
                 let mut state = Box::new(State::new(tree, mode, handle.generation().next()));
                 for (id, last_snapshot) in self.subvolume_roots()? {
                     state.set_last_snapshot(id, last_snapshot);
-                    let _exists = state.create(QgroupId::of(id));
+                    if QgroupId::of(id).level() == 0 {
+                        let _exists = state.create(QgroupId::of(id));
+                    }
                 }
                 if state.mode() == QuotaMode::Full {
                     state.begin_rescan();

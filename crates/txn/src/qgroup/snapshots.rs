@@ -41,7 +41,8 @@ impl State {
     }
 
     fn count_snapshot(&mut self, taken: SnapshotTaken, source: QgroupId, id: QgroupId) {
-        let Some(usage) = self.forest.get(source).map(|group| group.usage) else {
+        let Some(usage) = self.forest.get(source).filter(|_| source.level() == 0).map(|group| group.usage)
+        else {
             self.mark_inconsistent();
             return;
         };

@@ -347,6 +347,9 @@ impl State {
     /// The group of a new subvolume, which may be there already, with limits. With simple quotas it is a member of the same as that
     /// of the subvolume that it is made in, where nothing else is said.
     pub(super) fn begin_group(&mut self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
+        if QgroupId::of(id).level() > 0 {
+            return; // its number is that of a group of groups
+        }
         let _exists = self.create(QgroupId::of(id));
         let groups = match self.mode {
             QuotaMode::Simple if groups.is_empty() => self.forest.parents(QgroupId::of(within)).collect(),
@@ -362,7 +365,9 @@ impl State {
         for id in std::mem::take(&mut self.gone) {
             self.last_snapshots.remove(&id);
             let id = QgroupId::of(id);
-            if self.forest.get(id).is_some_and(|group| group.usage == QgroupUsage::default()) {
+            if id.level() == 0
+                && self.forest.get(id).is_some_and(|group| group.usage == QgroupUsage::default())
+            {
                 let _has_members = self.remove(id);
             }
         }
