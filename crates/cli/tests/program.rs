@@ -73,7 +73,7 @@ fn failures_say_what_where_and_what_to_do() {
         ("cp source disk.img:/", &["cp", "source", "-r"]),
         ("cp source elsewhere", &["cp", "IMAGE:/PATH"]),
         ("mkfs disk.img", &["mkfs", "disk.img", "Btrfs", "-f"]),
-        ("mkfs -O quota -b 300M new.img", &["mkfs", "quota"]),
+        ("mkfs -O raid56 -b 300M new.img", &["mkfs", "raid56"]),
         ("mkfs new.img", &["mkfs", "new.img", "size"]),
         ("ls none.img", &["ls", "none.img", "No such file"]),
         ("ls source:/", &["ls", "source", "directory"]),

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use creamery_base::{Error, Generation, ObjectId, Result, TreeId, Uuid};
+use creamery_base::{Error, Generation, ObjectId, QgroupId, Result, TreeId, Uuid};
 use creamery_fs::{ListedSubvolume, NewExtent, NewInode, SubvolumeInfo, SubvolumeTable};
 
 use crate::filesystem::{DIRECTORY_MODE, Filesystem};
@@ -19,9 +19,35 @@ impl Filesystem {
     /// # Errors
     /// When the name is taken.
     pub fn create_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_subvolume_in_groups(path, &[])
+    }
+
+    /// Makes a subvolume that is in quota groups from its beginning. With simple quotas it is not in those, then, that the subvolume
+    /// is in that it is made in. Without quotas nothing comes of `groups`.
+    ///
+    /// # Errors
+    /// When the name is taken; when a group is not there, or is that of a subvolume.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// use creamery::QuotaChange;
+    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// let group = "1/100".parse()?;
+    /// fs.change_quotas(&QuotaChange::Enable { simple: false }, "/")?;
+    /// fs.change_quotas(&QuotaChange::Create(group), "/")?;
+    /// fs.create_subvolume_in_groups("/home", &[group])?;
+    /// assert!(fs.create_subvolume_in_groups("/work", &["1/7".parse()?]).is_err());
+    /// assert_eq!(fs.quota_report()?.groups[1].parents, [group.get()]);
+    /// # fs.close()?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    pub fn create_subvolume_in_groups(&self, path: impl AsRef<Path>, groups: &[QgroupId]) -> Result<()> {
         let (dir, name) = self.resolve_parent(path.as_ref())?;
         let new = NewInode::directory(DIRECTORY_MODE);
-        self.fs.create_subvolume(dir, name, &new).map(drop).map_err(at(path.as_ref()))
+        let made = self.fs.create_subvolume_in_groups(dir, name, &new, groups);
+        made.map(drop).map_err(at(path.as_ref()))
     }
 
     /// The subvolume whose root is at `path`.
@@ -172,9 +198,26 @@ impl Filesystem {
         path: impl AsRef<Path>,
         read_only: bool,
     ) -> Result<()> {
+        self.create_snapshot_in_groups(source, path, read_only, &[])
+    }
+
+    /// Takes a snapshot that is in quota groups from its beginning, as [`Filesystem::create_subvolume_in_groups`]. Where a group has
+    /// something already and not the source, its numbers may be wrong until a rescan ([`QuotaReport::inconsistent`]).
+    ///
+    /// # Errors
+    /// As [`Filesystem::create_snapshot`]; when a group is not there, or is that of a subvolume.
+    ///
+    /// [`QuotaReport::inconsistent`]: crate::QuotaReport::inconsistent
+    pub fn create_snapshot_in_groups(
+        &self,
+        source: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+        read_only: bool,
+        groups: &[QgroupId],
+    ) -> Result<()> {
         let of = self.subvolume_at(source.as_ref())?;
         let (dir, name) = self.resolve_parent(path.as_ref())?;
-        let made = self.fs.create_snapshot(of, dir, name, read_only);
+        let made = self.fs.create_snapshot_in_groups(of, dir, name, read_only, groups);
         made.map(drop).map_err(at(path.as_ref()))
     }
 

@@ -76,6 +76,8 @@ pub struct QgroupReport {
     pub members: Vec<u64>,
     /// The path of its subvolume from the top level, which is empty for that; none, of other groups and where it is gone.
     pub path: Option<Vec<u8>>,
+    /// Whether its subvolume is deleted, and not all of that is dropped.
+    pub is_deleted: bool,
 }
 
 /// The quotas of a filesystem.

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use creamery::Profile;
-use creamery_base::{Generation, InodeId, Logical, TreeId, Wait};
+use creamery_base::{Generation, InodeId, Logical, QgroupId, TreeId, Wait};
 use creamery_device::BlockDevice;
 use creamery_format::{
     BlockRef, Expected, Key, KeyType, RawRootItem, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock,
 };
-use creamery_fs::{DeviceNumber, Filesystem, NewInode, NewKind, SetAttributes, XattrMode};
+use creamery_fs::{DeviceNumber, Filesystem, NewInode, NewKind, QuotaChange, SetAttributes, XattrMode};
 use creamery_sim::{Image, MadeBy, SimDevice, fresh_image, open, with_log};
 use creamery_volume::{Chunk, Mode, Volume};
 
@@ -58,6 +58,40 @@ pub(crate) fn base_with_log() -> &'static Base {
             blocks.tree(TreeId::TREE_LOG, (root, level, superblock.generation().next()))
         })
     })
+}
+
+/// A filesystem with full quotas, a few groups, and a snapshot; its blocks are those of the quota tree.
+pub(crate) fn base_with_quotas() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| {
+        let made_by = MadeBy { node_size: NODE as u32, metadata: Profile::Single, ..MadeBy::default() };
+        let device =
+            Arc::new(SimDevice::new(fresh_image(&made_by).expect("mkfs of a device that never fails")));
+        fill(&device).and_then(|()| add_quotas(&device)).expect("a filesystem of our own has quotas");
+        let mut image = device.image();
+        image.freeze();
+        let mut base = Base::of(image, Blocks::all);
+        base.blocks.retain(|block| BlockRef::new(&block.bytes).owner() == TreeId::QUOTA);
+        assert_eq!(base.blocks.len(), 1, "so few groups are in one block");
+        base
+    })
+}
+
+fn add_quotas(device: &Arc<SimDevice>) -> creamery_base::Result<()> {
+    let fs = open(device)?;
+    let group = |level, number| QgroupId::new(level, number).expect("small");
+    fs.change_quotas(&QuotaChange::Enable { simple: false }, TreeId::FS)?;
+    while fs.quota_rescan_step()? {}
+    for (level, number) in [(1, 0), (1, 1), (2, 0)] {
+        fs.change_quotas(&QuotaChange::Create(group(level, number)), TreeId::FS)?;
+    }
+    fs.change_quotas(&QuotaChange::Assign { member: group(1, 0), group: group(2, 0) }, TreeId::FS)?;
+    let root = fs.root(TreeId::FS)?;
+    let home = fs.lookup(root, b"home", Wait::Yes)?;
+    fs.create_snapshot_in_groups(home.subvolume, root, b"before", false, &[group(1, 0)])?;
+    put(&fs, home, "more", &plain(20_000))?;
+    fs.sync()?;
+    fs.engine().volume().close()
 }
 
 /// Makes a log with a little of everything.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use creamery::{Filesystem, FixedEnv, Image as Facade};
+use creamery::{Filesystem, FixedEnv, Image as Facade, QgroupId, QuotaChange};
 use creamery_base::panics::catch;
-use creamery_base::{Error, ErrorKind, Timespec, TreeId};
+use creamery_base::{Error, ErrorKind, ObjectId, Timespec, TreeId};
 use creamery_device::BlockDevice;
 use creamery_format::{
     BlockGroupFlags, BlockMut, BlockRef, Edge, Key, KeyType, RawBlockGroupItem, RawChunk, RawRootItem,
@@ -236,5 +236,34 @@ fn a_tree_that_is_said_to_have_all_bytes_grows_and_stays_there() {
         fs.close().expect("nothing to do");
         let report = checked(&device).expect("it opens");
         assert!(report.findings.is_empty(), "{:#?}", report.findings);
+    }
+}
+
+#[test]
+fn numbers_of_subvolumes_end_where_those_of_groups_of_groups_begin() {
+    let base = base(0);
+    let of_home = |item: &(TreeId, Key, usize, usize)| item.0 == TreeId::ROOT && item.1.objectid.get() == 256;
+    for id in [(1 << 48) - 1, (1 << 48) + 1] {
+        let mut damage = Damage::new(base);
+        for (_, key, number, slot) in items(base).filter(of_home) {
+            BlockMut::new(damage.block(number))
+                .set_item_key(slot, &Key { objectid: ObjectId::new(id), ..key });
+        }
+        let device = Arc::new(SimDevice::new(damage.image(true)));
+        let fs = open(&device, true).expect("a subvolume may have that number");
+        for made in [fs.create_subvolume("/more"), fs.create_snapshot("/", "/more", false)] {
+            let error = made.expect_err("the numbers are used up");
+            assert_eq!(error.kind(), ErrorKind::NoSpace);
+            assert!(error.to_string().contains("used up"), "{error}");
+        }
+        fs.change_quotas(&QuotaChange::Enable { simple: false }, "/").expect("room");
+        fs.change_quotas(&QuotaChange::Create(QgroupId::new(1, 1).expect("small")), "/").expect("room");
+        fs.write("/elsewhere", "goes on").and_then(|()| fs.sync()).expect("room");
+        let groups: Vec<_> =
+            fs.quota_report().expect("no damage there").groups.iter().map(|group| group.id).collect();
+        let one_one = (1 << 48) + 1;
+        let wanted = if id < 1 << 48 { vec![5, id, one_one] } else { vec![5, one_one] };
+        assert_eq!(groups, wanted);
+        fs.close().expect("the transaction is whole");
     }
 }

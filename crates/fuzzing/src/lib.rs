@@ -8,6 +8,7 @@
 //! | [`image_bytes`] | bytes written over an image | readers never panic, and change nothing |
 //! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | the same, past the checksums; and writing |
 //! | [`tree_log`] | fields of a log, sealed again | it is refused or replayed, without a panic |
+//! | [`quota_tree`] | items of a quota tree, sealed | it is refused or counted with, rescans end, and what is left without quotas is whole |
 //! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
 //! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
 //! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
@@ -31,6 +32,7 @@ mod image_fields;
 mod input;
 mod operations;
 mod partition_table;
+mod quota_tree;
 mod readers;
 mod tree_block;
 mod tree_log;
@@ -42,6 +44,7 @@ pub use image_bytes::image_bytes;
 pub use image_fields::image_fields;
 pub use operations::operations;
 pub use partition_table::partition_table;
+pub use quota_tree::quota_tree;
 pub use tree_block::{believing, tree_block, use_block};
 pub use tree_log::tree_log;
 pub use verity::verity;
@@ -56,7 +59,7 @@ pub use verity::verity;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),
     ("operations", operations),
@@ -66,4 +69,5 @@ pub const TARGETS: [Target; 9] = [
     ("tree_log", tree_log),
     ("verity", verity),
     ("partition_table", partition_table),
+    ("quota_tree", quota_tree),
 ];

@@ -105,6 +105,11 @@ fn verity_replays() {
 }
 
 #[test]
+fn quota_tree_replays() {
+    replay_all("quota_tree");
+}
+
+#[test]
 fn tree_log_replays() {
     replay_all("tree_log");
 }

@@ -16,6 +16,7 @@ use creamery_base::{Error, Result};
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each feature")]
 pub struct Features {
     /// Holes in files have no items.
     pub no_holes: bool,
@@ -23,11 +24,21 @@ pub struct Features {
     pub block_group_tree: bool,
     /// Data and metadata share block groups.
     pub mixed_groups: bool,
+    /// Extents count for the subvolumes that reach them, from the beginning.
+    pub quota: bool,
+    /// Extents count for the subvolumes that make them. With both this is what they are.
+    pub simple_quota: bool,
 }
 
 impl Default for Features {
     fn default() -> Self {
-        Self { no_holes: true, block_group_tree: true, mixed_groups: false }
+        Self {
+            no_holes: true,
+            block_group_tree: true,
+            mixed_groups: false,
+            quota: false,
+            simple_quota: false,
+        }
     }
 }
 
@@ -61,7 +72,7 @@ const fn feature(
 /// Every name that mkfs.btrfs 6.19 knows, experimental ones too.
 const FEATURES: &[Feature] = &[
     feature("mixed-bg", None, State::Switch(|f| &mut f.mixed_groups), "data and metadata share block groups"),
-    feature("quota", None, State::Off, "quota groups"),
+    feature("quota", None, State::Switch(|f| &mut f.quota), "quota groups"),
     feature("extref", None, State::On, "up to 65536 hard links of a file in one directory"),
     feature("raid56", None, State::Off, "RAID5 and RAID6"),
     feature("skinny-metadata", None, State::On, "short extent items for tree blocks"),
@@ -82,7 +93,7 @@ const FEATURES: &[Feature] = &[
         State::Off,
         "where the stripes of RAID extents lie (experimental)",
     ),
-    feature("squota", None, State::Off, "simple quotas"),
+    feature("squota", None, State::Switch(|f| &mut f.simple_quota), "simple quotas"),
     feature("remap-tree", None, State::Off, "relocation by a table (experimental)"),
 ];
 
@@ -196,7 +207,7 @@ mod tests {
     #[test]
     fn a_feature_is_refused_by_its_name() {
         for (list, name) in [
-            ("quota", "quota"),
+            ("zoned", "zoned"),
             ("no-holes,raid56", "raid56"),
             ("^extref", "extref"),
             ("^fst", "free-space-tree"),

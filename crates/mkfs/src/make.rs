@@ -178,6 +178,9 @@ fn all_items(plan: &Plan, options: &MkfsOptions, placed: &[Placed]) -> Vec<(Tree
         (TreeId::DATA_RELOC, plan.subvolume_tree()),
         (TreeId::FREE_SPACE, plan.free_space_tree(placed)),
     ];
+    if options.features.quota || options.features.simple_quota {
+        trees.push((TreeId::QUOTA, plan.quota_tree(options.features.simple_quota)));
+    }
     if options.features.block_group_tree {
         trees.push((TreeId::BLOCK_GROUP, groups));
     } else {

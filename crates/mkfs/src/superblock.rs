@@ -21,6 +21,7 @@ fn incompat(features: Features, node_size: u32) -> Incompat {
     flags.set(Incompat::BIG_METADATA, node_size > PAGE);
     flags.set(Incompat::NO_HOLES, features.no_holes);
     flags.set(Incompat::MIXED_GROUPS, features.mixed_groups);
+    flags.set(Incompat::SIMPLE_QUOTA, features.simple_quota);
     flags
 }
 

@@ -5,9 +5,11 @@ use creamery_codec::name_hash;
 use creamery_format::{
     BlockGroupFlags, ExtentFlags, ExtentRef, FileType, Key, KeyType, RawBlockGroupItem, RawChunk,
     RawDevExtent, RawDevItem, RawDevStats, RawDirItem, RawExtentItem, RawFreeSpaceInfo, RawInodeItem,
-    RawInodeRef, RawRootItem, RawStripe, STRIPE_LEN, uuid_key,
+    RawInodeRef, RawQgroupInfo, RawQgroupLimit, RawQgroupStatus, RawRootItem, RawStripe, STRIPE_LEN,
+    uuid_key,
 };
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
 
 use crate::bulk::Item;
 use crate::layout::{Layout, PlannedChunk, Role};
@@ -158,6 +160,36 @@ impl Plan {
 
     pub(crate) fn uuid_tree(&self) -> Vec<Item> {
         vec![(uuid_key(self.fs_tree_uuid, KeyType::UUID_SUBVOL), TreeId::FS.get().to_le_bytes().to_vec())]
+    }
+
+    /// Quotas that begin with the filesystem: all that the top level has is its root block, which counts in either way.
+    pub(crate) fn quota_tree(&self, simple: bool) -> Vec<Item> {
+        const ON: u64 = 1;
+        const SIMPLE: u64 = 8;
+        let generation = self.generation.get();
+        let flags = if simple { ON | SIMPLE } else { ON };
+        let status = RawQgroupStatus {
+            version: 1.into(),
+            generation: generation.into(),
+            flags: flags.into(),
+            rescan: 0.into(),
+        };
+        // The first transaction that simple ones count; nothing, in others.
+        let since: u64 = if simple { generation } else { 0 };
+        let used: U64 = u64::from(self.geometry.node_size).into();
+        let info = RawQgroupInfo {
+            generation: generation.into(),
+            referenced: used,
+            referenced_compressed: used,
+            exclusive: used,
+            exclusive_compressed: used,
+        };
+        let (none, top) = (ObjectId::new(0), TreeId::FS.get());
+        vec![
+            (key(none, KeyType::QGROUP_STATUS, 0), [status.as_bytes(), &since.to_le_bytes()].concat()),
+            (key(none, KeyType::QGROUP_INFO, top), info.as_bytes().to_vec()),
+            (key(none, KeyType::QGROUP_LIMIT, top), vec![0; RawQgroupLimit::LEN]),
+        ]
     }
 
     fn root_item(&self, root: &RootAt) -> RawRootItem {

@@ -120,6 +120,9 @@ fn makes() -> Vec<Make> {
             makes.push(Make { size, node_size, data: profile, metadata: profile, features, ..PLAIN });
         }
     }
+    for features in ["quota,block-group-tree", "squota,block-group-tree", "quota,squota,^block-group-tree"] {
+        makes.push(Make { features, ..PLAIN });
+    }
     // The least sizes, and one where the third superblock copy and chunks of 1 GiB come in.
     for (size, data, metadata) in [
         (45, Profile::Single, Profile::Single),
@@ -138,7 +141,12 @@ fn main() -> ExitCode {
         .map(|make| Case::new(make.name(), &JUDGES, move |bench| judged(bench, &make)))
         .collect();
     cases.push(Case::new("sector-size", &[Judge::BtrfsProgs], sector_sizes));
-    for make in [PLAIN, Make { node_size: 4096, features: "^no-holes", ..PLAIN }] {
+    for make in [
+        PLAIN,
+        Make { node_size: 4096, features: "^no-holes", ..PLAIN },
+        Make { features: "quota", ..PLAIN },
+        Make { features: "squota", ..PLAIN },
+    ] {
         let name = make.name().replace("empty/", "rootdir/");
         cases.push(Case::new(name, &JUDGES, move |bench| rootdir(bench, &make)));
     }
@@ -197,12 +205,32 @@ fn like_mkfs_btrfs(bench: &Bench, ours: &Path, make_of: &Make) -> Result<()> {
             dump(&theirs)?
         );
     }
+    ensure!(quotas(ours)? == quotas(&theirs)?, "{:#?}\n{:#?}", quotas(ours)?, quotas(&theirs)?);
     let (ours, theirs) = (fields(ours)?, fields(&theirs)?);
     for (name, value) in &theirs {
         let own = ours.get(name).with_context(|| format!("no {name} in the superblock"))?;
         ensure!(tiny_mixed || own == value, "superblock: {name} is {own}, mkfs.btrfs has {value}");
     }
     Ok(())
+}
+
+/// What the quota tree says, but for generations and limits, of which mkfs.btrfs 6.14 writes whatever is in its memory.
+fn quotas(image: &Path) -> Result<Vec<String>> {
+    let run = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "quota"]).arg(image);
+    let said = run.ok()?.stdout_text();
+    let told = ["item ", "version ", "referenced ", "exclusive "];
+    let lines = said.lines().map(str::trim).filter(|line| told.iter().any(|word| line.starts_with(word)));
+    let without = |line: &str| {
+        let mut words: Vec<_> = line.split_whitespace().collect();
+        for at in (1..words.len())
+            .filter(|&at| words[at - 1].ends_with("generation") || words[at - 1] == "enable_gen")
+            .collect::<Vec<_>>()
+        {
+            words[at] = "N";
+        }
+        words.join(" ")
+    };
+    Ok(lines.map(without).collect())
 }
 
 /// A line of dump-tree without what differs between any two filesystems.

@@ -6,7 +6,7 @@
 //!
 //! | run | what it shows |
 //! |---|---|
-//! | [`random_run`], [`random_run_on`] | results, kinds of error and files agree with the model; also on a full device |
+//! | [`random_run`], [`random_run_on`], [`random_run_with`] | results, kinds of error and files agree with the model; also on a full device |
 //! | [`kernel_run`] | the model, and so the engine, agrees with the kernel |
 //! | [`random_run_beside`], [`record_beside`], [`faulty_run_beside`] | the same with the background's steps in the midst of operations |
 //! | [`threads_run`] | threads on trees of their own agree with their own models |
@@ -76,7 +76,7 @@ pub use made_log::with_log;
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
-pub use random_run::{random_run, random_run_on};
+pub use random_run::{random_run, random_run_on, random_run_with};
 pub use readers::{ReadersReport, readers_run, readers_run_with};
 pub use replay_run::replay_run;
 pub use seeds::stored_seeds;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use creamery_base::ErrorKind;
+use creamery_fs::Filesystem;
 
 use crate::device::SimDevice;
 use crate::driver::Driver;
@@ -36,9 +37,24 @@ pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Resu
 /// # Errors
 /// As [`random_run`].
 pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(Image, u64)> {
+    random_run_with(seed, count, made_by, taste, |_| {})
+}
+
+/// The same with something done first to the filesystem, which is opened anew now and then: a fault is planted, say.
+///
+/// # Errors
+/// As [`random_run`].
+pub fn random_run_with(
+    seed: u64,
+    count: u64,
+    made_by: &MadeBy,
+    taste: Taste,
+    plant: impl Fn(&Filesystem),
+) -> Result<(Image, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
     let mut driver = Driver::open_fresh(&device)?;
     quotas::enable(driver.filesystem(), seed).with_context(|| format!("seed {seed}, quotas"))?;
+    plant(driver.filesystem());
     let mut generator = Generator::new(seed, taste);
     let mut refused = 0;
     generator.first().try_for_each(|operation| driver.apply(&operation))?;
@@ -65,6 +81,7 @@ pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> R
         if number % PER_RESTART == PER_RESTART - 1 {
             driver = driver.restart(&device).with_context(place)?;
             quotas::ensure_counted(driver.filesystem()).with_context(place)?;
+            plant(driver.filesystem());
         }
     }
     let last = || format!("seed {seed}, the last restart");

@@ -8,7 +8,9 @@ mod steps;
 use creamery_base::panics;
 use creamery_fs::Fault;
 use creamery_mkfs::Profile;
-use creamery_sim::{MadeBy, crash, fresh_image, log_run_with, readers_run_with, record_beside};
+use creamery_sim::{
+    MadeBy, Taste, crash, fresh_image, log_run_with, random_run_with, readers_run_with, record_beside,
+};
 use creamery_txn::Engine;
 
 use crate::refill::{DUP, SINGLE, refill};
@@ -63,6 +65,19 @@ fn a_power_cut_notices_changes_that_no_log_was_told() {
     let run = |seed| log_run_with(&base, seed, 100, None, |fs| fs.plant(Fault::ChangesUnnoted)).err();
     let Some(noticed) = (0..RUNS).find_map(run) else { panic!("{RUNS} runs went well") };
     println!("{noticed:#}");
+}
+
+#[test]
+fn a_count_of_everything_notices_references_that_are_forgotten_when_they_cancel_out() {
+    let made_by = MadeBy { node_size: 4096, ..MadeBy::default() };
+    let run = |seed| {
+        random_run_with(seed, 1500, &made_by, Taste::default(), |fs| fs.engine().forget_cancelled_refs())
+            .err()
+    };
+    // Those of which one in three counts what is referred to.
+    let Some(noticed) = (1..3 * RUNS).step_by(3).find_map(run) else { panic!("{RUNS} runs went well") };
+    let told = format!("{noticed:#}");
+    assert!(told.contains("all over again"), "{told}");
 }
 
 #[test]

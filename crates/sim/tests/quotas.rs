@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ObjectId, QgroupId, TreeId};
+use creamery_base::{ErrorKind, ObjectId, QgroupId, TreeId};
 use creamery_format::{Key, KeyType};
-use creamery_fs::{Filesystem, NewInode};
+use creamery_fs::{Cleaning, Filesystem, NewInode};
 use creamery_sim::{MadeBy, SimDevice, Taste, fresh_image, random_run, random_run_beside};
 use creamery_testkit::Random;
 use creamery_txn::{Qgroup, QuotaMode, Units};
@@ -64,7 +64,7 @@ fn a_rescan_beside_those_who_write_counts_right() {
             2 => engine.commit().expect("room"),
             3 => {
                 if let Err(error) = engine.begin_quota_rescan() {
-                    assert_eq!(error.kind(), creamery_base::ErrorKind::Busy, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
                 } else {
                     begun += 1;
                 }
@@ -188,4 +188,63 @@ fn a_quota_tree_that_says_anything_is_counted_anew() {
     assert!(of(&counted, top).referenced >= of(&right, top).referenced);
     assert!(of(&counted, top).referenced < 1 << 20, "{counted:?}");
     assert_eq!(of(&counted, u64::MAX).referenced, 0, "a group of no subvolume");
+}
+
+#[test]
+fn what_comes_into_groups_from_its_beginning_counts_right() {
+    let fs = open();
+    let (engine, mut random) = (fs.engine(), Random::new(11));
+    engine.enable_quotas(QuotaMode::Full).expect("room");
+    rescan_to_its_end(&fs);
+    let id = |level: u16, number| QgroupId::new(level, number).expect("small");
+    let groups = [id(1, 1), id(1, 2), id(1, 3), id(2, 1), id(2, 2)];
+    groups.iter().for_each(|&group| engine.create_qgroup(group).expect("room"));
+    for (member, group) in [(id(1, 1), id(2, 1)), (id(1, 2), id(2, 1)), (id(1, 2), id(2, 2))] {
+        engine.assign_qgroup(member, group, true).expect("room");
+    }
+    let top = fs.root(TreeId::FS).expect("the root");
+    let mut roots = vec![top];
+    let mut known = [0, 0];
+    for round in 0..120_u64 {
+        let root = roots[random.below(roots.len() as u64) as usize];
+        (0..6).for_each(|number| {
+            let name = format!("{round} {number}");
+            fs.create(root, name.as_bytes(), &NewInode::file(0o644)).expect("room");
+        });
+        // One may be named twice.
+        let into: Vec<_> = (0..random.below(4)).map(|_| groups[random.below(5) as usize]).collect();
+        let name = format!("subvolume {round}").into_bytes();
+        let made = match random.below(3) {
+            0 => fs.create_subvolume_in_groups(top, &name, &NewInode::directory(0o755), &into),
+            _ => fs.create_snapshot_in_groups(root.subvolume, top, &name, false, &into),
+        };
+        roots.push(made.expect("room"));
+        engine.commit().expect("room");
+        let status = engine.quota_status().expect("quotas are on");
+        let counted = engine.qgroups().expect("quotas are on");
+        let anew = rescan(&fs);
+        known[usize::from(status.inconsistent)] += 1;
+        if !status.inconsistent {
+            assert_eq!(counted, anew, "round {round}");
+        }
+        let group = anew.iter().find(|group| group.id == QgroupId::of(roots[roots.len() - 1].subvolume));
+        let parents = into.iter().copied().collect::<std::collections::BTreeSet<_>>();
+        assert!(group.expect("a group").parents.iter().copied().eq(parents), "round {round}");
+        if round % 15 == 14 {
+            // Groups that have nothing, again.
+            for root in roots.drain(1..) {
+                let (dir, name) = fs.subvolume_entry(root.subvolume).expect("it is there");
+                fs.delete_subvolume(dir, &name).expect("room");
+            }
+            while fs.clean_step().expect("no damage") == Cleaning::More {}
+        }
+    }
+    assert!(known.iter().all(|rounds| *rounds > 10), "{known:?} of numbers that were known, and not");
+    for (group, kind) in [(id(1, 9), ErrorKind::NotFound), (id(0, 5), ErrorKind::InvalidInput)] {
+        let made = fs.create_snapshot_in_groups(TreeId::FS, top, b"none", false, &[id(1, 1), group]);
+        assert_eq!(made.expect_err("no group to be in").kind(), kind);
+        let new = NewInode::directory(0o755);
+        let made = fs.create_subvolume_in_groups(top, b"none", &new, &[id(1, 1), group]);
+        assert_eq!(made.expect_err("no group to be in").kind(), kind);
+    }
 }

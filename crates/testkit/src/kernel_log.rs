@@ -82,6 +82,9 @@ fn is_complaint(line: &str, device: &str) -> bool {
     if rest.contains("space cache v1 is being deprecated") {
         return false; // it says so to everybody who asks for one
     }
+    if rest.contains("qgroup inherit needs a rescan") {
+        return false; // a snapshot was taken into a quota group, as somebody wanted
+    }
     let level = rest.split_whitespace().next().unwrap_or_default().trim_end_matches(':');
     let grave = ["warning", "error", "critical", "alert", "emergency"].contains(&level);
     let telling = ["corrupt", "csum", "checksum", "bad tree", "mismatch", "read error", "corrected", "abort"];

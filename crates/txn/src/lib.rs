@@ -69,7 +69,9 @@ pub use commit::{CommitParticipant, CommitPhase};
 pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};
 pub use drop_tree::{Dropping, SubvolumeDrop};
-pub use engine::{DataCsums, Engine, EngineCounters, EngineMemory, Options, Replay, Sharing, SpaceReport};
+pub use engine::{
+    DataCsums, Engine, EngineCounters, EngineMemory, KeptGroups, Options, Replay, Sharing, SpaceReport,
+};
 pub use flush_policy::FlushPolicy;
 pub use handle::Handle;
 pub use nocow_writer::NocowWriter;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{ObjectId, Result, Timespec, TreeId, Uuid};
+use creamery_base::{ObjectId, QgroupId, Result, Timespec, TreeId, Uuid};
 use creamery_format::{Key, KeyType, RawInodeItem, RawRootItem};
 use creamery_tree::Tree;
 use zerocopy::{FromBytes, IntoBytes, little_endian::U64};
@@ -15,7 +15,7 @@ const ROOT_ITEM_INIT: u64 = 1 << 31;
 
 impl Handle<'_> {
     /// Makes the tree of a new subvolume in the subvolume `within`, with its root directory's inode item and its own name "..", and its
-    /// root item.
+    /// root item. It is in the quota groups `groups` ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
     /// Errors: already exists; no space; device errors; damage. The caller aborts.
     pub fn create_subvolume_tree(
         &self,
@@ -24,6 +24,7 @@ impl Handle<'_> {
         otime: Timespec,
         root_dir: &RawInodeItem,
         within: TreeId,
+        groups: &[QgroupId],
     ) -> Result<Arc<Tree>> {
         let roots = self.root_tree();
         let store = roots.tree().store();
@@ -56,7 +57,7 @@ impl Handle<'_> {
         let tree = roots.keep(tree);
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
         roots.tree().insert(self, &key, item.as_bytes())?;
-        self.qgroups().subvolume_created(id, within);
+        self.qgroups().subvolume_created(id, within, groups);
         Ok(tree)
     }
 

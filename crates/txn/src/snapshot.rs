@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Result, Timespec, TreeId, Uuid};
+use creamery_base::{QgroupId, Result, Timespec, TreeId, Uuid};
 use creamery_format::{Key, KeyType, RawRootItem, RawTimespec, RootFlags};
 use creamery_tree::{RootPointer, Tree};
 use zerocopy::IntoBytes;
@@ -25,10 +25,11 @@ use crate::qgroup::SnapshotTaken;
 ///     uuid: Uuid::from_bytes([7; 16]),
 ///     otime: Timespec::default(),
 ///     read_only: true,
+///     groups: Vec::new(),
 /// };
 /// assert!(snapshot.id.is_subvolume());
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct NewSnapshot {
     /// The subvolume that it is of.
     pub source: TreeId,
@@ -42,6 +43,8 @@ pub struct NewSnapshot {
     pub otime: Timespec,
     /// Whether it is to stay as it is.
     pub read_only: bool,
+    /// The quota groups that it is in ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
+    pub groups: Vec<QgroupId>,
 }
 
 impl NewSnapshot {
@@ -89,7 +92,7 @@ impl Handle<'_> {
         let generation = self.generation();
         let NewSnapshot { source, id, within, .. } = *new;
         let taken = SnapshotTaken { source, id, within, generation, root: source_root, node_size };
-        self.qgroups().with(|state| state.snapshot(taken));
+        self.qgroups().with(|state| state.snapshot(taken, &new.groups));
         Ok(tree)
     }
 }

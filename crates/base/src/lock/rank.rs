@@ -14,6 +14,8 @@ pub const DIRECTORY_RENAME: u8 = 14;
 pub const INODE: u8 = 20;
 /// Putting an inode into the logs, one thread at a time.
 pub const FSYNC: u8 = 22;
+/// Switching quotas, changing their groups, and keeping both as they are while a subvolume comes into some.
+pub const QGROUP_CHANGE: u8 = 23;
 /// A range of bytes of a file.
 pub const RANGE: u8 = 24;
 /// Making a subvolume, and changing what is said about one.

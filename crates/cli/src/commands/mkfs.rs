@@ -202,6 +202,8 @@ fn names(features: Features) -> Vec<&'static str> {
         "no-holes" => features.no_holes,
         "block-group-tree" => features.block_group_tree,
         "mixed-bg" => features.mixed_groups,
+        "quota" => features.quota,
+        "squota" => features.simple_quota,
         _ => true,
     };
     let known = Features::known().filter(|row| row.default || row.changeable);

@@ -7,6 +7,7 @@ use creamery_txn::{Qgroup, QuotaMode};
 
 use super::Filesystem;
 use crate::quota::{QgroupReport, QuotaChange, QuotaReport};
+use crate::subvolume::ListedSubvolume;
 
 /// Quotas.
 impl Filesystem {
@@ -64,18 +65,26 @@ impl Filesystem {
     pub fn quota_report(&self) -> Result<QuotaReport> {
         let status = self.engine().quota_status();
         let groups = if status.is_some() { self.engine().qgroups()? } else { Vec::new() };
-        let listed = self.subvolumes()?.into_iter().filter(|listed| !listed.info.is_deleted);
-        let mut paths: BTreeMap<TreeId, _> = listed.map(|listed| (listed.info.id, listed.path)).collect();
-        paths.insert(TreeId::FS, Some(Vec::new()));
-        let report = |group: Qgroup| QgroupReport {
-            id: group.id.get(),
-            referenced: group.usage.referenced,
-            exclusive: group.usage.exclusive,
-            max_referenced: group.limits.referenced,
-            max_exclusive: group.limits.exclusive,
-            parents: group.parents.iter().map(|id| id.get()).collect(),
-            members: group.members.iter().map(|id| id.get()).collect(),
-            path: group.id.subvolume().and_then(|id| paths.remove(&id)).flatten(),
+        // Those that are deleted have no path any more.
+        let place = |listed: ListedSubvolume| listed.path.filter(|_| !listed.info.is_deleted);
+        let listed = self.subvolumes()?.into_iter();
+        let mut paths: BTreeMap<TreeId, _> =
+            listed.map(|listed| (listed.info.id, (listed.info.is_deleted, place(listed)))).collect();
+        paths.insert(TreeId::FS, (false, Some(Vec::new())));
+        let report = |group: Qgroup| {
+            let of = group.id.subvolume().and_then(|id| paths.remove(&id));
+            let (is_deleted, path) = of.unwrap_or_default();
+            QgroupReport {
+                id: group.id.get(),
+                referenced: group.usage.referenced,
+                exclusive: group.usage.exclusive,
+                max_referenced: group.limits.referenced,
+                max_exclusive: group.limits.exclusive,
+                parents: group.parents.iter().map(|id| id.get()).collect(),
+                members: group.members.iter().map(|id| id.get()).collect(),
+                path,
+                is_deleted,
+            }
         };
         let groups = groups.into_iter().map(report).collect();
         Ok(QuotaReport::new(status, groups))

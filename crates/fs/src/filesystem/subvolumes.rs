@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use creamery_base::{Error, Generation, InodeId, ObjectId, Result, TreeId, Uuid, Wait};
+use creamery_base::{Error, Generation, InodeId, ObjectId, QgroupId, Result, TreeId, Uuid, Wait};
 
 use super::Filesystem;
 use crate::inode::Inode;
@@ -164,7 +164,20 @@ impl Filesystem {
 
     /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
     pub fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
-        self.names.create_subvolume(dir, name, new)
+        self.names.create_subvolume(dir, name, new, &[])
+    }
+
+    /// The same, in quota groups from its beginning. With simple quotas they stand for those that it would be in else; without
+    /// quotas nothing comes of them.
+    /// Errors: a group is not there; invalid: one is a subvolume's.
+    pub fn create_subvolume_in_groups(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+        groups: &[QgroupId],
+    ) -> Result<InodeId> {
+        self.names.create_subvolume(dir, name, new, groups)
     }
 
     /// Deletes the subvolume called `name` in `dir`, with all that is in it. Nobody finds it any more, but who has a file of it
@@ -194,6 +207,19 @@ impl Filesystem {
         name: &[u8],
         read_only: bool,
     ) -> Result<InodeId> {
-        self.names.create_snapshot(source, dir, name, read_only)
+        self.names.create_snapshot(source, dir, name, read_only, &[])
+    }
+
+    /// The same, in quota groups as [`Filesystem::create_subvolume_in_groups`]. The numbers of a group that others are in, too, may
+    /// be inconsistent then (`quota_report`).
+    pub fn create_snapshot_in_groups(
+        &self,
+        source: TreeId,
+        dir: InodeId,
+        name: &[u8],
+        read_only: bool,
+        groups: &[QgroupId],
+    ) -> Result<InodeId> {
+        self.names.create_snapshot(source, dir, name, read_only, groups)
     }
 }

@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, QgroupId, Result, TreeId, Wait};
 use creamery_txn::{Handle, NewSnapshot, Units};
 
 use super::create::check_may_add;
+use super::create_subvolume::items_of_groups;
 use super::dir_item::{self, Head};
 use super::directory::{self, Target};
 use super::{Name, Names};
@@ -64,13 +65,15 @@ impl Pending {
 }
 
 impl Names {
-    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`; returns its root directory. It is durable then.
+    /// Takes a snapshot of the subvolume `source`, called `name` in `dir`, in the quota groups `groups`; returns its root directory.
+    /// It is durable then.
     pub(crate) fn create_snapshot(
         &self,
         source: TreeId,
         dir: InodeId,
         name: &[u8],
         read_only: bool,
+        groups: &[QgroupId],
     ) -> Result<InodeId> {
         let name = Name::to_make(name)?;
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
@@ -83,6 +86,7 @@ impl Names {
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
+        let _kept = self.engine().keep_qgroups(groups)?;
         let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -95,16 +99,18 @@ impl Names {
         of.check_not_dead()?;
         let index = directory::next_index(&dir)?;
         let engine = self.engine();
+        let id = self.subvolumes().next_id(&changing)?;
         let new = NewSnapshot {
             source,
             within: dir.id.subvolume,
-            id: self.subvolumes().next_id(&changing)?,
+            id,
             uuid: engine.env().uuid(),
             otime: engine.now(),
             read_only,
+            groups: groups.to_vec(),
         };
-        let handle = engine
-            .start(Units::items(ITEMS).referring(engine.references_of_a_block()).of(dir.id.subvolume))?;
+        let items = Units::items(ITEMS.saturating_add(items_of_groups(groups)));
+        let handle = engine.start(items.referring(engine.references_of_a_block()).of(dir.id.subvolume))?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let (inodes, name) = (Arc::clone(&self.inodes), name.bytes().to_vec());
         let pending = Pending { inodes, new, dir: Arc::clone(&dir), name, index, size };
@@ -113,6 +119,6 @@ impl Names {
         handle.end();
         engine.commit_through(running).inspect_err(|_| shared.at_close.forget())?;
         dir.set_next_index(index + 1);
-        Ok(InodeId::new(new.id, ObjectId::FIRST_FREE))
+        Ok(InodeId::new(id, ObjectId::FIRST_FREE))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::{Error, InodeId, ObjectId, Result};
+use creamery_base::{Error, InodeId, ObjectId, QgroupId, Result};
 use creamery_txn::Units;
 
 use super::Name;
@@ -17,9 +17,21 @@ use crate::keys;
 use crate::operation::{finish, or_end};
 use crate::subvolume::{Subvolume, SubvolumeEntry};
 
+/// Items that say that a quota group is in `groups`.
+pub(super) fn items_of_groups(groups: &[QgroupId]) -> u32 {
+    u32::try_from(groups.len()).unwrap_or(u32::MAX / 4).saturating_mul(2)
+}
+
 impl Names {
-    /// Makes a new subvolume called `name` in `dir`; returns its root directory. `new` says who owns that.
-    pub(crate) fn create_subvolume(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<InodeId> {
+    /// Makes a new subvolume called `name` in `dir`, in the quota groups `groups`; returns its root directory. `new` says who owns
+    /// that.
+    pub(crate) fn create_subvolume(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        new: &NewInode<'_>,
+        groups: &[QgroupId],
+    ) -> Result<InodeId> {
         let name = Name::to_make(name)?;
         if new.kind != NewKind::Directory || dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(Error::invalid("the root of a subvolume that is no directory"));
@@ -27,6 +39,7 @@ impl Names {
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         check_may_add(&dir_item)?;
+        let _kept = self.engine().keep_qgroups(groups)?;
         // One at a time: two would take the same id.
         let changing = self.subvolumes().changing();
         dir.subvolume().check_not_dead()?;
@@ -36,7 +49,7 @@ impl Names {
         let index = directory::next_index(&dir)?;
         let id = self.subvolumes().next_id(&changing)?;
         let uuid = self.engine().env().uuid();
-        let units = Units::items(10 + draft.item_count()).of(dir.id.subvolume);
+        let units = Units::items(10 + draft.item_count() + items_of_groups(groups)).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;
         let running = handle.generation();
         let head =
@@ -46,7 +59,7 @@ impl Names {
         let done = (|| {
             directory::add_index(&handle, &dir, index, name, &head)?;
             let root_dir = draft.root_dir_item(running).to_raw();
-            let tree = handle.create_subvolume_tree(id, uuid, now, &root_dir, dir.id.subvolume)?;
+            let tree = handle.create_subvolume_tree(id, uuid, now, &root_dir, dir.id.subvolume, groups)?;
             draft.insert_xattrs(&handle, &tree, ObjectId::FIRST_FREE)?;
             let entry = SubvolumeEntry { dir: dir.id, index, name: name.bytes() };
             self.subvolumes().insert_refs(&handle, id, &entry)?;

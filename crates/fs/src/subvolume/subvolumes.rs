@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, ObjectId, Result, Striped, TreeId, Uuid, Wait, memory};
+use creamery_base::{
+    Error, ErrorKind, Generation, ObjectId, QgroupId, Result, Striped, TreeId, Uuid, Wait, memory,
+};
 use creamery_format::{Incompat, Key, KeyType, RootFlags};
 use creamery_tree::Tree;
 use creamery_txn::{Handle, Units};
@@ -270,7 +272,8 @@ impl Subvolumes {
     pub(crate) fn next_id(&self, _changing: &Changing<'_>) -> Result<TreeId> {
         let highest = TreeId::from(highest_objectid(&self.root_tree)?).max(self.dead.highest());
         let id = TreeId::new(highest.get() + 1);
-        if id.is_subvolume() {
+        // Of a number that needs more than 48 bits a quota group is one of groups, so Linux gives none out, either.
+        if id.is_subvolume() && QgroupId::of(id).level() == 0 {
             Ok(id)
         } else {
             Err(Error::new(ErrorKind::NoSpace, "ids for subvolumes are used up"))

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use creamery_base::{Error, ErrorKind, Generation, Result, TreeId};
+use creamery_base::{Error, ErrorKind, Generation, QgroupId, Result, TreeId};
 use creamery_fs::{NewExtent, QuotaChange, QuotaReport, SubvolumeTable};
 
 use super::orders::{DeletedSubvolume, Order, Outcome};
@@ -32,9 +32,9 @@ const TOLD_MAX: usize = 1000;
 /// # fn main() -> creamery_base::Result<()> {
 /// use creamery_mount::Live;
 /// let dir = Live::at("/mnt".as_ref())?.expect("a mount of an image");
-/// dir.create_subvolume("home".as_ref())?;
+/// dir.create_subvolume("home".as_ref(), &[])?;
 /// let home = Live::at("/mnt/home".as_ref())?.expect("it is there");
-/// dir.create_snapshot(&home, "before".as_ref(), true)?;
+/// dir.create_snapshot(&home, "before".as_ref(), true, &[])?;
 /// dir.delete_subvolume("before".as_ref(), false)?;
 /// # Ok(())
 /// # }
@@ -67,23 +67,32 @@ impl Live {
         self.device == other.device
     }
 
-    /// Makes a subvolume in the directory; it belongs to who asks.
-    /// Errors: permission denied, for who may not make directories there; the name is taken; read-only; no space.
-    pub fn create_subvolume(&self, name: &OsStr) -> Result<()> {
-        self.order::<CREATE>(new_key(), &Order { name: name.as_bytes().to_vec(), ..Order::default() })
-            .map(drop)
+    /// Makes a subvolume in the directory, in the quota groups `groups`; it belongs to who asks.
+    /// Errors: permission denied, for who may not make directories there; the name is taken; a group is not there, or a subvolume's;
+    /// read-only; no space.
+    pub fn create_subvolume(&self, name: &OsStr, groups: &[QgroupId]) -> Result<()> {
+        let order = Order { name: name.as_bytes().to_vec(), groups: groups.to_vec(), ..Order::default() };
+        self.order::<CREATE>(new_key(), &order).map(drop)
     }
 
-    /// Takes a snapshot, called `name` in this directory, of the subvolume whose root is `source`. It is durable then.
+    /// Takes a snapshot, called `name` in this directory and in the quota groups `groups`, of the subvolume whose root is `source`. It
+    /// is durable then.
     /// Errors: permission denied, for who may not make directories here or does not own the source; the source is no root of
-    /// a subvolume, or on another mount; the name is taken; read-only; no space.
-    pub fn create_snapshot(&self, source: &Self, name: &OsStr, read_only: bool) -> Result<()> {
+    /// a subvolume, or on another mount; the name is taken; a group is not there, or a subvolume's; read-only; no space.
+    pub fn create_snapshot(
+        &self,
+        source: &Self,
+        name: &OsStr,
+        read_only: bool,
+        groups: &[QgroupId],
+    ) -> Result<()> {
         if !self.is_beside(source) {
             return Err(Error::new(ErrorKind::CrossDevice, "a snapshot on another mount than its source"));
         }
         let key = new_key();
         source.order::<SOURCE>(key, &Order::default())?;
-        let order = Order { name: name.as_bytes().to_vec(), read_only, ..Order::default() };
+        let (name, groups) = (name.as_bytes().to_vec(), groups.to_vec());
+        let order = Order { name, read_only, groups, ..Order::default() };
         self.order::<SNAPSHOT>(key, &order).map(drop)
     }
 

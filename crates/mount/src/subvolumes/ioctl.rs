@@ -88,7 +88,7 @@ impl Server<'_> {
     }
 
     fn create_named(&self, asker: &Asker, dir: InodeId, input: &[u8], name: usize) -> Result<Vec<u8>> {
-        self.create(asker, dir, name_in(input, name)?)?;
+        self.create(asker, dir, name_in(input, name)?, &[])?;
         self.state.told.wait();
         Ok(Vec::new())
     }

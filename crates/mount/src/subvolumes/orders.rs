@@ -1,6 +1,6 @@
 //! What is asked of a mount, and what it answers, as JSON.
 
-use creamery_base::{Error, ObjectId, TreeId};
+use creamery_base::{Error, ObjectId, QgroupId, TreeId};
 use creamery_fs::{NewExtents, QuotaChange, QuotaReport, SubvolumeTable};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,8 @@ pub(crate) struct Order {
     pub(crate) since: u64,
     /// The inode and the offset where to go on.
     pub(crate) from: Option<(ObjectId, u64)>,
+    /// The quota groups that a new subvolume is in.
+    pub(crate) groups: Vec<QgroupId>,
     /// What is to become of quotas.
     pub(crate) quotas: Option<QuotaChange>,
 }

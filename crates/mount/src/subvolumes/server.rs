@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::lock::{RankedMutex, RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, TreeId, Wait};
+use creamery_base::{Error, ErrorKind, Generation, InodeId, ObjectId, QgroupId, TreeId, Wait};
 use creamery_fs::{FileType, Filesystem, NewInode};
 use creamery_fuse::{Errno, NodeId};
 
@@ -107,7 +107,7 @@ impl Server<'_> {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let done = match what {
-            Control::Create => self.create(asker, at, &order.name).map(drop),
+            Control::Create => self.create(asker, at, &order.name, &order.groups).map(drop),
             Control::Source => self.remember_source(key, at),
             Control::Snapshot => {
                 self.take_source(key).and_then(|source| self.snapshot(asker, source, at, order)).map(drop)
@@ -131,8 +131,14 @@ impl Server<'_> {
         Outcome { deleted, told: self.state.told.wait(), ..outcome }
     }
 
-    /// Makes a subvolume called `name` in `dir`.
-    pub(super) fn create(&self, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<InodeId> {
+    /// Makes a subvolume called `name` in `dir`, in quota groups, for which nobody needs more rights.
+    pub(super) fn create(
+        &self,
+        asker: &Asker,
+        dir: InodeId,
+        name: &[u8],
+        groups: &[QgroupId],
+    ) -> Result<InodeId> {
         self.check_may_add(asker, dir, name)?;
         let (uid, gid) = asker.fs_ids().ok_or(Errno::EPERM)?;
         let new = NewInode {
@@ -141,7 +147,7 @@ impl Server<'_> {
             gid: self.owner.gid.unwrap_or(gid),
             ..NewInode::directory(0o777)
         };
-        let made = self.fs.create_subvolume(dir, name, &new);
+        let made = self.fs.create_subvolume_in_groups(dir, name, &new, groups);
         self.name_changed(dir, name, None);
         Ok(made?)
     }
@@ -151,7 +157,8 @@ impl Server<'_> {
         Judged::of(self.fs, self.owner, source)?.check_owner(asker)?;
         self.check_may_add(asker, dir, &order.name)?;
         check_root(source)?;
-        let made = self.fs.create_snapshot(source.subvolume, dir, &order.name, order.read_only);
+        let Order { name, read_only, groups, .. } = order;
+        let made = self.fs.create_snapshot_in_groups(source.subvolume, dir, name, *read_only, groups);
         self.name_changed(dir, &order.name, None);
         Ok(made?)
     }

@@ -6,6 +6,7 @@
 //! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work.
 
+mod quotas;
 mod shared;
 #[path = "../support/untyped.rs"]
 mod untyped;
@@ -354,12 +355,17 @@ fn run(
 
 /// Runs it in random orders, and in such with few changes of threads.
 fn explore(name: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
+    explore_some(name, 1000, execute);
+}
+
+/// The same in so many schedules, where nobody says how many.
+fn explore_some(name: &str, usual: usize, execute: impl Fn() + Copy + Send + Sync + 'static) {
     let fresh = || RandomState::new().hash_one(0);
     let seed = std::env::var("CREAMERY_SCHEDULES_SEED")
         .map_or_else(|_| fresh(), |set| set.parse().expect("a number"));
     for seed in [SEED, seed] {
-        run(name, seed, RandomScheduler::new_from_seed(seed, schedules(1000)), execute);
-        run(name, seed, PctScheduler::new_from_seed(seed, 3, schedules(1000)), execute);
+        run(name, seed, RandomScheduler::new_from_seed(seed, schedules(usual)), execute);
+        run(name, seed, PctScheduler::new_from_seed(seed, 3, schedules(usual)), execute);
     }
 }
 

@@ -38,6 +38,8 @@ mod partitions;
 mod populated;
 mod posix;
 mod quotas;
+mod quotas_joined;
+mod quotas_made;
 mod random_work;
 mod references;
 mod reproducible;
@@ -107,6 +109,8 @@ fn main() -> ExitCode {
         subvolumes_words::cases(),
         subvolumes_told::cases(),
         quotas::cases(),
+        quotas_joined::cases(),
+        quotas_made::cases(),
         references::cases(),
         loss::cases(),
         durable::cases(),

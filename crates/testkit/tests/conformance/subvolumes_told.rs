@@ -217,7 +217,7 @@ fn refused(bench: &Bench) -> Result<()> {
     std::fs::write(&file, "")?;
     creamery(&["cp"]).arg(&file).arg(at("/file")).ok()?;
     let nobody = "11111111-1111-1111-1111-111111111111";
-    let rows: [Refused; 13] = [
+    let rows: [Refused; 14] = [
         (&["subvolume", "show"], "/dir", &[], &["/dir", "not the root of a subvolume"]),
         (&["subvolume", "show"], "/file", &[], &["/file", "not the root of a subvolume"]),
         (&["subvolume", "show"], "/nothing", &[], &["/nothing", "not found"]),
@@ -229,7 +229,8 @@ fn refused(bench: &Bench) -> Result<()> {
         (&["subvolume", "find-new"], "/dir", &["0"], &["/dir", "not the root of a subvolume"]),
         (&["subvolume", "find-new"], "/one", &["x"], &["invalid", "--help"]),
         (&["subvolume", "list", "--sort=size"], "/", &[], &["gen, ogen, rootid or path", "--help"]),
-        (&["subvolume", "create", "-i", "1/0"], "/new", &[], &["1/0", "leave -i out"]),
+        (&["subvolume", "create", "-i", "1"], "/new", &[], &["LEVEL/NUMBER", "--help"]),
+        (&["subvolume", "snapshot", "-i", "x/1"], "/one", &["/new"], &["LEVEL/NUMBER", "--help"]),
         (&["property", "set"], "/dir", &["ro", "true"], &["/dir", "no property ro"]),
     ];
     for (words, path, last, said) in rows {

@@ -47,6 +47,11 @@ impl Engine {
         self.pipeline.write_out.begin(&self.transaction, closed, &[], nothing());
     }
 
+    /// What is queued for an extent and cancels out is forgotten, though the extent's roots may have changed (QGROUP-1).
+    pub fn forget_cancelled_refs(&self) {
+        self.extent_tree.refs().set_keeps_cancelled(false);
+    }
+
     /// Readers can see the checksum tree while an item is cut, half done.
     pub fn remove_csums_in_two_steps(&self) {
         self.csum_tree.remove_in_two_steps();

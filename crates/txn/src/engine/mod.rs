@@ -48,6 +48,7 @@ mod users;
 
 pub use data::DataCsums;
 pub use memory::EngineMemory;
+pub use quota::KeptGroups;
 pub use replay::Replay;
 pub use statistics::{EngineCounters, SpaceReport};
 pub use users::Sharing;

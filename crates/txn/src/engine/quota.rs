@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, QgroupId, Result, TreeId, Wait};
 use creamery_format::{Incompat, Key, KeyType};
 use creamery_tree::{Dropped, Tree, TreeDrop};
@@ -20,6 +21,16 @@ use crate::roots::find_root_item;
 use crate::snapshot::NewSnapshot;
 use crate::units::Units;
 
+/// Groups that a new subvolume is to be in stay as long as this is held ([`Engine::keep_qgroups`]).
+///
+/// ```
+/// fn is_kept(_: &creamery_txn::KeptGroups<'_>) {}
+/// ```
+#[must_use]
+pub struct KeptGroups<'a> {
+    _alone: RankedGuard<'a, (), { rank::QGROUP_CHANGE }>,
+}
+
 /// Items that a change of groups takes room for: it may split leaves.
 const ITEMS: u32 = 4;
 /// How often others are asked to free something before a limit refuses.
@@ -36,6 +47,7 @@ impl Engine {
         }
         let last = self.volume().superblock().generation();
         let loaded = self.tree(TreeId::QUOTA).and_then(|tree| State::load(tree, last));
+        let loaded = loaded.and_then(|state| self.check_mode(state));
         let Some(mut state) = (match loaded {
             // Nobody who only reads needs them.
             Err(_) if self.read_only().is_some() => None,
@@ -46,6 +58,16 @@ impl Engine {
         self.note_last_snapshots(&mut state)?;
         self.count_with(Some(state));
         Ok(())
+    }
+
+    /// Simple quotas name owners in extent items, which nobody understands where the superblock does not say that it is so.
+    fn check_mode(&self, state: Option<Box<State>>) -> Result<Option<Box<State>>> {
+        let is_simple = state.as_ref().is_some_and(|state| state.mode() == QuotaMode::Simple);
+        if is_simple && !self.volume().superblock().incompat().contains(Incompat::SIMPLE_QUOTA) {
+            let message = "quota status item: simple quotas, and no feature SIMPLE_QUOTA in the superblock";
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        Ok(state)
     }
 
     fn count_with(&self, state: Option<Box<State>>) {
@@ -97,7 +119,9 @@ impl Engine {
                 let mut state = Box::new(State::new(tree, mode, handle.generation().next()));
                 for (id, last_snapshot) in self.subvolume_roots()? {
                     state.set_last_snapshot(id, last_snapshot);
-                    let _exists = state.create(QgroupId::of(id));
+                    if QgroupId::of(id).level() == 0 {
+                        let _exists = state.create(QgroupId::of(id));
+                    }
                 }
                 if state.mode() == QuotaMode::Full {
                     state.begin_rescan();
@@ -359,6 +383,20 @@ impl Engine {
     /// Errors: not found; invalid; already exists; those of a commit.
     pub fn assign_qgroup(&self, member: QgroupId, group: QgroupId, is: bool) -> Result<()> {
         self.edit_qgroups(|state| state.assign(member, group, is))
+    }
+
+    /// Looks at the groups that a new subvolume is to be a member of, which stay then, and quotas neither begin nor end, as long as
+    /// that is held. Without quotas nothing comes of them, as on Linux.
+    /// Errors: not found; invalid: one is a subvolume's.
+    pub fn keep_qgroups(&self, groups: &[QgroupId]) -> Result<Option<KeptGroups<'_>>> {
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let kept = KeptGroups { _alone: self.qgroups.changing.lock() };
+        let checked =
+            self.qgroups.with(|state| groups.iter().try_for_each(|&group| state.check_joinable(group)));
+        checked.transpose()?;
+        Ok(Some(kept))
     }
 
     /// Sets or clears a group's limit of what it refers to, or of what is exclusive to it. Errors: not found; those of a commit.

@@ -70,7 +70,7 @@ impl Qgroups {
             return Ok(None);
         }
         let taken = self.with(|state| {
-            let groups = state.forest.with_ancestors(QgroupId::of(subvolume));
+            let groups = state.forest.groups_of(subvolume);
             let mut tightest: Option<(QgroupId, u64)> = None;
             for &id in &groups {
                 let left = state.forest.get(id).expect("it was found").left();

@@ -249,6 +249,12 @@ impl Forest {
         self.reached(id, |group| &group.parents).into_iter().collect()
     }
 
+    /// The group of a subvolume and all that it is in. None of one whose number is that of a group of groups.
+    pub(super) fn groups_of(&self, subvolume: TreeId) -> Vec<QgroupId> {
+        let id = QgroupId::of(subvolume);
+        if id.level() == 0 { self.with_ancestors(id) } else { Vec::new() }
+    }
+
     /// The subvolumes in a group.
     pub(super) fn subvolumes(&self, id: QgroupId) -> BTreeSet<TreeId> {
         self.reached(id, |group| &group.members).into_iter().filter_map(QgroupId::subvolume).collect()
@@ -269,6 +275,9 @@ impl Forest {
 
     /// An extent of one subvolume comes or goes. False when a sum had not so much.
     pub(super) fn count_one(&mut self, root: TreeId, len: u64, gone: bool) -> bool {
+        if QgroupId::of(root).level() > 0 {
+            return true;
+        }
         let change = if gone { Change::Take } else { Change::Add };
         self.count_in(QgroupId::of(root), |group| {
             let referenced = change.apply(&mut group.usage.referenced, len);
@@ -296,14 +305,10 @@ impl Forest {
         }
         let mut seen: BTreeMap<QgroupId, (usize, usize)> = BTreeMap::new();
         for root in before {
-            self.with_ancestors(QgroupId::of(*root))
-                .iter()
-                .for_each(|&id| seen.entry(id).or_default().0 += 1);
+            self.groups_of(*root).iter().for_each(|&id| seen.entry(id).or_default().0 += 1);
         }
         for root in after {
-            self.with_ancestors(QgroupId::of(*root))
-                .iter()
-                .for_each(|&id| seen.entry(id).or_default().1 += 1);
+            self.groups_of(*root).iter().for_each(|&id| seen.entry(id).or_default().1 += 1);
         }
         let mut all = true;
         for (id, (was, is)) in seen {

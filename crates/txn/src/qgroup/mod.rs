@@ -58,7 +58,7 @@ mod trace;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
+use creamery_base::{Error, ErrorKind, Generation, Logical, QgroupId, Result, TreeId};
 
 use crate::extent_tree::{Outcome, Ran};
 
@@ -102,7 +102,7 @@ pub(crate) struct Qgroups {
     noted: AtomicUsize,
     state: RankedMutex<Option<Box<State>>, { rank::LEAF }>,
     /// Held by who switches them, or changes groups.
-    pub(crate) changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
+    pub(crate) changing: RankedMutex<(), { rank::QGROUP_CHANGE }>,
     /// What is to become of them when the transaction closes.
     switch: RankedMutex<Option<Switch>, { rank::LEAF }>,
     pub(crate) counting: Counting,
@@ -221,9 +221,9 @@ impl Qgroups {
         });
     }
 
-    /// A subvolume was made in the running transaction, in the subvolume `within`.
-    pub(crate) fn subvolume_created(&self, id: TreeId, within: TreeId) {
-        self.with(|state| state.subvolume_created(id, within));
+    /// A subvolume was made in the running transaction, in the subvolume `within`, and is in these groups.
+    pub(crate) fn subvolume_created(&self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
+        self.with(|state| state.subvolume_created(id, within, groups));
     }
 
     /// Nothing is left of a subvolume's tree: its group goes when it counts nothing any more.

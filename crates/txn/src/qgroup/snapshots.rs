@@ -29,9 +29,9 @@ impl State {
         roots
     }
 
-    /// Counts a snapshot. All that was done before it is counted.
-    pub(crate) fn snapshot(&mut self, taken: SnapshotTaken) {
-        self.begin_group(taken.id, taken.within);
+    /// Counts a snapshot, which is in these groups. All that was done before it is counted.
+    pub(crate) fn snapshot(&mut self, taken: SnapshotTaken, groups: &[QgroupId]) {
+        self.begin_group(taken.id, taken.within, groups);
         let (source, id) = (QgroupId::of(taken.source), QgroupId::of(taken.id));
         if self.mode() == QuotaMode::Full {
             self.count_snapshot(taken, source, id);
@@ -41,7 +41,8 @@ impl State {
     }
 
     fn count_snapshot(&mut self, taken: SnapshotTaken, source: QgroupId, id: QgroupId) {
-        let Some(usage) = self.forest.get(source).map(|group| group.usage) else {
+        let Some(usage) = self.forest.get(source).filter(|_| source.level() == 0).map(|group| group.usage)
+        else {
             self.mark_inconsistent();
             return;
         };

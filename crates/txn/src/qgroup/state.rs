@@ -325,20 +325,38 @@ impl State {
         }
     }
 
-    /// A subvolume has a group from its beginning. With simple quotas it is a member of those of which that is that it is made in.
-    pub(super) fn subvolume_created(&mut self, id: TreeId, within: TreeId) {
-        self.set_last_snapshot(id, Generation::default());
-        self.begin_group(id, within);
+    /// Whether a new subvolume may come into a group. Errors: invalid: it is one of a subvolume; not found.
+    pub(crate) fn check_joinable(&self, group: QgroupId) -> Result<()> {
+        if group.level() == 0 {
+            return Err(Error::invalid(format!(
+                "a subvolume in quota group {group}, which is a subvolume's"
+            )));
+        }
+        match self.forest.get(group) {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::NotFound, format!("quota group {group}"))),
+        }
     }
 
-    /// The group of a new subvolume, which may be there already, with limits.
-    pub(super) fn begin_group(&mut self, id: TreeId, within: TreeId) {
+    /// A subvolume has a group from its beginning, which is a member of `groups`.
+    pub(super) fn subvolume_created(&mut self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
+        self.set_last_snapshot(id, Generation::default());
+        self.begin_group(id, within, groups);
+    }
+
+    /// The group of a new subvolume, which may be there already, with limits. With simple quotas it is a member of the same as that
+    /// of the subvolume that it is made in, where nothing else is said.
+    pub(super) fn begin_group(&mut self, id: TreeId, within: TreeId, groups: &[QgroupId]) {
+        if QgroupId::of(id).level() > 0 {
+            return; // its number is that of a group of groups
+        }
         let _exists = self.create(QgroupId::of(id));
-        if self.mode == QuotaMode::Simple {
-            let inherited: Vec<_> = self.forest.parents(QgroupId::of(within)).collect();
-            for group in inherited {
-                let _is_one = self.assign(QgroupId::of(id), group, true);
-            }
+        let groups = match self.mode {
+            QuotaMode::Simple if groups.is_empty() => self.forest.parents(QgroupId::of(within)).collect(),
+            _ => groups.to_vec(),
+        };
+        for group in groups {
+            let _is_one = self.assign(QgroupId::of(id), group, true);
         }
     }
 
@@ -347,7 +365,9 @@ impl State {
         for id in std::mem::take(&mut self.gone) {
             self.last_snapshots.remove(&id);
             let id = QgroupId::of(id);
-            if self.forest.get(id).is_some_and(|group| group.usage == QgroupUsage::default()) {
+            if id.level() == 0
+                && self.forest.get(id).is_some_and(|group| group.usage == QgroupUsage::default())
+            {
                 let _has_members = self.remove(id);
             }
         }

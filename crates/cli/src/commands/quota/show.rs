@@ -173,11 +173,13 @@ fn path_of(group: &QgroupReport, simple: bool) -> String {
     match &group.path {
         Some(path) if path.is_empty() => "<toplevel>".to_owned(),
         Some(path) => Escaped(path).to_string(),
+        // btrfs-progs has it the other way round: these are the groups of which it is a member.
         None if id.level() > 0 => {
-            let of = group.members.iter().filter(|&&member| QgroupId::from_raw(member).level() > 0).count();
-            let plural = if of == 1 { "" } else { "s" };
-            format!("<{of} member qgroup{plural}>")
+            let of: Vec<_> = group.parents.iter().map(|&id| QgroupId::from_raw(id).to_string()).collect();
+            let plural = if of.len() == 1 { "" } else { "s" };
+            format!("{}<{} member qgroup{plural}>", of.join(" "), of.len())
         }
+        None if group.is_deleted => "<under deletion>".to_owned(),
         None if simple && group.referenced > 0 => "<squota space holder>".to_owned(),
         None => "<stale>".to_owned(),
     }

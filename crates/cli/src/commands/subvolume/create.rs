@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Error, Filesystem};
+use creamery::{Error, Filesystem, QgroupId};
 
 use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
@@ -17,7 +17,7 @@ use crate::view::WriteArgs;
 /// Examples:
 ///   creamery subvolume create disk.img:/home
 ///   creamery subvolume create -p disk.img:/var/lib/machines
-///   creamery subvolume create /mnt/home
+///   creamery subvolume create -i 1/100 /mnt/home
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CreateArgs {
@@ -29,9 +29,9 @@ pub(crate) struct CreateArgs {
     #[arg(short = 'p', long)]
     parents: bool,
 
-    /// Quota groups that they belong to: not yet.
-    #[arg(short = 'i', value_name = "QGROUPID", hide = true)]
-    quota_groups: Vec<String>,
+    /// A quota group that they are in from their beginning; may be given several times.
+    #[arg(short = 'i', value_name = "QGROUPID")]
+    quota_groups: Vec<QgroupId>,
 
     #[command(flatten)]
     write: WriteArgs,
@@ -46,10 +46,6 @@ pub(super) fn run(args: &CreateArgs) -> Result<(), Failure> {
 }
 
 fn create_all(args: &CreateArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    if let Some(group) = args.quota_groups.first() {
-        let what = Error::unsupported(format!("-i {group}: subvolumes in quota groups"));
-        return Err(Failure::new(COMMAND, what).advise("leave -i out"));
-    }
     with_all(&args.places, |text| create_one(args, images, text))
 }
 
@@ -61,11 +57,11 @@ fn create_one(args: &CreateArgs, images: &mut Images<'_>, text: &OsStr) -> Resul
         Target::Image(place) => {
             let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Write)?;
-            create(fs, &place, args.parents).map_err(&failed)?;
+            create(fs, &place, args).map_err(&failed)?;
             println!("Create subvolume '{place}'");
         }
         Target::Live(entry) => {
-            let made = entry.dir.create_subvolume(&entry.name);
+            let made = entry.dir.create_subvolume(&entry.name, &args.quota_groups);
             made.map_err(failed_at(COMMAND, &entry.path))?;
             println!("Create subvolume '{}'", entry.path.display());
         }
@@ -86,9 +82,9 @@ fn make_parents(text: &OsStr) -> Result<(), Failure> {
     made.map_err(|error| Failure::new(COMMAND, Error::from(error).context(parent.display())))
 }
 
-fn create(fs: &Filesystem, place: &Place, parents: bool) -> creamery::Result<()> {
-    if let Some(parent) = place.path.parent().filter(|_| parents) {
+fn create(fs: &Filesystem, place: &Place, args: &CreateArgs) -> creamery::Result<()> {
+    if let Some(parent) = place.path.parent().filter(|_| args.parents) {
         fs.create_dir_all(parent)?;
     }
-    fs.create_subvolume(&place.path)
+    fs.create_subvolume_in_groups(&place.path, &args.quota_groups)
 }

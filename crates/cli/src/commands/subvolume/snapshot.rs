@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use creamery::{Error, Filesystem};
+use creamery::{Error, Filesystem, QgroupId};
 use creamery_mount::Live;
 
 use super::target::{OnMount, Target, failed_at};
@@ -37,6 +37,10 @@ pub(crate) struct SnapshotArgs {
     #[arg(short = 'r', long)]
     read_only: bool,
 
+    /// A quota group that it is in from its beginning; may be given several times.
+    #[arg(short = 'i', value_name = "QGROUPID")]
+    quota_groups: Vec<QgroupId>,
+
     #[command(flatten)]
     write: WriteArgs,
 }
@@ -59,7 +63,8 @@ fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure>
     let named = target(&source, &args.target).map_err(&failed)?;
     let fs = images.open(&source.image, Purpose::Write)?;
     let path = within(fs, &source, named).map_err(&failed)?;
-    fs.create_snapshot(&source.path, &path, args.read_only).map_err(&failed)?;
+    let made = fs.create_snapshot_in_groups(&source.path, &path, args.read_only, &args.quota_groups);
+    made.map_err(&failed)?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
     println!("Create {kind} of '{source}' in '{}:{}'", source.image.display(), path.display());
     Ok(())
@@ -80,7 +85,7 @@ fn snapshot_live(of: &Live, source: &Path, args: &SnapshotArgs) -> Result<(), Fa
             return Err(Failure::new(COMMAND, Error::invalid(text)));
         }
     };
-    let made = entry.dir.create_snapshot(of, &entry.name, args.read_only);
+    let made = entry.dir.create_snapshot(of, &entry.name, args.read_only, &args.quota_groups);
     made.map_err(failed_at(COMMAND, &path))?;
     let kind = if args.read_only { "readonly snapshot" } else { "snapshot" };
     println!("Create {kind} of '{}' in '{}'", source.display(), path.display());
