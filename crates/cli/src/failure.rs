@@ -185,6 +185,8 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
     let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let what = paragraph.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
+    // What one of our parsers refuses is no news.
+    let what = what.strip_suffix(": invalid argument").unwrap_or(what);
     let what = match suggestion(error) {
         Some(meant) => format!("{what}, did you mean '{meant}'?"),
         None => what.to_owned(),
@@ -212,6 +214,8 @@ fn suggestion(error: &clap::Error) -> Option<String> {
 }
 
 fn is_command(cli: &clap::Command, word: &str) -> bool {
-    let known = |command: &clap::Command| command.get_name() == word;
+    let known = |command: &clap::Command| {
+        command.get_name() == word || command.get_all_aliases().any(|alias| alias == word)
+    };
     cli.get_subcommands().any(|command| known(command) || command.get_subcommands().any(known))
 }

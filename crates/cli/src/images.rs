@@ -134,7 +134,7 @@ impl<'a> Images<'a> {
 }
 
 /// `IMAGE:/path: why`, where the library says `/path: why`.
-fn in_image(image: &str, error: Error) -> Error {
+pub(crate) fn in_image(image: &str, error: Error) -> Error {
     let text = error.to_string();
     if error.is_on_host() || text.contains(image) {
         return error;

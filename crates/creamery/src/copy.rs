@@ -56,8 +56,8 @@ fn means_content(path: &Path) -> bool {
     bytes == b"." || bytes.ends_with(b"/.") || path.file_name().is_none()
 }
 
-fn refuse_directory(path: &Path) -> Error {
-    Error::new(ErrorKind::IsADirectory, format!("{} (copied only with -r or -a)", path.display()))
+fn refuse_directory() -> Error {
+    Error::new(ErrorKind::IsADirectory, "copied only with all that is in it")
 }
 
 /// Refuses a place for what is no directory that ends like one and is none.
@@ -165,14 +165,14 @@ impl Filesystem {
     ) -> Result<()> {
         let (source, to) = (source.as_ref(), to.as_ref());
         refuse_sharing(options, source)?;
-        let host = |error: std::io::Error| Error::from(error).context(source.display());
+        let host = |error: std::io::Error| Error::from(error).on_host(source);
         let recursive = options.recursive || options.archive;
         // Without recursion a link stands for what it points to.
         let followed = if recursive { None } else { Some(std::fs::canonicalize(source).map_err(host)?) };
         let from = followed.as_deref().unwrap_or(source);
         let meta = std::fs::symlink_metadata(from).map_err(host)?;
         if meta.is_dir() && !recursive {
-            return Err(refuse_directory(source));
+            return Err(refuse_directory().on_host(source));
         }
         let name = match source.file_name() {
             Some(name) if !means_content(source) => Some(name.as_bytes()),
@@ -321,7 +321,7 @@ impl Filesystem {
         let id = self.resolve(from, last)?;
         let kind = self.fs.stat(id, Wait::Yes).map_err(at(from))?.kind;
         if kind == fs::FileType::Directory && !recursive {
-            return Err(refuse_directory(from));
+            return Err(at(from)(refuse_directory()));
         }
         Ok((id, kind))
     }

@@ -346,8 +346,7 @@ impl ImageOptions {
             (None, Some(id)) => id,
             (None, None) => fs.default_subvolume(),
         };
-        let root =
-            fs.root(subvolume).map_err(|error| error.context(format!("subvolume number {subvolume}")))?;
+        let root = fs.root(subvolume)?;
         Ok((fs, root))
     }
 }

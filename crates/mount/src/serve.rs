@@ -57,9 +57,9 @@ pub struct Mounted {
 /// Errors: no such subvolume; `point` is no directory; what mounting met.
 pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mounted> {
     let root = subvolume_root(&fs, options)?;
-    if !std::fs::metadata(point).map_err(|error| Error::from(error).context(point.display()))?.is_dir() {
-        let what = format!("mounting on {}: a directory is mounted on a directory", point.display());
-        return Err(Error::new(ErrorKind::NotADirectory, what));
+    if !std::fs::metadata(point).map_err(|error| Error::from(error).on_host(point))?.is_dir() {
+        let what = "a directory is mounted on a directory";
+        return Err(Error::new(ErrorKind::NotADirectory, what).on_host(point));
     }
     let (log, commit) = (options.log.clone(), options.commit);
     let adapter = Adapter::new(Arc::clone(&fs), root, options.owner).with_options(options);

@@ -93,7 +93,11 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     if options.remount {
         return creamery_mount::remount(&args.dir, &options).map_err(failed);
     }
-    if args.foreground { serve(args).map_err(failed) } else { start_in_background(args).map_err(failed) }
+    if !args.foreground {
+        return start_in_background(args).map_err(failed);
+    }
+    let is_number = options.subvolid.is_some() && args.image.exists();
+    serve(args).map_err(failed).map_err(|failure| if is_number { failure.of_number() } else { failure })
 }
 
 /// `creamery umount`.
@@ -128,7 +132,12 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
         (None, true) => None,
         (None, false) => Some("standard error of the server".to_owned()),
     };
-    let mut mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()))?;
+    let of_image = |error: Error| match error.is_on_host() {
+        true => error,
+        false => error.context(args.image.display()),
+    };
+    let mounted = creamery_mount::mount(fs, &dir, &options).inspect_err(|_| forget(log.as_ref()));
+    let mut mounted = mounted.map_err(of_image)?;
     end_on_signals(mounted.unmounter(), &image)?;
     let of_mount = image.clone();
     mounted.tell(move |what| say(&of_mount, what));

@@ -226,7 +226,7 @@ fn read_only_of(value: &[u8]) -> Result<bool, Error> {
     match value {
         b"true" => Ok(true),
         b"false" => Ok(false),
-        _ => Err(Error::invalid("want true or false")),
+        _ => Err(Error::invalid(format!("'{}' is neither true nor false", value.escape_ascii()))),
     }
 }
 

@@ -117,8 +117,10 @@ impl Subvolumes {
         if let Some(subvolume) = self.in_use(id) {
             return Ok(subvolume);
         }
-        let root =
-            self.shared.engine.root_item(id).map_err(|error| error.context(format!("subvolume {id}")))?;
+        let root = self.shared.engine.root_item(id).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(ErrorKind::NotFound, format!("subvolume {id}")),
+            _ => error.context(format!("subvolume {id}")),
+        })?;
         let flags = root.flags();
         if root.refs.get() == 0 || flags.contains(RootFlags::DEAD) {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));

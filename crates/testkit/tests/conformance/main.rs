@@ -62,6 +62,7 @@ mod tree_log;
 mod tree_log_full;
 mod unprivileged;
 mod work;
+mod wrong_calls;
 
 use std::process::ExitCode;
 
@@ -120,6 +121,7 @@ fn main() -> ExitCode {
         tree_log_full::cases(),
         bad_input::cases(),
         rescue::cases(),
+        wrong_calls::cases(),
         hostile::cases(),
         hostile_names::cases(),
         damaged_subvolumes::cases(),

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::commands::subvolume::target::{OnMount, failed_at};
 use crate::failure::Failure;
-use crate::images::{Images, Purpose};
+use crate::images::{Images, Purpose, in_image};
 use crate::place::Place;
 use crate::view::WriteArgs;
 
@@ -84,7 +84,7 @@ impl Side<'_> {
         };
         move |error| {
             let (kind, text) = (error.kind(), error.to_string());
-            let failure = Failure::new(command, error.context(&shown));
+            let failure = Failure::new(command, in_image(&shown, error));
             match kind {
                 ErrorKind::NotFound if text.contains("quotas are not") => failure.advise(NOT_ENABLED),
                 ErrorKind::NotFound if text.contains("quota group") => {

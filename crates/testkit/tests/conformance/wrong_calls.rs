@@ -1,0 +1,158 @@
+//! A hundred wrong calls, and the one line that each is told: what, where, why, and what to do.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Judge, Run};
+
+use crate::support::{mkfs_empty, sparse_file};
+
+const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
+
+pub(crate) fn cases() -> Vec<Case> {
+    let needs = [Judge::Program, Judge::BtrfsProgs, Judge::Tool("sfdisk")];
+    vec![Case::new("bad-input/wrong-calls", &needs, wrong_calls)]
+}
+
+/// What is called, the exit status, and what is said.
+type Row = (&'static str, i32, &'static str);
+
+/// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
+/// second partition has a Btrfs.
+#[rustfmt::skip]
+const ROWS: [Row; 103] = [
+    ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
+    ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
+    ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
+    ("ls raw.img@@3", 1, "ls: raw.img@@3: byte 3 of raw.img is not at the start of a sector of 512 bytes"),
+    ("ls raw.img@@500M", 1, "ls: raw.img@@500M: byte 524288000 of raw.img is behind the last of its 419430400 bytes"),
+    ("ls raw.img@0", 1, "ls: raw.img@0: raw.img has no partition 0; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
+    ("ls raw.img@2:/nope", 1, "ls: raw.img@2:/nope: not found; check the path"),
+    ("mkfs raw.img", 1, "mkfs: raw.img holds a disk with a DOS partition table: already exists; use -f to overwrite it"),
+    ("mkfs x.img", 1, "mkfs: x.img holds a Btrfs filesystem: already exists; use -f to overwrite it"),
+    ("mkfs -d raid1 y.img", 2, "mkfs: invalid value 'raid1' for '--data <PROFILE>': profile 'raid1' (one device takes single or dup): not supported; see `creamery mkfs --help`"),
+    ("mkfs -n 5000 y.img", 1, "mkfs: node size 5000 is not a power of two from 4096 to 65536"),
+    ("mkfs -n 128K y.img", 1, "mkfs: node size 131072 is not a power of two from 4096 to 65536"),
+    ("mkfs -s 512 y.img", 1, "mkfs: sector size 512 is not a power of two from 4096 to 65536"),
+    ("mkfs -O nonsense -b 200M y.img", 1, "mkfs: unknown filesystem feature 'nonsense'"),
+    ("mkfs -U nonsense y.img", 2, "mkfs: invalid value 'nonsense' for '--uuid <UUID>': invalid character: found `n` at 0; see `creamery mkfs --help`"),
+    ("mkfs", 2, "mkfs: the argument <IMAGE|DEVICE> is missing; see `creamery mkfs --help`"),
+    ("mkfs /nonexistent/y.img -b 200M", 1, "mkfs: /nonexistent/y.img: No such file or directory (os error 2); check the path"),
+    ("mkfs d", 1, "mkfs: making a filesystem at d: is a directory; name an image file or a block device"),
+    ("mkfs --rootdir nodir y.img", 1, "mkfs: opening source directory 'nodir': No such file or directory (os error 2); check the path"),
+    ("mkfs --compress zstd y.img", 2, "mkfs: the following required arguments were not provided: --rootdir <DIR>; see `creamery mkfs --help`"),
+    ("mkfs --rootdir d --compress brotli y.img", 2, "mkfs: invalid value 'brotli' for '--compress <ALGORITHM[:LEVEL]>': \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3; see `creamery mkfs --help`"),
+    ("mkfs -L x -b 200M --csum md5 y.img", 2, "mkfs: invalid value 'md5' for '--csum <TYPE>': unknown checksum, want one of crc32c, xxhash64, sha256, blake2b; see `creamery mkfs --help`"),
+    ("mount x.img", 2, "mount: the following required arguments were not provided: <DIR>; see `creamery mount --help`"),
+    ("mount nope.img d", 1, "mount: opening nope.img: No such file or directory (os error 2); check the path"),
+    ("mount x.img d -o compress=brotli", 1, "mount: mount option compress=brotli: \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3"),
+    ("mount x.img d -o subvol=/nope", 1, "mount: x.img: subvolume /nope: not found; check the path"),
+    ("umount", 2, "umount: the following required arguments were not provided: <DIR>; see `creamery umount --help`"),
+    ("umount d", 1, "umount: d: nothing is mounted there"),
+    ("ls", 2, "ls: the following required arguments were not provided: <IMAGE:/PATH>...; see `creamery ls --help`"),
+    ("ls x.img:d", 1, "ls: opening x.img:d: No such file or directory (os error 2); check the path"),
+    ("cat x.img:/d", 1, "cat: x.img:/d: is a directory; use ls"),
+    ("cp x.img:/d/f nodir/y", 1, "cp: nodir: No such file or directory (os error 2); check the path"),
+    ("cp d/f d/g", 1, "cp: both ends are on the host; name a file in an image as IMAGE:/PATH, or use cp(1)"),
+    ("cp -r x.img:/d x.img:/d/e", 1, "cp: x.img:/d: a directory cannot be copied into itself"),
+    ("cp d/f x.img:/nodir/x", 1, "cp: x.img:/nodir/x: not found; check the path"),
+    ("cp d x.img:/", 1, "cp: d: copied only with all that is in it: is a directory; use -r or -a"),
+    ("cp x.img:/d/f x.img:/d/f", 1, "cp: x.img:/d/f: it is the same file as /d/f"),
+    ("mkdir x.img:/d", 1, "mkdir: x.img:/d: already exists; use -p if that is fine"),
+    ("mkdir x.img:/a/b/c", 1, "mkdir: x.img:/a/b/c: not found; use -p to make parents too"),
+    ("mkdir -m 999 x.img:/z", 2, "mkdir: invalid value '999' for '--mode <MODE>': want an octal mode from 0 to 7777; see `creamery mkdir --help`"),
+    ("rm x.img:/d", 1, "rm: x.img:/d: is a directory; use -r for directories"),
+    ("rm x.img:/nope", 1, "rm: x.img:/nope: not found; check the path"),
+    ("fallocate x.img:/d/f", 2, "fallocate: the following required arguments were not provided: --length <SIZE>; see `creamery fallocate --help`"),
+    ("fallocate -l 1X x.img:/d/f", 2, "fallocate: invalid value '1X' for '--length <SIZE>': '1X' has no unit we know, want K, M, G, T, P or E; see `creamery fallocate --help`"),
+    ("stats d", 1, "stats: d: nothing is mounted there; mount it with `creamery mount IMAGE DIR` and name either"),
+    ("sync d", 1, "sync: d: nothing is mounted there; name a directory where an image is mounted"),
+    ("subvolume create x.img:/s", 1, "subvolume create: x.img:/s: already exists"),
+    ("subvolume create x.img:/a/b", 1, "subvolume create: x.img:/a/b: not found; check the path"),
+    ("subvolume delete x.img:/nope", 1, "subvolume delete: x.img:/nope: not found; check the path"),
+    ("subvolume snapshot x.img:/s", 2, "subvolume snapshot: the following required arguments were not provided: <[IMAGE:]/PATH|PATH>; see `creamery subvolume snapshot --help`"),
+    ("subvolume snapshot x.img:/nope x.img:/t", 1, "subvolume snapshot: x.img:/nope: not found; check the path"),
+    ("subvolume list d", 1, "subvolume list: d is on no mount of an image: not supported; name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; on a mount of the kernel use `btrfs`"),
+    ("subvolume show x.img:/d", 1, "subvolume show: x.img:/d: not the root of a subvolume"),
+    ("subvolume find-new x.img:/s x", 2, "subvolume find-new: invalid value 'x' for '<GENERATION>': invalid digit found in string; see `creamery subvolume find-new --help`"),
+    ("subvolume set-default 999 x.img", 1, "subvolume set-default: x.img: subvolume 999: not found; check the number"),
+    ("quota enable d", 1, "quota enable: d is on no mount of an image: not supported; name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; on a mount of the kernel use `btrfs`"),
+    ("quota rescan x.img", 1, "quota rescan: x.img: quotas are not enabled: not found; `creamery quota enable` begins to count"),
+    ("qgroup show x.img", 1, "qgroup show: x.img: quotas are not enabled: not found; `creamery quota enable` begins to count"),
+    ("qgroup create 0 x.img", 2, "qgroup create: invalid value '0' for '<QGROUPID>': \"0\" is no quota group; one is written LEVEL/NUMBER; see `creamery qgroup create --help`"),
+    ("qgroup create abc x.img", 2, "qgroup create: invalid value 'abc' for '<QGROUPID>': \"abc\" is no quota group; one is written LEVEL/NUMBER; see `creamery qgroup create --help`"),
+    ("qgroup limit 1G x.img", 1, "qgroup limit: x.img:/: quotas are not enabled: not found; `creamery quota enable` begins to count"),
+    ("qgroup assign 0/5 0/6 x.img", 1, "qgroup assign: x.img:/: quotas are not enabled: not found; `creamery quota enable` begins to count"),
+    ("property get x.img:/d nonsense", 2, "property get: invalid value 'nonsense' for '[NAME]' [possible values: ro, label, compression]; see `creamery property get --help`"),
+    ("property set x.img:/d/f compression brotli", 1, "property set: x.img:/d/f: an unknown compression algorithm"),
+    ("property set x.img:/s ro maybe", 1, "property set: x.img: 'maybe' is neither true nor false"),
+    ("filesystem defragment -c brotli x.img:/d/f", 2, "filesystem defragment: invalid value 'brotli' for '--compress <ALGORITHM[:LEVEL]>': \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3; see `creamery filesystem defragment --help`"),
+    ("filesystem fiemap x.img:/d", 1, "filesystem fiemap: x.img:/d: is a directory; check the path"),
+    ("filesystem trim nope.img", 1, "filesystem trim: opening nope.img: No such file or directory (os error 2); check the path"),
+    ("check nope.img", 8, "check: opening nope.img: No such file or directory (os error 2); check the path"),
+    ("check d", 8, "check: d is neither a regular file nor a block device"),
+    ("check --repair x.img", 16, "check: unexpected argument '--repair' found; see `creamery check --help`"),
+    ("inspect dump-super nope.img", 1, "dump-super: opening nope.img: No such file or directory (os error 2); check the path"),
+    ("inspect dump-tree -t nonsense x.img", 1, "dump-tree: unknown tree 'nonsense'"),
+    ("inspect dump-tree -b abc x.img", 2, "inspect dump-tree: invalid value 'abc' for '--block <BLOCK>': invalid digit found in string; see `creamery inspect dump-tree --help`"),
+    ("inspect inode-resolve 99999 x.img", 1, "inspect-internal inode-resolve: x.img: 5/99999 has no name: not found; check the number"),
+    ("inspect logical-resolve 5 x.img", 1, "inspect-internal logical-resolve: x.img: no data extent at 5: not found; check the number"),
+    ("inspect subvolid-resolve 999 x.img", 1, "inspect-internal subvolid-resolve: x.img: nothing leads to subvolume 999: not found; check the number"),
+    ("dedupe x.img:/nope", 1, "dedupe: x.img:/nope: not found; check the path"),
+    ("chmod 644 x.img:/d/f", 2, "unrecognized subcommand 'chmod'; see `creamery --help`"),
+    ("--frob", 2, "unexpected argument '--frob' found; see `creamery --help`"),
+    ("cp -a x.img:/ /proc/x", 1, "cp: /proc/x: No such file or directory (os error 2); check the path"),
+    ("cp -a nohost x.img:/", 1, "cp: nohost: No such file or directory (os error 2); check the path"),
+    ("ls a.img", 1, "ls: a.img: filesystem 01234567-89ab-cdef-0123-456789abcdef has a device 2, 1 given: device missing; only `creamery check` takes several devices yet"),
+    ("check a.img", 8, "check: a.img: filesystem 01234567-89ab-cdef-0123-456789abcdef has a device 2, 1 given: device missing; name all of its devices"),
+    ("mount a.img d", 1, "mount: a.img: filesystem 01234567-89ab-cdef-0123-456789abcdef has a device 2, 1 given: device missing; only `creamery check` takes several devices yet"),
+    ("inspect dump-tree -b 12345 x.img", 1, "dump-tree: x.img: 12345 is no address of a tree block, which is a multiple of 4096"),
+    ("inspect dump-tree -t 999 x.img", 1, "dump-tree: x.img: tree 999: not found; check the number"),
+    ("mount -o subvolid=999 x.img d", 1, "mount: x.img: subvolume 999: not found; check the number"),
+    ("ls --subvolid 999 x.img", 1, "ls: x.img: subvolume 999: not found; check the number"),
+    ("ls --subvol nope x.img", 1, "ls: x.img: subvolume 'nope': not found; check the path"),
+    ("check", 16, "check: the following required arguments were not provided: <IMAGE>...; see `creamery check --help`"),
+    ("check --threads 0 x.img", 16, "check: invalid value '0' for '--threads <N>': number would be zero for non-zero type; see `creamery check --help`"),
+    ("cp x.img", 2, "cp: 2 values required by '<SOURCE> <DEST>...'; only 1 was provided; see `creamery cp --help`"),
+    ("cp", 2, "cp: the following required arguments were not provided: <SOURCE> <DEST>...; see `creamery cp --help`"),
+    ("subvolume lsit x.img", 2, "subvolume: unrecognized subcommand 'lsit', did you mean 'list'?; see `creamery subvolume --help`"),
+    ("mkfs --rootdri d y.img", 2, "mkfs: unexpected argument '--rootdri' found, did you mean '--rootdir'?; see `creamery mkfs --help`"),
+    ("cp x.img:/d/f /dev/null", 1, "cp: /dev/null: is no regular file, and copying does not replace it by one"),
+    ("subvolume delete -i 999 x.img", 1, "subvolume delete: x.img: subvolume 999: not found; `creamery subvolume list` tells the numbers"),
+    ("subvolume show -r 999 x.img", 1, "subvolume show: x.img: subvolume 999: not found; check the number"),
+    ("rm x.img:/", 1, "rm: x.img:/: the root directory itself"),
+    ("fallocate -l 0 x.img:/d/f", 1, "fallocate: x.img:/d/f: a range without a length"),
+    ("mkfs -b 1 y.img", 1, "mkfs: y.img: 1 bytes are too small for a filesystem of these profiles, which needs 114294784: no space left on device; give more with -b"),
+    ("mkfs -b 18446744073709551616 y.img", 2, "mkfs: invalid value '18446744073709551616' for '--byte-count <SIZE>': '18446744073709551616' is more than 16 EiB; see `creamery mkfs --help`"),
+];
+
+fn wrong_calls(bench: &Bench) -> Result<()> {
+    let here = bench.scratch.dir("here")?;
+    let at = |name: &str| here.join(name);
+    let creamery = |words: &[&str]| bench.creamery().run(words).within(&here);
+    fs::create_dir(at("d"))?;
+    fs::write(at("d/f"), "a file")?;
+    mkfs_empty(bench.creamery(), &[], "200M", &at("x.img"))?;
+    creamery(&["cp", "-a", "d", "x.img:/"]).ok()?;
+    creamery(&["subvolume", "create", "x.img:/s"]).ok()?;
+    sparse_file(&at("a.img"), 300 << 20)?;
+    sparse_file(&at("b.img"), 300 << 20)?;
+    let of_two = Run::new("mkfs.btrfs").args(["-q", "-d", "single", "-m", "raid1", "-U", UUID]);
+    of_two.arg(at("a.img")).arg(at("b.img")).ok()?;
+    sparse_file(&at("raw.img"), 400 << 20)?;
+    let table = "label: dos\nsize=100M\nsize=200M,type=83\n";
+    Run::new("sfdisk").arg("-q").arg(at("raw.img")).input(table).ok()?;
+    creamery(&["mkfs", "-q", "raw.img@2"]).ok()?;
+
+    let mut problems = Vec::new();
+    for (call, status, said) in ROWS {
+        let words: Vec<&str> = call.split_whitespace().collect();
+        let finished = creamery(&words).output()?;
+        if finished.code != Some(status) || finished.stderr_text() != format!("creamery: {said}\n") {
+            problems.push(format!("{finished}\n  wanted {status}, creamery: {said}"));
+        }
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
+}
