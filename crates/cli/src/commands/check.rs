@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use creamery::check::{CheckOptions, Progress, Report, check, exit_status};
+use creamery::check::{CheckOptions, Problem, Progress, Report, check, exit_status};
 use indicatif::ProgressBar;
 
 use crate::failure::{Failure, is_broken_pipe, say};
@@ -15,17 +15,26 @@ use crate::output::{Output, writing};
 
 /// Of fsck(8).
 const COULD_NOT_CHECK: u8 = 8;
+const WRONG_CALL: u8 = 16;
 
 /// Verify a filesystem without writing to it.
 ///
-/// Every finding has a permanent number; docs/findings.md says what each means. The exit
+/// Every finding has a permanent number; --explain says what it means. The exit
 /// status is that of fsck(8): 0 without errors, 4 with errors, 8 when it could not check.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CheckArgs {
     /// The image or device, or a partition of one (disk.raw@2); all of them when the filesystem has several.
-    #[arg(value_name = "IMAGE", required = true)]
+    #[arg(value_name = "IMAGE", required_unless_present = "explain")]
     images: Vec<PathBuf>,
+
+    /// Print what the finding with this number means, and check nothing.
+    #[arg(long, value_name = "NUMBER", exclusive = true, value_parser = numbered)]
+    explain: Option<Problem>,
+
+    /// What `btrfs check` has and this has not: said plainly, not as a slip of the pen.
+    #[arg(long, hide = true)]
+    repair: bool,
 
     /// Read all data and compare it with its checksums.
     #[arg(long)]
@@ -44,7 +53,26 @@ pub(crate) struct CheckArgs {
     threads: Option<NonZeroUsize>,
 }
 
+fn numbered(word: &str) -> Result<Problem, String> {
+    let found = word.parse().ok().and_then(Problem::from_number);
+    found.ok_or_else(|| "no finding has this number; docs/findings.md lists all".to_owned())
+}
+
+fn explain(problem: Problem) -> Result<(), Failure> {
+    let mut out = Output::new();
+    let (number, severity) = (problem.number(), problem.severity());
+    let printed = writeln!(out, "{severity} {number}: {problem}\n\n{}", problem.meaning());
+    printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new("check", error))
+}
+
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    if let Some(problem) = args.explain {
+        return explain(problem);
+    }
+    if args.repair {
+        let what = Failure::usage("check", "it verifies and never writes, so it repairs nothing");
+        return Err(what.status(WRONG_CALL));
+    }
     let mut options = CheckOptions { check_data_csum: args.check_data_csum, ..CheckOptions::default() };
     options.threads = args.threads.map_or(options.threads, NonZeroUsize::get);
     args.images.iter().for_each(|image| warn_of_table(image));
@@ -81,7 +109,9 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let images: Vec<String> = args.images.iter().map(|image| image.display().to_string()).collect();
     let what = format!("{}: {} errors", images.join(", "), report.counts.errors);
     let error = creamery::Error::new(creamery::ErrorKind::Corrupt, what);
-    Err(Failure::new("check", error).advise("docs/findings.md says what the numbers mean").status(status))
+    Err(Failure::new("check", error)
+        .advise("`creamery check --explain NUMBER` says what a finding means")
+        .status(status))
 }
 
 /// A verdict that nobody can read, unless the reader has read enough (`| head`), is none.

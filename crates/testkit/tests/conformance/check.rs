@@ -13,6 +13,7 @@ const PROGRAM: [Judge; 1] = [Judge::Program];
 const CLEAN: i32 = 0;
 const DAMAGED: i32 = 4;
 const NOT_CHECKED: i32 = 8;
+const WRONG_CALL: i32 = 16;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -62,7 +63,11 @@ fn exit_status(bench: &Bench) -> Result<()> {
     check(bench, &[], &image, CLEAN)?;
     let damaged = check(bench, &["--check-data-csum"], &image, DAMAGED)?;
     ensure!(damaged.stdout_text().contains("error 605: data does not have its checksum"), "{damaged}");
-    ensure!(damaged.stderr_text().contains("docs/findings.md"), "{damaged}");
+    ensure!(damaged.stderr_text().contains("check --explain NUMBER"), "{damaged}");
+    let explained = bench.creamery().run(["check", "--explain", "605"]).ok()?.stdout_text();
+    ensure!(explained.starts_with("error 605: data does not have its checksum\n\n"), "{explained}");
+    let unknown = bench.creamery().run(["check", "--explain", "999"]).output()?;
+    ensure!(unknown.code == Some(WRONG_CALL) && unknown.stderr_text().contains("'999'"), "{unknown}");
     let nothing = bench.scratch.file("nothing.img");
     sparse_file(&nothing, 1 << 20)?;
     check(bench, &[], &nothing, NOT_CHECKED)?;

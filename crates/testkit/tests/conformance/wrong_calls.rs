@@ -92,7 +92,7 @@ const ROWS: [Row; 103] = [
     ("filesystem trim nope.img", 1, "filesystem trim: opening nope.img: No such file or directory (os error 2); check the path"),
     ("check nope.img", 8, "check: opening nope.img: No such file or directory (os error 2); check the path"),
     ("check d", 8, "check: d is neither a regular file nor a block device"),
-    ("check --repair x.img", 16, "check: unexpected argument '--repair' found; see `creamery check --help`"),
+    ("check --repair x.img", 16, "check: it verifies and never writes, so it repairs nothing; see `creamery check --help`"),
     ("inspect dump-super nope.img", 1, "dump-super: opening nope.img: No such file or directory (os error 2); check the path"),
     ("inspect dump-tree -t nonsense x.img", 1, "dump-tree: unknown tree 'nonsense'"),
     ("inspect dump-tree -b abc x.img", 2, "inspect dump-tree: invalid value 'abc' for '--block <BLOCK>': invalid digit found in string; see `creamery inspect dump-tree --help`"),
