@@ -279,6 +279,45 @@ impl From<std::io::Error> for Error {
     }
 }
 
+/// For who works with `std::io`: the kind that is nearest, with this error as its cause.
+///
+/// ```
+/// use creamery_base::{Error, ErrorKind};
+/// let error = std::io::Error::from(Error::new(ErrorKind::NoSpace, "writing"));
+/// assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+/// assert_eq!(error.to_string(), "writing: no space left on device");
+/// assert!(error.get_ref().is_some_and(|cause| cause.is::<Error>()));
+/// ```
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind as Host;
+        let kind = match error.kind() {
+            ErrorKind::NotFound => Host::NotFound,
+            ErrorKind::AlreadyExists => Host::AlreadyExists,
+            ErrorKind::NotADirectory => Host::NotADirectory,
+            ErrorKind::IsADirectory => Host::IsADirectory,
+            ErrorKind::DirectoryNotEmpty => Host::DirectoryNotEmpty,
+            ErrorKind::InvalidInput => Host::InvalidInput,
+            ErrorKind::NameTooLong => Host::InvalidFilename,
+            ErrorKind::NoSpace => Host::StorageFull,
+            ErrorKind::QuotaExceeded => Host::QuotaExceeded,
+            ErrorKind::ReadOnly | ErrorKind::Aborted => Host::ReadOnlyFilesystem,
+            ErrorKind::PermissionDenied => Host::PermissionDenied,
+            ErrorKind::WouldBlock => Host::WouldBlock,
+            ErrorKind::Corrupt | ErrorKind::Unreadable => Host::InvalidData,
+            ErrorKind::Unsupported => Host::Unsupported,
+            ErrorKind::Busy => Host::ResourceBusy,
+            ErrorKind::TooManyLinks => Host::TooManyLinks,
+            ErrorKind::FileTooLarge => Host::FileTooLarge,
+            ErrorKind::Stale => Host::StaleNetworkFileHandle,
+            ErrorKind::CrossDevice => Host::CrossesDevices,
+            // Who reads with `std::io` tries again after what is interrupted.
+            _ => Host::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
 /// Whether `words` are the last part of a message.
 fn ends_with(message: &str, words: &str) -> bool {
     message.strip_suffix(words).is_some_and(|rest| rest.is_empty() || rest.ends_with(": "))

@@ -440,30 +440,9 @@ fn found(outcome: Result<u64>) -> Result<Option<u64>> {
     }
 }
 
-/// The host's kind of error, for the traits of `std::io`.
-fn io_error(error: Error) -> io::Error {
-    let kind = match error.kind() {
-        ErrorKind::NotFound => io::ErrorKind::NotFound,
-        ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
-        ErrorKind::NotADirectory => io::ErrorKind::NotADirectory,
-        ErrorKind::IsADirectory => io::ErrorKind::IsADirectory,
-        ErrorKind::DirectoryNotEmpty => io::ErrorKind::DirectoryNotEmpty,
-        ErrorKind::InvalidInput | ErrorKind::NameTooLong => io::ErrorKind::InvalidInput,
-        ErrorKind::NoSpace => io::ErrorKind::StorageFull,
-        ErrorKind::QuotaExceeded => io::ErrorKind::QuotaExceeded,
-        ErrorKind::ReadOnly | ErrorKind::Aborted => io::ErrorKind::ReadOnlyFilesystem,
-        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-        ErrorKind::FileTooLarge => io::ErrorKind::FileTooLarge,
-        ErrorKind::Corrupt | ErrorKind::Unreadable => io::ErrorKind::InvalidData,
-        ErrorKind::Unsupported => io::ErrorKind::Unsupported,
-        _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, error)
-}
-
 impl Read for File {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = self.read_at(out, self.position).map_err(io_error)?;
+        let count = self.read_at(out, self.position).map_err(io::Error::from)?;
         self.position += count as u64;
         Ok(count)
     }
@@ -472,9 +451,9 @@ impl Read for File {
 impl Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let (start, count) = if self.append {
-            self.open.append(data).map_err(io_error)?
+            self.open.append(data).map_err(io::Error::from)?
         } else {
-            (self.position, self.write_at(data, self.position).map_err(io_error)?)
+            (self.position, self.write_at(data, self.position).map_err(io::Error::from)?)
         };
         self.position = start + count as u64;
         Ok(count)
@@ -491,7 +470,7 @@ impl Seek for File {
         let position = match to {
             SeekFrom::Start(position) => Some(position),
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
-            SeekFrom::End(by) => self.metadata().map_err(io_error)?.len().checked_add_signed(by),
+            SeekFrom::End(by) => self.metadata().map_err(io::Error::from)?.len().checked_add_signed(by),
         };
         self.position = position
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a position before the start"))?;
