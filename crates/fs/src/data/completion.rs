@@ -231,10 +231,11 @@ impl OrderedExtent {
         reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len))
     }
 
-    /// The file extent item for the first `shown` bytes.
+    /// The file extent item for the first `shown` bytes. Who can see it sees what it takes to read it, too (LOG-7).
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
         let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));
+        handle.add_incompat(packed::incompat(compression));
         let extent = Extent { num_bytes: shown, ram_bytes, compression, ..whole };
         if self.prealloc { extent.encode_prealloc() } else { extent.encode() }
     }
@@ -247,9 +248,6 @@ impl OrderedExtent {
         let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
         assert!(summed, "ORDERED-3: checksums of all sectors or of none");
         let at = self.space.start();
-        if let Some((compression, _)) = self.packed {
-            handle.add_incompat(packed::incompat(compression));
-        }
         handle.complete_data(self.space, self.proof, owner, self.start, self.csums.as_deref())?;
         Ok(at)
     }
