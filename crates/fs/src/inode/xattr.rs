@@ -71,16 +71,18 @@ fn check_namespace(name: &[u8]) -> Result<()> {
 
 /// Refuses a name and value that no leaf can hold.
 pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
-    let room = tree.max_item_size().min(usize::from(u16::MAX)).saturating_sub(HEADER_LEN);
-    if name.len() + value.len() <= room {
+    let most = value_max(tree, name);
+    if value.len() <= most {
         return Ok(());
     }
-    let text = format!(
-        "an extended attribute of {} bytes, the most is {}",
-        value.len(),
-        room - name.len().min(room)
-    );
+    let text = format!("an extended attribute of {} bytes, the most is {most}", value.len());
     Err(Error::new(ErrorKind::NoSpace, text))
+}
+
+/// The longest value that an attribute of this name can have, which shares a leaf's only item with its name, bytes.
+pub(crate) fn value_max(tree: &Tree, name: &[u8]) -> usize {
+    let room = tree.max_item_size().min(usize::from(u16::MAX)).saturating_sub(HEADER_LEN);
+    room.saturating_sub(name.len())
 }
 
 /// The value of an attribute.
