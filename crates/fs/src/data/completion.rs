@@ -40,6 +40,7 @@ use super::holes::HolePlan;
 use super::packed::{self, Packed};
 use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
+use crate::compression;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
@@ -278,7 +279,7 @@ impl OrderedExtent {
     ) -> Result<()> {
         let engine = inode.engine();
         let (start, end) = (self.start, self.end());
-        let marks = self.marks;
+        let (marks, decided_on) = (self.marks, item.flags);
         let mut at = start;
         let mut fresh = Some(self);
         while at < end {
@@ -312,7 +313,7 @@ impl OrderedExtent {
                     }
                 }
                 update_for(behalf, locked, (at, stop), item, |item| {
-                    item.flags |= marks;
+                    item.flags |= compression::marks_that_hold(marks, decided_on, item.flags);
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {
                         NewSize::AtLeast(size) => item.size.max(size.min(stop)),
