@@ -18,5 +18,5 @@ pub use checksum::{Checksum, ChecksumType, ParseChecksumTypeError, checksum, che
 pub use hash::{data_ref_hash, extref_hash, name_hash};
 pub use lzo::{unpack_lzo, unpack_lzo_from};
 pub use pack::{CompressionMethod, CompressionType, Packer, ParseCompressionMethodError, looks_compressible};
-pub use unpack::{UnpackError, unpack_zlib, unpack_zlib_beginning, unpack_zstd};
+pub use unpack::{UnpackError, unpack_zlib, unpack_zstd};
 pub use verity::{SaltedHash, VerityDigest, VerityHash};

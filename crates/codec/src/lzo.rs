@@ -157,7 +157,7 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
 /// them is arbitrary.
 ///
 /// # Errors
-/// When the frame is not whole, makes more than fits, or refers to what is not there.
+/// When the frame is not whole, a segment makes more than a sector, or refers to what is not there.
 pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize, UnpackError> {
     unpack_lzo_from(packed, sector, 0, out)
 }
@@ -196,9 +196,22 @@ pub fn unpack_lzo_from(
             continue;
         }
         let room = out.len().min(made + sector);
-        made += unpack_stream(segment, &mut out[made..room])?;
+        made += match unpack_stream(segment, &mut out[made..room]) {
+            Err(UnpackError::TooLong) if room - made < sector => {
+                unpack_beginning(segment, &mut out[made..], sector)?
+            }
+            unpacked => unpacked?,
+        };
     }
     Ok(made)
+}
+
+/// What a segment begins with, of which the rest is wanted by nobody.
+fn unpack_beginning(segment: &[u8], out: &mut [u8], sector: usize) -> Result<usize, UnpackError> {
+    let mut whole = vec![0; sector];
+    let len = unpack_stream(segment, &mut whole)?.min(out.len());
+    out[..len].copy_from_slice(&whole[..len]);
+    Ok(len)
 }
 
 #[cfg(test)]
@@ -254,10 +267,10 @@ mod tests {
             assert!(unpack(&[&whole[..len]]).is_err(), "cut to {len}");
         }
         assert_eq!(unpack(&[&[18, b'z', 0x40, 1, 0x11, 0, 0]]), Err(UnpackError::Damaged));
-        assert_eq!(
-            unpack(&[&[&[0][..], &[0; 2], &[1], &[7; 1000], &END].concat()]),
-            Err(UnpackError::TooLong)
-        );
+        let long = frame(&[&[&[0][..], &[0; 2], &[1], &[7; 529], &END].concat()]);
+        assert_eq!(unpack_lzo(&long, 512, &mut [0; 600]), Err(UnpackError::TooLong), "more than a sector");
+        assert_eq!(unpack_lzo(&long, 4096, &mut [0; 600]), Ok(529));
+        assert_eq!(unpack_lzo(&long, 4096, &mut [0; 300]), Ok(300), "the rest is not wanted");
         for total in [0_u32, 3, 4096] {
             let mut packed = vec![0; 8192];
             packed[..4].copy_from_slice(&total.to_le_bytes());

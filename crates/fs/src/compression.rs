@@ -223,6 +223,16 @@ pub(crate) fn wanted(option: Option<Compress>, flags: InodeFlags, property: Opti
     })
 }
 
+/// Those of `marks` that a file gets that has the flags `now`, where they were decided on when it had `then`: what came of packing
+/// its data is not set over what somebody has said of the file meanwhile.
+pub(crate) fn marks_that_hold(marks: InodeFlags, then: InodeFlags, now: InodeFlags) -> InodeFlags {
+    let words = InodeFlags::COMPRESS
+        .union(InodeFlags::NOCOMPRESS)
+        .union(InodeFlags::NODATACOW)
+        .union(InodeFlags::NODATASUM);
+    if then.intersection(words) == now.intersection(words) { marks } else { marks - InodeFlags::NOCOMPRESS }
+}
+
 /// The property that a file has when it is given these flags; none when it has none from then on.
 pub(crate) fn property(option: Option<Compress>, flags: InodeFlags) -> Option<String> {
     let usual = option.map_or(CompressionType::Zlib, |option| option.method.kind());
@@ -256,6 +266,24 @@ mod tests {
                 let option = Some(Compress { method: text.parse().expect("a method"), force });
                 assert_eq!(decode(encode(option)), option);
             }
+        }
+    }
+
+    #[test]
+    fn a_mark_is_not_set_over_what_was_said_meanwhile() {
+        let (none, yes, no) = (InodeFlags::empty(), InodeFlags::COMPRESS, InodeFlags::NOCOMPRESS);
+        let (in_place, other) = (InodeFlags::NODATACOW | InodeFlags::NODATASUM, InodeFlags::NODUMP);
+        for (then, now, holds) in [
+            (none, none, true),
+            (none, other, true),
+            (none, yes, false),
+            (none, in_place, false),
+            (no, none, false),
+        ] {
+            let wanted = if holds { no } else { none };
+            assert_eq!(marks_that_hold(no, then, now), wanted, "{then:?}, {now:?}");
+            let prealloc = InodeFlags::PREALLOC;
+            assert_eq!(marks_that_hold(no | prealloc, then, now), wanted | prealloc, "{then:?}, {now:?}");
         }
     }
 

@@ -19,7 +19,7 @@ use crate::fault::Fault;
 use crate::inode::access_time::{self, Atime, AtimeOptions};
 use crate::inode::attributes::{Attributes, SetAttributes};
 use crate::inode::write_errors::Told;
-use crate::inode::xattr::{XattrMode, check_name};
+use crate::inode::xattr::{self, XattrMode, check_name};
 use crate::inode::{FileType, Inode, Inodes};
 use crate::keys;
 use crate::memory::MemoryReport;
@@ -413,6 +413,14 @@ impl Filesystem {
     pub fn set_xattr(&self, id: InodeId, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         check_name(name)?;
         self.inode_to_change(id)?.set_xattr(name, value, mode)
+    }
+
+    /// The longest value that an extended attribute of this name can have, bytes: both have to be in one leaf.
+    ///
+    /// # Errors
+    /// Device errors; damage.
+    pub fn xattr_value_max(&self, name: &[u8]) -> Result<usize> {
+        Ok(xattr::value_max(&*self.engine().tree(TreeId::FS)?, name))
     }
 
     /// Removes an extended attribute.

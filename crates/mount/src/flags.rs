@@ -159,6 +159,8 @@ fn to_word(table: &[(u32, InodeFlags)], flags: InodeFlags) -> u32 {
 
 /// The word of `FS_*_FL` bits that is told.
 fn told(flags: InodeFlags) -> u32 {
+    // Where both words on compression are stored, the one that is obeyed.
+    let flags = if flags.contains(InodeFlags::NOCOMPRESS) { flags - InodeFlags::COMPRESS } else { flags };
     to_word(&FLAGS, flags) | if flags.contains(InodeFlags::VERITY) { VERITY } else { 0 }
 }
 
@@ -187,6 +189,7 @@ mod tests {
         assert_eq!(from_word(&FLAGS, flags, 0x20), Some(InodeFlags::APPEND | InodeFlags::PREALLOC));
         assert_eq!(from_word(&FLAGS, flags, 0x1), None);
         assert_eq!(told(flags | InodeFlags::VERITY), 0x90_0010);
+        assert_eq!(told(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS), 0x400);
         assert_eq!(from_word(&XFLAGS, flags, 0), Some(InodeFlags::NODATACOW | InodeFlags::PREALLOC));
     }
 }

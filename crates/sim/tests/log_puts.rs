@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use creamery_base::{Logical, ObjectId, TreeId, Wait};
 use creamery_device::BlockDevice;
-use creamery_format::{Key, KeyType};
+use creamery_format::{Incompat, Key, KeyType};
 use creamery_fs::InodeItem;
 use creamery_sim::{MadeBy, SimDevice, fresh_image};
-use creamery_txn::{Engine, InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, Options};
+use creamery_txn::{Engine, InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, Options, Units};
 use creamery_volume::{Mode, Volume};
 
 const ONE: ObjectId = ObjectId::new(1000);
@@ -97,6 +97,22 @@ fn a_name_or_a_number_is_given_to_another_only_with_who_had_it() {
         assert_eq!(logs.item(ONE).map(|item| (item.sequence, item.nlink)), Some((3, 1)));
         assert_eq!(logs.item(OTHER).map(|item| item.nlink), Some(0));
     }
+}
+
+/// Somebody else's data was the first to be packed so.
+#[test]
+fn what_takes_a_new_feature_to_read_is_not_put_into_a_log() {
+    let logs = Logs::new();
+    let ticket = logs.put(seen(ONE, 1)).expect("it can be said");
+    let handle = logs.engine.start(Units::items(1)).expect("room");
+    assert!(!logs.engine.incompat().contains(Incompat::COMPRESS_ZSTD));
+    handle.add_incompat(Incompat::COMPRESS_ZSTD);
+    handle.end();
+    assert!(logs.put(seen(OTHER, 1)).is_none(), "the superblock with the log does not say so");
+    logs.engine.sync_log(ticket).expect("it is written");
+    assert!(logs.item(ONE).is_some() && logs.item(OTHER).is_none());
+    let tree = logs.engine.tree(TreeId::FS).expect("it is there");
+    assert!(logs.engine.log_base(&tree).expect("it opens").is_none(), "nor is anybody asked what to put");
 }
 
 /// The file has other data there by the time.

@@ -40,6 +40,7 @@ use super::holes::HolePlan;
 use super::packed::{self, Packed};
 use super::payload::TakesData;
 use super::{Behalf, recount, reserve, update_for};
+use crate::compression;
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::finish;
@@ -231,10 +232,11 @@ impl OrderedExtent {
         reserve::complete_units(engine, self.csums.as_ref().map_or(0, Vec::len))
     }
 
-    /// The file extent item for the first `shown` bytes.
+    /// The file extent item for the first `shown` bytes. Who can see it sees what it takes to read it, too (LOG-7).
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
         let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));
+        handle.add_incompat(packed::incompat(compression));
         let extent = Extent { num_bytes: shown, ram_bytes, compression, ..whole };
         if self.prealloc { extent.encode_prealloc() } else { extent.encode() }
     }
@@ -247,9 +249,6 @@ impl OrderedExtent {
         let summed = self.csums.as_ref().is_none_or(|csums| csums.len() == sectors * self.checksum.size());
         assert!(summed, "ORDERED-3: checksums of all sectors or of none");
         let at = self.space.start();
-        if let Some((compression, _)) = self.packed {
-            handle.add_incompat(packed::incompat(compression));
-        }
         handle.complete_data(self.space, self.proof, owner, self.start, self.csums.as_deref())?;
         Ok(at)
     }
@@ -280,7 +279,7 @@ impl OrderedExtent {
     ) -> Result<()> {
         let engine = inode.engine();
         let (start, end) = (self.start, self.end());
-        let marks = self.marks;
+        let (marks, decided_on) = (self.marks, item.flags);
         let mut at = start;
         let mut fresh = Some(self);
         while at < end {
@@ -314,7 +313,7 @@ impl OrderedExtent {
                     }
                 }
                 update_for(behalf, locked, (at, stop), item, |item| {
-                    item.flags |= marks;
+                    item.flags |= compression::marks_that_hold(marks, decided_on, item.flags);
                     item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                     item.size = match size {
                         NewSize::AtLeast(size) => item.size.max(size.min(stop)),

@@ -5,9 +5,7 @@
 //! stays until nothing shows any of it any more.
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_codec::{
-    UnpackError, unpack_lzo, unpack_lzo_from, unpack_zlib, unpack_zlib_beginning, unpack_zstd,
-};
+use creamery_codec::{UnpackError, unpack_lzo, unpack_lzo_from, unpack_zlib, unpack_zstd};
 use creamery_format::Compression;
 
 use super::file_extent::COMPRESSED_LEN_MAX;
@@ -67,7 +65,7 @@ pub(super) fn unpack_part(
     let mut out = vec![0; bounded(end - begin)];
     let unpacked = match compression {
         Compression::None | Compression::Zstd => unreachable!("these are unpacked whole"),
-        Compression::Zlib => unpack_zlib_beginning(packed, &mut out),
+        Compression::Zlib => unpack_zlib(packed, &mut out),
         Compression::Lzo => unpack_lzo_from(packed, bounded(sector), bounded(begin / sector), &mut out),
     };
     finish(compression, unpacked, &mut out)?;

@@ -201,6 +201,7 @@ impl Content {
         let running = handle.generation();
         let encode = |part: &Part| match part {
             Part::Inline { len, bytes, compression } => {
+                handle.add_incompat(packed::incompat(*compression));
                 (extent_data(ino, 0), file_extent::encode_packed_inline(running, *len, *compression, bytes))
             }
             Part::Extent(ordered) => {
@@ -219,11 +220,7 @@ impl Content {
     pub(crate) fn hand_over(self, handle: &Handle<'_>, owner: InodeId) -> Result<()> {
         self.parts.into_iter().try_for_each(|part| match part {
             Part::Extent(ordered) => ordered.hand_over(handle, owner).map(|_| ()),
-            Part::Inline { compression, .. } => {
-                handle.add_incompat(packed::incompat(compression));
-                Ok(())
-            }
-            Part::Hole { .. } => Ok(()),
+            Part::Inline { .. } | Part::Hole { .. } => Ok(()),
         })
     }
 }

@@ -51,7 +51,7 @@ mod inline;
 mod new_extent;
 mod nocow;
 pub(crate) mod nocow_counters;
-mod packed;
+pub(crate) mod packed;
 mod packing;
 mod payload;
 mod prealloc;

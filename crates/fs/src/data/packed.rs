@@ -10,7 +10,7 @@ pub(super) struct Packed {
 }
 
 /// What has to be able to read a filesystem with data that is packed so.
-pub(super) const fn incompat(compression: Compression) -> Incompat {
+pub(crate) const fn incompat(compression: Compression) -> Incompat {
     match compression {
         Compression::Lzo => Incompat::COMPRESS_LZO,
         Compression::Zstd => Incompat::COMPRESS_ZSTD,

@@ -227,11 +227,15 @@ const fn settable(kind: FileType) -> InodeFlags {
 /// Flags as they become when a caller asks for `wanted`.
 fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
     let mut flags = (item.flags - SETTABLE) | (wanted & settable(item.kind()));
-    if flags.contains(InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS) {
-        return Err(Error::invalid("the flags to compress and not to compress, both at once"));
-    }
     let in_place = InodeFlags::NODATACOW;
     let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
+    if flags.contains(compression) && item.flags.contains(compression) {
+        // Somebody has stored both: as on Linux that is read as the one that is obeyed.
+        flags -= InodeFlags::COMPRESS;
+    }
+    if flags.contains(compression) {
+        return Err(Error::invalid("the flags to compress and not to compress, both at once"));
+    }
     // As on Linux: a word on compression is never added to one on overwriting in place, nor the reverse.
     if flags.contains(in_place | InodeFlags::COMPRESS)
         || item.flags.contains(in_place) && flags.intersects(compression)
@@ -240,11 +244,12 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
         return Err(Error::invalid("the flag to overwrite in place beside one on compression"));
     }
     if item.kind() == FileType::File && flags.contains(in_place) != item.flags.contains(in_place) {
-        // Data written so far has checksums, or has none: the flag cannot change under it.
-        if item.size != 0 {
-            return Err(Error::invalid("changing whether a file that is not empty is overwritten in place"));
+        if item.size == 0 {
+            flags.set(InodeFlags::NODATASUM, flags.contains(in_place));
+        } else {
+            // Data written so far has checksums, or has none: the flag does not change under it, and as on Linux nobody is told.
+            flags.set(in_place, item.flags.contains(in_place));
         }
-        flags.set(InodeFlags::NODATASUM, flags.contains(in_place));
     }
     Ok(flags)
 }
@@ -468,12 +473,28 @@ mod tests {
         let flags = new_flags(&empty, InodeFlags::NODATACOW).expect("empty");
         assert_eq!(flags, InodeFlags::NODATACOW | InodeFlags::NODATASUM);
         let full = InodeItem { size: 1, flags: InodeFlags::PREALLOC, ..InodeItem::default() };
-        assert!(new_flags(&full, InodeFlags::NODATACOW).is_err());
-        assert_eq!(
-            new_flags(&full, InodeFlags::NODUMP).ok(),
-            Some(InodeFlags::PREALLOC | InodeFlags::NODUMP)
-        );
+        for asked in [InodeFlags::NODUMP, InodeFlags::NODUMP | InodeFlags::NODATACOW] {
+            let flags = new_flags(&full, asked).ok();
+            assert_eq!(flags, Some(InodeFlags::PREALLOC | InodeFlags::NODUMP));
+        }
+        let in_place = InodeItem { size: 1, flags, ..InodeItem::default() };
+        assert_eq!(new_flags(&in_place, InodeFlags::SYNC).ok(), Some(flags | InodeFlags::SYNC));
         assert!(new_flags(&empty, InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS).is_err());
+    }
+
+    #[test]
+    fn an_inode_with_both_words_on_compression_can_be_given_others() {
+        let (yes, no) = (InodeFlags::COMPRESS, InodeFlags::NOCOMPRESS);
+        let item = InodeItem { flags: yes | no, ..InodeItem::default() };
+        let rows = [
+            (yes | no | InodeFlags::NODUMP, no | InodeFlags::NODUMP),
+            (no, no),
+            (yes, yes),
+            (InodeFlags::empty(), InodeFlags::empty()),
+        ];
+        for (asked, flags) in rows {
+            assert_eq!(new_flags(&item, asked).ok(), Some(flags), "{asked:?}");
+        }
     }
 
     #[test]

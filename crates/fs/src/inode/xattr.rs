@@ -71,16 +71,18 @@ fn check_namespace(name: &[u8]) -> Result<()> {
 
 /// Refuses a name and value that no leaf can hold.
 pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
-    let room = tree.max_item_size().min(usize::from(u16::MAX)).saturating_sub(HEADER_LEN);
-    if name.len() + value.len() <= room {
+    let most = value_max(tree, name);
+    if value.len() <= most {
         return Ok(());
     }
-    let text = format!(
-        "an extended attribute of {} bytes, the most is {}",
-        value.len(),
-        room - name.len().min(room)
-    );
+    let text = format!("an extended attribute of {} bytes, the most is {most}", value.len());
     Err(Error::new(ErrorKind::NoSpace, text))
+}
+
+/// The longest value that an attribute of this name can have, which shares a leaf's only item with its name, bytes.
+pub(crate) fn value_max(tree: &Tree, name: &[u8]) -> usize {
+    let room = tree.max_item_size().min(usize::from(u16::MAX)).saturating_sub(HEADER_LEN);
+    room.saturating_sub(name.len())
 }
 
 /// The value of an attribute.
@@ -234,10 +236,14 @@ fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Eff
     Ok(Effect::Access { stored, permissions })
 }
 
+/// Whether it can have the compression property. Of what cannot Linux takes every value that it knows, and keeps none.
+pub(crate) fn has_compression(item: &InodeItem) -> bool {
+    matches!(item.kind(), FileType::File | FileType::Directory)
+}
+
+/// The flags of an inode that is given this value of the compression property.
+/// Errors: no such value; it is overwritten in place.
 pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
-    if !matches!(item.kind(), FileType::File | FileType::Directory) {
-        return Err(Error::invalid("the compression property of something that is no file and no directory"));
-    }
     if item.flags.contains(InodeFlags::NODATACOW) && !value.is_empty() {
         return Err(Error::invalid("the compression property of an inode that is overwritten in place"));
     }
@@ -298,6 +304,9 @@ impl Inode {
     fn change_xattr(&self, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         let item = self.lock_exclusive()?;
         check_not_append_only(&item)?;
+        if name == COMPRESSION && !has_compression(&item) {
+            return compression_flags(&item, value.unwrap_or_default()).map(drop);
+        }
         if value.is_none() && mode == XattrMode::Replace && !has_any(self, Wait::Yes)? {
             return Err(ErrorKind::NoAttribute.into());
         }

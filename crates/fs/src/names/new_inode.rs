@@ -237,7 +237,11 @@ impl<'a> Draft<'a> {
             }
         }
         if name == xattr::COMPRESSION {
-            self.item.flags = xattr::compression_flags(&self.item, value)?;
+            let flags = xattr::compression_flags(&self.item, value)?;
+            if !xattr::has_compression(&self.item) {
+                return Ok(());
+            }
+            self.item.flags = flags;
         }
         self.add(name, value);
         Ok(())
@@ -269,6 +273,7 @@ impl<'a> Draft<'a> {
         }
         let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
         if dir_item.flags.intersects(compression)
+            && !self.item.flags.intersects(InodeFlags::NODATACOW | InodeFlags::NODATASUM)
             && matches!(self.item.kind(), FileType::File | FileType::Directory)
             && let Some(value) = xattr::get_known(dir, xattr::COMPRESSION, creamery_base::Wait::Yes)?
             && let Some(algorithm) = compression::algorithm(&value)
@@ -406,9 +411,8 @@ fn flags_of_new(dir: InodeFlags, kind: FileType, nodatacow: bool) -> InodeFlags 
         flags |= InodeFlags::NODATACOW;
     }
     if kind == FileType::File && (nodatacow || flags.contains(InodeFlags::NODATACOW)) {
+        // A word on compression stays beside these, as on Linux, and does nothing.
         flags |= InodeFlags::NODATACOW | InodeFlags::NODATASUM;
-        // What is overwritten in place is not compressed.
-        flags -= InodeFlags::COMPRESS;
     }
     flags
 }
@@ -431,6 +435,10 @@ mod tests {
         ];
         for (dir, kind, expected) in rows {
             assert_eq!(flags_of_new(dir, kind, false), expected, "{dir:?} {kind:?}");
+        }
+        for word in [InodeFlags::COMPRESS, InodeFlags::NOCOMPRESS] {
+            assert_eq!(flags_of_new(word, File, true), both | word);
+            assert_eq!(flags_of_new(word, Directory, true), word);
         }
     }
 }

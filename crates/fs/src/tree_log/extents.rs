@@ -10,6 +10,7 @@ use super::items::{each_item, range_of};
 use crate::data::drop_extents::DropPlan;
 use crate::data::extent_map::Items;
 use crate::data::file_extent::{Extent, FileExtent};
+use crate::data::packed::incompat;
 use crate::data::reserve;
 use crate::inode::FileType;
 use crate::operation::in_handle;
@@ -47,8 +48,15 @@ impl LogReplay<'_, '_> {
             reserve::drop_units(&plan) + reserve::complete_units(self.engine, bytes) + csums.len() as u32;
         let no_item =
             matches!(extent, FileExtent::Hole { .. }) && self.engine.incompat().contains(Incompat::NO_HOLES);
+        let compression = match &extent {
+            FileExtent::Inline { compression, .. } => *compression,
+            FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => extent.compression,
+            FileExtent::Hole { .. } => Compression::None,
+        };
         let (tree, replay) = (&self.tree, &mut *self.replay);
         let change = |handle: &Handle<'_>| {
+            // Whoever wrote the log may have left no word of it in the superblock.
+            handle.add_incompat(incompat(compression));
             plan.apply(handle, tree, id, None)?;
             if !no_item {
                 tree.insert(handle, key, data)?;

@@ -207,8 +207,29 @@ impl<'a> Filler<'a> {
         self.rules.owner.unwrap_or((meta.uid, meta.gid))
     }
 
+    /// Refuses attributes that no leaf holds, however large the filesystem is.
+    fn check_xattrs(&self, meta: &Meta) -> Result<()> {
+        for (name, value) in &meta.xattrs {
+            let most = self.fs.xattr_value_max(name)?;
+            if self.rules.keep == Keep::Everything && value.len() > most {
+                let (name, len) = (String::from_utf8_lossy(name), value.len());
+                let what = format!(
+                    "the extended attribute {name} has {len} bytes, nodes of this size hold {most} at most"
+                );
+                return Err(Error::invalid(what));
+            }
+        }
+        Ok(())
+    }
+
     /// Calls `make` with what becomes of `meta`.
-    fn with_new<R>(&self, meta: &Meta, kind: NewKind<'_>, make: impl FnOnce(&NewInode<'_>) -> R) -> R {
+    fn with_new<R>(
+        &self,
+        meta: &Meta,
+        kind: NewKind<'_>,
+        make: impl FnOnce(&NewInode<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.check_xattrs(meta)?;
         let (uid, gid) = self.owner(meta);
         let xattrs: Vec<(&[u8], &[u8])> = match self.rules.keep {
             Keep::Everything => meta.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
@@ -278,6 +299,7 @@ impl<'a> Filler<'a> {
             ..restore
         };
         self.fs.set_attributes(id, &set)?;
+        self.check_xattrs(meta)?;
         for (name, value) in &meta.xattrs {
             self.fs.set_xattr(id, name, value, XattrMode::Any)?;
         }

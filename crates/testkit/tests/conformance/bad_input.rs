@@ -23,7 +23,8 @@ type Body = fn(&Bench) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let ext4: &[Judge] = &[Judge::Program, Judge::Tool("mkfs.ext4")];
-    let cases: [(&str, &[Judge], Body); 18] = [
+    let setfattr: &[Judge] = &[Judge::Program, Judge::Tool("setfattr")];
+    let cases: [(&str, &[Judge], Body); 19] = [
         ("random-bytes", &PROGRAM, random_bytes),
         ("truncated-image", &PROGRAM, truncated_image),
         ("superblock-checksum", &PROGRAM, superblock_checksum),
@@ -39,11 +40,45 @@ pub(crate) fn cases() -> Vec<Case> {
         ("full-image", &MOUNTED, full_image),
         ("copy-into-a-full-image", &JUDGED, copy_into_a_full_image),
         ("long-name", &PROGRAM, long_name),
+        ("attribute-that-no-leaf-holds", setfattr, attribute_that_no_leaf_holds),
         ("unknown-option", &PROGRAM, unknown_option),
         ("missing-things", &PROGRAM, missing_things),
         ("log-to-replay", &MOUNTED, log_to_replay),
     ];
     cases.into_iter().map(|(name, needs, body)| Case::new(format!("bad-input/{name}"), needs, body)).collect()
+}
+
+/// However large the filesystem is: so nobody is told to make it larger.
+fn attribute_that_no_leaf_holds(bench: &Bench) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &bench.scratch.file("there.img"))?;
+    std::fs::create_dir(source.join("dir"))?;
+    for (name, is_dir) in [("dir/file", false), ("dir/below", true)] {
+        let path = source.join(name);
+        if is_dir {
+            std::fs::create_dir(&path)?
+        } else {
+            std::fs::write(&path, "text")?
+        }
+        let value = "v".repeat(16_300);
+        let run = Run::new("setfattr").args(["-n", "user.large", "-v", &value]).arg(&path).output()?;
+        ensure!(run.code == Some(0), "the scratch folder's filesystem takes no such attribute");
+        let words = [name, "user.large", "16300", "16218"];
+        for size in [&[][..], &["-b", "512M"]] {
+            let run = || bench.creamery().run(["mkfs"]).args(size).arg("--rootdir").arg(&source).arg(&image);
+            expect_refusal(run(), &words)?;
+            let said = run().output()?.stderr_text();
+            ensure!(!said.contains("with -b") && !said.contains("guess"), "{said}");
+        }
+        let run = bench.creamery().run(["cp", "-a"]).arg(source.join("dir"));
+        expect_refusal(run.arg(inside(&bench.scratch.file("there.img"), "/")), &words[1..])?;
+        // Where a leaf is larger there is room.
+        mkfs_from(bench.creamery(), &["--nodesize", "64k", "-f"], &source, &image)?;
+        std::fs::remove_file(&image)?;
+        if is_dir { std::fs::remove_dir(&path)? } else { std::fs::remove_file(&path)? }
+    }
+    Ok(())
 }
 
 /// Every command that opens an image refuses this one, says its name, and leaves it alone.

@@ -12,6 +12,7 @@ mod check;
 mod clones;
 mod commands;
 mod compression;
+mod compression_words;
 mod damaged_subvolumes;
 mod defragment;
 mod delayed;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         unprivileged::cases(),
         commands::cases(),
         compression::cases(),
+        compression_words::cases(),
         check::cases(),
         clones::cases(),
         stats::cases(),

@@ -40,7 +40,8 @@ pub(crate) fn cases() -> Vec<Case> {
     };
     let with_xattrs = [&MOUNTED[..], &[Judge::Tool("setfattr")]].concat();
     let lies = Case::new("log/that-lies-is-refused", &with_xattrs, logs_that_lie_are_refused_by_name);
-    runs.into_iter().map(case).chain(ours.into_iter().map(of_ours)).chain([lies]).collect()
+    let packed = Case::new("log/with-compressed-data", &with_xattrs, a_log_with_compressed_data);
+    runs.into_iter().map(case).chain(ours.into_iter().map(of_ours)).chain([lies, packed]).collect()
 }
 
 /// Power cuts of a run; `CREAMERY_ROUNDS` says otherwise.
@@ -229,6 +230,47 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
     mount.unmount()?;
     ensure!(logs >= cuts / 3, "of {cuts} cuts {logs} left a log");
     Ok(())
+}
+
+/// In a superblock: what who reads has to know, and the bit of zstd.
+const INCOMPAT_AT: u64 = 0x10000 + 188;
+const COMPRESS_ZSTD: u64 = 1 << 4;
+
+/// The first zstd of a filesystem is in a log: Linux leaves no word of it in the superblock that leads there, so the replay has to.
+fn a_log_with_compressed_data(bench: &Bench) -> Result<()> {
+    for _ in 0..10 {
+        let [image, copy] = ["disk.img", "copy.img"].map(|name| bench.scratch.file(name));
+        for old in [&image, &copy] {
+            let _ = std::fs::remove_file(old);
+        }
+        mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+        let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "commit=300,nodiscard")?;
+        let path = linux.dir().join("file");
+        std::fs::write(&path, "")?;
+        std::fs::write(linux.dir().join("room"), vec![9; 20 << 20])?;
+        sync_filesystem(linux.dir())?;
+        std::fs::remove_file(linux.dir().join("room"))?;
+        sync_filesystem(linux.dir())?;
+        Run::new("setfattr").args(["-n", "btrfs.compression", "-v", "zstd"]).arg(&path).ok()?;
+        let file = File::options().write(true).open(&path)?;
+        file.write_all_at(&[b'a'; 200_000], 0)?;
+        file.sync_all()?;
+        drop(file);
+        std::fs::copy(&image, &copy)?;
+        linux.unmount()?;
+        if !has_log(&copy)? || superblock_word(&copy, INCOMPAT_AT)? & COMPRESS_ZSTD != 0 {
+            continue; // somebody has called sync(2)
+        }
+        FuseMount::mount(bench.creamery(), &copy, &bench.scratch.file("fuse"), "")?.unmount()?;
+        ensure!(!has_log(&copy)?, "the log was not replayed");
+        let incompat = superblock_word(&copy, INCOMPAT_AT)?;
+        ensure!(incompat & COMPRESS_ZSTD != 0, "there is zstd, and the superblock says {incompat:#x}");
+        btrfs_check(&copy)?;
+        let linux = LoopMount::mount(&copy, &bench.scratch.file("kernel"), "ro")?;
+        ensure!(std::fs::read(linux.dir().join("file"))? == [b'a'; 200_000], "something else is there");
+        return linux.unmount();
+    }
+    bail!("no fsync left a log without the word")
 }
 
 const TREE_LOG: u64 = 6_u64.wrapping_neg();

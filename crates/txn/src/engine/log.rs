@@ -33,9 +33,7 @@ impl Engine {
         }
         let _running = self.join(); // nobody closes the transaction meanwhile
         let generation = self.generation();
-        if !self.logs_say_all(generation)
-            || self.superblock.incompat() != self.volume().superblock().incompat()
-        {
+        if !self.logs_say_all(generation) || self.has_new_features() {
             return Ok(None);
         }
         self.logs.base(generation, tree.id(), || {
@@ -62,6 +60,11 @@ impl Engine {
     /// Whether the last commit has all chunks that there are (LOG-4).
     fn logs_say_all(&self, generation: Generation) -> bool {
         self.chunks.newest() < generation
+    }
+
+    /// Whether who is to read what the transaction has made has to know more than the superblock on the devices says (LOG-7).
+    fn has_new_features(&self) -> bool {
+        self.superblock.incompat() != self.volume().superblock().incompat()
     }
 
     /// The ticket of an inode that is in the logs already, as it was after at least `sequence` changes.
@@ -101,8 +104,9 @@ impl Engine {
             Err(error) if error.kind() == ErrorKind::NoSpace => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Whoever committed meanwhile has made it durable, or somebody has to.
-        let ticket = if handle.generation() == base.generation() {
+        // Whoever committed meanwhile has made it durable, or somebody has to; as well as where what is to be put takes a feature that
+        // is new since there was a base.
+        let ticket = if handle.generation() == base.generation() && !self.has_new_features() {
             let csums = |at: Logical, len: u64| self.csums_of(at, len);
             self.logs.put(&handle, self.store(), base, group, &csums)
         } else {

@@ -47,6 +47,8 @@
 //!   Shown by `an_older_look_at_an_inode_does_not_replace_a_newer_one`.
 //! - LOG-6: who says only what changed of an inode's extents says it of what the log has of it.
 //!   Shown by `what_was_synced_survives_every_power_cut`.
+//! - LOG-7: a log has nothing that takes a feature to read it which the last commit's superblock does not name: the feature is noted
+//!   before the item can be seen. Shown by `what_takes_a_new_feature_to_read_is_not_put_into_a_log`.
 
 mod blocks;
 mod given_names;

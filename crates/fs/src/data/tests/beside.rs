@@ -13,7 +13,9 @@ use super::support::*;
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::inode::attributes::SetAttributes;
+use crate::inode::xattr::{self, XattrMode};
 use crate::open_file::OpenFile;
+use crate::{Compress, FsOptions};
 
 /// Holds writes of these bytes back.
 #[derive(Default)]
@@ -24,13 +26,14 @@ struct Gate {
     waits: AtomicBool,
 }
 
-/// What a write has to begin with to be held back.
+/// What a write has to begin with to be held back, so many times.
 const HELD_BACK: u8 = 0xee;
+const HELD_BACK_LEN: usize = 16;
 
 impl Hook for Gate {
     fn before(&self, request: &Request) -> Result<()> {
         if let Request::Write { data, .. } = request
-            && data.iter().flatten().all(|byte| *byte == HELD_BACK)
+            && data.iter().flatten().take(HELD_BACK_LEN).all(|byte| *byte == HELD_BACK)
         {
             let closed = self.closed.lock();
             self.waits.store(*closed, Ordering::Release);
@@ -93,6 +96,63 @@ fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
         assert_eq!(out, held);
     }
     audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
+}
+
+/// What somebody says of a file while its data, which does not get shorter, is on its way, and the flags that it has then.
+#[test]
+fn what_is_said_of_compression_while_data_is_packed_is_not_undone() {
+    type Say = fn(&OpenFile) -> Result<()>;
+    fn give(file: &OpenFile, flags: InodeFlags) -> Result<()> {
+        file.inode()
+            .set_attributes(&SetAttributes { flags: Some(flags), ..SetAttributes::default() })
+            .map(drop)
+    }
+    let property = xattr::COMPRESSION;
+    let rows: [(Say, InodeFlags, Option<&[u8]>); 6] = [
+        (|_| Ok(()), InodeFlags::NOCOMPRESS, None),
+        (|file| give(file, InodeFlags::NODUMP), InodeFlags::NOCOMPRESS | InodeFlags::NODUMP, None),
+        (|file| give(file, InodeFlags::COMPRESS), InodeFlags::COMPRESS, Some(b"zstd")),
+        (
+            |file| file.inode().set_xattr(xattr::COMPRESSION, b"lzo", XattrMode::Any),
+            InodeFlags::COMPRESS,
+            Some(b"lzo"),
+        ),
+        (|file| give(file, InodeFlags::NOCOMPRESS), InodeFlags::NOCOMPRESS, None),
+        (
+            |file| file.inode().set_xattr(xattr::COMPRESSION, b"none", XattrMode::Any),
+            InodeFlags::NOCOMPRESS,
+            Some(b"none"),
+        ),
+    ];
+    // It looks as if it would get shorter.
+    let mut random = Random(7);
+    let mut data: Vec<u8> = (0..128 << 10).map(|_| (random.next() >> 32) as u8).collect();
+    data.chunks_mut(1024).for_each(|part| part[..HELD_BACK_LEN].fill(HELD_BACK));
+    let compress = Some(Compress { method: "zstd".parse().expect("one of three"), force: false });
+    for (row, (say, flags, value)) in rows.into_iter().enumerate() {
+        let Some(fixture) = fixture(Kind::DEFAULT) else { return };
+        let (engine, device) = fixture.behind(Gate::default());
+        let options = FsOptions { compress, delayed_bytes: 1 << 20, ..FsOptions::default() };
+        let file = opened(Arc::new(new_file_with(&engine, 300, InodeFlags::empty(), &options)));
+        file.write_at(0, &data).expect("room");
+        *device.closed.lock() = true;
+        std::thread::scope(|scope| {
+            let flushing = scope.spawn(|| file.inode().flush());
+            while !device.waits.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            let said = soon("a word", || say(&file));
+            *device.closed.lock() = false;
+            device.changed.notify_all();
+            said.expect("room");
+            flushing.join().expect("no panic").expect("room");
+        });
+        assert_eq!(file.stat(Wait::Yes).expect("it lives").flags, flags, "row {row}");
+        let found = file.inode().get_xattr(property, Wait::Yes).ok();
+        assert_eq!(found.as_deref(), value, "row {row}");
+        give(&file, flags | InodeFlags::NODUMP).expect("one more flag is no contradiction");
+        audit(&engine, file.inode(), &file.inode().item(Wait::Yes).expect("it lives"));
+    }
 }
 
 /// Writes data of `file` back until `done`.
