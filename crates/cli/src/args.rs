@@ -123,6 +123,10 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
     pub(crate) features: Vec<String>,
 
+    /// As -O, by the name that some features had once: quota, squota, free-space-tree and block-group-tree.
+    #[arg(short = 'R', long, value_name = "LIST", hide = true)]
+    pub(crate) runtime_features: Vec<String>,
+
     /// Print the features that -O knows, and exit.
     #[arg(long, help_heading = "Layout")]
     pub(crate) list_features: bool,
@@ -131,7 +135,7 @@ pub(crate) struct MkfsArgs {
     #[arg(long, alias = "checksum", value_name = "TYPE", default_value = "crc32c", help_heading = "Layout")]
     pub(crate) csum: creamery::ChecksumType,
 
-    /// Size of the filesystem [default: all of the target, or what its content needs].
+    /// Size of the filesystem [default, and 0: all of the target, or what its content needs].
     #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]
     pub(crate) byte_count: Option<Size>,
 

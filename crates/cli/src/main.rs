@@ -33,17 +33,23 @@ fn main() -> ExitCode {
     // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
     // Where that cannot be had, it does.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
-    let args = match links::follow(&args) {
-        Some(Link::Done(status)) => return status,
-        Some(Link::Words(words)) => words,
-        None => args,
-    };
-    let outcome = match commands::helper::parse(&args) {
+    match links::follow(&args) {
+        Some(Link::Done(status)) => status,
+        // Of mkfs(8): whatever goes wrong.
+        Some(Link::Words(words)) if answer(&words) != ExitCode::SUCCESS => ExitCode::FAILURE,
+        Some(Link::Words(_)) => ExitCode::SUCCESS,
+        None => answer(&args),
+    }
+}
+
+/// Does what the words say. Gives the exit status.
+fn answer(args: &[OsString]) -> ExitCode {
+    let outcome = match commands::helper::parse(args) {
         Some(Ok(call)) => commands::helper::run(&call),
-        Some(Err(error)) => return usage(&error, &Cli::command(), &args),
-        None => match Cli::try_parse_from(&args) {
+        Some(Err(error)) => return usage(&error, &Cli::command(), args),
+        None => match Cli::try_parse_from(args) {
             Ok(cli) => run(cli.command),
-            Err(error) => return usage(&error, &Cli::command(), &args),
+            Err(error) => return usage(&error, &Cli::command(), args),
         },
     };
     match outcome {

@@ -58,7 +58,7 @@ pub struct FileDevice {
 /// The file and what is known of it.
 struct Shared {
     /// None once it was closed (DEV-4).
-    file: ProcessRwLock<Option<File>, { rank::DEVICE }>,
+    file: ProcessRwLock<Option<Held>, { rank::DEVICE }>,
     /// As it was named, which may be a part of `place`.
     path: PathBuf,
     /// The file or block device itself.
@@ -74,6 +74,13 @@ struct Shared {
     notes: Vec<String>,
     /// DEV-2.
     flush_failed: AtomicBool,
+}
+
+/// What is open, and locked.
+struct Held {
+    file: File,
+    /// The file behind a loop device that is written.
+    behind: Option<File>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,8 +145,8 @@ impl FileDevice {
         }
         // The kernel gives a block device to one writer, whatever part of it he wants.
         let extent = if name.is_part() && kind == Kind::File { Extent::Part } else { Extent::Whole };
-        in_use::claim(&file, place, access, extent)?;
-        Self::new(file, place, &metadata, kind, access).map_err(opening)
+        let behind = in_use::claim(&file, place, access, extent)?;
+        Self::new(Held { file, behind }, place, &metadata, kind, access).map_err(opening)
     }
 
     /// Makes a new sparse file of `len` bytes, open for writing.
@@ -166,10 +173,11 @@ impl FileDevice {
         let path = path.as_ref();
         let creating =
             |error: std::io::Error| Error::from(error).context(format!("creating {}", path.display()));
-        in_use::claim(&file, path, Access::ReadWrite, Extent::Whole)?;
+        let behind = in_use::claim(&file, path, Access::ReadWrite, Extent::Whole)?;
         file.set_len(len).map_err(creating)?;
         let metadata = file.metadata().map_err(creating)?;
-        Self::new(file, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
+        let held = Held { file, behind };
+        Self::new(held, path, &metadata, Kind::File, Access::ReadWrite).map_err(creating)
     }
 
     /// The path it was opened by.
@@ -198,7 +206,7 @@ impl FileDevice {
     }
 
     fn new(
-        mut file: File,
+        mut held: Held,
         path: &Path,
         metadata: &std::fs::Metadata,
         kind: Kind,
@@ -209,13 +217,13 @@ impl FileDevice {
             Kind::File => (metadata.len(), DeviceId { space: metadata.dev(), number: metadata.ino(), start }),
             // The end of a block device is its size, and asking for it needs no ioctl.
             Kind::Block => {
-                (file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev(), start })
+                (held.file.seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev(), start })
             }
         };
         let said = (kind == Kind::Block).then(|| queue_says(metadata.rdev(), "logical_block_size")).flatten();
         let sector_size = said.and_then(|said| said.parse().ok()).filter(|size| SECTORS.contains(size));
         let shared = Shared {
-            file: ProcessRwLock::new(Some(file)),
+            file: ProcessRwLock::new(Some(held)),
             path: path.to_owned(),
             place: path.to_owned(),
             kind,
@@ -257,13 +265,13 @@ fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind> {
 }
 
 /// The file of a device that was not closed.
-struct OpenedFile<'a>(ProcessRead<'a, Option<File>, { rank::DEVICE }>);
+struct OpenedFile<'a>(ProcessRead<'a, Option<Held>, { rank::DEVICE }>);
 
 impl Deref for OpenedFile<'_> {
     type Target = File;
 
     fn deref(&self) -> &File {
-        self.0.as_ref().expect("looked at when it was locked")
+        &self.0.as_ref().expect("looked at when it was locked").file
     }
 }
 
@@ -283,12 +291,14 @@ impl Shared {
     }
 
     fn close(&self) {
-        let Some(file) = self.file.write().take() else { return };
+        let Some(Held { file, behind }) = self.file.write().take() else { return };
         // Closing alone is not enough: a child that another thread is just starting has a copy of the descriptor
         // until it executes its program, and the lock would live as long. Nothing to do if this fails.
         if self.access != Access::ReadOnlyForced {
-            let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
-            let _ = range_lock::lock(&file, &WHOLE, Lock::Unlock);
+            for file in std::iter::once(file).chain(behind) {
+                let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
+                let _ = range_lock::lock(&file, &WHOLE, Lock::Unlock);
+            }
         }
     }
 

@@ -5,7 +5,8 @@
 //!   udev leaves a block device alone that carries one); `/proc/locks` and `/proc/PID/fd` tell whose it is. Who writes to a
 //!   part of a file only shares that lock, and locks his range (`range_lock`); whose that is `/proc/PID/fdinfo` tells;
 //! - the kernel on a block device (mount, device mapper, swap), by an exclusive open;
-//! - the kernel on a file, through a loop device that has it as backing file.
+//! - the kernel on a file, through a loop device that has it as backing file. Who writes to a loop device locks the file behind it
+//!   as who writes to that would, and looks for others who have the same bytes behind another loop device.
 //!
 //! The lock is taken first and the looking comes after, so that two Creamery processes cannot pass each other.
 //! Against the kernel there is no such order: somebody may set up a loop device on a file that is open here.
@@ -22,6 +23,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Access;
+use crate::loop_device::LoopDevice;
 use crate::range_lock::{self, Lock, Locked, WHOLE};
 
 /// How much of a file or device somebody wants.
@@ -97,10 +99,11 @@ pub(crate) fn busy(path: &Path) -> Error {
     refuse(path, &user)
 }
 
-/// Locks the open `file` for `access` and makes sure that the kernel does not use it.
-pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) -> Result<()> {
+/// Locks the open `file` for `access` and makes sure that the kernel does not use it. Gives the file behind a loop device, where that
+/// is locked, too.
+pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) -> Result<Option<File>> {
     let operation = match (access, extent) {
-        (Access::ReadOnlyForced, _) => return Ok(()),
+        (Access::ReadOnlyForced, _) => return Ok(None),
         (Access::ReadWrite, Extent::Whole) => FlockOperation::NonBlockingLockExclusive,
         (Access::ReadWrite, Extent::Part) | (Access::ReadOnly, _) => FlockOperation::NonBlockingLockShared,
     };
@@ -113,7 +116,7 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
     if !metadata.file_type().is_block_device() {
         return match loop_device_on(&metadata) {
             Some(user) => Err(refuse(path, &user)),
-            None => Ok(()),
+            None => Ok(None),
         };
     }
     // A writer's exclusive open has proved that the kernel does not have it; a reader only tries one.
@@ -121,11 +124,39 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
         try_exclusively(path, metadata.rdev())?;
     }
     // A loop device is no better protected than its backing file.
-    let behind = backing_file(&block_name(metadata.rdev()));
-    match behind.and_then(|file| fs::metadata(file).ok()).and_then(|metadata| lock_owner(&metadata)) {
-        Some(user) => Err(refuse(path, &user).context("the backing file of this loop device is in use")),
-        None => Ok(()),
+    let Some(ours) = LoopDevice::at(&sys_of(metadata.rdev())) else { return Ok(None) };
+    let behind = match access {
+        Access::ReadWrite => claim_behind(&ours),
+        _ => {
+            let metadata = ours.open_file(false).and_then(|file| file.metadata().ok());
+            let user = metadata.and_then(|metadata| lock_owner(&metadata));
+            user.map_or(Ok(None), |user| Err(refuse(&ours.path, &user)))
+        }
+    };
+    let told = || format!("the backing file of the loop device {} is in use", path.display());
+    behind.map_err(|error| error.context(told()))
+}
+
+/// Has the backing file of a loop device that is ours for writing, as who writes to that file has it.
+fn claim_behind(ours: &LoopDevice) -> Result<Option<File>> {
+    let is_whole = ours.bytes == WHOLE;
+    // Where it cannot be opened, having no name any more perhaps, nobody else opens it either.
+    let file = ours.open_file(!is_whole);
+    if let Some(file) = &file {
+        if is_whole {
+            lock(file, &ours.path, FlockOperation::NonBlockingLockExclusive)?;
+        } else {
+            lock(file, &ours.path, FlockOperation::NonBlockingLockShared)?;
+            claim_range(file, &ours.path, Access::ReadWrite, &ours.bytes)?;
+        }
     }
+    for other in LoopDevice::all().filter(|other| other.overlaps(ours)) {
+        let node = other.node();
+        if let Ok(metadata) = fs::metadata(&node) {
+            try_exclusively(&node, metadata.rdev())?;
+        }
+    }
+    Ok(file)
 }
 
 /// Asks the kernel whether somebody has the block device for themselves.
@@ -141,7 +172,8 @@ fn try_exclusively(path: &Path, rdev: u64) -> Result<()> {
         }
         match kernel_user_of_block(rdev) {
             None if attempt < TRIES => gate::passing(Reason::Device, || std::thread::sleep(PAUSE)),
-            user => return Err(refuse(path, &user.unwrap_or(User::Kernel))),
+            Some(user) => return Err(refuse(path, &user)),
+            None => return Err(busy(path)),
         }
     }
     unreachable!("the loop returns")
@@ -346,21 +378,8 @@ fn btrfs_with_device(name: &str) -> Option<String> {
         .next()
 }
 
-fn backing_file(loop_name: &str) -> Option<PathBuf> {
-    let text = fs::read_to_string(format!("/sys/block/{loop_name}/loop/backing_file")).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
-}
-
 /// The loop device that has the file as backing file, if there is one.
 fn loop_device_on(file: &fs::Metadata) -> Option<User> {
-    let blocks = fs::read_dir("/sys/block").ok()?.flatten();
-    let mut names = blocks.filter_map(|entry| entry.file_name().into_string().ok());
-    let name = names.find(|name| {
-        name.starts_with("loop")
-            && backing_file(name)
-                .and_then(|path| fs::metadata(path).ok())
-                .is_some_and(|it| same_file(&it, file))
-    })?;
-    let mounted_at = mount_point(&name);
-    Some(User::Loop { device: format!("/dev/{name}"), mounted_at })
+    let on = LoopDevice::all().find(|device| device.is_on(file))?;
+    Some(User::Loop { mounted_at: mount_point(&on.name), device: on.node().display().to_string() })
 }

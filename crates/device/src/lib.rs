@@ -42,6 +42,7 @@ mod file;
 mod hooked;
 mod image_name;
 mod in_use;
+mod loop_device;
 mod memory;
 mod new_file;
 mod partition;

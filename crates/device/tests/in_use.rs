@@ -222,6 +222,65 @@ fn a_loop_device_is_refused_while_we_hold_its_backing_file() {
 }
 
 #[test]
+fn of_two_loop_devices_of_a_file_one_is_written() {
+    let (_dir, path) = scratch();
+    let Some(one) = Loop::attach(&path) else { return };
+    let Some(other) = Loop::attach(&path) else { return };
+    let process = format!("process {}", std::process::id());
+    for is_deleted in [false, true] {
+        if is_deleted {
+            fs::remove_file(&path).unwrap();
+        }
+        let writer = FileDevice::open(&one.0, Access::ReadWrite).unwrap();
+        let text = refusal(&other.0, Access::ReadWrite);
+        assert!(text.contains(&process) && text.contains("backing file"), "deleted {is_deleted}: {text}");
+        FileDevice::open(&other.0, Access::ReadOnlyForced).unwrap();
+        writer.close();
+        FileDevice::open(&other.0, Access::ReadWrite).unwrap();
+    }
+}
+
+#[test]
+fn loop_devices_of_other_bytes_of_a_file_are_written_beside() {
+    let (_dir, path) = scratch();
+    let Some(first) = Loop::attach_as(&path, &["--sizelimit", "1048576"]) else { return };
+    let Some(second) = Loop::attach_as(&path, &["--offset", "1048576"]) else { return };
+    let Some(whole) = Loop::attach(&path) else { return };
+    let one = FileDevice::open(&first.0, Access::ReadWrite).unwrap();
+    let other = FileDevice::open(&second.0, Access::ReadWrite).unwrap();
+    refusal(&whole.0, Access::ReadWrite);
+    drop(one);
+    refusal(&whole.0, Access::ReadWrite);
+    drop(other);
+    let _whole = FileDevice::open(&whole.0, Access::ReadWrite).unwrap();
+    for part in [&first.0, &second.0] {
+        refusal(part, Access::ReadWrite);
+    }
+}
+
+#[test]
+fn a_loop_device_is_refused_while_another_of_its_file_is_mounted() {
+    for is_deleted in [false, true] {
+        let (dir, path) = scratch();
+        if !run("mkfs.btrfs", &path) {
+            return skipped("mkfs.btrfs");
+        }
+        let Some(mounted) = Loop::attach(&path) else { return };
+        let Some(other) = Loop::attach(&path) else { return };
+        let at = dir.path().join("a place");
+        let mount = Mount::of(&mounted.0, &at);
+        if is_deleted {
+            fs::remove_file(&path).unwrap();
+        }
+        let text = refusal(&other.0, Access::ReadWrite);
+        let names = [at.to_str().unwrap(), mounted.0.to_str().unwrap(), other.0.to_str().unwrap()];
+        assert!(names.iter().all(|name| text.contains(name)), "{text}");
+        drop(mount);
+        FileDevice::open(&other.0, Access::ReadWrite).unwrap();
+    }
+}
+
+#[test]
 fn a_mounted_device_is_refused_with_its_mount_point() {
     for program in ["mkfs.btrfs", "mkfs.ext4"] {
         let (dir, path) = scratch();

@@ -44,7 +44,7 @@ const INODES: usize = 4096;
 ///
 /// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`], or as much as the content needs with
 /// room to spare: a guess from a first walk over the source, doubled as long as it proves too low. The file is sparse,
-/// so the room costs nothing. [`RootdirOptions::shrink`] begins with the same guess and cuts the filesystem to the end
+/// so the room costs nothing. One that has bytes keeps its size, unless a source is to fill it: then it grows to what is asked for. [`RootdirOptions::shrink`] begins with the same guess and cuts the filesystem to the end
 /// of its last chunk in the end.
 ///
 /// ```
@@ -91,7 +91,7 @@ pub fn make_image(
     if let Some(total) = options.total_bytes {
         Layout::plan(total, &options).map_err(named(path))?;
     }
-    let open = target.open(path, &options)?;
+    let open = target.open(path, &options, rootdir.is_some())?;
     let room = asked.or(target.len()).unwrap_or(if open.is_file { u64::MAX } else { open.device.len() });
     if guess {
         options.total_bytes = options.total_bytes.map(|total| total.min(room));
@@ -250,7 +250,8 @@ impl Target {
         }
     }
 
-    fn open<'p>(&self, path: &'p Path, options: &MkfsOptions) -> Result<Opened<'p>> {
+    /// `grows`: a file does, to what is asked for.
+    fn open<'p>(&self, path: &'p Path, options: &MkfsOptions, grows: bool) -> Result<Opened<'p>> {
         if let (Self::Absent, Some(len)) = (self, whole_sectors(options).map_err(named(path))?) {
             let creating = |error: std::io::Error| Error::from(error).context(path.display());
             let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
@@ -265,6 +266,12 @@ impl Target {
         let is_file = !device.is_block_device() && !device.is_part();
         if !device.is_block_device() && !options.force {
             refuse_content(&device)?;
+        }
+        if let (Some(len), Some(wanted), false) = (self.len(), options.total_bytes, grows)
+            && len < wanted
+        {
+            let what = format!("{} has {len} bytes, and the filesystem is to have {wanted}", path.display());
+            return Err(Error::invalid(what));
         }
         let open = Opened { device: Arc::new(device), is_file, new: None };
         open.make_room(options)?;

@@ -19,8 +19,27 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Opens the filesystem in the image file or on the block device at `path`. It is ours alone until it is dropped. A server
 /// that was just unmounted is given the time to finish.
+/// A seed is opened for reading whatever `options` say, which then say so, too.
 /// Errors: no filesystem; damage; a state that does not allow writing; somebody else has it open.
-pub fn open(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
+pub fn open(path: &Path, options: &mut Options) -> Result<Arc<Filesystem>> {
+    match open_patiently(path, options) {
+        Err(error)
+            if error.kind() == ErrorKind::Unsupported && !options.transport.read_only() && is_seed(path) =>
+        {
+            options.transport.set_read_only();
+            open_patiently(path, options)
+        }
+        opened => opened,
+    }
+}
+
+fn is_seed(path: &Path) -> bool {
+    let device = FileDevice::open(path, Access::ReadOnly);
+    let volume = device.and_then(|device| Volume::open(vec![Arc::new(device)], Mode::ReadOnly));
+    volume.is_ok_and(|volume| volume.is_seed())
+}
+
+fn open_patiently(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     let start = Instant::now();
     loop {
         match open_parts(path, options) {

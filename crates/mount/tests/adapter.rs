@@ -25,7 +25,7 @@ struct Served {
 
 fn open(image: &Path, read_only: bool) -> (Arc<creamery_fs::Filesystem>, Adapter) {
     let options = creamery_mount::Options::parse("image", [if read_only { "ro" } else { "rw" }]);
-    let fs = creamery_mount::open(image, &options.expect("two words")).expect("a filesystem");
+    let fs = creamery_mount::open(image, &mut options.expect("two words")).expect("a filesystem");
     let root = fs.root(fs.default_subvolume()).expect("a root");
     (Arc::clone(&fs), Adapter::new(fs, root, Owner::default()))
 }

@@ -76,6 +76,7 @@ pub use made_log::with_log;
 pub use model::{Model, ROOT};
 pub use operation::{Operation, Outcome, Taste};
 pub use power_cut::{Class, CutState, PowerCut};
+pub use quotas::{ensure_counted, meddle_with_groups};
 pub use random_run::{random_run, random_run_on, random_run_with};
 pub use readers::{ReadersReport, readers_run, readers_run_with};
 pub use replay_run::replay_run;

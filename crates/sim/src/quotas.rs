@@ -1,8 +1,18 @@
 //! Quotas beside everything else: a part of all runs has them, and what they say has to be what a count of everything says.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
-use creamery_fs::Filesystem;
-use creamery_txn::{Qgroup, QuotaMode, QuotaStatus};
+use creamery_base::{ErrorKind, QgroupId};
+use creamery_fs::{Cleaning, Filesystem, QuotaChange};
+use creamery_testkit::Random;
+use creamery_txn::{Qgroup, QgroupUsage, QuotaMode, QuotaStatus};
+
+/// Steps of a cleaner that are taken at once, at most: some of a subvolume is dropped then, or all.
+const CLEAN_STEPS: u64 = 40;
+/// Levels of groups of groups, and groups of each: enough for several ways from one to another.
+const LEVELS: u64 = 3;
+const PER_LEVEL: u64 = 2;
 
 /// Begins to count in the run of `seed`: nothing, what is referred to, or what is made.
 pub(crate) fn enable(fs: &Filesystem, seed: u64) -> Result<()> {
@@ -17,14 +27,92 @@ pub(crate) fn enable(fs: &Filesystem, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Counts everything anew, and compares. Nothing, where quotas are off, simple, or say themselves that they may be wrong.
+/// Does something to the groups: they come and go, are members of others by several ways, and those of subvolumes that are just
+/// dropped are destroyed before anything is committed.
+///
+/// # Errors
+/// Others than those who ask for the impossible.
+pub fn meddle_with_groups(fs: &Filesystem, random: &mut Random) -> Result<()> {
+    let engine = fs.engine();
+    let Some(status) = engine.quota_status() else { return Ok(()) };
+    let groups = engine.qgroups()?;
+    let mut pick = |from: &[QgroupId]| from[random.below(from.len() as u64) as usize];
+    let there: Vec<_> = groups.iter().map(|group| group.id).collect();
+    let of_groups = (1..=LEVELS).flat_map(|level| (1..=PER_LEVEL).map(move |number| (level, number)));
+    let of_groups: Vec<_> = of_groups
+        .map(|(level, number)| QgroupId::new(level.try_into().expect("small"), number).expect("small"))
+        .collect();
+    let (any, group) = (pick(&there), pick(&of_groups));
+    let done = match random.below(10) {
+        0 | 1 => engine.create_qgroup(group),
+        2..=4 => engine.assign_qgroup(any, group, true),
+        5 => match groups.iter().find(|group| group.id >= any && !group.parents.is_empty()) {
+            Some(member) => engine.assign_qgroup(member.id, member.parents[0], false),
+            None => Ok(()),
+        },
+        6 => engine.remove_qgroup(any),
+        7 | 8 => {
+            let steps = random.below(CLEAN_STEPS);
+            let mut clean = (0..steps).map(|_| fs.clean_step());
+            let cleaned = clean.find(|step| !matches!(step, Ok(Cleaning::More))).transpose();
+            cleaned
+                .and_then(|_| fs.change_quotas(&QuotaChange::ClearStale, any.subvolume().unwrap_or_default()))
+        }
+        _ if status.inconsistent => engine.begin_quota_rescan().and_then(|()| {
+            while engine.quota_rescan_step()? {}
+            Ok(())
+        }),
+        _ => Ok(()),
+    };
+    match done {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Busy
+                    | ErrorKind::NotFound
+                    | ErrorKind::AlreadyExists
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::NoSpace
+            ) =>
+        {
+            Ok(())
+        }
+        done => Ok(done?),
+    }
+}
+
+/// With simple quotas a group has what the subvolumes in it have.
+fn ensure_summed(groups: &[Qgroup]) -> Result<()> {
+    let of = |id: QgroupId| groups.iter().find(|group| group.id == id);
+    for group in groups {
+        let (mut found, mut left) = (BTreeSet::new(), vec![group.id]);
+        let mut sum = QgroupUsage::default();
+        while let Some(below) = left.pop().and_then(of) {
+            if found.insert(below.id) {
+                left.extend(&below.members);
+                if below.id.level() == 0 {
+                    sum.referenced += below.usage.referenced;
+                    sum.exclusive += below.usage.exclusive;
+                }
+            }
+        }
+        ensure!(group.usage == sum, "quota group {}: {:?}, and {sum:?} in it", group.id, group.usage);
+    }
+    Ok(())
+}
+
+/// Counts everything anew, and compares; with simple quotas, what groups of groups have. Nothing, where quotas are off or say
+/// themselves that they may be wrong.
 ///
 /// # Errors
 /// With the first group that is something else.
-pub(crate) fn ensure_counted(fs: &Filesystem) -> Result<()> {
+pub fn ensure_counted(fs: &Filesystem) -> Result<()> {
     let engine = fs.engine();
     // What is counted is in the numbers when it is committed.
     engine.commit()?;
+    if matches!(engine.quota_status(), Some(QuotaStatus { mode: QuotaMode::Simple, .. })) {
+        return ensure_summed(&engine.qgroups()?);
+    }
     let Some(QuotaStatus { mode: QuotaMode::Full, inconsistent: false, rescan: None }) =
         engine.quota_status()
     else {

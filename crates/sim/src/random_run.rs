@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use creamery_base::ErrorKind;
 use creamery_fs::Filesystem;
+use creamery_testkit::Random;
 
 use crate::device::SimDevice;
 use crate::driver::Driver;
@@ -19,6 +20,8 @@ const PER_COMMIT: u64 = 60;
 const PER_COMPARE: u64 = 250;
 /// Operations between two restarts.
 const PER_RESTART: u64 = 1000;
+/// Operations between two changes of quota groups, about.
+const PER_MEDDLE: u64 = 15;
 
 /// Runs `count` operations that follow from `seed`, compares all results, everything now and then, and everything
 /// after a last restart. Returns the image.
@@ -56,6 +59,8 @@ pub fn random_run_with(
     quotas::enable(driver.filesystem(), seed).with_context(|| format!("seed {seed}, quotas"))?;
     plant(driver.filesystem());
     let mut generator = Generator::new(seed, taste);
+    // Of its own: the operations are the same without quotas.
+    let mut meddling = Random::new(seed);
     let mut refused = 0;
     generator.first().try_for_each(|operation| driver.apply(&operation))?;
     for number in 0..count {
@@ -75,8 +80,12 @@ pub fn random_run_with(
             let again = driver.try_apply(&operation).with_context(place)?;
             ensure!(again.is_some(), "{}: {operation:?}: {error:?}, and there was space", place());
         }
+        if meddling.below(PER_MEDDLE) == 0 {
+            quotas::meddle_with_groups(driver.filesystem(), &mut meddling).with_context(place)?;
+        }
         if number % PER_COMPARE == PER_COMPARE - 1 {
             driver.compare().with_context(place)?;
+            quotas::ensure_counted(driver.filesystem()).with_context(place)?;
         }
         if number % PER_RESTART == PER_RESTART - 1 {
             driver = driver.restart(&device).with_context(place)?;

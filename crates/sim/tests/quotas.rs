@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use creamery_base::{ErrorKind, ObjectId, QgroupId, TreeId};
 use creamery_format::{Key, KeyType};
-use creamery_fs::{Cleaning, Filesystem, NewInode};
-use creamery_sim::{MadeBy, SimDevice, Taste, fresh_image, random_run, random_run_beside};
+use creamery_fs::{Cleaning, Filesystem, NewInode, QuotaChange};
+use creamery_sim::{
+    MadeBy, SimDevice, Taste, ensure_counted, fresh_image, meddle_with_groups, random_run, random_run_beside,
+};
 use creamery_testkit::Random;
-use creamery_txn::{Qgroup, QuotaMode, Units};
+use creamery_txn::{Qgroup, QgroupUsage, QuotaMode, Units};
 
 /// Seeds whose runs count what is referred to.
 const SEEDS: [u64; 4] = [1, 4, 7, 10];
@@ -17,6 +19,8 @@ fn groups_count_what_a_walk_finds() {
     let made_by = MadeBy { node_size: 4096, ..MadeBy::default() };
     for seed in SEEDS {
         random_run(seed, 1500, &made_by, Taste::default()).unwrap_or_else(|error| panic!("{error:#}"));
+        // Simple quotas.
+        random_run(seed + 1, 600, &made_by, Taste::default()).unwrap_or_else(|error| panic!("{error:#}"));
         random_run_beside(seed, 400, &made_by, Taste::default()).unwrap_or_else(|error| panic!("{error:#}"));
     }
 }
@@ -246,5 +250,133 @@ fn what_comes_into_groups_from_its_beginning_counts_right() {
         let new = NewInode::directory(0o755);
         let made = fs.create_subvolume_in_groups(top, b"none", &new, &[id(1, 1), group]);
         assert_eq!(made.expect_err("no group to be in").kind(), kind);
+    }
+}
+
+#[test]
+fn groups_that_come_and_go_with_their_subvolumes_count_right() {
+    let mut compared = [0, 0];
+    for (seed, mode) in [(1, QuotaMode::Full), (2, QuotaMode::Simple), (3, QuotaMode::Full)] {
+        let fs = open();
+        let (engine, mut random) = (fs.engine(), Random::new(seed));
+        engine.enable_quotas(mode).expect("room");
+        rescan_to_its_end(&fs);
+        let top = fs.root(TreeId::FS).expect("the root");
+        let mut roots = vec![top];
+        for round in 0..600_u64 {
+            let root = roots[random.below(roots.len() as u64) as usize];
+            let name = format!("{round}").into_bytes();
+            let groups = engine.qgroups().expect("quotas are on");
+            let mut groups: Vec<_> = groups.iter().map(|group| group.id).collect();
+            groups.retain(|id| id.level() > 0 && random.below(3) == 0);
+            match random.below(10) {
+                0 if roots.len() < 6 => {
+                    let new = NewInode::directory(0o755);
+                    roots.push(fs.create_subvolume_in_groups(top, &name, &new, &groups).expect("room"));
+                }
+                1 if roots.len() < 6 => {
+                    let made = fs.create_snapshot_in_groups(root.subvolume, top, &name, false, &groups);
+                    roots.push(made.expect("room"));
+                }
+                2 if root != top => {
+                    let (dir, name) = fs.subvolume_entry(root.subvolume).expect("it is there");
+                    fs.delete_subvolume(dir, &name).expect("room");
+                    roots.retain(|other| *other != root);
+                }
+                3..7 => meddle_with_groups(&fs, &mut random).expect("nothing goes wrong"),
+                _ => drop(fs.create(root, &name, &NewInode::file(0o644))),
+            }
+            if round % 10 == 9 {
+                let is_known = !engine.quota_status().expect("quotas are on").inconsistent;
+                ensure_counted(&fs).unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error:#}"));
+                compared[usize::from(is_known)] += 1;
+            }
+        }
+    }
+    assert!(compared[1] > 60, "{compared:?} of numbers that may be wrong, and not");
+}
+
+fn group(level: u16, number: u64) -> QgroupId {
+    QgroupId::new(level, number).expect("small")
+}
+
+fn usage(fs: &Filesystem, id: QgroupId) -> Option<QgroupUsage> {
+    let groups = fs.engine().qgroups().expect("quotas are on");
+    groups.into_iter().find(|group| group.id == id).map(|group| group.usage)
+}
+
+/// The numbers are right, and say so themselves.
+fn ensure_right(fs: &Filesystem) {
+    fs.engine().commit().expect("room");
+    assert!(!fs.engine().quota_status().expect("quotas are on").inconsistent);
+    let counted = fs.engine().qgroups().expect("quotas are on");
+    assert_eq!(counted, rescan(fs));
+}
+
+#[test]
+fn a_group_that_is_destroyed_with_its_subvolume_leaves_nothing_above() {
+    for (mode, by_name) in [(QuotaMode::Full, true), (QuotaMode::Full, false), (QuotaMode::Simple, true)] {
+        let fs = open();
+        let engine = fs.engine();
+        engine.enable_quotas(mode).expect("room");
+        rescan_to_its_end(&fs);
+        let top = fs.root(TreeId::FS).expect("the root");
+        engine.create_qgroup(group(1, 1)).expect("room");
+        let made = fs.create_subvolume_in_groups(top, b"s", &NewInode::directory(0o755), &[group(1, 1)]);
+        let root = made.expect("room");
+        for number in 0..300 {
+            fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).expect("room");
+        }
+        fs.delete_subvolume(top, b"s").expect("room");
+        engine.commit().expect("room");
+        while fs.clean_step().expect("no damage") == Cleaning::More {}
+        let id = QgroupId::of(root.subvolume);
+        assert!(engine.root_item(root.subvolume).is_err(), "nothing is left of it");
+        let left = usage(&fs, group(1, 1)).expect("a group").referenced;
+        assert!(left > 0, "what was freed is not counted yet");
+        let change = if by_name { QuotaChange::Destroy(id) } else { QuotaChange::ClearStale };
+        fs.change_quotas(&change, TreeId::FS).expect("nothing is in the way");
+        assert_eq!(usage(&fs, id), None);
+        assert_eq!(usage(&fs, group(1, 1)), Some(QgroupUsage::default()), "{mode:?}");
+        if mode == QuotaMode::Full {
+            ensure_right(&fs);
+        }
+        let again = fs.change_quotas(&QuotaChange::Destroy(id), TreeId::FS).expect_err("it is gone");
+        assert_eq!(again.kind(), ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn who_comes_into_a_group_by_two_ways_counts_once() {
+    for mode in [QuotaMode::Full, QuotaMode::Simple] {
+        let fs = open();
+        let engine = fs.engine();
+        engine.enable_quotas(mode).expect("room");
+        rescan_to_its_end(&fs);
+        let top = fs.root(TreeId::FS).expect("the root");
+        let root = fs.create_subvolume(top, b"s", &NewInode::directory(0o755)).expect("room");
+        for number in 0..100 {
+            fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).expect("room");
+        }
+        engine.commit().expect("room");
+        let member = QgroupId::of(root.subvolume);
+        let (one, other, above) = (group(1, 1), group(1, 2), group(2, 1));
+        for id in [one, other, above] {
+            engine.create_qgroup(id).expect("room");
+        }
+        for (member, group) in [(one, above), (other, above), (member, one), (member, other)] {
+            engine.assign_qgroup(member, group, true).expect("room");
+        }
+        let all = usage(&fs, member);
+        assert!(all.is_some_and(|all| all.referenced > 0));
+        assert_eq!([one, other, above].map(|id| usage(&fs, id)), [all; 3], "{mode:?}");
+        engine.assign_qgroup(member, other, false).expect("it is one");
+        let none = Some(QgroupUsage::default());
+        assert_eq!([one, other, above].map(|id| usage(&fs, id)), [all, none, all], "{mode:?}");
+        engine.assign_qgroup(one, above, false).expect("it is one");
+        assert_eq!([one, other, above].map(|id| usage(&fs, id)), [all, none, none], "{mode:?}");
+        if mode == QuotaMode::Full {
+            ensure_right(&fs);
+        }
     }
 }

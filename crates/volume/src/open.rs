@@ -211,7 +211,8 @@ fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
     }
     let unfinished = superblock.flags() & unfinished_states();
     if !unfinished.is_empty() {
-        states.push(format!("the state {unfinished}"));
+        let why = if unfinished.contains(SuperFlags::SEEDING) { SEED } else { "" };
+        states.push(format!("the state {unfinished}{why}"));
     }
     match (mode, states.is_empty()) {
         (Mode::ReadWrite, false) => {
@@ -220,6 +221,10 @@ fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
         _ => Ok(states.into_iter().map(|state| format!("passed over for reading: {state}")).collect()),
     }
 }
+
+/// What one of the states means to people.
+const SEED: &str =
+    " (it is a seed, which others are made from, and is only read; btrfstune -S 0 makes it writable again)";
 
 /// Flags of filesystems that are not to be written to by anybody but the tool that set them.
 fn unfinished_states() -> SuperFlags {

@@ -123,6 +123,12 @@ impl Volume {
         self.notes.lock().push(note);
     }
 
+    /// Whether others are made from it, so that nobody writes to it.
+    #[must_use]
+    pub fn is_seed(&self) -> bool {
+        self.superblock().flags().contains(creamery_format::SuperFlags::SEEDING)
+    }
+
     /// A copy of the superblock of the last commit.
     #[must_use]
     pub fn superblock(&self) -> Superblock {

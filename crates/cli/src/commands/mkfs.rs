@@ -23,7 +23,8 @@ use crate::size::{Human, Size};
 
 pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("mkfs", error);
-    if args.list_features || args.features.iter().any(|list| list == "list-all") {
+    let mut lists = args.features.iter().chain(&args.runtime_features);
+    if args.list_features || lists.any(|list| list == "list-all") {
         return list_features().map_err(told);
     }
     let Some(target) = &args.target else {
@@ -56,6 +57,10 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
     for list in &args.features {
         features.change(list)?;
     }
+    for list in &args.runtime_features {
+        check_runtime(list)?;
+        features.change(list)?;
+    }
     features.mixed_groups |= args.mixed;
     let size = |what: &str, size: Option<Size>| -> Result<Option<u32>, Error> {
         let convert = |Size(bytes)| {
@@ -73,12 +78,22 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
         sector_size: size("sector size", args.sectorsize)?,
         checksum: args.csum,
         features,
-        total_bytes: args.byte_count.map(|Size(bytes)| bytes),
+        total_bytes: args.byte_count.map(|Size(bytes)| bytes).filter(|&bytes| bytes > 0),
         keep_content: args.nodiscard,
         force: args.force,
     };
     options.check()?;
     Ok(options)
+}
+
+/// Whether `-R` of mkfs.btrfs ever knew all of a list.
+fn check_runtime(list: &str) -> Result<(), Error> {
+    const KNOWN: [&str; 4] = ["quota", "squota", "free-space-tree", "block-group-tree"];
+    let mut names = list.split(',').map(|name| name.trim().trim_start_matches('^'));
+    match names.find(|name| !name.is_empty() && !KNOWN.contains(name)) {
+        Some(name) => Err(Error::invalid(format!("unknown runtime feature '{name}'"))),
+        None => Ok(()),
+    }
 }
 
 fn rootdir(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<RootdirOptions>, Error> {
@@ -127,7 +142,10 @@ impl FromStr for Compression {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Compress::option(text).map(|compress| Self(compress.map(|compress| compress.method)))
+        // mkfs.btrfs takes a colon without a level.
+        let method = text.strip_suffix(':').filter(|method| method.parse::<CompressionMethod>().is_ok());
+        Compress::option(method.unwrap_or(text))
+            .map(|compress| Self(compress.map(|compress| compress.method)))
     }
 }
 

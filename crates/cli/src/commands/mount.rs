@@ -122,8 +122,12 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let mut options = parse_options(args)?;
     let image = std::path::absolute(&args.image)?;
     let dir = args.dir.canonicalize().map_err(|error| about(&args.dir, error))?;
-    let fs = creamery_mount::open(&args.image, &options)?;
+    let is_asked = options.transport.read_only();
+    let fs = creamery_mount::open(&args.image, &mut options)?;
     // While there is a terminal.
+    if options.transport.read_only() && !is_asked {
+        warn_of(&image, "it is a seed, which others are made from: mounted read-only");
+    }
     fs.engine().volume().notes().iter().for_each(|note| warn_of(&image, note));
     // Made before the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };

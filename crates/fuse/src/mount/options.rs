@@ -76,6 +76,11 @@ impl MountOptions {
         self.flags.contains(MountFlags::RDONLY)
     }
 
+    /// From now on it does.
+    pub fn set_read_only(&mut self) {
+        self.flags.insert(MountFlags::RDONLY);
+    }
+
     /// Whether a flag of mount(8) is on, by the word that sets it. The kernel does not move access times of what it asks a
     /// server for, so `noatime` and its like are the server's to follow.
     #[must_use]

@@ -24,7 +24,7 @@ type Body = fn(&Bench) -> Result<()>;
 pub(crate) fn cases() -> Vec<Case> {
     let ext4: &[Judge] = &[Judge::Program, Judge::Tool("mkfs.ext4")];
     let setfattr: &[Judge] = &[Judge::Program, Judge::Tool("setfattr")];
-    let cases: [(&str, &[Judge], Body); 19] = [
+    let cases: [(&str, &[Judge], Body); 21] = [
         ("random-bytes", &PROGRAM, random_bytes),
         ("truncated-image", &PROGRAM, truncated_image),
         ("superblock-checksum", &PROGRAM, superblock_checksum),
@@ -37,6 +37,8 @@ pub(crate) fn cases() -> Vec<Case> {
         ("target-holds-a-filesystem", ext4, target_holds_a_filesystem),
         ("image-mounted-by-us", &MOUNTED, image_mounted_by_us),
         ("image-behind-a-loop-device", &JUDGED, image_behind_a_loop_device),
+        ("seed", &JUDGED, seed),
+        ("two-loop-devices-of-an-image", &JUDGED, two_loop_devices_of_an_image),
         ("full-image", &MOUNTED, full_image),
         ("copy-into-a-full-image", &JUDGED, copy_into_a_full_image),
         ("long-name", &PROGRAM, long_name),
@@ -286,6 +288,56 @@ fn image_behind_a_loop_device(bench: &Bench) -> Result<()> {
     expect_refusal(run(&["mkfs", "-f"]).arg(&image), &["looped.img", &device.name()])?;
     device.detach()?;
     run(&["mkdir"]).arg(inside(&image, "/new")).ok().map(drop)
+}
+
+/// Linux mounts it, read-only, and so do we; who would write to it is told why not.
+fn seed(bench: &Bench) -> Result<()> {
+    let image = small_image(bench, "seed.img", &[])?;
+    Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&image).ok()?;
+    let run = |args: &[&str]| bench.creamery().run(args);
+    expect_untouched(&image, || {
+        let dir = bench.scratch.dir("mounted")?;
+        let mounted = run(&["mount"]).arg(&image).arg(&dir).ok()?;
+        let said = mounted.stderr_text();
+        let table = std::fs::read_to_string("/proc/self/mounts")?;
+        let written = std::fs::write(dir.join("new"), b"x").map_err(|error| error.raw_os_error());
+        let read = std::fs::read(dir.join("file"));
+        run(&["umount"]).arg(&dir).ok()?;
+        ensure!(said.contains("seed") && said.contains("read-only"), "{said}");
+        let line = table.lines().find(|line| line.contains(dir.to_str().unwrap_or_default()));
+        ensure!(line.is_some_and(|line| line.contains(" ro,")), "{line:?}");
+        ensure!(written == Err(Some(30)) && read.is_ok(), "{written:?}, {read:?}");
+        expect_refusal(run(&["mkdir"]).arg(inside(&image, "/new")), &["seed.img", "a seed"])?;
+        expect_refusal(run(&["cp"]).arg("/etc/passwd").arg(inside(&image, "/new")), &["seed.img", "a seed"])?;
+        expect_refusal(run(&["subvolume", "create"]).arg(inside(&image, "/new")), &["seed.img", "a seed"])
+    })
+}
+
+/// One of them is mounted, by Linux or by us, and the other one belongs to nobody else meanwhile.
+fn two_loop_devices_of_an_image(bench: &Bench) -> Result<()> {
+    let image = small_image(bench, "looped.img", &[])?;
+    let (one, other) = (LoopDevice::attach(&image, false)?, LoopDevice::attach(&image, false)?);
+    let (one_path, other_path) = (one.path().to_owned(), other.path().to_owned());
+    let refused = || -> Result<()> {
+        let run = |args: &[&str]| bench.creamery().run(args);
+        let names = [other_path.to_str().unwrap_or_default(), "use"];
+        expect_refusal(run(&["mount"]).arg(&other_path).arg(bench.scratch.dir("second")?), &names)?;
+        expect_refusal(run(&["mkdir"]).arg(inside(&other_path, "/new")), &names)?;
+        expect_refusal(run(&["mkfs", "-f"]).arg(&other_path), &names)?;
+        expect_refusal(run(&["cp"]).arg("/etc/passwd").arg(inside(&other_path, "/new")), &names)
+    };
+    let mount = FuseMount::mount(bench.creamery(), &one_path, &bench.scratch.file("fuse"), "")?;
+    refused()?;
+    mount.unmount()?;
+    let dir = bench.scratch.dir("kernel")?;
+    Run::new("mount").args(["-t", "btrfs"]).arg(&one_path).arg(&dir).ok()?;
+    let outcome = refused();
+    Run::new("umount").arg(&dir).ok()?;
+    outcome?;
+    bench.creamery().run(["mkdir"]).arg(inside(&other_path, "/new")).ok()?;
+    one.detach()?;
+    other.detach()?;
+    btrfs_check(&image).map(drop)
 }
 
 /// Fills an image to the last byte; then deleting must work, and everything must be right.

@@ -57,6 +57,7 @@ fn by_links(bench: &Bench) -> Result<()> {
     btrfs_check(&image)?;
     ensure!(Run::new(&mkfs).arg("-V").ok()?.stdout_text().starts_with("mkfs.btrfs, part of creamery"));
     expect_refusal(Run::new(&mkfs).args(["-f", "-m", "raid1"]).arg(&image), &["raid1"])?;
+    as_of_mkfs_btrfs(bench, &mkfs)?;
     let of = |args: &[&str], place: &Path| Run::new(&fsck).args(args).arg(place).output();
     let missing = bench.scratch.file("missing");
     for (args, place, status, says) in [
@@ -70,6 +71,51 @@ fn by_links(bench: &Bench) -> Result<()> {
         ensure!(run.code == Some(status), "{args:?} ended with {:?}: {said}", run.code);
         ensure!(if says.is_empty() { said.is_empty() } else { said.contains(says) }, "{args:?}: {said}");
     }
+    Ok(())
+}
+
+/// What mkfs.btrfs 6.14 does with the same words; it knows squota and block-group-tree as `-O` only.
+fn as_of_mkfs_btrfs(bench: &Bench, ours: &Path) -> Result<()> {
+    let source = bench.scratch.dir("source")?;
+    std::fs::create_dir(source.join("sub"))?;
+    let source = source.to_str().unwrap_or_default();
+    let cases: [(&[&str], i32); 13] = [
+        (&["-b", "0"], 0),
+        (&["-b", "200M"], 0),
+        (&["-b", "301M"], 1),
+        (&["-b", "301M", "--rootdir", source], 0),
+        (&["-R", "quota"], 0),
+        (&["-R", "free-space-tree"], 0),
+        (&["--runtime-features", "quota,free-space-tree"], 0),
+        (&["-R", "no-holes"], 1),
+        (&["--rootdir", source, "--compress", "zstd:"], 0),
+        (&["--rootdir", source, "--compress", "no:"], 1),
+        (&["--rootdir", source, "-u", "ro:/sub"], 0),
+        (&["-Z"], 1),
+        (&["-n", "3k"], 1),
+    ];
+    for (args, status) in cases {
+        let mut made = Vec::new();
+        for program in [Path::new("mkfs.btrfs"), ours] {
+            let image = bench.scratch.file("as.img");
+            std::fs::File::create(&image)?.set_len(300 << 20)?;
+            let run = Run::new(program).arg("-f").args(args).arg(&image).output()?;
+            ensure!(run.code == Some(status), "{}: {args:?}: {:?}", program.display(), run.code);
+            if status == 0 {
+                btrfs_check(&image)?;
+                let text = superblock(&image)?;
+                let size = text.lines().find(|line| line.starts_with("total_bytes")).map(str::to_owned);
+                made.push((size, std::fs::metadata(&image)?.len()));
+            }
+        }
+        ensure!(made.windows(2).all(|pair| pair[0] == pair[1]), "{args:?}: {made:?}");
+    }
+    for args in [&["-R", "squota"], &["-R", "block-group-tree"]] {
+        let image = bench.scratch.file("as.img");
+        Run::new(ours).arg("-f").args(*args).arg(&image).ok()?;
+        btrfs_check(&image)?;
+    }
+    ensure!(Run::new(ours).output()?.code == Some(1), "no device is named");
     Ok(())
 }
 

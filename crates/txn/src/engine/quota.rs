@@ -367,7 +367,8 @@ impl Engine {
         self.edit_qgroups(|state| state.create(id))
     }
 
-    /// Removes a group. Errors: not found; in use: it has members, or its subvolume is there; those of a commit.
+    /// Removes a group. One whose subvolume is just gone counts that first, by a commit. Never call it with a handle.
+    /// Errors: not found; in use: it has members, or its subvolume is there; those of a commit.
     pub fn remove_qgroup(&self, id: QgroupId) -> Result<()> {
         let lives = match id.subvolume() {
             Some(subvolume) => find_root_item(self.root_tree.tree(), subvolume)?.is_some(),
@@ -375,6 +376,12 @@ impl Engine {
         };
         if lives {
             return Err(Error::new(ErrorKind::Busy, format!("quota group {id}, whose subvolume exists")));
+        }
+        if self.qgroups.with(|state| state.is_going(id)) == Some(true) {
+            self.commit()?;
+            if self.qgroups.with(|state| state.has(id)) == Some(false) {
+                return Ok(()); // it had nothing any more, and went by itself
+            }
         }
         self.edit_qgroups(|state| state.remove(id))
     }

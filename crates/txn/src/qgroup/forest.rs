@@ -24,6 +24,27 @@ pub struct QgroupUsage {
     pub exclusive: u64,
 }
 
+impl QgroupUsage {
+    /// The same, where nobody else has any of it.
+    fn alone(self, apart: bool) -> Option<Self> {
+        (apart || self.referenced == self.exclusive).then_some(self)
+    }
+
+    fn with(self, other: Self) -> Option<Self> {
+        Some(Self {
+            referenced: self.referenced.checked_add(other.referenced)?,
+            exclusive: self.exclusive.checked_add(other.exclusive)?,
+        })
+    }
+
+    /// False when there is not so much to take, or more than fits.
+    pub(super) fn change(&mut self, by: Self, gone: bool) -> bool {
+        let change = if gone { Change::Take } else { Change::Add };
+        let referenced = change.apply(&mut self.referenced, by.referenced);
+        change.apply(&mut self.exclusive, by.exclusive) && referenced
+    }
+}
+
 /// The most that a group may have, bytes; none, as much as there is.
 ///
 /// ```
@@ -260,6 +281,31 @@ impl Forest {
         self.reached(id, |group| &group.members).into_iter().filter_map(QgroupId::subvolume).collect()
     }
 
+    /// What the subvolumes in `member` bring to `group` and to all that it is in; none where no sum tells. Those that another way leads
+    /// there bring nothing: asked while `member` is no member of `group`. Where `apart`, no two subvolumes count the same bytes.
+    pub(super) fn brought(
+        &self,
+        member: QgroupId,
+        group: QgroupId,
+        apart: bool,
+    ) -> Vec<(QgroupId, Option<QgroupUsage>)> {
+        let above = self.with_ancestors(group);
+        let subvolumes = self.subvolumes(member);
+        let mut new = vec![(0, Some(QgroupUsage::default())); above.len()];
+        for id in subvolumes.iter().map(|&subvolume| QgroupId::of(subvolume)) {
+            let ways = self.reached(id, |group| &group.parents);
+            let brings = self.groups[&id].usage.alone(apart);
+            for (_, (count, sum)) in above.iter().zip(&mut new).filter(|(id, _)| !ways.contains(id)) {
+                *count += 1;
+                *sum = sum.zip(brings).and_then(|(sum, brings)| sum.with(brings));
+            }
+        }
+        // The member's own sum tells also where its subvolumes share among themselves.
+        let whole = self.groups.get(&member).and_then(|group| group.usage.alone(apart));
+        let told = |(id, (count, sum))| (id, if count == subvolumes.len() { whole } else { sum });
+        above.into_iter().zip(new).map(told).collect()
+    }
+
     /// The group, and all that is reached from it. Each is gone on from once: there may be a great many ways.
     fn reached(&self, id: QgroupId, next: impl Fn(&Group) -> &BTreeSet<QgroupId>) -> BTreeSet<QgroupId> {
         let (mut found, mut left) = (BTreeSet::new(), vec![id]);
@@ -383,6 +429,35 @@ mod tests {
         assert!((256..259).all(|number| usage(&forest, 0, number) == (0, 0)));
         assert!(!forest.count_one(TreeId::new(256), 10, true), "there is nothing to take");
         assert_eq!(usage(&forest, 0, 256), (0, 0));
+    }
+
+    #[test]
+    fn what_reaches_a_group_by_two_ways_is_brought_once() {
+        let mut forest = forest();
+        for (number, usage) in [(256, (10, 10)), (257, (20, 20)), (258, (40, 30))] {
+            let (referenced, exclusive) = usage;
+            forest.get_mut(id(0, number)).expect("a group").usage = QgroupUsage { referenced, exclusive };
+        }
+        forest.get_mut(id(1, 1)).expect("a group").usage = QgroupUsage { referenced: 30, exclusive: 30 };
+        let brought = |forest: &Forest, member, group, apart| -> Vec<_> {
+            let brought = forest.brought(member, group, apart).into_iter();
+            brought.map(|(id, usage)| (id, usage.map(|usage| (usage.referenced, usage.exclusive)))).collect()
+        };
+        let some = |referenced, exclusive| Some((referenced, exclusive));
+        // All of them are in 2/1 already.
+        let wanted = [(id(1, 2), some(10, 10)), (id(2, 1), some(0, 0))];
+        assert_eq!(brought(&forest, id(0, 256), id(1, 2), false), wanted);
+        // What 258 has others have, too.
+        forest.insert(id(1, 3), group());
+        assert_eq!(brought(&forest, id(0, 258), id(1, 3), false), [(id(1, 3), None)]);
+        assert_eq!(brought(&forest, id(0, 258), id(1, 3), true), [(id(1, 3), some(40, 30))]);
+        // Of the two in 1/1 one is there.
+        forest.insert(id(2, 2), group());
+        forest.assign(id(0, 256), id(2, 2)).expect("a member");
+        assert_eq!(brought(&forest, id(1, 1), id(2, 2), false), [(id(2, 2), some(20, 20))]);
+        forest.get_mut(id(0, 257)).expect("a group").usage.exclusive = 19;
+        assert_eq!(brought(&forest, id(1, 1), id(2, 2), false), [(id(2, 2), None)]);
+        assert_eq!(brought(&forest, id(1, 1), id(1, 3), false), [(id(1, 3), some(30, 30))]);
     }
 
     #[test]

@@ -247,18 +247,36 @@ impl State {
         self.writes.insert(items::limit_key(id), Some(items::bytes_of(&limit)));
     }
 
+    /// Whether it is the group of a subvolume whose end is not in the numbers yet: it is when the transaction closes.
+    pub(crate) fn is_going(&self, id: QgroupId) -> bool {
+        self.forest.get(id).is_some() && self.gone.iter().any(|&gone| QgroupId::of(gone) == id)
+    }
+
+    pub(crate) fn has(&self, id: QgroupId) -> bool {
+        self.forest.get(id).is_some()
+    }
+
     /// Removes a group, and its part in others. Errors: not found; in use: it has members, or with simple quotas extents that count
-    /// for it.
+    /// for it, or what its subvolume freed is still to be counted, for the groups above it, too.
     pub(crate) fn remove(&mut self, id: QgroupId) -> Result<()> {
+        if self.is_going(id) {
+            let message = format!("quota group {id}, whose subvolume's end is not counted yet");
+            return Err(Error::new(ErrorKind::Busy, message));
+        }
         let holds = self.forest.get(id).is_some_and(|group| group.usage != QgroupUsage::default());
         if self.mode == QuotaMode::Simple && holds {
             return Err(Error::new(ErrorKind::Busy, format!("quota group {id}, for which extents count")));
         }
+        let above = self.forest.parents(id).next().is_some();
         for parent in self.forest.remove(id)? {
             self.write_relation(id, parent, false);
         }
         for key in [items::info_key(id), items::limit_key(id)] {
             self.writes.insert(key, None);
+        }
+        // Nothing has them any more: they were wrong, and so are those above.
+        if holds && above {
+            self.mark_inconsistent();
         }
         Ok(())
     }
@@ -271,32 +289,29 @@ impl State {
     }
 
     /// Makes `member` a member of `group`, or ends that. What all of it has is known where it is exclusive to the member; else
-    /// the numbers are inconsistent from then on. Errors: invalid; not found; already exists.
+    /// the numbers are inconsistent from then on. A group above that reaches the member by another way, too, stays as it is.
+    /// Errors: invalid; not found; already exists.
     pub(crate) fn assign(&mut self, member: QgroupId, group: QgroupId, is: bool) -> Result<()> {
-        if is {
-            self.forest.assign(member, group)?;
-        } else if !self.forest.unassign(member, group) {
-            let message = format!("quota group {member} as a member of {group}");
-            return Err(Error::new(ErrorKind::NotFound, message));
-        }
-        self.write_relation(member, group, is);
-        let QgroupUsage { referenced, exclusive } =
-            self.forest.get(member).map_or_else(QgroupUsage::default, |group| group.usage);
         let simple = self.mode == QuotaMode::Simple;
-        if referenced == exclusive || simple {
-            let counted = self.forest.count_in(group, |group| {
-                let change = |sum: &mut u64, by: u64| {
-                    let changed = if is { sum.checked_add(by) } else { sum.checked_sub(by) };
-                    *sum = changed.unwrap_or(0);
-                    changed.is_some()
-                };
-                let counted = change(&mut group.usage.referenced, referenced);
-                change(&mut group.usage.exclusive, exclusive) && counted
-            });
-            if !counted {
-                self.mark_inconsistent();
-            }
+        let brought = if is {
+            let brought = self.forest.brought(member, group, simple);
+            self.forest.assign(member, group)?;
+            brought
         } else {
+            if !self.forest.unassign(member, group) {
+                let message = format!("quota group {member} as a member of {group}");
+                return Err(Error::new(ErrorKind::NotFound, message));
+            }
+            self.forest.brought(member, group, simple)
+        };
+        self.write_relation(member, group, is);
+        let mut known = true;
+        for (id, usage) in brought {
+            let group = self.forest.get_mut(id).expect("it was found");
+            known &= usage.is_some_and(|usage| group.usage.change(usage, !is));
+            group.dirty = true;
+        }
+        if !known {
             self.mark_inconsistent();
         }
         Ok(())
