@@ -88,9 +88,9 @@ fn write_printed(out: &mut dyn Write, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What could not be written.
+/// What could not be written: a thing of the host, whatever image the words were of.
 pub(crate) fn writing(error: io::Error) -> Error {
-    Error::from(error).context("writing to standard output")
+    Error::from(error).on_host(Path::new("writing to standard output"))
 }
 
 const fn paint(kind: FileType) -> (&'static str, &'static str) {

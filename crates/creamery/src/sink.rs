@@ -143,6 +143,7 @@ impl Driver<'_> {
         Ok(Some(Level { entries, dir, source, path: path.to_owned() }))
     }
 
+    /// Copies what is no directory.
     fn leaf<S: Sink>(
         &self,
         sink: &mut S,
@@ -152,33 +153,18 @@ impl Driver<'_> {
         source: &Source,
         path: &Path,
     ) -> Result<()> {
-        let bytes = self.make(sink, salvage, parent, name, source, path)?;
+        let attributes = &source.attributes;
+        let mut bytes = 0;
+        if self.archive && attributes.nlink > 1 && sink.link(parent, name, source)? {
+            // It has its data already.
+        } else if crate::metadata::file_type(attributes.kind).is_file() {
+            let file = File::for_reading(self.from.near(), self.from.fs.open_file(attributes.id)?);
+            bytes = attributes.size;
+            sink.file(parent, name, source, &Data { file: &file, path, size: bytes, salvage })?;
+        } else {
+            sink.node(parent, name, source)?;
+        }
         self.progress.entry(path.as_os_str().as_encoded_bytes(), bytes);
         Ok(())
-    }
-
-    /// The copy of what is no directory; how many bytes it has.
-    fn make<S: Sink>(
-        &self,
-        sink: &mut S,
-        salvage: &Salvage<'_>,
-        parent: &S::Dir,
-        name: &[u8],
-        source: &Source,
-        path: &Path,
-    ) -> Result<u64> {
-        let attributes = &source.attributes;
-        if self.archive && attributes.nlink > 1 && sink.link(parent, name, source)? {
-            return Ok(0);
-        }
-        if !crate::metadata::file_type(attributes.kind).is_file() {
-            sink.node(parent, name, source)?;
-            return Ok(0);
-        }
-        let fs = &self.from.fs;
-        let file = File::for_reading(self.from.near(), fs.open_file(attributes.id)?);
-        let data = Data { file: &file, path, size: attributes.size, salvage };
-        sink.file(parent, name, source, &data)?;
-        Ok(attributes.size)
     }
 }

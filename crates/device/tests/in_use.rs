@@ -1,13 +1,17 @@
 //! Who has a file or a device is found out and named. What needs root and loop devices says so when it is skipped.
 
+mod support;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use creamery_base::ErrorKind;
 use creamery_device::{Access, BlockDevice, FileDevice};
+
+use support::Other;
 
 const ALL: [Access; 3] = [Access::ReadOnly, Access::ReadWrite, Access::ReadOnlyForced];
 
@@ -60,15 +64,6 @@ fn a_refusal_names_the_process_that_has_the_file() {
     let _holder = FileDevice::open(&path, Access::ReadWrite).unwrap();
     let text = refusal(&path, Access::ReadOnly);
     assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
-}
-
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

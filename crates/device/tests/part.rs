@@ -1,12 +1,16 @@
 //! Parts of files and devices: what they reach, who may have them at once, and what people are told.
 
+mod support;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use creamery_base::{ErrorKind, Result};
 use creamery_device::{
     Access, AlignedBuffer, BlockDevice, FileDevice, PartitionTable, Parts, Reply, Request,
 };
+
+use support::Other;
 
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 16 * MIB;
@@ -238,16 +242,6 @@ fn an_mbr_counts_in_the_sectors_of_its_device() {
     assert_eq!((table.sector_size, table.partitions[0].start), (4096, 8 * MIB));
     let error = open(&device.0, "@@512", Access::ReadOnly).err().unwrap().to_string();
     assert!(error.contains("a sector of 4096 bytes"), "{error}");
-}
-
-/// A process that goes when the test ends.
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use clap::Args;
 use creamery::Error;
+use creamery::partitions::ImageName;
 use creamery_mount::{How, Options, Unmounter};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     if !args.foreground {
         return start_in_background(args).map_err(failed);
     }
-    let is_number = options.subvolid.is_some() && args.image.exists();
+    let is_number = options.subvolid.is_some() && ImageName::metadata(&args.image).is_ok();
     serve(args).map_err(failed).map_err(|failure| if is_number { failure.of_number() } else { failure })
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
-use creamery_testkit::{Judge, LoopMount, Random, btrfs_check};
+use creamery_testkit::{Judge, LoopMount, Random, Run, btrfs_check};
 
 use crate::support::{JUDGED, expect_refusal, flip_byte, inside, mkfs_empty, mkfs_from};
 
@@ -166,5 +166,16 @@ fn without_damage(bench: &Bench) -> Result<()> {
     let cp = bench.creamery().run(["cp", "-a", "--ignore-errors"]).arg(inside(&image, "/.")).arg(&out);
     let copied = cp.ok()?;
     ensure!(copied.stderr_text().is_empty(), "{copied}");
+    // What cannot be written to is the host's, whichever way the file is read.
+    for words in ["cat", "cat --ignore-errors"] {
+        let script = format!("exec \"$0\" {words} \"$1\" > /dev/full");
+        let full = Run::new("sh").args(["-c", &script]).arg(bench.creamery().path());
+        let full = full.arg(inside(&image, "/below/large")).output()?;
+        let said = full.stderr_text();
+        ensure!(
+            full.code == Some(1) && said.starts_with("creamery: cat: writing to standard output: "),
+            "{full}"
+        );
+    }
     expect_same("the copy", &Walk::take(&source)?, &Walk::take(&out)?, &Compare::default())
 }

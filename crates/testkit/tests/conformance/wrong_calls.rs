@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 103] = [
+const ROWS: [Row; 104] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -110,6 +110,7 @@ const ROWS: [Row; 103] = [
     ("inspect dump-tree -b 12345 x.img", 1, "dump-tree: x.img: 12345 is no address of a tree block, which is a multiple of 4096"),
     ("inspect dump-tree -t 999 x.img", 1, "dump-tree: x.img: tree 999: not found; check the number"),
     ("mount -o subvolid=999 x.img d", 1, "mount: x.img: subvolume 999: not found; check the number"),
+    ("mount -o subvolid=999 raw.img@2 d", 1, "mount: raw.img@2: subvolume 999: not found; check the number"),
     ("ls --subvolid 999 x.img", 1, "ls: x.img: subvolume 999: not found; check the number"),
     ("ls --subvol nope x.img", 1, "ls: x.img: subvolume 'nope': not found; check the path"),
     ("check", 16, "check: the following required arguments were not provided: <IMAGE>...; see `creamery check --help`"),
