@@ -183,15 +183,9 @@ fn add_name(group: &mut Group, links: &mut Links, parent: u64, index: u64, name:
 }
 
 fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) -> Option<Piece> {
-    let judge_generation = |generation: u64| {
-        if generation == 0 || generation > context.rules.generation {
-            let message = format!("found {generation}, want 1 to {}", context.rules.generation);
-            context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
-        }
-    };
     let (extent, written) = match FileExtent::parse(leaf.block.data(slot)).ok()? {
         FileExtent::Inline(head, data) => {
-            judge_generation(head.generation.get());
+            judge_head(context, leaf, slot, head.generation.get(), head.other_encoding.get());
             let bytes = head.ram_bytes.get();
             let sector = context.rules.sector_size;
             if bytes > sector.max(4096) || data.is_empty() && bytes > 0 {
@@ -216,7 +210,7 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
         return Some(piece);
     }
     piece.bytes = bytes;
-    judge_generation(extent.generation.get());
+    judge_head(context, leaf, slot, extent.generation.get(), extent.other_encoding.get());
     let (shown, held) = (extent.offset.get().saturating_add(bytes), extent.ram_bytes.get());
     if shown > held {
         let message = format!("ends at {shown} of {held} bytes in memory");
@@ -247,6 +241,18 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
         piece.packed_without_sums = piece.without_sums.filter(|_| is_compressed(extent));
     }
     Some(piece)
+}
+
+/// What items of all kinds begin with.
+fn judge_head(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, generation: u64, other_encoding: u16) {
+    if generation == 0 || generation > context.rules.generation {
+        let message = format!("found {generation}, want 1 to {}", context.rules.generation);
+        context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
+    }
+    if other_encoding != 0 {
+        let message = format!("other encoding {other_encoding}, want 0");
+        context.sink.add(Problem::BlockItem, leaf.place(slot), message);
+    }
 }
 
 /// Unpacks inline data, of which a sector at most is shown.

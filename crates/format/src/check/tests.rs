@@ -167,6 +167,12 @@ fn file_extents_stay_inside_their_extents() {
     refused("num_bytes", verdict(RawFileExtent { num_bytes: U64::new(0), ..good }));
     refused("not aligned", verdict(RawFileExtent { disk_bytenr: U64::new(100), ..good }));
     refused("unknown compression", verdict(RawFileExtent { compression: 4, ..good }));
+    assert_eq!(verdict(RawFileExtent { other_encoding: U16::new(1), ..good }), Ok(()));
+    let packed = RawFileExtent { compression: 1, ram_bytes: U64::new(4096), ..good };
+    assert_eq!(verdict(packed), Ok(()));
+    let wrapped = RawFileExtent { offset: U64::new(u64::MAX - 4095), ..packed };
+    refused("end in the decompressed extent", verdict(wrapped));
+    refused("not aligned", verdict(RawFileExtent { ram_bytes: U64::new(4097), ..packed }));
     refused("unknown encryption", verdict(RawFileExtent { encryption: 1, ..good }));
     refused("file extent type", verdict(RawFileExtent { kind: 3, ..good }));
     let inline = RawFileExtent { kind: FILE_EXTENT_INLINE, ram_bytes: U64::new(32), ..good };

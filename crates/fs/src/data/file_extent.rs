@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! - EXTENT-1: a [`FileExtent`] exists only after [`FileExtent::check`]: its file range and its disk range do not
-//!   wrap, are whole sectors (an inline extent's file range is counted as whole sectors), and the part of the
-//!   extent that it shows lies inside the extent. Shown by `every_broken_rule_is_found`.
+//!   wrap, are whole sectors (an inline extent's file range is counted as whole sectors), and the part of an extent
+//!   that is not compressed lies inside it. Shown by `every_broken_rule_is_found`.
 //! - EXTENT-2: fields behind the type byte are looked at only after the type.
 //!   Shown by `random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are`.
 
@@ -39,7 +39,7 @@ pub(crate) struct Extent {
     pub(crate) disk_bytenr: Logical,
     /// How long it is on disk.
     pub(crate) disk_num_bytes: u64,
-    /// How long it is unpacked.
+    /// How long it is unpacked, as the item says.
     pub(crate) ram_bytes: u64,
     /// Where in the unpacked extent the shown part begins.
     pub(crate) offset: u64,
@@ -84,10 +84,8 @@ impl FileExtent<'_> {
         if !is_whole(key.offset, sector) {
             return Err(corrupt(key, "file offset is not a multiple of the sector size"));
         }
-        if head.encryption != 0 || head.other_encoding.get() != 0 {
-            return Err(Error::unsupported(format!(
-                "file extent {key}: encrypted or otherwise encoded data"
-            )));
+        if head.encryption != 0 {
+            return Err(Error::unsupported(format!("file extent {key}: encrypted data")));
         }
         let Some(compression) = Compression::from_disk(head.compression) else {
             let message = format!("file extent {key}: compression number {}", head.compression);
@@ -165,14 +163,14 @@ fn check_on_disk<'a>(
     if extent.disk_bytenr.checked_add(extent.disk_num_bytes).is_none() {
         return Err(corrupt(key, "disk range wraps"));
     }
-    let unpacked = if compression == Compression::None {
-        extent.disk_num_bytes
-    } else if prealloc {
-        return Err(corrupt(key, "preallocated extent is compressed"));
-    } else if extent.disk_num_bytes > COMPRESSED_LEN_MAX || extent.ram_bytes > COMPRESSED_LEN_MAX {
-        return Err(corrupt(key, "compressed extent is too long"));
-    } else {
-        extent.ram_bytes
+    // How much there is of packed data, unpacking it tells.
+    let unpacked = match compression {
+        Compression::None => extent.disk_num_bytes,
+        _ if prealloc => return Err(corrupt(key, "preallocated extent is compressed")),
+        _ if extent.disk_num_bytes > COMPRESSED_LEN_MAX => {
+            return Err(corrupt(key, "compressed extent is too long"));
+        }
+        _ => u64::MAX,
     };
     if extent.offset.checked_add(extent.num_bytes).is_none_or(|end| end > unpacked) {
         return Err(corrupt(key, "shows more than its extent has"));
@@ -192,6 +190,13 @@ impl Extent {
             num_bytes: len,
             compression: Compression::None,
         }
+    }
+
+    /// How much of what a compressed extent unpacks to can be asked for: what the item says, unless it shows more than that, which
+    /// cannot be. Then its data has the word, as on Linux, which asks it alone.
+    pub(crate) fn unpacked_len(&self) -> u64 {
+        let shown = self.offset.saturating_add(self.num_bytes);
+        if shown <= self.ram_bytes { self.ram_bytes.min(COMPRESSED_LEN_MAX) } else { COMPRESSED_LEN_MAX }
     }
 
     /// What is left of the shown part without its first `len` bytes.

@@ -273,12 +273,13 @@ struct PackedPart<'o> {
 impl PackedPart<'_> {
     /// Where in what the extent unpacks to the part ends.
     fn end(&self) -> u64 {
-        self.skip.saturating_add(self.out.len() as u64).min(self.extent.ram_bytes)
+        self.skip.saturating_add(self.out.len() as u64).min(self.extent.unpacked_len())
     }
 
     /// Whether it costs less than all of the extent, and it takes several such parts to use that up.
     fn is_cheap(&self) -> bool {
-        compressed::has_parts(self.extent.compression) && 2 * self.out.len() as u64 <= self.extent.ram_bytes
+        compressed::has_parts(self.extent.compression)
+            && 2 * self.out.len() as u64 <= self.extent.unpacked_len()
     }
 
     /// Fills the part from what the extent unpacks to; what it lacks is zeros.
@@ -291,9 +292,9 @@ impl PackedPart<'_> {
 
     /// Fills the part; gives back what the extent unpacks to if that `is_kept`, and there is more of it to be read.
     fn unpack(self, packed: &[u8], is_kept: bool, sector: u64) -> Result<Option<Vec<u8>>> {
-        let Extent { compression, ram_bytes, .. } = self.extent;
+        let (compression, len) = (self.extent.compression, self.extent.unpacked_len());
         let end = self.end();
-        if (self.skip, self.out.len() as u64) == (0, ram_bytes) {
+        if (self.skip, self.out.len() as u64) == (0, len) {
             compressed::unpack_into(compression, packed, self.out, sector)?;
             return Ok(None);
         }
@@ -302,7 +303,7 @@ impl PackedPart<'_> {
             Self { skip: 0, ..self }.copy_from(&part);
             return Ok(None);
         }
-        let unpacked = compressed::unpack(compression, packed, ram_bytes, sector)?;
+        let unpacked = compressed::unpack(compression, packed, len, sector)?;
         self.copy_from(&unpacked);
         Ok(is_kept.then_some(unpacked))
     }

@@ -34,15 +34,15 @@ struct Name {
     disk_bytenr: Logical,
     generation: Generation,
     disk_num_bytes: u64,
-    ram_bytes: u64,
+    len: u64,
     compression: Compression,
     csums: DataCsums,
 }
 
 impl Name {
     fn of(extent: &Extent, csums: DataCsums) -> Self {
-        let Extent { generation, disk_bytenr, disk_num_bytes, ram_bytes, compression, .. } = *extent;
-        Self { disk_bytenr, generation, disk_num_bytes, ram_bytes, compression, csums }
+        let Extent { generation, disk_bytenr, disk_num_bytes, compression, .. } = *extent;
+        Self { disk_bytenr, generation, disk_num_bytes, len: extent.unpacked_len(), compression, csums }
     }
 }
 

@@ -29,6 +29,7 @@ mod hostile;
 mod hostile_names;
 mod listings;
 mod loss;
+mod lying_extents;
 mod many_snapshots;
 mod mappings;
 mod matrix;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
         commands::cases(),
         compression::cases(),
         compression_words::cases(),
+        lying_extents::cases(),
         check::cases(),
         clones::cases(),
         stats::cases(),
