@@ -96,6 +96,7 @@ pub use creamery_mkfs::{
     RootdirSubvolume, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
+pub use creamery_volume::Rescue;
 pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};

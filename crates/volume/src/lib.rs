@@ -60,6 +60,7 @@ mod plan;
 mod read;
 mod repair;
 mod report;
+mod rescue;
 mod volume;
 mod write;
 
@@ -70,4 +71,5 @@ pub use durable::{Committed, CopyFailure, Durable, Logged, Published, Written};
 pub use mapping::{Mirror, MirrorSet, Piece};
 pub use open::Mode;
 pub use report::WriteReport;
+pub use rescue::Rescue;
 pub use volume::Volume;

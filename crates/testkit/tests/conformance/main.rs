@@ -45,6 +45,7 @@ mod random_work;
 mod references;
 mod reproducible;
 mod rescue;
+mod rescue_options;
 mod seek;
 mod seek_programs;
 mod space_caches;
@@ -123,6 +124,7 @@ fn main() -> ExitCode {
         tree_log_full::cases(),
         bad_input::cases(),
         rescue::cases(),
+        rescue_options::cases(),
         wrong_calls::cases(),
         hostile::cases(),
         hostile_names::cases(),
