@@ -61,6 +61,9 @@ pub(crate) enum Command {
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),
     Check(crate::commands::check::CheckArgs),
+    /// Help where a filesystem cannot be opened.
+    #[command(subcommand)]
+    Rescue(crate::commands::rescue::RescueCommand),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
     Inspect(InspectCommand),

@@ -31,7 +31,7 @@ pub(crate) struct RescueArgs {
     /// that reading can do without); ignoredatacsums (wrong checksums of data); ignoremetacsums (and of tree blocks);
     /// ignoresuperflags (states that forbid reading); nologreplay; or all. Several with : between.
     #[arg(long = "rescue", value_name = "WORDS", value_parser = words)]
-    words: Option<Rescue>,
+    passed_over: Option<Rescue>,
 }
 
 fn words(text: &str) -> Result<Rescue, Error> {
@@ -41,8 +41,8 @@ fn words(text: &str) -> Result<Rescue, Error> {
 impl RescueArgs {
     /// All that is passed over.
     pub(crate) fn all(&self) -> Rescue {
-        let words = self.words.unwrap_or_default();
-        Rescue { use_backup_root: words.use_backup_root || self.usebackuproot, ..words }
+        let all = self.passed_over.unwrap_or_default();
+        Rescue { use_backup_root: all.use_backup_root || self.usebackuproot, ..all }
     }
 
     /// For who names no subvolume.

@@ -61,6 +61,7 @@ mod read;
 mod repair;
 mod report;
 mod rescue;
+mod super_copies;
 mod volume;
 mod write;
 
@@ -72,4 +73,5 @@ pub use mapping::{Mirror, MirrorSet, Piece};
 pub use open::Mode;
 pub use report::WriteReport;
 pub use rescue::Rescue;
+pub use super_copies::{SuperCopies, zero_log};
 pub use volume::Volume;

@@ -46,6 +46,7 @@ mod references;
 mod reproducible;
 mod rescue;
 mod rescue_options;
+mod rescue_tools;
 mod seek;
 mod seek_programs;
 mod space_caches;
@@ -125,6 +126,7 @@ fn main() -> ExitCode {
         bad_input::cases(),
         rescue::cases(),
         rescue_options::cases(),
+        rescue_tools::cases(),
         wrong_calls::cases(),
         hostile::cases(),
         hostile_names::cases(),
