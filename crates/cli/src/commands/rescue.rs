@@ -75,7 +75,7 @@ pub(crate) struct SuperRecoverArgs {
 /// Look for blocks that may be the root of a tree, where nothing leads to it.
 ///
 /// A commit leaves the blocks of the one before where they were until their space is used
-/// again. `creamery restore -t` reads by such a block.
+/// again.
 ///
 /// Examples:
 ///   creamery rescue find-root disk.img

@@ -14,7 +14,14 @@ use creamery_volume::{Chunk, Rescue, Volume};
 
 use crate::inspect::push_chunks;
 
-/// What is looked for.
+/// What is looked for; the root tree, unless told.
+///
+/// ```
+/// use creamery::TreeId;
+/// use creamery::rescue::FindRoot;
+/// let what = FindRoot { tree: TreeId::FS, level: 1, ..FindRoot::default() };
+/// assert!(!what.all);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FindRoot {
     /// Of which tree.
@@ -34,6 +41,12 @@ impl Default for FindRoot {
 }
 
 /// A block that may be a root.
+///
+/// ```
+/// fn line(root: &creamery::rescue::Candidate) -> String {
+///     format!("{} of generation {}, level {}", root.logical, root.generation, root.level)
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
     /// Where it is.
@@ -45,6 +58,10 @@ pub struct Candidate {
 }
 
 /// What was found.
+///
+/// ```
+/// assert!(creamery::rescue::Roots::default().others.is_empty());
+/// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Roots {
     /// Generation and level that the superblock says of the tree; it says them of the root tree and the chunk tree only.

@@ -28,6 +28,14 @@ pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
 
 /// Gives back the space of free space caches of the old kind.
 ///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// creamery::rescue::clear_space_cache(&image)?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
 /// # Errors
 /// As opening for writing.
 pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {

@@ -47,6 +47,7 @@ mod reproducible;
 mod rescue;
 mod rescue_options;
 mod rescue_tools;
+mod roles_rescuer;
 mod seek;
 mod seek_programs;
 mod space_caches;
@@ -127,6 +128,7 @@ fn main() -> ExitCode {
         rescue::cases(),
         rescue_options::cases(),
         rescue_tools::cases(),
+        roles_rescuer::cases(),
         wrong_calls::cases(),
         hostile::cases(),
         hostile_names::cases(),
