@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{ObjectId, TreeId};
+use creamery_base::{ObjectId, Physical, TreeId};
 use creamery_format::{Key, KeyType};
 
+use crate::damaged_sector::{DamagedFile, DamagedSector};
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
 /// One sector of which a copy is bad.
 pub(crate) struct BadSector {
     pub(crate) logical: u64,
+    /// Where the copy lies.
+    pub(crate) at: Option<Physical>,
     pub(crate) problem: Problem,
     pub(crate) why: String,
 }
@@ -75,7 +78,16 @@ impl BadData {
                     }
                     None => format!("logical {logical}: {}", sector.why),
                 };
-                sink.add(sector.problem, place.clone(), message);
+                let files = owner.map(|(tree, ino, offset)| DamagedFile::new(tree.get(), ino.get(), *offset));
+                let damaged = DamagedSector {
+                    logical,
+                    devid: sector.at.map(|at| at.dev.get()),
+                    device_offset: sector.at.map(|at| at.offset),
+                    files: files.into_iter().collect(),
+                    more_files: 0,
+                };
+                let place = Place { sector: Some(Box::new(damaged)), ..place.clone() };
+                sink.add(sector.problem, place, message);
             }
         }
     }

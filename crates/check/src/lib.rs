@@ -26,6 +26,7 @@ mod bad_data;
 mod block_groups;
 mod chunks;
 mod csums;
+mod damaged_sector;
 mod extents;
 mod features;
 mod free_space;
@@ -52,6 +53,7 @@ mod superblocks;
 mod unwritten;
 mod walk;
 
+pub use damaged_sector::{DamagedFile, DamagedSector};
 pub use options::{CheckOptions, NoProgress, Progress};
 pub use problem::{Problem, Severity};
 pub use report::{Counts, Finding, Place, Report, exit_status};

@@ -256,7 +256,7 @@ problems! {
     ChecksumOverlap = 604 Error "checksum items overlap"
         "Two checksum items are about the same sector.";
     DataChecksum = 605 Error "data does not have its checksum"
-        "The data is not what was written, in every copy. Names the first file that has it, the byte of the file, and where each copy lies. Only looked for with `--check-data-csum`.";
+        "The data is not what was written, in every copy. Names files that have it, the byte of the file, and where each copy of the sector lies on its device. Only looked for with `--check-data-csum`.";
     DataCopy = 606 Warning "one copy of data is bad while another is good"
         "As 215, for data.";
     ChecksumItem = 607 Error "a checksum item is impossible"

@@ -3,7 +3,7 @@
 //! The volume's own reading hides a bad copy when another is good, as it should. A verifier wants to tell, so it
 //! asks the volume only where the copies lie and looks at them itself.
 
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Uuid};
+use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{CorruptKind, Corruption, Expected, Key, verify_block};
 use creamery_volume::{Mirror, Volume};
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
         let size = self.checksum.size();
         let sector = usize::try_from(self.sector_size).expect("a sector fits in memory");
         let mut good = vec![false; out.len() / sector];
-        let mut failed_before: Vec<(usize, Problem, String)> = Vec::new();
+        let mut failed_before: Vec<(usize, Problem, Option<Physical>, String)> = Vec::new();
         for mirror in mirrors.mirrors() {
             let outcome = self.read_pieces(mirror, out);
             for (number, bytes) in out.chunks_exact(sector).enumerate() {
@@ -142,15 +142,17 @@ impl<'a> Reader<'a> {
                     let why = outcome.as_ref().err().map_or("checksum mismatch".to_owned(), Error::to_string);
                     let problem =
                         if outcome.is_err() { Problem::DataUnreadable } else { Problem::DataChecksum };
-                    let name = place_in(mirror, number as u64 * self.sector_size);
-                    failed_before.push((number, problem, format!("copy at {name}: {why}")));
+                    let at = place_in(mirror, number as u64 * self.sector_size);
+                    let name = at.map_or_else(|| "no device".to_owned(), |at| at.to_string());
+                    failed_before.push((number, problem, at, format!("copy at {name}: {why}")));
                 }
             }
             if good.iter().all(|good| *good) {
                 break;
             }
         }
-        let bad = failed_before.into_iter().map(|(number, problem, why)| BadSector {
+        let bad = failed_before.into_iter().map(|(number, problem, copy, why)| BadSector {
+            at: copy,
             logical: at.get().saturating_add(number as u64 * self.sector_size),
             problem: if good[number] { Problem::DataCopy } else { problem },
             why,
@@ -160,15 +162,14 @@ impl<'a> Reader<'a> {
 }
 
 /// Where on its device a copy has its byte `inside`.
-fn place_in(copy: &Mirror, mut inside: u64) -> String {
+fn place_in(copy: &Mirror, mut inside: u64) -> Option<Physical> {
     for piece in copy {
         if inside < piece.len {
-            let offset = piece.at.offset.saturating_add(inside);
-            return format!("devid {} offset {offset}", piece.at.dev);
+            return Some(Physical { offset: piece.at.offset.saturating_add(inside), ..piece.at });
         }
         inside -= piece.len;
     }
-    "no device".to_owned()
+    None
 }
 
 /// What one copy of a block had.

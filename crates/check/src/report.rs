@@ -8,6 +8,7 @@ use creamery_base::{Error, ErrorKind, Escaped, Logical, Result, TreeId};
 use creamery_format::{BlockSite, Key};
 use serde::Serialize;
 
+use crate::damaged_sector::DamagedSector;
 use crate::problem::{Problem, Severity};
 
 /// One thing that is wrong.
@@ -56,6 +57,9 @@ pub struct Place {
     /// The inode of the file, of findings about file data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
+    /// The sector, of findings about file data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sector: Option<Box<DamagedSector>>,
 }
 
 impl Place {
@@ -89,6 +93,7 @@ impl From<&BlockSite> for Place {
             slot: site.slot.map(|slot| slot as u64),
             key: site.key.map(|key| key.to_string()),
             inode: None,
+            sector: None,
         }
     }
 }
@@ -132,14 +137,18 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.severity, self.number, self.title)?;
-        if self.place != Place::default() {
-            write!(f, ": {}", self.place)?;
+        let place = self.place.to_string();
+        if !place.is_empty() {
+            write!(f, ": {place}")?;
         }
         if !self.message.is_empty() {
             // It may tell of names, and whoever made a name chose its bytes.
             write!(f, ": {}", Escaped(self.message.as_bytes()))?;
         }
-        Ok(())
+        match &self.place.sector {
+            Some(sector) => sector.tell_files(f),
+            None => Ok(()),
+        }
     }
 }
 

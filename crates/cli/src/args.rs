@@ -11,7 +11,7 @@ use crate::commands::du::DuArgs;
 use crate::commands::fiemap::FiemapArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
-use crate::view::{ViewArgs, WriteArgs};
+use crate::view::{RescueArgs, ViewArgs, WriteArgs};
 
 /// Btrfs filesystems in image files and on devices, without root and without the kernel.
 ///
@@ -61,6 +61,9 @@ pub(crate) enum Command {
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),
     Check(crate::commands::check::CheckArgs),
+    /// Help where a filesystem cannot be opened.
+    #[command(subcommand)]
+    Rescue(crate::commands::rescue::RescueCommand),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
     Inspect(InspectCommand),
@@ -392,6 +395,9 @@ pub(crate) struct DfArgs {
     /// One JSON array.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) rescue: RescueArgs,
 }
 
 /// Work on a filesystem as a whole.
@@ -514,6 +520,9 @@ pub(crate) struct LogicalResolveArgs {
     /// One JSON array.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) rescue: RescueArgs,
 }
 
 /// Print the path of a subvolume from the top level on.
@@ -529,6 +538,9 @@ pub(crate) struct SubvolidResolveArgs {
     /// One JSON array.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) rescue: RescueArgs,
 }
 
 fn parse_mode(text: &str) -> Result<u32, String> {

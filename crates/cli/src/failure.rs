@@ -70,6 +70,12 @@ impl Failure {
         self.is_told
     }
 
+    /// All that there is to say was said: an exit status alone.
+    pub(crate) fn silent(command: &'static str, status: u8) -> Self {
+        let (error, is_plain) = (Error::invalid(""), true);
+        Self { command, error, advice: None, status, is_plain, is_told: true }
+    }
+
     /// With this exit status instead of 1.
     pub(crate) fn status(mut self, status: u8) -> Self {
         self.status = status;

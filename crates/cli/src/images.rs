@@ -98,7 +98,7 @@ impl<'a> Images<'a> {
         let mut options = Image::options()
             .write(purpose == Purpose::Write)
             .use_super_copy(self.use_super_copy)
-            .use_backup_root(self.view.usebackuproot);
+            .rescue(self.view.rescue.all());
         if let Some(subvolume) = &self.view.subvol {
             options = options.subvolume(subvolume);
         }

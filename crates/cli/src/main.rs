@@ -80,6 +80,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
         Command::Check(args) => commands::check::run(&args),
+        Command::Rescue(command) => commands::rescue::run(&command),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),
         Command::Inspect(InspectCommand::InodeResolve(args)) => commands::resolve::inode(&args),

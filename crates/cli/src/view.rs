@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use creamery::{Error, Rescue};
 
 /// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]
@@ -15,9 +16,39 @@ pub(crate) struct ViewArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) subvolid: Option<u64>,
 
+    #[command(flatten)]
+    pub(crate) rescue: RescueArgs,
+}
+
+/// What is passed over in a damaged image.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct RescueArgs {
     /// Where the root tree is damaged, read what an earlier commit left, by the newest backup in the superblock that leads to one.
     #[arg(long)]
-    pub(crate) usebackuproot: bool,
+    usebackuproot: bool,
+
+    /// Read a damaged image and pass over, as mount option rescue= has it (docs/rescue.md): usebackuproot; ignorebadroots (trees
+    /// that reading can do without); ignoredatacsums (wrong checksums of data); ignoremetacsums (and of tree blocks);
+    /// ignoresuperflags (states that forbid reading); nologreplay; or all. Several with : between.
+    #[arg(long = "rescue", value_name = "WORDS", value_parser = words)]
+    passed_over: Option<Rescue>,
+}
+
+fn words(text: &str) -> Result<Rescue, Error> {
+    text.parse()
+}
+
+impl RescueArgs {
+    /// All that is passed over.
+    pub(crate) fn all(&self) -> Rescue {
+        let all = self.passed_over.unwrap_or_default();
+        Rescue { use_backup_root: all.use_backup_root || self.usebackuproot, ..all }
+    }
+
+    /// For who names no subvolume.
+    pub(crate) fn view(&self) -> ViewArgs {
+        ViewArgs { rescue: self.clone(), ..ViewArgs::default() }
+    }
 }
 
 /// The same for those who write.

@@ -1,14 +1,18 @@
 //! Verifying a filesystem: nothing is written, and each finding has a permanent number.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::Result;
+use creamery_base::{Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
-use creamery_volume::{Mode, Volume};
+use creamery_volume::{Mode, Rescue, Volume};
+
+use crate::resolve::DataUser;
+use crate::{ExtentPart, Filesystem, Image};
 
 pub use creamery_check::{
-    CheckOptions, Counts, Finding, NoProgress, Place, Problem, Progress, Report, Severity, exit_status,
+    CheckOptions, Counts, DamagedFile, DamagedSector, Finding, NoProgress, Place, Problem, Progress, Report,
+    Severity, exit_status,
 };
 
 /// Checks the filesystem on these devices (or in these image files), all of it.
@@ -34,5 +38,65 @@ pub fn check<P: AsRef<Path>>(
     for path in devices {
         opened.push(Arc::new(FileDevice::open(path, Access::ReadOnly)?));
     }
-    creamery_check::check(&Volume::open(opened, Mode::ReadOnly)?, options, progress)
+    let mut report =
+        creamery_check::check(&Volume::open(opened.clone(), Mode::ReadOnly)?, options, progress)?;
+    if let [device] = &opened[..] {
+        name_files(&mut report, device);
+    }
+    Ok(report)
+}
+
+/// Findings whose files are named. Where so much is damaged, more names help nobody.
+const NAMED_MAX: usize = 1_000;
+/// Files that are named for a sector.
+const FILES_MAX: usize = 8;
+
+/// Says which files have the sectors that are damaged: the check itself knows the first, by number. It judges nothing: what cannot be
+/// named stays a number.
+fn name_files(report: &mut Report, device: &Arc<dyn BlockDevice>) {
+    let mut sectors = report
+        .findings
+        .iter_mut()
+        .filter_map(|finding| finding.place.sector.as_mut())
+        .take(NAMED_MAX)
+        .peekable();
+    if sectors.peek().is_none() {
+        return;
+    }
+    let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
+    let Ok(fs) = Image::options().rescue(rescue).open_device(Arc::clone(device)) else { return };
+    for sector in sectors {
+        name_files_of(&fs, sector);
+    }
+}
+
+fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {
+    // Whoever refers to it as extents tell; where that is damaged, who the check met.
+    if let Ok(users) = fs.resolve_logical(sector.logical, ExtentPart::Byte) {
+        let user = |user: DataUser| DamagedFile::new(user.subvolume.get(), user.ino, user.offset);
+        sector.files = users.into_iter().map(user).collect();
+    }
+    let mut named = Vec::new();
+    for file in std::mem::take(&mut sector.files) {
+        let paths = match named.len() {
+            0..FILES_MAX => paths_of(fs, &file),
+            _ => Vec::new(),
+        };
+        match paths.is_empty() {
+            true => named.push(file),
+            false => named.extend(paths.iter().map(|path| file.clone().at(path))),
+        }
+    }
+    sector.more_files = named.len().saturating_sub(FILES_MAX) as u64;
+    named.truncate(FILES_MAX);
+    sector.files = named;
+}
+
+fn paths_of(fs: &Filesystem, file: &DamagedFile) -> Vec<Vec<u8>> {
+    let subvolume = TreeId::new(file.subvolume);
+    let (Ok(top), Ok(paths)) = (fs.subvolume_path(subvolume), fs.inode_paths(subvolume, file.inode)) else {
+        return Vec::new();
+    };
+    let path = |below: &PathBuf| Path::new("/").join(&top).join(below).into_os_string().into_encoded_bytes();
+    paths.iter().map(path).collect()
 }

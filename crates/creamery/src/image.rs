@@ -8,7 +8,7 @@ use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
 use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
 use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
-use creamery_volume::{Mode, Volume};
+use creamery_volume::{Mode, Rescue, Volume};
 
 use crate::fs::FsOptions;
 use crate::{Compress, Filesystem};
@@ -76,7 +76,7 @@ pub struct ImageOptions {
     seek_cursors: Option<bool>,
     tree_log: Option<bool>,
     use_super_copy: bool,
-    use_backup_root: bool,
+    rescue: Rescue,
     env: Option<Arc<dyn Env>>,
 }
 
@@ -232,7 +232,21 @@ impl ImageOptions {
     /// ```
     #[must_use]
     pub fn use_backup_root(mut self, on: bool) -> Self {
-        self.use_backup_root = on;
+        self.rescue.use_backup_root = on;
+        self
+    }
+
+    /// What is passed over to get files off a damaged filesystem, for reading only; [`Filesystem::notes`] says what was left out. It
+    /// replaces what was said of that before.
+    ///
+    /// ```no_run
+    /// let fs = creamery::Image::options().rescue("ignorebadroots:ignoredatacsums".parse()?).open("disk.img")?;
+    /// let note = fs.read("/note")?;
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rescue(mut self, rescue: Rescue) -> Self {
+        self.rescue = rescue;
         self
     }
 
@@ -292,17 +306,15 @@ impl ImageOptions {
     }
 
     fn open_volume(&self, device: Arc<dyn BlockDevice>, image: Option<(u64, u64)>) -> Result<Filesystem> {
-        if self.write && self.use_backup_root {
-            return Err(Error::invalid(
-                "an earlier root is for reading only: its blocks may be in use again",
-            ));
+        if self.write {
+            self.rescue.check_writing()?;
         }
         let volume = match (self.write, self.use_super_copy) {
-            (false, _) => Volume::open(vec![device], Mode::ReadOnly)?,
+            (false, _) => Volume::open_for_rescue(vec![device], self.rescue)?,
             (true, false) => Volume::open(vec![device], Mode::ReadWrite)?,
             (true, true) => Volume::open_by_copy(vec![device])?,
         };
-        let (fs, root) = match self.use_backup_root {
+        let (fs, root) = match self.rescue.use_backup_root {
             true => volume.by_newest_usable_root(|volume| self.open_subvolume(volume))?,
             false => self.open_subvolume(volume)?,
         };

@@ -331,7 +331,11 @@ fn leaves(
 
 /// The superblock maps the chunk tree only; this maps the rest, and lists the devices. Gives what is wrong with the first
 /// chunk that cannot be mapped: blocks in it cannot be read, and all others can.
-fn push_chunks(volume: &Volume, superblock: &Superblock, devices: &mut Vec<DevId>) -> Option<Error> {
+pub(crate) fn push_chunks(
+    volume: &Volume,
+    superblock: &Superblock,
+    devices: &mut Vec<DevId>,
+) -> Option<Error> {
     leaves(volume, superblock, TreeId::CHUNK, superblock.chunk_root(), &mut |leaf| {
         let mut outcome = Ok(());
         for slot in 0..leaf.count() {

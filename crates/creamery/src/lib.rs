@@ -69,6 +69,7 @@ pub mod partitions;
 mod path;
 mod quota;
 mod read_dir;
+pub mod rescue;
 mod resolve;
 mod salvage;
 mod sink;
@@ -77,8 +78,8 @@ mod walk;
 
 pub use copy::{CopyOptions, Reflink};
 pub use creamery_base::{
-    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, ObjectId, QgroupId, Result, SystemEnv, Timespec,
-    TreeId, Uuid,
+    Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result, SystemEnv,
+    Timespec, TreeId, Uuid,
 };
 pub use creamery_codec::{
     ChecksumType, CompressionMethod, CompressionType, ParseCompressionMethodError, VerityDigest, VerityHash,
@@ -96,6 +97,7 @@ pub use creamery_mkfs::{
     RootdirSubvolume, SubvolumeKind, make_image,
 };
 pub use creamery_txn::DiscardPolicy;
+pub use creamery_volume::Rescue;
 pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};

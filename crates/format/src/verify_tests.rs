@@ -1,5 +1,5 @@
 use super::*;
-use crate::block::HEADER_FLAG_WRITTEN;
+use crate::block::{HEADER_FLAG_WRITTEN, HEADER_LEN, ITEM_LEN};
 use crate::block_mut::{BlockMut, NewBlock};
 use crate::key::KeyType;
 use creamery_base::ObjectId;
@@ -70,6 +70,22 @@ fn each_field_of_the_header_is_compared() {
         let message = message(&good, &want);
         assert!(message.contains(reason), "{message}");
     }
+}
+
+#[test]
+fn all_but_the_checksum_counts_when_that_is_passed_over() {
+    let good = block(0, |leaf| leaf.insert_items(0, &[(key(1), 0), (key(2), 0)]));
+    let mut summed_wrong = good.clone();
+    summed_wrong[0] ^= 1;
+    assert!(verify_block(&summed_wrong, &want(0)).is_err());
+    assert_eq!(verify_block_but_checksum(&summed_wrong, &want(0)), Ok(()));
+    let later = Expected { generation: Some(Generation::new(4)), ..want(0) };
+    let said = verify_block_but_checksum(&summed_wrong, &later).unwrap_err().to_string();
+    assert!(said.contains("wrong generation"), "{said}");
+    let mut disordered = summed_wrong;
+    disordered.copy_within(HEADER_LEN..HEADER_LEN + 17, HEADER_LEN + ITEM_LEN);
+    let said = verify_block_but_checksum(&disordered, &want(0)).unwrap_err().to_string();
+    assert!(said.contains("order"), "{said}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use creamery::inspect::{SuperDump, TreeDump, dump_super_of, dump_tree_of};
 use creamery::{
-    CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Timespec, WalkEntry,
+    CopyOptions, ExtentPart, Filesystem, FixedEnv, Generation, Image, OpenOptions, Rescue, Timespec,
+    WalkEntry,
 };
 use creamery_check::{CheckOptions, NoProgress, Report, check};
 use creamery_device::BlockDevice;
@@ -52,9 +53,11 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let _ = dump_super_of(device.as_ref(), "image", what, &mut out);
     let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Everything, &mut out);
     let _ = checked(device);
-    // By an earlier root only where the last one leads nowhere: the rest is seen by the first already.
-    let by = |earlier: bool| Image::options().use_backup_root(earlier).open_device(dyn_device(device));
-    if let Ok(fs) = by(false).or_else(|_| by(true)) {
+    // Past damage only where nothing else leads anywhere: the rest is seen by the first already.
+    let past = |what| Image::options().rescue(what).open_device(dyn_device(device));
+    let nothing = Rescue::default();
+    let earlier = Rescue { use_backup_root: true, ..nothing };
+    if let Ok(fs) = past(nothing).or_else(|_| past(earlier)).or_else(|_| past(Rescue::ALL)) {
         look(&fs);
     }
     assert_eq!(device.image().hash(), before, "a reader has changed the image");

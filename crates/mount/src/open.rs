@@ -64,9 +64,10 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
     let device: Arc<dyn BlockDevice> = Arc::new(device);
     let volume = match mode {
         Mode::ReadWrite if options.use_super_copy => Volume::open_by_copy(vec![device])?,
-        mode => Volume::open(vec![device], mode)?,
+        Mode::ReadWrite => Volume::open(vec![device], mode)?,
+        Mode::ReadOnly => Volume::open_for_rescue(vec![device], options.rescue)?,
     };
-    if read_only && !options.nologreplay && volume.superblock().log_root().is_some() {
+    if read_only && !options.rescue.no_log_replay && volume.superblock().log_root().is_some() {
         let what = "what was synced after the last commit waits in a log: mount it for writing, which replays that, or with ro,nologreplay \
                     to see it without";
         return Err(Error::new(ErrorKind::ReadOnly, what));
@@ -77,12 +78,12 @@ fn open_parts(path: &Path, options: &Options) -> Result<Arc<Filesystem>> {
             fs_options(options),
         )?;
         // Whether the mounted subvolume can be read is judged here, where another root may be tried.
-        if options.use_backup_root {
+        if options.rescue.use_backup_root {
             fs.root(fs.default_subvolume())?;
         }
         Ok(fs)
     };
-    if options.use_backup_root { volume.by_newest_usable_root(open) } else { open(volume) }
+    if options.rescue.use_backup_root { volume.by_newest_usable_root(open) } else { open(volume) }
 }
 
 fn engine_options(options: &Options, gather_syncs: bool) -> creamery_txn::Options {

@@ -6,10 +6,11 @@ use creamery_base::{Error, Result};
 use creamery_fs::{Compress, FsOptions};
 use creamery_fuse::MountOptions;
 use creamery_txn::DiscardPolicy;
+use creamery_volume::Rescue;
 use serde::{Deserialize, Serialize};
 
 use crate::foreign_options::{self, Known};
-use crate::rescue::{self, Rescue};
+use crate::rescue::{self, Word};
 
 /// Seconds between commits, as Linux has it.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
@@ -123,12 +124,10 @@ pub struct Options {
     pub ssd: Option<bool>,
     /// Whether what is written stays in memory for a while.
     pub delalloc: bool,
-    /// A log of what was synced after the last commit is passed over.
-    pub nologreplay: bool,
     /// Where the first superblock is damaged a copy is written from, without what only the first one leads to.
     pub use_super_copy: bool,
-    /// Where the way to the root tree is damaged it is found by the newest backup in the superblock that leads to one.
-    pub use_backup_root: bool,
+    /// What is passed over to get files off a damaged filesystem.
+    pub rescue: Rescue,
     /// Shown owner.
     pub owner: Owner,
     /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
@@ -256,9 +255,8 @@ impl Options {
             treelog: true,
             ssd: None,
             delalloc: true,
-            nologreplay: false,
             use_super_copy: false,
-            use_backup_root: false,
+            rescue: Rescue::default(),
             owner: Owner::default(),
             log: None,
             notes: Vec::new(),
@@ -367,7 +365,9 @@ impl Options {
             }
             "treelog" | "notreelog" if value.is_empty() => self.treelog = name == "treelog",
             "ssd" | "nossd" if value.is_empty() => self.ssd = Some(name == "ssd"),
-            "nologreplay" | "norecovery" if value.is_empty() => self.rescue(Rescue::NoLogReplay, word),
+            "nologreplay" | "norecovery" if value.is_empty() => {
+                self.rescue(rescue::parse("nologreplay")?, word)
+            }
             "usesupercopy" | "usebackuproot" if value.is_empty() => self.rescue(rescue::parse(name)?, word),
             "rescue" => self.rescue(rescue::parse(value)?, word),
             "uid" => self.owner.uid = Some(id()?),
@@ -385,21 +385,12 @@ impl Options {
         Ok(())
     }
 
-    fn rescue(&mut self, what: Rescue, word: &str) {
-        self.of_readers = match what {
-            Rescue::NoLogReplay => Some((word.to_owned(), "passes over a log")),
-            Rescue::UseBackupRoot | Rescue::All => {
-                Some((word.to_owned(), "goes by an earlier root, whose blocks may be in use again"))
-            }
-            Rescue::UseSuperCopy => self.of_readers.take(),
-        };
+    fn rescue(&mut self, what: Word, word: &str) {
         match what {
-            Rescue::NoLogReplay => self.nologreplay = true,
-            Rescue::UseBackupRoot => self.use_backup_root = true,
-            Rescue::UseSuperCopy => self.use_super_copy = true,
-            Rescue::All => {
-                (self.nologreplay, self.use_backup_root) = (true, true);
-                self.notes.push(format!("mount option rescue=all: {}", rescue::NOT_OF_ALL));
+            Word::UseSuperCopy => self.use_super_copy = true,
+            Word::Reading(rescue) => {
+                self.rescue = self.rescue.and(rescue);
+                self.of_readers = Some((word.to_owned(), rescue::only_readers(rescue)));
             }
         }
     }

@@ -1,45 +1,39 @@
-//! `rescue=`: what Linux' Btrfs leaves out where a filesystem is damaged, and which of it is done here.
+//! `rescue=`: what is passed over where a filesystem is damaged, by the words of Linux and one of ours.
 
 use creamery_base::{Error, Result};
+use creamery_volume::Rescue;
 
 /// What a word behind `rescue=` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rescue {
-    /// A log is passed over.
-    NoLogReplay,
-    /// The root tree is found by a backup of the superblock's, where its own way is damaged.
-    UseBackupRoot,
+pub(crate) enum Word {
+    /// What who only reads passes over.
+    Reading(Rescue),
     /// A copy of the superblock is written from; Linux does not have this one.
     UseSuperCopy,
-    /// All that there is for those who read.
-    All,
 }
 
-/// What is not done of [`Rescue::All`].
-pub(crate) const NOT_OF_ALL: &str =
-    "a log is passed over and backups of the root tree are tried; checksums and roots are believed as ever";
-
-const CHECKED: &str =
-    "checksums always count here: what does not agree with its own is an error of that file alone";
-const ROOTS: &str = "trees that cannot be found are not left out here: try usebackuproot";
-const SUPER_FLAGS: &str = "which flags of the superblock forbid reading does not change here";
-
-/// By a word, in its long or its short form. Errors: a word that Linux does not have, and those that are not done here, by name.
-pub(crate) fn parse(value: &str) -> Result<Rescue> {
-    let why = match value {
-        "nologreplay" => return Ok(Rescue::NoLogReplay),
-        "usebackuproot" => return Ok(Rescue::UseBackupRoot),
-        "usesupercopy" => return Ok(Rescue::UseSuperCopy),
-        "all" => return Ok(Rescue::All),
-        "ignorebadroots" | "ibadroots" => ROOTS,
-        "ignoredatacsums" | "idatacsums" | "ignoremetacsums" | "imetacsums" => CHECKED,
-        "ignoresuperflags" | "isuperflags" => SUPER_FLAGS,
-        _ if value.contains(':') => {
-            "one word each, as on Linux 6.18: rescue=nologreplay,rescue=usebackuproot"
+/// By a word, in its long or its short form. Errors: a word that there is not, and several at once.
+pub(crate) fn parse(value: &str) -> Result<Word> {
+    if value == "usesupercopy" {
+        return Ok(Word::UseSuperCopy);
+    }
+    let why = match Rescue::by_word(value) {
+        Some(rescue) => return Ok(Word::Reading(rescue)),
+        None if value.contains(':') => {
+            "one word each, as on Linux 6.18: rescue=nologreplay,rescue=usebackuproot".to_owned()
         }
-        _ => "want nologreplay, usebackuproot, usesupercopy or all",
+        None => format!("want usesupercopy, {}", Rescue::WORDS),
     };
     Err(Error::invalid(format!("mount option rescue={value}: {why}")))
+}
+
+/// What a mount that may write must not do, of what is passed over.
+pub(crate) fn only_readers(what: Rescue) -> &'static str {
+    match what {
+        Rescue { use_backup_root: true, .. } => "goes by an earlier root, whose blocks may be in use again",
+        Rescue { no_log_replay: true, .. } => "passes over a log",
+        _ => "passes over damage",
+    }
 }
 
 #[cfg(test)]
@@ -47,27 +41,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_word_of_linux_is_done_or_refused_with_its_reason() {
-        for (word, wanted) in [
-            ("nologreplay", Rescue::NoLogReplay),
-            ("usebackuproot", Rescue::UseBackupRoot),
-            ("usesupercopy", Rescue::UseSuperCopy),
-            ("all", Rescue::All),
+    fn each_word_of_linux_is_one_of_ours() {
+        for word in [
+            "nologreplay",
+            "usebackuproot",
+            "ignorebadroots",
+            "ibadroots",
+            "ignoredatacsums",
+            "idatacsums",
+            "ignoremetacsums",
+            "imetacsums",
+            "ignoresuperflags",
+            "isuperflags",
+            "all",
         ] {
-            assert_eq!(parse(word).unwrap(), wanted);
+            assert_eq!(parse(word).unwrap(), Word::Reading(word.parse().unwrap()));
         }
-        for (word, reason) in [
-            ("ignorebadroots", "usebackuproot"),
-            ("ibadroots", "usebackuproot"),
-            ("ignoredatacsums", "checksums"),
-            ("idatacsums", "checksums"),
-            ("ignoremetacsums", "checksums"),
-            ("imetacsums", "checksums"),
-            ("ignoresuperflags", "flags"),
-            ("isuperflags", "flags"),
-            ("nologreplay:usebackuproot", "one word each"),
-            ("", "want"),
-        ] {
+        assert_eq!(parse("usesupercopy").unwrap(), Word::UseSuperCopy);
+    }
+
+    #[test]
+    fn others_are_refused_with_the_reason() {
+        for (word, reason) in [("nologreplay:usebackuproot", "one word each"), ("", "want"), ("x", "want")] {
             let error = parse(word).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains(word), "{word}: {error}");
         }

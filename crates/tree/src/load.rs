@@ -87,6 +87,11 @@ impl BufferStore {
         buffer
     }
 
+    /// A leaf that is on no device, and that nobody finds by its address.
+    pub(crate) fn apart(&self, at: Logical, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
+        Arc::new(ExtentBuffer::clean(at, 0, bytes, false, Arc::clone(&self.watch)))
+    }
+
     /// Somebody takes steps of reading ahead from now on ([`BufferStore::read_ahead_step`]); `wake` tells that there are some.
     pub fn begin_read_ahead(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.ahead.begin(Box::new(wake));

@@ -108,6 +108,16 @@ impl Tree {
         Ok(Self::with_root(store, id, buffer, NO_COMMIT_ROOT, 1, Generation::new(0)))
     }
 
+    /// Stands for the tree `id`, whose root cannot be read, for who only reads and can do without what is in it: nothing is.
+    #[must_use]
+    pub fn left_out(store: Arc<BufferStore>, id: TreeId) -> Self {
+        let nowhere = Logical::new(0); // no tree has a block there
+        let mut bytes = AlignedBuffer::zeroed(store.volume().node_size() as usize);
+        format_block(&store, &mut bytes, id, nowhere, Generation::new(0), 0);
+        let root = store.apart(nowhere, bytes);
+        Self::with_root(store, id, root, NO_COMMIT_ROOT, 1, Generation::new(0))
+    }
+
     pub(crate) fn with_root(
         store: Arc<BufferStore>,
         id: TreeId,

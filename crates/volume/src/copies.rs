@@ -74,7 +74,7 @@ impl fmt::Display for Refusal {
             Self::Overwritten { copy, generation } => write!(
                 f,
                 "the first superblock was overwritten, while the copy at {copy} is whole (generation {generation}): \
-                 open it read-only, or restore the first one with btrfs rescue super-recover"
+                 open it read-only, or restore the first one with `creamery rescue super-recover`"
             ),
             Self::Unreadable { offset, error } => write!(
                 f,
@@ -108,7 +108,7 @@ pub(crate) struct Found {
 }
 
 /// What lies in the place of one copy.
-enum Copy {
+pub(crate) enum Copy {
     Whole(Box<Superblock>),
     NoMagic { zeros: bool },
     Damaged(String),
@@ -116,7 +116,7 @@ enum Copy {
 }
 
 impl Copy {
-    fn read(device: &dyn BlockDevice, offset: u64) -> Self {
+    pub(crate) fn read(device: &dyn BlockDevice, offset: u64) -> Self {
         let mut bytes = vec![0; SUPERBLOCK_LEN];
         if let Err(error) = device.read_at(offset, &mut bytes) {
             return Self::Unreadable(error);
@@ -233,7 +233,7 @@ fn without_magic(
 }
 
 /// The whole copy of the highest generation; of equal ones the first.
-fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
+pub(crate) fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
     let whole = copies.iter().filter_map(|(offset, copy)| match copy {
         Copy::Whole(superblock) => Some((*offset, &**superblock)),
         _ => None,

@@ -60,6 +60,8 @@ mod plan;
 mod read;
 mod repair;
 mod report;
+mod rescue;
+mod super_copies;
 mod volume;
 mod write;
 
@@ -70,4 +72,6 @@ pub use durable::{Committed, CopyFailure, Durable, Logged, Published, Written};
 pub use mapping::{Mirror, MirrorSet, Piece};
 pub use open::Mode;
 pub use report::WriteReport;
+pub use rescue::Rescue;
+pub use super_copies::{SuperCopies, zero_log};
 pub use volume::Volume;

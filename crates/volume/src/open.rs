@@ -6,9 +6,9 @@ use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
-use crate::Chunk;
 use crate::copies::{self, Found, Want};
 use crate::volume::{Member, Volume};
+use crate::{Chunk, Rescue};
 
 /// What the volume is opened for.
 ///
@@ -37,7 +37,15 @@ impl Volume {
             Mode::ReadOnly => Want::Reading,
             Mode::ReadWrite => Want::Writing,
         };
-        Self::open_found(find_all(devices, want)?, mode)
+        Self::open_found(find_all(devices, want)?, mode, Rescue::default())
+    }
+
+    /// Opens it for reading, and passes over what `rescue` says.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for what is passed over.
+    pub fn open_for_rescue(devices: Vec<Arc<dyn BlockDevice>>, rescue: Rescue) -> Result<Self> {
+        Self::open_found(find_all(devices, Want::Reading)?, Mode::ReadOnly, rescue)
     }
 
     /// Opens it for writing, also where the first superblock is damaged and a copy is whole: what was synced after the copy's
@@ -46,14 +54,14 @@ impl Volume {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_by_copy(devices: Vec<Arc<dyn BlockDevice>>) -> Result<Self> {
-        Self::open_found(find_all(devices, Want::WritingByCopy)?, Mode::ReadWrite)
+        Self::open_found(find_all(devices, Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
     }
 
-    fn open_found(found: Vec<(Arc<dyn BlockDevice>, Found)>, mode: Mode) -> Result<Self> {
+    fn open_found(found: Vec<(Arc<dyn BlockDevice>, Found)>, mode: Mode, rescue: Rescue) -> Result<Self> {
         let Some((first, newest)) = found.first() else { return Err(Error::invalid("no device given")) };
         let name = first.describe();
         let superblock = newest.superblock.clone();
-        let mut notes = judge(&superblock, mode).map_err(|error| error.context(&name))?;
+        let mut notes = judge(&superblock, mode, rescue).map_err(|error| error.context(&name))?;
         let mut members: Vec<Member> = Vec::new();
         for (device, found) in found {
             let member = member(device, &found.superblock)?;
@@ -70,7 +78,7 @@ impl Volume {
             let what = format!("{name}: writing to a filesystem of {} devices", members.len());
             return Err(Error::unsupported(what));
         }
-        let volume = Self::new(members, mode, superblock, notes);
+        let volume = Self::new(members, mode, rescue, superblock, notes);
         volume.push_system_chunks().map_err(|error| error.context(&name))?;
         Ok(volume)
     }
@@ -114,7 +122,7 @@ impl Volume {
             .map(|member| Member { device: Arc::clone(&member.device), ..*member })
             .collect();
         let notes = self.notes().into_iter().chain(note).collect();
-        let volume = Self::new(members, Mode::ReadOnly, superblock, notes);
+        let volume = Self::new(members, Mode::ReadOnly, self.rescue(), superblock, notes);
         volume.push_system_chunks()?;
         Ok(volume)
     }
@@ -189,12 +197,13 @@ fn compare(name: &str, superblock: &Superblock, member: &Member, other: &Superbl
 }
 
 /// Refuses what `mode` must not touch, by name, and lists what it passes over.
-fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
+pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Result<Vec<String>> {
     let unknown = superblock.incompat().unsupported();
     if !unknown.is_empty() {
         return Err(Error::unsupported(format!("incompat feature {unknown}")));
     }
-    if superblock.flags().contains(SuperFlags::CHANGING_BG_TREE) {
+    let unreadable = superblock.flags() & SuperFlags::CHANGING_BG_TREE;
+    if !unreadable.is_empty() && !rescue.ignore_super_flags {
         // Linux does not even read it: no tree knows all block groups.
         let what =
             "an unfinished move of block groups between trees (CHANGING_BG_TREE); btrfstune can finish it";
@@ -209,7 +218,7 @@ fn judge(superblock: &Superblock, mode: Mode) -> Result<Vec<String>> {
     if superblock.log_root().is_some() && mode == Mode::ReadOnly {
         states.push("a log to replay, with what was synced after the last commit".to_owned());
     }
-    let unfinished = superblock.flags() & unfinished_states();
+    let unfinished = superblock.flags() & (unfinished_states() | unreadable);
     if !unfinished.is_empty() {
         let why = if unfinished.contains(SuperFlags::SEEDING) { SEED } else { "" };
         states.push(format!("the state {unfinished}{why}"));

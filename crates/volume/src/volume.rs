@@ -12,7 +12,7 @@ use creamery_format::{Expected, Superblock};
 use crate::chunk_map::ChunkMap;
 use crate::counters::AtomicCounters;
 use crate::mapping::{self, MirrorSet};
-use crate::{Chunk, Counters, Mode};
+use crate::{Chunk, Counters, Mode, Rescue};
 
 /// A filesystem's devices, opened as one. See the crate's head.
 ///
@@ -28,6 +28,8 @@ pub struct Volume {
     /// Binds tokens to their volume.
     number: u64,
     mode: Mode,
+    /// What reading passes over.
+    rescue: Rescue,
     members: Vec<Member>,
     notes: RankedMutex<Vec<String>, { rank::LEAF }>,
     node_size: u32,
@@ -55,11 +57,18 @@ pub(crate) struct Member {
 }
 
 impl Volume {
-    pub(crate) fn new(members: Vec<Member>, mode: Mode, superblock: Superblock, notes: Vec<String>) -> Self {
+    pub(crate) fn new(
+        members: Vec<Member>,
+        mode: Mode,
+        rescue: Rescue,
+        superblock: Superblock,
+        notes: Vec<String>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             mode,
+            rescue,
             members,
             notes: RankedMutex::new(notes),
             node_size: superblock.node_size(),
@@ -112,6 +121,12 @@ impl Volume {
         self.mode
     }
 
+    /// What reading passes over.
+    #[must_use]
+    pub const fn rescue(&self) -> Rescue {
+        self.rescue
+    }
+
     /// What opening has passed over: damaged superblock copies, a wrong number of devices, and states that only reading may
     /// ignore. One sentence each.
     #[must_use]
@@ -119,7 +134,8 @@ impl Volume {
         self.notes.lock().clone()
     }
 
-    pub(crate) fn note(&self, note: String) {
+    /// Adds a note, for who opens something on the volume.
+    pub fn note(&self, note: String) {
         self.notes.lock().push(note);
     }
 
@@ -158,6 +174,12 @@ impl Volume {
     #[must_use]
     pub fn device(&self, dev: DevId) -> Option<Arc<dyn BlockDevice>> {
         self.member(dev).ok().map(|member| Arc::clone(&member.device))
+    }
+
+    /// What all devices hold, bytes.
+    #[must_use]
+    pub fn devices_len(&self) -> u64 {
+        self.members.iter().fold(0, |sum, member| member.device.len().saturating_add(sum))
     }
 
     /// What the map of chunks takes in memory, bytes.

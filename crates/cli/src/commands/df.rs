@@ -11,7 +11,6 @@ use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::size::Human;
-use crate::view::ViewArgs;
 
 #[derive(Serialize)]
 struct Row {
@@ -23,7 +22,7 @@ struct Row {
 }
 
 pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
-    let view = ViewArgs::default();
+    let view = args.rescue.view();
     let mut images = Images::new("df", &view);
     let mut rows = Vec::new();
     let outcome = with_all(&args.images, |text| {

@@ -19,6 +19,7 @@ pub(crate) mod mount;
 pub(crate) mod partitions;
 pub(crate) mod property;
 pub(crate) mod quota;
+pub(crate) mod rescue;
 pub(crate) mod resolve;
 pub(crate) mod stat;
 pub(crate) mod stats;

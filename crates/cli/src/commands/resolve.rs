@@ -13,7 +13,6 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
 use crate::place::Place;
-use crate::view::ViewArgs;
 
 #[derive(Serialize)]
 struct UserJson {
@@ -38,7 +37,7 @@ impl PathJson {
 
 pub(crate) fn logical(args: &LogicalResolveArgs) -> Result<(), Failure> {
     const COMMAND: &str = "inspect-internal logical-resolve";
-    let view = ViewArgs::default();
+    let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
     let failed = images.failed(&args.image);
     let fs = images.open(&args.image, Purpose::Read)?;
@@ -84,7 +83,7 @@ pub(crate) fn inode(args: &InodeResolveArgs) -> Result<(), Failure> {
 
 pub(crate) fn subvolid(args: &SubvolidResolveArgs) -> Result<(), Failure> {
     const COMMAND: &str = "inspect-internal subvolid-resolve";
-    let view = ViewArgs::default();
+    let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
     let failed = images.failed(&args.image);
     let fs = images.open(&args.image, Purpose::Read)?;

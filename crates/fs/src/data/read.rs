@@ -59,7 +59,11 @@ pub(crate) fn read(
         for map in batch {
             match map.kind {
                 ExtentKind::Data(disk) => {
-                    window.read_sectors(source, map, disk).map_err(|error| of_file(error, inode, map))?;
+                    let failed = |error: Error| match error.kind() {
+                        ErrorKind::Unreadable => of_file(error, inode, first_unreadable(source, map, disk)),
+                        _ => error,
+                    };
+                    window.read_sectors(source, map, disk).map_err(failed)?;
                 }
                 ExtentKind::Compressed(extent) => packed.push((map, extent)),
                 ExtentKind::Hole | ExtentKind::Prealloc | ExtentKind::Inline => {
@@ -83,6 +87,16 @@ fn of_file(error: Error, inode: &Inode, map: ExtentMap) -> Error {
             error.context(format!("reading inode {}, bytes {start} to {end}", inode.id))
         }
         _ => error,
+    }
+}
+
+/// Where the first sector lies that cannot be read: of many the one that a message is about.
+fn first_unreadable(source: Source<'_>, map: ExtentMap, disk: Logical) -> ExtentMap {
+    let mut sector = vec![0; usize::try_from(source.sector()).expect("a sector fits in memory")];
+    let mut starts = (map.start..map.end).step_by(sector.len());
+    match starts.find(|start| source.read(disk + (start - map.start), &mut sector).is_err()) {
+        Some(start) => ExtentMap { start, end: start + source.sector(), ..map },
+        None => map,
     }
 }
 

@@ -7,7 +7,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Finished, Judge};
 use serde_json::Value;
 
-use crate::support::{expect_untouched, flip_byte, mkfs_from, sparse_file};
+use crate::support::{expect_refusal, expect_untouched, flip_byte, inside, mkfs_from, sparse_file};
 
 const PROGRAM: [Judge; 1] = [Judge::Program];
 const CLEAN: i32 = 0;
@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("check/json", &PROGRAM, json),
         Case::new("check/json-when-nothing-can-be-checked", &PROGRAM, json_of_nothing),
         Case::new("check/progress", &PROGRAM, progress),
+        Case::new("check/names-the-files-of-damaged-data", &PROGRAM, names_of_files),
     ]
 }
 
@@ -45,6 +46,38 @@ fn check(bench: &Bench, flags: &[&str], image: &Path, status: i32) -> Result<Fin
     let finished = finished.context("it ran")?;
     ensure!(finished.code == Some(status), "want status {status}: {finished}");
     Ok(finished)
+}
+
+/// A sector that many files share is said to be of some of them, and how many more there are; who reads it is told the same place.
+fn names_of_files(bench: &Bench) -> Result<()> {
+    let image = image(bench)?;
+    let cp = |name: &str| {
+        let copy = bench.creamery().run(["cp", "--reflink=always"]).arg(inside(&image, "/longer"));
+        copy.arg(inside(&image, name)).ok()
+    };
+    for number in 0..10 {
+        cp(&format!("/clone-{number}"))?;
+    }
+    bench.creamery().run(["rm"]).arg(inside(&image, "/longer")).ok()?;
+    // The third sector.
+    let sector = place_of_data(&image, b'l')? + 2 * 4096;
+    flip_byte(&image, sector + 77)?;
+    let text = check(bench, &["--check-data-csum"], &image, DAMAGED)?.stdout_text();
+    let line = text.lines().find(|line| line.starts_with("error 605")).context("no finding")?;
+    ensure!(line.contains(&format!("devid 1 offset {sector}: checksum mismatch; of /clone-")), "{line}");
+    ensure!(line.matches(" at byte 8192").count() == 8 && line.ends_with(", and 2 more"), "{line}");
+    let report: Value =
+        serde_json::from_slice(&check(bench, &["--check-data-csum", "--json"], &image, DAMAGED)?.stdout)?;
+    let found = &report["findings"][0]["place"]["sector"];
+    ensure!(found["device_offset"] == sector && found["devid"] == 1 && found["more_files"] == 2, "{found}");
+    let files = found["files"].as_array().context("files")?;
+    ensure!(files.len() == 8 && files.iter().all(|file| file["offset"] == 8192), "{found}");
+    ensure!(files.iter().all(|file| file["path"].as_str().is_some_and(|path| path.starts_with("/clone-"))));
+    let read = bench.creamery().run(["cat"]).arg(inside(&image, "/clone-3"));
+    expect_refusal(
+        read,
+        &["/clone-3", "bytes 8192 to 12288", &format!("offset {sector}): checksum mismatch")],
+    )
 }
 
 /// Where the bytes of a file lie: a page of the letter that only they have.

@@ -46,6 +46,9 @@ mod random_work;
 mod references;
 mod reproducible;
 mod rescue;
+mod rescue_options;
+mod rescue_tools;
+mod roles_rescuer;
 mod seek;
 mod seek_programs;
 mod space_caches;
@@ -125,6 +128,9 @@ fn main() -> ExitCode {
         tree_log_full::cases(),
         bad_input::cases(),
         rescue::cases(),
+        rescue_options::cases(),
+        rescue_tools::cases(),
+        roles_rescuer::cases(),
         wrong_calls::cases(),
         hostile::cases(),
         hostile_names::cases(),

@@ -14,7 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Taken by both, each by itself.
-const TAKEN: [&str; 88] = [
+const TAKEN: [&str; 97] = [
     "acl",
     "noacl",
     "autodefrag",
@@ -59,6 +59,15 @@ const TAKEN: [&str; 88] = [
     "ro,usebackuproot",
     "ro,rescue=nologreplay",
     "ro,rescue=all",
+    "ro,rescue=ignorebadroots",
+    "ro,rescue=ibadroots",
+    "ro,rescue=ignoredatacsums",
+    "ro,rescue=idatacsums",
+    "ro,rescue=ignoremetacsums",
+    "ro,rescue=imetacsums",
+    "ro,rescue=ignoresuperflags",
+    "ro,rescue=isuperflags",
+    "ro,rescue=ibadroots,rescue=idatacsums",
     "skip_balance",
     "space_cache=v2",
     "ssd",
@@ -106,7 +115,7 @@ const TAKEN: [&str; 88] = [
 ];
 
 /// Refused by both.
-const REFUSED: [&str; 31] = [
+const REFUSED: [&str; 34] = [
     "fatal_errors=x",
     "commit=-1",
     "thread_pool=0",
@@ -116,6 +125,9 @@ const REFUSED: [&str; 31] = [
     "rescue=nologreplay",
     "rescue=all",
     "rescue=ibadroots",
+    "rescue=idatacsums",
+    "rescue=imetacsums",
+    "rescue=isuperflags",
     "ro,rescue=x",
     "ro,rescue=",
     "ro,rescue=usebackuproot:nologreplay",
@@ -150,17 +162,9 @@ const TAKEN_HERE: [(&str, &str); 5] = [
 ];
 
 /// Taken by Linux, and not here.
-const REFUSED_HERE: [(&str, &str); 11] = [
+const REFUSED_HERE: [(&str, &str); 3] = [
     ("rescue=usebackuproot", "Linux writes over what an earlier commit left"),
     ("usebackuproot", "the same"),
-    ("ro,rescue=ignorebadroots", "not left out here"),
-    ("ro,rescue=ibadroots", "the same"),
-    ("ro,rescue=ignoredatacsums", "checksums count here"),
-    ("ro,rescue=idatacsums", "the same"),
-    ("ro,rescue=ignoremetacsums", "the same"),
-    ("ro,rescue=imetacsums", "the same"),
-    ("ro,rescue=ignoresuperflags", "which states are read does not change here"),
-    ("ro,rescue=isuperflags", "the same"),
     ("max_inline=-1", "Linux takes it for 0"),
 ];
 

@@ -93,7 +93,7 @@ fn no_space_cache_is_left(bench: &Bench, mkfs: &str, has_log: bool) -> Result<()
 }
 
 /// How many headers of caches the root tree has.
-fn headers(image: &Path) -> Result<usize> {
+pub(crate) fn headers(image: &Path) -> Result<usize> {
     let dump = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "root"]).arg(image).ok()?;
     Ok(dump.stdout_text().lines().filter(|line| line.contains("(FREE_SPACE UNTYPED ")).count())
 }

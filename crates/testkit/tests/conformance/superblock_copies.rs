@@ -22,7 +22,7 @@ const COMMITTED: &[u8] = b"committed";
 const SYNCED: &[u8] = b"as synced";
 
 /// An image in which a file was synced after the last commit; a commit that falls due meanwhile takes another try.
-fn with_a_log(bench: &Bench) -> Result<PathBuf> {
+pub(crate) fn with_a_log(bench: &Bench) -> Result<PathBuf> {
     let (image, cut) = (bench.scratch.file("disk.img"), bench.scratch.file("cut.img"));
     for _ in 0..10 {
         mkfs_empty(bench.creamery(), &[], "256M", &image)?;

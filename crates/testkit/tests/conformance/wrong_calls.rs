@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 104] = [
+const ROWS: [Row; 113] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -45,6 +45,15 @@ const ROWS: [Row; 104] = [
     ("mkfs --rootdir d --compress brotli y.img", 2, "mkfs: invalid value 'brotli' for '--compress <ALGORITHM[:LEVEL]>': \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3; see `creamery mkfs --help`"),
     ("mkfs -L x -b 200M --csum md5 y.img", 2, "mkfs: invalid value 'md5' for '--csum <TYPE>': unknown checksum, want one of crc32c, xxhash64, sha256, blake2b; see `creamery mkfs --help`"),
     ("mount x.img", 2, "mount: the following required arguments were not provided: <DIR>; see `creamery mount --help`"),
+    ("ls --rescue everything x.img:/", 2, "ls: invalid value 'everything' for '--rescue <WORDS>': 'everything': want nologreplay, usebackuproot, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags or all; see `creamery ls --help`"),
+    ("mkdir --rescue ibadroots x.img:/new", 1, "mkdir: x.img: what is passed over to rescue files is for reading only"),
+    ("rescue zero-log", 2, "rescue zero-log: the following required arguments were not provided: <IMAGE>; see `creamery rescue zero-log --help`"),
+    ("rescue zero-log raw.img", 1, "rescue zero-log: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
+    ("rescue super-recover -y raw.img", 1, "rescue super-recover: raw.img: no copy of a superblock is whole: filesystem is damaged; look at it with `btrfs check`"),
+    ("rescue find-root -l 300 x.img", 2, "rescue find-root: invalid value '300' for '-l <LEVEL>': 300 is not in 0..=255; see `creamery rescue find-root --help`"),
+    ("rescue find-root nope.img", 1, "rescue find-root: opening nope.img: No such file or directory (os error 2); check the path"),
+    ("rescue clear-space-cache v3 x.img", 2, "rescue clear-space-cache: there are caches of two kinds: want v1 or v2; see `creamery rescue clear-space-cache --help`"),
+    ("rescue chunk-recover x.img", 1, "rescue chunk-recover: chunks are not put together anew from what is on the devices: not supported; use `btrfs rescue chunk-recover` of btrfs-progs on an image that is not mounted"),
     ("mount nope.img d", 1, "mount: opening nope.img: No such file or directory (os error 2); check the path"),
     ("mount x.img d -o compress=brotli", 1, "mount: mount option compress=brotli: \"brotli\": unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3"),
     ("mount x.img d -o subvol=/nope", 1, "mount: x.img: subvolume /nope: not found; check the path"),

@@ -65,6 +65,19 @@ pub(crate) fn read_device_extents(devices: &mut [DeviceSpace], dev_tree: &Tree) 
     Ok(())
 }
 
+/// Takes of the devices what chunks have, where nothing else says what is taken. What does not fit is left out.
+pub(crate) fn claim_chunks(devices: &mut [DeviceSpace], volume: &Volume) {
+    for chunk in volume.chunks() {
+        for stripe in &chunk.stripes {
+            let Some(device) = devices.iter_mut().find(|device| device.dev == stripe.dev) else { continue };
+            let end = stripe.offset.checked_add(chunk.stripe_bytes());
+            if end.is_some_and(|end| end <= device.total) {
+                device.take(stripe.offset, chunk.stripe_bytes());
+            }
+        }
+    }
+}
+
 impl ChunkAllocator {
     /// Every stripe of a chunk has a device extent of its own: what is written follows the device tree, what is read
     /// the chunk tree.

@@ -32,7 +32,7 @@ use creamery_volume::Volume;
 pub(crate) use allocate::NewChunk;
 pub(crate) use device_space::DeviceSpace;
 pub(crate) use excluded::excluded_ranges;
-pub(crate) use load::{read_device_extents, read_devices};
+pub(crate) use load::{claim_chunks, read_device_extents, read_devices};
 use queues::{Leaving, Pending};
 
 /// Chunks are made of whole stripes.

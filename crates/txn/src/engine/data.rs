@@ -168,14 +168,36 @@ impl Engine {
     }
 
     /// Reads whole sectors of an extent in use and checks them against the checksum tree, when the data has checksums.
-    /// Errors: would block; device errors; unreadable, naming the sector, when it has no checksum or no copy matches it.
+    /// Errors: would block; device errors; unreadable, naming the sector, when it has no checksum or no copy matches it, unless
+    /// that is passed over ([`creamery_volume::Rescue`]).
     pub fn read_data(&self, at: Logical, out: &mut [u8], csums: DataCsums, wait: Wait) -> Result<()> {
         let sector = self.sector_size() as usize;
         assert!(out.len().is_multiple_of(sector));
         if csums == DataCsums::Absent {
             return self.volume().read_data(at, out, &|_, _| true, wait);
         }
-        let kind = self.checksum_type();
+        match self.read_checked(at, out, wait) {
+            Err(error) if self.takes_unchecked_data && error.kind() != ErrorKind::WouldBlock => {
+                self.read_past_checksums(at, out, wait)
+            }
+            read => read,
+        }
+    }
+
+    /// Sector by sector, so that one that is good somewhere is read from there.
+    fn read_past_checksums(&self, at: Logical, out: &mut [u8], wait: Wait) -> Result<()> {
+        let sector = self.sector_size() as usize;
+        for (number, bytes) in out.chunks_mut(sector).enumerate() {
+            let at = at + (number * sector) as u64;
+            if self.read_checked(at, bytes, wait).is_err() {
+                self.volume().read_data(at, bytes, &|_, _| true, wait)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_checked(&self, at: Logical, out: &mut [u8], wait: Wait) -> Result<()> {
+        let (kind, sector) = (self.checksum_type(), self.sector_size() as usize);
         let found = self.csum_tree.read(at, out.len() / sector, wait)?;
         if let Some(missing) = found.first_missing() {
             let at = at + (missing * sector) as u64;

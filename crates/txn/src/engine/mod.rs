@@ -6,6 +6,7 @@
 //! | file | what they do together |
 //! |---|---|
 //! | `open` | are made from what is on the devices |
+//! | `left_out` | are done without, where a filesystem is damaged |
 //! | `handles`, `reserve`, `make_room` | let somebody begin who was promised room |
 //! | `data` | hand out, write and read data |
 //! | `delalloc` | keep room for data that is written later |
@@ -33,6 +34,7 @@ mod drop_tree;
 #[cfg(feature = "faults")]
 mod fault;
 mod handles;
+mod left_out;
 mod log;
 mod make_room;
 mod memory;
@@ -169,6 +171,8 @@ pub struct Engine {
     timer: CommitTimer,
     /// Why nothing may be written, known from the start.
     read_only: Option<String>,
+    /// Whether data is read whose checksum is wrong or not to be found.
+    takes_unchecked_data: bool,
     /// Whether it was closed: nobody may begin anything any more.
     closed: AtomicBool,
     /// Whether a log has to be replayed before anything is committed (REPLAY-2).
@@ -190,6 +194,7 @@ struct Parts {
     block_group_tree: Option<Tree>,
     devices: Vec<DeviceSpace>,
     read_only: Option<String>,
+    takes_unchecked_data: bool,
 }
 
 impl Engine {
@@ -247,6 +252,7 @@ impl Engine {
             log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
             read_only: parts.read_only,
+            takes_unchecked_data: parts.takes_unchecked_data,
             closed: AtomicBool::new(false),
             #[cfg(feature = "faults")]
             settles_nothing: AtomicBool::new(false),

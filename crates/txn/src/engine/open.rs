@@ -13,8 +13,8 @@ use creamery_tree::{BufferStore, RootPointer, Tree};
 use creamery_volume::{Chunk, Mode, Volume};
 use zerocopy::FromBytes;
 
+use super::left_out::LeftOut;
 use super::{Engine, Options, Parts};
-use crate::chunk_allocator::{read_device_extents, read_devices};
 use crate::roots::{find_root_item, open_by_item};
 
 /// Replacement states in which a device is being replaced (started, suspended).
@@ -34,8 +34,6 @@ impl Engine {
         let store = Arc::new(open_store(&volume, chunk_root, &options)?);
         let chunk_tree = open_fixed(&store, TreeId::CHUNK, chunk_root)?;
         read_chunks(&volume, &chunk_tree)?;
-        let mut devices =
-            read_devices(&volume, &chunk_tree).map_err(|error| error.context(volume.describe()))?;
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, generation: superblock.generation(), level };
         let root_tree = open_fixed(&store, TreeId::ROOT, root)?;
@@ -45,33 +43,38 @@ impl Engine {
         let required = |id: TreeId| {
             by_id(id)?.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("tree {id} has no root item")))
         };
-        let dev_tree = required(TreeId::DEV)?;
-        let extent_tree = required(TreeId::EXTENT)?;
+        let left_out = LeftOut::new(&store);
+        let (dev_tree, no_dev_tree) = left_out.unless(TreeId::DEV, required(TreeId::DEV))?;
+        let (extent_tree, _) = left_out.unless(TreeId::EXTENT, required(TreeId::EXTENT))?;
+        let (csum_tree, takes_unchecked_data) = left_out.unless_csums(required(TreeId::CSUM))?;
         let has_free_space_tree = superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE);
         let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
-        read_device_extents(&mut devices, &dev_tree)?;
-        let refusal = refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?
-            .or(contradicted_skinny(&superblock, &extent_tree)?);
-        let read_only = match refusal {
-            Some(reason) if !options.read_only => {
-                let message = format!("{}: {reason}; it can be opened read-only", volume.describe());
-                return Err(Error::new(ErrorKind::ReadOnly, message));
-            }
-            _ if options.read_only || volume.mode() == Mode::ReadOnly => Some("opened read-only".to_owned()),
-            _ => None,
+        let devices = left_out
+            .devices(&chunk_tree, (&dev_tree, no_dev_tree))
+            .map_err(|error| error.context(volume.describe()))?;
+        let refusal = match left_out.may_be() {
+            true => None, // nobody writes
+            false => refusal_to_write(&volume, &superblock, &root_tree, &dev_tree)?
+                .or(contradicted_skinny(&superblock, &extent_tree)?),
         };
+        let read_only = read_only(&volume, refusal, &options)?;
         let parts = Parts {
             extent_tree,
-            csum_tree: required(TreeId::CSUM)?,
+            csum_tree,
+            takes_unchecked_data,
             // Nobody who only reads needs it.
             free_space_tree: if !has_free_space_tree {
                 None
             } else if read_only.is_some() {
-                by_id(TreeId::FREE_SPACE)?
+                by_id(TreeId::FREE_SPACE)
+                    .or_else(|error| left_out.note(TreeId::FREE_SPACE, error).map(|()| None))?
             } else {
                 Some(required(TreeId::FREE_SPACE)?)
             },
-            block_group_tree: if has_group_tree { Some(required(TreeId::BLOCK_GROUP)?) } else { None },
+            block_group_tree: match has_group_tree {
+                true => Some(left_out.unless(TreeId::BLOCK_GROUP, required(TreeId::BLOCK_GROUP))?.0),
+                false => None,
+            },
             volume,
             store: Arc::clone(&store),
             chunk_tree,
@@ -82,11 +85,23 @@ impl Engine {
         };
         let engine = Self::from_parts(parts, options);
         engine.load_groups(engine.read_only().is_none())?;
-        engine.load_quotas()?;
+        engine.load_quotas().or_else(|error| left_out.note(TreeId::QUOTA, error))?;
         engine.volume().decide_repairs(engine.read_only().is_none());
         let engine = Arc::new(engine);
         engine.register_own_work();
         Ok(engine)
+    }
+}
+
+/// Why it is not written, if so. Errors: it should be, and is refused.
+fn read_only(volume: &Volume, refusal: Option<String>, options: &Options) -> Result<Option<String>> {
+    match refusal {
+        Some(reason) if !options.read_only => {
+            let message = format!("{}: {reason}; it can be opened read-only", volume.describe());
+            Err(Error::new(ErrorKind::ReadOnly, message))
+        }
+        _ if options.read_only || volume.mode() == Mode::ReadOnly => Ok(Some("opened read-only".to_owned())),
+        _ => Ok(None),
     }
 }
 

@@ -20,7 +20,7 @@ impl Engine {
     pub(super) fn load_groups(&self, with_free_space: bool) -> Result<()> {
         let mut claimed = HashSet::new();
         for chunk in self.volume().chunks() {
-            let used = self.block_groups.used(&chunk)?;
+            let used = self.used_of(&chunk)?;
             if with_free_space {
                 self.chunks.claim_device_extents(&chunk, &mut claimed)?;
             }

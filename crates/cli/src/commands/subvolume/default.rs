@@ -12,7 +12,7 @@ use super::told::Told;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
-use crate::view::{ViewArgs, WriteArgs};
+use crate::view::{RescueArgs, WriteArgs};
 
 /// Show which subvolume is mounted when none is named.
 ///
@@ -29,6 +29,9 @@ pub(crate) struct GetDefaultArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    rescue: RescueArgs,
 }
 
 /// Choose the subvolume that is mounted when none is named.
@@ -52,7 +55,7 @@ pub(crate) struct SetDefaultArgs {
 }
 
 pub(super) fn get(args: &GetDefaultArgs) -> Result<(), Failure> {
-    let view = ViewArgs::default();
+    let view = args.rescue.view();
     let mut images = Images::new("subvolume get-default", &view);
     let failed = |error| Failure::new("subvolume get-default", error);
     let Told { table, .. } = Told::of(&mut images, &args.place)?;

@@ -1,0 +1,105 @@
+//! A sector of data that is not what was written, as a finding tells of it.
+
+use std::fmt;
+
+use creamery_base::Escaped;
+use serde::Serialize;
+
+/// Where a sector lies that is damaged, and what has it.
+///
+/// ```
+/// use creamery_check::{DamagedFile, DamagedSector};
+/// let of = DamagedFile::new(5, 257, 8192);
+/// let sector = DamagedSector { logical: 13_631_488, files: vec![of], ..DamagedSector::default() };
+/// assert_eq!(sector.files[0].path, None);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct DamagedSector {
+    /// Its address in the filesystem.
+    pub logical: u64,
+    /// The device that the bad copy is on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devid: Option<u64>,
+    /// The byte of that device where the bad copy begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_offset: Option<u64>,
+    /// Files that have it: one as the check has seen it, or by name as many as are told.
+    pub files: Vec<DamagedFile>,
+    /// How many more there are.
+    pub more_files: u64,
+}
+
+/// A file that has a damaged sector.
+///
+/// ```
+/// let file = creamery_check::DamagedFile::new(5, 257, 8192);
+/// assert_eq!((file.inode, file.offset), (257, 8192));
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct DamagedFile {
+    /// The subvolume.
+    pub subvolume: u64,
+    /// The inode.
+    pub inode: u64,
+    /// The byte of the file where the sector begins; of compressed data where what was packed together does.
+    pub offset: u64,
+    /// Its path from the top level on, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The bytes of the path in hexadecimal, when it is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
+}
+
+impl DamagedFile {
+    /// One whose path is not known.
+    #[must_use]
+    pub const fn new(subvolume: u64, inode: u64, offset: u64) -> Self {
+        Self { subvolume, inode, offset, path: None, path_bytes: None }
+    }
+
+    /// With its path from the top level on.
+    #[must_use]
+    pub fn at(self, path: &[u8]) -> Self {
+        let hex = || path.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path_bytes = std::str::from_utf8(path).is_err().then(hex);
+        Self { path: Some(String::from_utf8_lossy(path).into_owned()), path_bytes, ..self }
+    }
+}
+
+impl DamagedSector {
+    /// Those whose names are known.
+    pub(crate) fn tell_files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "; of";
+        for file in &self.files {
+            let Some(path) = &file.path else { continue };
+            write!(f, "{between} {} at byte {}", Escaped(path.as_bytes()), file.offset)?;
+            between = ",";
+        }
+        match self.more_files {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Finding, Place, Problem};
+
+    #[test]
+    fn names_are_told_without_what_a_terminal_would_take_for_more() {
+        let file = |path: &[u8]| DamagedFile::new(5, 257, 4096).at(path);
+        let files = vec![file(b"/a"), file(b"/\x1b[31mred"), file(b"/\xff"), DamagedFile::new(5, 9, 0)];
+        assert_eq!(files[2].path_bytes.as_deref(), Some("2fff"));
+        let sector = DamagedSector { files, more_files: 7, ..DamagedSector::default() };
+        let place = Place { sector: Some(Box::new(sector)), ..Place::default() };
+        let said = Finding::new(Problem::DataChecksum, place, "here").to_string();
+        assert!(
+            said.ends_with(" at byte 4096, and 7 more") && said.contains("here; of /a at byte 4096,"),
+            "{said}"
+        );
+        assert!(!said.contains('\x1b'), "{said}");
+    }
+}

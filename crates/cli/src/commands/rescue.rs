@@ -1,0 +1,279 @@
+//! `creamery rescue`.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use creamery::rescue::{self, Candidate, FindRoot, Roots, SuperRecovery};
+use creamery::{Error, Generation, Logical, TreeId};
+
+use crate::failure::Failure;
+use crate::output::{Output, writing};
+
+/// Of btrfs-progs.
+const RECOVERED: u8 = 2;
+const ABORTED: u8 = 4;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum RescueCommand {
+    ClearSpaceCache(ClearSpaceCacheArgs),
+    FindRoot(FindRootArgs),
+    SuperRecover(SuperRecoverArgs),
+    ZeroLog(ZeroLogArgs),
+    #[command(hide = true)]
+    ChunkRecover(NotHere),
+    #[command(hide = true)]
+    ClearInoCache(NotHere),
+    #[command(hide = true)]
+    ClearUuidTree(NotHere),
+    #[command(hide = true)]
+    CreateControlDevice(NotHere),
+    #[command(hide = true)]
+    FixDeviceSize(NotHere),
+}
+
+/// Forget the log of what was synced after the last commit.
+///
+/// For a log that cannot be replayed, so that the image cannot be mounted for writing. What was synced since
+/// the last commit, up to 30 seconds in most cases, is lost.
+///
+/// Examples:
+///   creamery rescue zero-log disk.img
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ZeroLogArgs {
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+}
+
+/// Write damaged copies of the superblock anew, from the newest that is whole.
+///
+/// The exit status is that of btrfs-progs: 0 when all copies are whole, 2 when some were written,
+/// 4 when that was not wanted, 1 when it failed.
+///
+/// Examples:
+///   creamery rescue super-recover -v disk.img
+///   creamery rescue super-recover -y disk.img
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct SuperRecoverArgs {
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// Do not ask.
+    #[arg(short)]
+    yes: bool,
+
+    /// Say which copies are whole and which are not.
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+/// Look for blocks that may be the root of a tree, where nothing leads to it.
+///
+/// A commit leaves the blocks of the one before where they were until their space is used
+/// again.
+///
+/// Examples:
+///   creamery rescue find-root disk.img
+///   creamery rescue find-root -o 5 -g 100 disk.img
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct FindRootArgs {
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// Go on behind the root that the superblock tells of.
+    #[arg(short = 'a')]
+    all: bool,
+
+    /// Of this tree [default: 1, the root tree].
+    #[arg(short = 'o', value_name = "OBJECTID")]
+    tree: Option<u64>,
+
+    /// None of an earlier generation.
+    #[arg(short = 'g', value_name = "GENERATION", default_value_t = 0, hide_default_value = true)]
+    generation: u64,
+
+    /// None of a lower level.
+    #[arg(short = 'l', value_name = "LEVEL", default_value_t = 0, hide_default_value = true)]
+    level: u8,
+}
+
+/// Give back the space of free space caches of the old kind (v1).
+///
+/// Linux keeps none any more; what it left goes with the first commit of whoever writes. This is one.
+///
+/// Examples:
+///   creamery rescue clear-space-cache v1 disk.img
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ClearSpaceCacheArgs {
+    /// Of which kind.
+    #[arg(value_name = "v1")]
+    kind: String,
+
+    /// The image or device, or a partition of one (disk.raw@2).
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+}
+
+/// What btrfs-progs has and this has not: said plainly, not as a slip of the pen.
+#[derive(Args, Debug)]
+pub(crate) struct NotHere {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<OsString>,
+}
+
+pub(crate) fn run(command: &RescueCommand) -> Result<(), Failure> {
+    match command {
+        RescueCommand::ZeroLog(args) => zero_log(&args.image),
+        RescueCommand::SuperRecover(args) => super_recover(args),
+        RescueCommand::FindRoot(args) => find_root(args),
+        RescueCommand::ClearSpaceCache(args) => clear_space_cache(args),
+        RescueCommand::ChunkRecover(_) => Err(not_here(
+            "rescue chunk-recover",
+            "chunks are not put together anew from what is on the devices",
+        )),
+        RescueCommand::ClearInoCache(_) => {
+            Err(not_here("rescue clear-ino-cache", "what inode_cache left is passed over, and stays"))
+        }
+        RescueCommand::ClearUuidTree(_) => Err(not_here(
+            "rescue clear-uuid-tree",
+            "the tree of UUIDs is kept; rescue=ignorebadroots reads without it",
+        )),
+        RescueCommand::CreateControlDevice(_) => {
+            Err(not_here("rescue create-control-device", "nothing here needs /dev/btrfs-control"))
+        }
+        RescueCommand::FixDeviceSize(_) => {
+            Err(not_here("rescue fix-device-size", "sizes of devices are not changed"))
+        }
+    }
+}
+
+fn not_here(command: &'static str, why: &str) -> Failure {
+    Failure::new(command, Error::unsupported(why))
+        .advise(format!("use `btrfs {command}` of btrfs-progs on an image that is not mounted"))
+}
+
+fn zero_log(image: &Path) -> Result<(), Failure> {
+    const COMMAND: &str = "rescue zero-log";
+    let failed = |error| Failure::new(COMMAND, error);
+    let (root, level) = rescue::zero_log(image).map_err(failed)?.unwrap_or((Logical::new(0), 0));
+    let mut out = Output::new();
+    let mut print = || -> io::Result<()> {
+        write!(out, "Clearing log on ")?;
+        out.path(image)?;
+        writeln!(out, ", previous log_root {root}, level {level}")
+    };
+    print().map_err(writing).and_then(|()| out.finish()).map_err(failed)
+}
+
+fn clear_space_cache(args: &ClearSpaceCacheArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "rescue clear-space-cache";
+    match args.kind.as_str() {
+        "v1" => rescue::clear_space_cache(&args.image).map_err(|error| Failure::new(COMMAND, error))?,
+        "v2" => return Err(not_here(COMMAND, "the free space tree (v2) is kept")),
+        _ => return Err(Failure::usage(COMMAND, "there are caches of two kinds: want v1 or v2")),
+    }
+    let mut out = Output::new();
+    let printed = writeln!(out, "Free space cache cleared").map_err(writing);
+    printed.and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
+}
+
+fn super_recover(args: &SuperRecoverArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "rescue super-recover";
+    let failed = |error| Failure::new(COMMAND, error);
+    let copies = SuperRecovery::open(&args.image).map_err(failed)?;
+    let mut out = Output::new();
+    if args.verbose {
+        list(&mut out, &args.image, &copies).map_err(writing).map_err(failed)?;
+    }
+    if copies.bad().is_empty() {
+        let said = writeln!(out, "All supers are valid, no need to recover").map_err(writing);
+        return said.and_then(|()| out.finish()).map_err(failed);
+    }
+    let is_wanted = args.yes || ask(&mut out).map_err(writing).map_err(failed)?;
+    let (said, status) = match is_wanted {
+        true => ("Recovered bad superblocks successful", RECOVERED),
+        false => ("Aborted to recover bad superblocks", ABORTED),
+    };
+    if is_wanted {
+        copies.recover().map_err(failed)?;
+    }
+    writeln!(out, "{said}").map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
+    Err(Failure::silent(COMMAND, status))
+}
+
+fn list(out: &mut Output, image: &Path, copies: &SuperRecovery) -> io::Result<()> {
+    write!(out, "All Devices:\n\tDevice: id = {}, name = ", copies.dev_id())?;
+    out.path(image)?;
+    writeln!(out, "\n\nBefore Recovering:")?;
+    for (title, offsets) in [("good", copies.good()), ("bad", copies.bad())] {
+        writeln!(out, "\t[All {title} supers]:")?;
+        for offset in offsets {
+            write!(out, "\t\tdevice name = ")?;
+            out.path(image)?;
+            writeln!(out, "\n\t\tsuperblock bytenr = {offset}\n")?;
+        }
+    }
+    writeln!(out)
+}
+
+fn ask(out: &mut Output) -> io::Result<bool> {
+    write!(
+        out,
+        "Make sure this is a btrfs disk otherwise the tool will destroy other fs, Are you sure? [y/N]: "
+    )?;
+    out.flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(answer.trim_start().starts_with(['y', 'Y']))
+}
+
+fn find_root(args: &FindRootArgs) -> Result<(), Failure> {
+    const COMMAND: &str = "rescue find-root";
+    let failed = |error| Failure::new(COMMAND, error);
+    let what = FindRoot {
+        tree: args.tree.map_or(TreeId::ROOT, TreeId::new),
+        generation: Generation::new(args.generation),
+        level: args.level,
+        all: args.all,
+    };
+    let roots = rescue::find_roots(&args.image, &what).map_err(failed)?;
+    let mut out = Output::new();
+    let printed = print_roots(&mut out, what.tree, &roots).map_err(writing);
+    printed.and_then(|()| out.finish()).map_err(failed)
+}
+
+fn print_roots(out: &mut Output, tree: TreeId, roots: &Roots) -> io::Result<()> {
+    match roots.wanted {
+        Some((generation, level)) => {
+            writeln!(out, "Superblock thinks the generation is {generation}")?;
+            writeln!(out, "Superblock thinks the level is {level}")?;
+        }
+        None => {
+            let tree = tree.get();
+            writeln!(out, "Superblock doesn't contain generation info for root {tree}")?;
+            writeln!(out, "Superblock doesn't contain the level info for root {tree}")?;
+        }
+    }
+    if let Some(Candidate { logical, generation, level }) = roots.found {
+        writeln!(out, "Found tree root at {logical} gen {generation} level {level}")?;
+    }
+    for Candidate { logical, generation, level } in &roots.others {
+        write!(out, "Well block {logical}(gen: {generation} level: {level}) seems good, ")?;
+        match roots.wanted {
+            None => writeln!(out, "but we are unsure about the correct generation/level")?,
+            Some(wanted) if wanted == (*generation, *level) => writeln!(out, "and it matches superblock")?,
+            Some((generation, level)) => {
+                writeln!(out, "but generation/level doesn't match, want gen: {generation} level: {level}")?
+            }
+        }
+    }
+    Ok(())
+}

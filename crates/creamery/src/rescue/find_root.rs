@@ -1,0 +1,161 @@
+//! Looking for blocks that may be the root of a tree, where nothing leads to it: among all blocks of all metadata chunks.
+//!
+//! A commit leaves the blocks of the commit before where they were, until their space is used again. Of the blocks that one tree had at
+//! one generation only those of the highest level can be its root.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use creamery_base::{Generation, Logical, Result, TreeId, Wait};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_format::{BlockGroupFlags, BlockRef, Expected, Superblock};
+use creamery_volume::{Chunk, Rescue, Volume};
+
+use crate::inspect::push_chunks;
+
+/// What is looked for; the root tree, unless told.
+///
+/// ```
+/// use creamery::TreeId;
+/// use creamery::rescue::FindRoot;
+/// let what = FindRoot { tree: TreeId::FS, level: 1, ..FindRoot::default() };
+/// assert!(!what.all);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FindRoot {
+    /// Of which tree.
+    pub tree: TreeId,
+    /// No older ones.
+    pub generation: Generation,
+    /// No lower ones.
+    pub level: u8,
+    /// Go on behind the one that the superblock leads to.
+    pub all: bool,
+}
+
+impl Default for FindRoot {
+    fn default() -> Self {
+        Self { tree: TreeId::ROOT, generation: Generation::new(0), level: 0, all: false }
+    }
+}
+
+/// A block that may be a root.
+///
+/// ```
+/// fn line(root: &creamery::rescue::Candidate) -> String {
+///     format!("{} of generation {}, level {}", root.logical, root.generation, root.level)
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Where it is.
+    pub logical: Logical,
+    /// Its generation.
+    pub generation: Generation,
+    /// Its level.
+    pub level: u8,
+}
+
+/// What was found.
+///
+/// ```
+/// assert!(creamery::rescue::Roots::default().others.is_empty());
+/// ```
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Roots {
+    /// Generation and level that the superblock says of the tree; it says them of the root tree and the chunk tree only.
+    pub wanted: Option<(Generation, u8)>,
+    /// The first that has these, where that ended the search.
+    pub found: Option<Candidate>,
+    /// The others: the newest first, and of those the last.
+    pub others: Vec<Candidate>,
+}
+
+/// Looks for them. The image may be open elsewhere.
+///
+/// ```
+/// use creamery::rescue::{FindRoot, find_roots};
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let roots = find_roots(&image, &FindRoot::default())?;
+/// assert_eq!(roots.found.map(|root| (root.generation, root.level)), roots.wanted);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// No superblock is whole; a feature that is not known; of the chunk tree nothing can be read.
+pub fn find_roots(image: impl AsRef<Path>, what: &FindRoot) -> Result<Roots> {
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadOnlyForced)?);
+    let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
+    let volume = Volume::open_for_rescue(vec![device], rescue)?;
+    let superblock = volume.superblock();
+    // A chunk that cannot be mapped hides what is in it, and nothing else.
+    let _ = push_chunks(&volume, &superblock, &mut Vec::new());
+    Ok(search(&volume, &superblock, what))
+}
+
+fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
+    let wanted = match what.tree {
+        TreeId::ROOT => Some((superblock.generation(), superblock.root().1)),
+        TreeId::CHUNK => Some(superblock.chunk_root()).map(|(_, level, generation)| (generation, level)),
+        _ => None,
+    };
+    let mut by_generation: BTreeMap<Generation, (u8, Vec<Logical>)> = BTreeMap::new();
+    for candidate in blocks(volume, superblock).filter_map(|at| candidate(volume, superblock, what.tree, at))
+    {
+        let Candidate { logical, generation, level } = candidate;
+        if generation < what.generation || level < what.level {
+            continue;
+        }
+        if !what.all && wanted == Some((generation, level)) {
+            return Roots { wanted, found: Some(candidate), others: newest_first(by_generation) };
+        }
+        let (highest, found) = by_generation.entry(generation).or_default();
+        if level > *highest {
+            found.clear();
+            *highest = level;
+        }
+        if level == *highest {
+            found.push(logical);
+        }
+    }
+    Roots { wanted, found: None, others: newest_first(by_generation) }
+}
+
+fn newest_first(found: BTreeMap<Generation, (u8, Vec<Logical>)>) -> Vec<Candidate> {
+    let of = |(generation, (level, found)): (Generation, (u8, Vec<Logical>))| {
+        found.into_iter().rev().map(move |logical| Candidate { logical, generation, level })
+    };
+    found.into_iter().rev().flat_map(of).collect()
+}
+
+/// The places of tree blocks, in order. Chunks that share no byte of the devices have no more of them than fit there.
+fn blocks(volume: &Volume, superblock: &Superblock) -> impl Iterator<Item = Logical> {
+    let node_size = u64::from(superblock.node_size());
+    let of_trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
+    let there = volume.devices_len() / node_size;
+    let chunks = volume.chunks().into_iter().filter(move |chunk| chunk.flags.intersects(of_trees));
+    let each = move |chunk: Arc<Chunk>| {
+        (0..chunk.len / node_size).map(move |number| chunk.start + number * node_size)
+    };
+    chunks.flat_map(each).take(usize::try_from(there).unwrap_or(usize::MAX))
+}
+
+/// The block at an address, if it is whole and of the tree.
+fn candidate(volume: &Volume, superblock: &Superblock, tree: TreeId, at: Logical) -> Option<Candidate> {
+    let want = Expected {
+        logical: at,
+        level: None,
+        generation: None,
+        owner: None,
+        first_key: None,
+        fsid: superblock.metadata_uuid(),
+        checksum: superblock.checksum_type(),
+    };
+    let bytes = volume.read_tree_block(at, &want, Wait::Yes).ok()?;
+    let block = BlockRef::new(&bytes);
+    let found = Candidate { logical: at, generation: block.generation(), level: block.level() };
+    (block.owner() == tree).then_some(found)
+}

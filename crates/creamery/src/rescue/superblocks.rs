@@ -1,0 +1,97 @@
+//! Superblocks, and what only they lead to.
+
+use std::path::Path;
+
+use creamery_base::{DevId, Logical, Result};
+use creamery_device::{Access, FileDevice};
+use creamery_volume::SuperCopies;
+
+use crate::Image;
+
+/// Forgets the log of what was synced after the last commit, which is lost then: for a log that cannot be replayed. Gives where its root
+/// was and the level of that, none when there was no log.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// assert_eq!(creamery::rescue::zero_log(&image)?, None);
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// Somebody else has it open; the first superblock is damaged; a state that forbids writing; device errors.
+pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
+    let device = FileDevice::open(image.as_ref(), Access::ReadWrite)?;
+    creamery_volume::zero_log(&device)
+}
+
+/// Gives back the space of free space caches of the old kind.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// creamery::rescue::clear_space_cache(&image)?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+///
+/// # Errors
+/// As opening for writing.
+pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
+    // Whoever opens it for writing takes them for out of date: the next commit is without.
+    Image::options().write(true).open(image)?.close()
+}
+
+/// The copies of an image's superblock, to write those anew that are damaged, missing or old.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// let copies = creamery::rescue::SuperRecovery::open(&image)?;
+/// assert_eq!((copies.good(), copies.bad()), (&[65536, 67108864][..], &[][..]));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+pub struct SuperRecovery {
+    device: FileDevice,
+    copies: SuperCopies,
+}
+
+impl SuperRecovery {
+    /// Looks at all of them. The image is ours alone from here on.
+    ///
+    /// # Errors
+    /// Somebody else has it open; no copy is whole.
+    pub fn open(image: impl AsRef<Path>) -> Result<Self> {
+        let device = FileDevice::open(image.as_ref(), Access::ReadWrite)?;
+        let copies = SuperCopies::read(&device)?;
+        Ok(Self { device, copies })
+    }
+
+    /// Where those lie that are whole and of the last commit, bytes of the device.
+    #[must_use]
+    pub fn good(&self) -> &[u64] {
+        self.copies.good()
+    }
+
+    /// Where the others should.
+    #[must_use]
+    pub fn bad(&self) -> &[u64] {
+        self.copies.bad()
+    }
+
+    /// Which device of the filesystem it is.
+    #[must_use]
+    pub fn dev_id(&self) -> DevId {
+        self.copies.dev_id()
+    }
+
+    /// Writes the bad ones anew. What was synced after the last commit is lost when the first one was bad.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub fn recover(self) -> Result<()> {
+        self.copies.recover(&self.device)
+    }
+}

@@ -1,0 +1,194 @@
+//! `creamery rescue`: logs that are forgotten, superblocks that are written anew, roots that are found, as btrfs-progs does it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, btrfs_check};
+
+use crate::space_caches::headers;
+use crate::superblock_copies::with_a_log;
+use crate::support::{
+    JUDGED, MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty, sparse_file,
+};
+use crate::tree_log::{LOG_ROOT_AT, superblock_word};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let with_find_root = [&JUDGED[..], &[Judge::Tool("btrfs-find-root")]].concat();
+    vec![
+        Case::new("rescue/zero-log", &MOUNTED, zero_log),
+        Case::new("rescue/super-recover", &JUDGED, super_recover),
+        Case::new("rescue/find-root", &with_find_root, find_root),
+        Case::new("rescue/not-on-a-mount", &JUDGED, not_on_a_mount),
+        Case::new("rescue/clear-space-cache", &JUDGED, clear_space_cache),
+    ]
+}
+
+const FIRST: u64 = 0x10000;
+const SECOND: u64 = 0x400_0000;
+const SUPERBLOCK: usize = 4096;
+/// A byte of a superblock's label, which a checksum covers.
+const LABEL: u64 = 300;
+
+fn copied(bench: &Bench, image: &Path, name: &str) -> Result<PathBuf> {
+    let copy = bench.scratch.file(name);
+    Run::new("cp").arg("--sparse=always").args([image, &copy]).ok()?;
+    Ok(copy)
+}
+
+fn superblock_at(image: &Path, at: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; SUPERBLOCK];
+    File::open(image)?.read_exact_at(&mut bytes, at)?;
+    Ok(bytes)
+}
+
+fn zero_log(bench: &Bench) -> Result<()> {
+    let cut = with_a_log(bench)?;
+    let progs = copied(bench, &cut, "progs.img")?;
+    let theirs = Run::new("btrfs").args(["rescue", "zero-log"]).arg(&progs).ok()?.stdout_text();
+    let ours = bench.creamery().run(["rescue", "zero-log"]).arg(&cut).ok()?.stdout_text();
+    let name = |text: &str| text.replace("progs.img", "cut.img");
+    ensure!(ours == name(&theirs), "{ours:?}, and btrfs-progs {theirs:?}");
+    ensure!(superblock_word(&cut, LOG_ROOT_AT)? == 0, "the log is there still");
+    btrfs_check(&cut)?;
+    let mount = LoopMount::mount(&cut, &bench.scratch.file("kernel"), "")?;
+    ensure!(fs::read(mount.dir().join("file"))? == b"committed", "not what the last commit left");
+    mount.unmount()?;
+    // Without a log it changes nothing.
+    expect_untouched(&cut, || {
+        let again = bench.creamery().run(["rescue", "zero-log"]).arg(&cut).ok()?.stdout_text();
+        ensure!(again.contains("previous log_root 0, level 0"), "{again}");
+        Ok(())
+    })
+}
+
+/// What is done to an image whose commits are two, with an image of the first.
+type Damage = fn(&Path, &Path) -> Result<()>;
+
+fn write_at(image: &Path, at: u64, bytes: &[u8]) -> Result<()> {
+    Ok(File::options().write(true).open(image)?.write_all_at(bytes, at)?)
+}
+
+const DAMAGES: [(&str, Damage); 6] = [
+    ("nothing", |_, _| Ok(())),
+    ("the first damaged", |image, _| flip_byte(image, FIRST + LABEL)),
+    ("the second damaged", |image, _| flip_byte(image, SECOND + LABEL)),
+    ("the first zeros", |image, _| write_at(image, FIRST, &[0; SUPERBLOCK])),
+    ("the second zeros", |image, _| write_at(image, SECOND, &[0; SUPERBLOCK])),
+    ("the second of an earlier commit", |image, earlier| {
+        write_at(image, SECOND, &superblock_at(earlier, SECOND)?)
+    }),
+];
+
+fn super_recover(bench: &Bench) -> Result<()> {
+    let whole = bench.scratch.file("whole.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &whole)?;
+    let earlier = copied(bench, &whole, "earlier.img")?;
+    fs::write(bench.scratch.file("note"), "a note")?;
+    bench.creamery().run(["cp"]).arg(bench.scratch.file("note")).arg(inside(&whole, "/note")).ok()?;
+    for (what, damage) in DAMAGES {
+        let image = copied(bench, &whole, "disk.img")?;
+        damage(&image, &earlier)?;
+        let progs = copied(bench, &image, "progs.img")?;
+        let both = |words: &str| -> Result<()> {
+            let script = format!("echo n | \"$0\" rescue super-recover {words} \"$1\"");
+            let by = |program: &Path, image: &Path| {
+                Run::new("sh").args(["-c", &script]).arg(program).arg(image).output()
+            };
+            let theirs = by(Path::new("btrfs"), &progs)?;
+            let ours = by(bench.creamery().path(), &image)?;
+            let wanted = theirs.stdout_text().replace("progs.img", "disk.img");
+            ensure!(ours.stdout_text() == wanted, "{what}, {words}: {ours}\nbtrfs-progs: {theirs}");
+            ensure!(ours.code == theirs.code, "{what}, {words}: {ours}\nbtrfs-progs: {theirs}");
+            Ok(())
+        };
+        expect_untouched(&image, || both("").and_then(|()| both("-v")))?;
+        both("-v -y")?;
+        both("-v")?;
+        for at in [FIRST, SECOND] {
+            ensure!(superblock_at(&image, at)? == superblock_at(&whole, at)?, "{what}: another one at {at}");
+        }
+        btrfs_check(&image)?;
+        let note = bench.creamery().run(["cat"]).arg(inside(&image, "/note")).ok()?;
+        ensure!(note.stdout == b"a note" && note.stderr.is_empty(), "{note}");
+    }
+    let nothing = copied(bench, &whole, "nothing.img")?;
+    [FIRST, SECOND].iter().try_for_each(|at| flip_byte(&nothing, at + LABEL))?;
+    expect_untouched(&nothing, || {
+        expect_refusal(
+            bench.creamery().run(["rescue", "super-recover", "-y"]).arg(&nothing),
+            &["nothing.img", "no copy of a superblock is whole"],
+        )
+    })
+}
+
+fn find_root(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    // What is discarded is not found.
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
+    for commit in 0..4 {
+        for number in 0..300 {
+            fs::write(mount.dir().join(format!("{number}-of-{commit}")), "a file")?;
+        }
+        Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    }
+    mount.unmount()?;
+    let generation = superblock_word(&image, FIRST + 72)?;
+    let (last, later) = (format!("-g {}", generation - 1), format!("-g {}", generation + 9));
+    let words = ["", "-a", "-l 0", "-l 1", "-o 5", "-o 5 -l 1", "-o 5 -a", "-o 3", "-o 2", "-o 300", "-o 0"];
+    let words = words.into_iter().map(str::to_owned).chain([
+        format!("-o 5 {last}"),
+        format!("-o 5 {last} -l 0"),
+        last,
+        later,
+    ]);
+    for words in words {
+        let words: Vec<&str> = words.split_whitespace().collect();
+        let theirs = Run::new("btrfs-find-root").args(&words).arg(&image).ok()?.stdout_text();
+        let ours = bench.creamery().run(["rescue", "find-root"]).args(&words).arg(&image).ok()?.stdout_text();
+        ensure!(ours == theirs, "{words:?}: {ours}\nbtrfs-find-root:\n{theirs}");
+    }
+    // Also when the root tree is damaged.
+    let root = superblock_word(&image, FIRST + 80)?;
+    flip_byte(&image, root + 200)?;
+    let theirs = Run::new("btrfs-find-root").arg(&image).output()?.stdout_text();
+    let ours = bench.creamery().run(["rescue", "find-root"]).arg(&image).ok()?.stdout_text();
+    ensure!(ours == theirs && ours.contains("Well block"), "{ours}\nbtrfs-find-root:\n{theirs}");
+    Ok(())
+}
+
+/// What writes wants the image for itself.
+fn not_on_a_mount(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let commands = [&["zero-log"][..], &["super-recover", "-y"], &["clear-space-cache", "v1"]];
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    for words in commands {
+        let call = bench.creamery().run(["rescue"]).args(words).arg(&image);
+        expect_refusal(call, &["disk.img"])?;
+    }
+    mount.unmount()?;
+    let device = LoopDevice::attach(&image, true)?;
+    for words in commands {
+        expect_refusal(bench.creamery().run(["rescue"]).args(words).arg(device.path()), &[&device.name()])?;
+    }
+    device.detach()
+}
+
+fn clear_space_cache(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    // Linux keeps caches only of large groups.
+    sparse_file(&image, 4 << 30)?;
+    Run::new("mkfs.btrfs").args(["-q", "-O", "^free-space-tree,^block-group-tree"]).arg(&image).ok()?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "space_cache=v1")?;
+    fs::write(mount.dir().join("file"), vec![1; 64 << 20])?;
+    mount.unmount()?;
+    ensure!(headers(&image)? > 0, "there are caches to begin with");
+    let said = bench.creamery().run(["rescue", "clear-space-cache", "v1"]).arg(&image).ok()?;
+    ensure!(said.stdout_text() == "Free space cache cleared\n", "{said}");
+    ensure!(headers(&image)? == 0, "caches are left");
+    btrfs_check(&image)
+}

@@ -1,0 +1,129 @@
+//! The role of a rescuer, in the order of docs/rescue.md: an image with three wounds, and all that is whole comes out of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{LoopMount, Random, Run};
+
+use crate::support::{JUDGED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
+use crate::tree_log::superblock_word;
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![Case::new("roles/rescuer", &JUDGED, rescuer)]
+}
+
+const SECTOR: usize = 4096;
+/// The sector of the large file that is damaged.
+const HIT: usize = 40;
+/// Where the superblock has its label and the root tree's address.
+const LABEL_AT: u64 = 0x10000 + 300;
+const ROOT_AT: u64 = 0x10000 + 80;
+
+/// What somebody would miss, as of the commit before the last, and what the large file has.
+fn image_and_copy(bench: &Bench) -> Result<(PathBuf, PathBuf, Vec<u8>)> {
+    let (image, copy) = (bench.scratch.file("disk.img"), bench.scratch.dir("as-it-was")?);
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    let large = Random::new(21).bytes(100 * SECTOR);
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
+    let home = mount.dir().join("home");
+    fs::create_dir_all(home.join("mail/inbox"))?;
+    fs::create_dir_all(home.join("photos"))?;
+    for number in 0..200 {
+        fs::write(home.join(format!("mail/inbox/{number}")), format!("letter {number}"))?;
+    }
+    fs::write(home.join("photos/wedding"), &large)?;
+    fs::hard_link(home.join("photos/wedding"), home.join("photos/the-best"))?;
+    Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    Run::new("cp").arg("-a").arg(home).arg(&copy).ok()?;
+    fs::write(mount.dir().join("last-minute"), "written last")?;
+    mount.unmount()?;
+    Ok((image, copy, large))
+}
+
+fn damage(image: &Path, large: &[u8]) -> Result<()> {
+    let bytes = fs::read(image)?;
+    let sector = &large[HIT * SECTOR..(HIT + 1) * SECTOR];
+    let at = bytes.chunks(SECTOR).position(|found| found == sector).context("the sector is nowhere")?;
+    // Metadata lies once, and where its addresses say.
+    flip_byte(image, superblock_word(image, ROOT_AT)? + 200)?;
+    flip_byte(image, LABEL_AT)?;
+    flip_byte(image, (at * SECTOR) as u64)
+}
+
+fn rescuer(bench: &Bench) -> Result<()> {
+    let (image, as_it_was, large) = image_and_copy(bench)?;
+    let names = bench.creamery().run(["check", "--check-data-csum"]).arg(&image).ok()?;
+    ensure!(names.stdout_text().contains("0 errors"), "{names}");
+    damage(&image, &large)?;
+    expect_untouched(&image, || {
+        look(bench, &image)?;
+        take_what_there_is(bench, &image, &as_it_was)?;
+        take_it_as_it_is(bench, &image, &large)
+    })?;
+    mend(bench, &image)
+}
+
+/// What is wrong: not the first superblock alone, for that is read past.
+fn look(bench: &Bench, image: &Path) -> Result<()> {
+    let run = |args: &[&str]| bench.creamery().run(args);
+    ensure!(LoopMount::mount(image, &bench.scratch.file("kernel"), "ro").is_err(), "Linux mounts it");
+    expect_refusal(run(&["ls"]).arg(inside(image, "/")), &["reading the tree block", "checksum mismatch"])?;
+    let checked = run(&["check"]).arg(image).output()?;
+    ensure!(checked.code != Some(0), "{checked}");
+    let roots = run(&["rescue", "find-root"]).arg(image).ok()?.stdout_text();
+    ensure!(roots.contains("seems good"), "{roots}");
+    let listed = run(&["ls", "--rescue", "usebackuproot"]).arg(inside(image, "/")).ok()?;
+    ensure!(listed.stdout_text() == "home\n", "{listed}");
+    for words in ["superblock at 65536 is damaged", "a backup of the superblock's leads to"] {
+        ensure!(listed.stderr_text().contains(words), "not a word of {words}: {listed}");
+    }
+    Ok(())
+}
+
+/// Everything but one sector, which is named.
+fn take_what_there_is(bench: &Bench, image: &Path, as_it_was: &Path) -> Result<()> {
+    let out = bench.scratch.dir("out")?;
+    let copied = bench.creamery().run(["cp", "-a", "--rescue", "usebackuproot", "--ignore-errors"]);
+    let copied = copied.arg(inside(image, "/home")).arg(&out).output()?;
+    ensure!(copied.code == Some(1), "{copied}");
+    let lost = format!("/home/photos/the-best: {SECTOR} bytes from {} on are lost: ", HIT * SECTOR);
+    let or = lost.replace("the-best", "wedding");
+    let said = copied.stderr_text();
+    ensure!(said.contains(&lost) || said.contains(&or), "{copied}");
+    ensure!(said.contains("checksum mismatch") && said.contains("all else is there"), "{copied}");
+    // Of what was there the sector alone is missing.
+    let photo = as_it_was.join("home/photos/wedding");
+    let mut wanted = fs::read(&photo)?;
+    wanted[HIT * SECTOR..(HIT + 1) * SECTOR].fill(0);
+    ensure!(fs::read(out.join("home/photos/wedding"))? == wanted, "other bytes than zeros are wrong");
+    let mtime = fs::metadata(&photo)?.modified()?;
+    fs::write(&photo, &wanted)?;
+    fs::File::options().write(true).open(&photo)?.set_modified(mtime)?;
+    let compare = Compare { holes: false, ..Compare::default() };
+    let (wanted, found) = (Walk::take(&as_it_was.join("home"))?, Walk::take(&out.join("home"))?);
+    expect_same("what came out", &wanted, &found, &compare)
+}
+
+/// Who prefers a damaged sector to none has that.
+fn take_it_as_it_is(bench: &Bench, image: &Path, large: &[u8]) -> Result<()> {
+    let cat = bench.creamery().run(["cat", "--rescue", "usebackuproot:idatacsums"]);
+    let cat = cat.arg(inside(image, "/home/photos/wedding")).ok()?;
+    let wrong: Vec<_> = (0..large.len()).filter(|at| cat.stdout.get(*at) != Some(&large[*at])).collect();
+    ensure!(wrong == [HIT * SECTOR] && cat.stdout.len() == large.len(), "other bytes are wrong: {wrong:?}");
+    Ok(())
+}
+
+/// The superblock can be mended; then the copies are equal, and the rest is as before.
+fn mend(bench: &Bench, image: &Path) -> Result<()> {
+    let mended = bench.creamery().run(["rescue", "super-recover", "-y"]).arg(image).output()?;
+    ensure!(mended.code == Some(2), "{mended}");
+    let again = bench.creamery().run(["rescue", "super-recover"]).arg(image).ok()?;
+    ensure!(again.stdout_text().contains("All supers are valid"), "{again}");
+    let listed = bench.creamery().run(["ls", "--rescue", "all"]).arg(inside(image, "/home")).ok()?;
+    ensure!(listed.stdout_text() == "mail\nphotos\n", "{listed}");
+    ensure!(!listed.stderr_text().contains("superblock at"), "{listed}");
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! The copies of the superblock on one device, for who mends them: nothing else of the filesystem is looked at.
+//!
+//! Of the copies that are whole the newest counts, and as many as are equal to it in filesystem and generation are good; all others
+//! are bad, those of an earlier commit, too. What a crash leaves is what a crash leaves between any two writes of superblocks: the
+//! first one is written before the others.
+
+use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
+use creamery_device::BlockDevice;
+use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
+
+use crate::copies::{self, Copy, Want};
+use crate::open::judge;
+use crate::{Mode, Rescue};
+
+/// Which copies of a device's superblock are good, and which are not.
+///
+/// ```
+/// use creamery_device::MemoryDevice;
+/// use creamery_volume::SuperCopies;
+/// let nothing = MemoryDevice::new(1 << 20);
+/// assert!(SuperCopies::read(&nothing).is_err());
+/// ```
+pub struct SuperCopies {
+    newest: Superblock,
+    good: Vec<u64>,
+    bad: Vec<u64>,
+}
+
+impl SuperCopies {
+    /// Reads all that fit on the device.
+    ///
+    /// # Errors
+    /// None of them is whole.
+    pub fn read(device: &dyn BlockDevice) -> Result<Self> {
+        let copies: Vec<(u64, Copy)> =
+            offsets(device.len()).map(|offset| (offset, Copy::read(device, offset))).collect();
+        let Some((_, newest)) = copies::newest(&copies) else {
+            let what = format!("{}: no copy of a superblock is whole", device.describe());
+            return Err(Error::new(ErrorKind::Corrupt, what));
+        };
+        let newest = newest.clone();
+        let is_good = |copy: &Copy| match copy {
+            Copy::Whole(found) => found.fsid() == newest.fsid() && found.generation() == newest.generation(),
+            _ => false,
+        };
+        // What lies beyond the filesystem's end is no concern of it.
+        let own = copies.iter().filter(|(offset, _)| fits(*offset, newest.dev_item().total_bytes.get()));
+        let (good, bad): (Vec<_>, Vec<_>) = own.partition(|(_, copy)| is_good(copy));
+        let at = |copies: Vec<&(u64, Copy)>| copies.into_iter().map(|(offset, _)| *offset).collect();
+        let (good, bad) = (at(good), at(bad));
+        Ok(Self { newest, good, bad })
+    }
+
+    /// Where those lie that are whole and of the last commit, bytes of the device.
+    #[must_use]
+    pub fn good(&self) -> &[u64] {
+        &self.good
+    }
+
+    /// Where the others should.
+    #[must_use]
+    pub fn bad(&self) -> &[u64] {
+        &self.bad
+    }
+
+    /// Which device of the filesystem it is.
+    #[must_use]
+    pub fn dev_id(&self) -> DevId {
+        self.newest.dev_item().dev_id()
+    }
+
+    /// Writes the bad ones anew, from a good one.
+    ///
+    /// # Errors
+    /// Device errors; the good ones are as they were.
+    pub fn recover(&self, device: &dyn BlockDevice) -> Result<()> {
+        write(device, &self.newest, &self.bad)
+    }
+}
+
+/// Forgets the log of what was synced after the last commit, in every copy of the superblock. Gives where its root was, and the
+/// level of that; none when there was no log.
+///
+/// ```no_run
+/// # fn example(device: &dyn creamery_device::BlockDevice) -> creamery_base::Result<()> {
+/// if let Some((root, _)) = creamery_volume::zero_log(device)? {
+///     println!("the log at {root} is forgotten");
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The first superblock is damaged, or of a state or a feature that forbids writing; device errors.
+pub fn zero_log(device: &dyn BlockDevice) -> Result<Option<(Logical, u8)>> {
+    let mut superblock = copies::find(device, Want::Writing)?.superblock;
+    let name = device.describe();
+    judge(&superblock, Mode::ReadWrite, Rescue::default()).map_err(|error| error.context(&name))?;
+    if superblock.device_count() != 1 {
+        let what = format!("{name}: writing to a filesystem of {} devices", superblock.device_count());
+        return Err(Error::unsupported(what));
+    }
+    let log = superblock.log_root();
+    superblock.set_log_root(Logical::new(0), 0);
+    superblock.raw_mut().log_root_transid = 0.into();
+    let len = superblock.dev_item().total_bytes.get().min(device.len());
+    write(device, &superblock, &offsets(len).collect::<Vec<_>>())?;
+    Ok(log)
+}
+
+fn offsets(len: u64) -> impl Iterator<Item = u64> {
+    SUPERBLOCK_OFFSETS.into_iter().filter(move |offset| fits(*offset, len))
+}
+
+const fn fits(offset: u64, len: u64) -> bool {
+    offset + SUPERBLOCK_LEN as u64 <= len
+}
+
+/// The first one, if it is among them, is durable before another one is touched.
+fn write(device: &dyn BlockDevice, superblock: &Superblock, offsets: &[u64]) -> Result<()> {
+    for &offset in offsets {
+        device.write_at(offset, &superblock.to_bytes(offset))?;
+        device.flush()?;
+    }
+    Ok(())
+}
