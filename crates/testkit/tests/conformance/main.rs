@@ -22,6 +22,7 @@ mod discard;
 mod dup;
 mod durable;
 mod fiemap;
+mod file_tools;
 mod fragmented;
 mod freed;
 mod full;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         mount_options::cases(),
         unprivileged::cases(),
         commands::cases(),
+        file_tools::cases(),
         compression::cases(),
         compression_words::cases(),
         check::cases(),

@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 104] = [
+const ROWS: [Row; 121] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -100,7 +100,24 @@ const ROWS: [Row; 104] = [
     ("inspect logical-resolve 5 x.img", 1, "inspect-internal logical-resolve: x.img: no data extent at 5: not found; check the number"),
     ("inspect subvolid-resolve 999 x.img", 1, "inspect-internal subvolid-resolve: x.img: nothing leads to subvolume 999: not found; check the number"),
     ("dedupe x.img:/nope", 1, "dedupe: x.img:/nope: not found; check the path"),
-    ("chmod 644 x.img:/d/f", 2, "unrecognized subcommand 'chmod'; see `creamery --help`"),
+    ("qqqq x.img:/d/f", 2, "unrecognized subcommand 'qqqq'; see `creamery --help`"),
+    ("chmod 999 x.img:/d/f", 2, "chmod: invalid value '999' for '<MODE>': '999' is no mode, want an octal one such as 644, or one such as u=rwX,go-w; see `creamery chmod --help`"),
+    ("chmod 644 x.img:/nope", 1, "chmod: x.img:/nope: not found; check the path"),
+    ("chown ada x.img:/d/f", 1, "chown: x.img: user 'ada': the image has no /etc/passwd, so only numbers are known: not found; give a number"),
+    ("chown 1000: x.img:/d/f", 1, "chown: x.img: '1000:' means the group that a user logs in with, and a number names no user"),
+    ("touch -d yesterday x.img:/d/f", 2, "touch: invalid value 'yesterday' for '--date <DATE>': 'yesterday' is no time, want @SECONDS, or a date such as 2026-11-25T18:00:00Z; see `creamery touch --help`"),
+    ("touch -t 99 x.img:/d/f", 2, "touch: '99' is no stamp, want [[CC]YY]MMDDhhmm[.ss]; see `creamery touch --help`"),
+    ("truncate x.img:/d/f", 2, "truncate: the following required arguments were not provided: --size <[+-<>/%]SIZE>; see `creamery truncate --help`"),
+    ("truncate -s %0 x.img:/d/f", 2, "truncate: invalid value '%0' for '--size <[+-<>/%]SIZE>': there is no multiple of 0 but 0; see `creamery truncate --help`"),
+    ("mv x.img:/d", 2, "mv: a destination is missing behind the source; see `creamery mv --help`"),
+    ("mv x.img:/d/f a.img:/", 1, "mv: it moves within one image, and not out of it; use `creamery cp -a`, and remove the source when that is done"),
+    ("mv x.img:/d x.img:/d/e", 1, "mv: x.img:/d: moving a directory into itself"),
+    ("ln x.img:/d x.img:/e", 1, "ln: x.img:/d: a directory has one name; use -s"),
+    ("ln d/f x.img:/e", 1, "ln: a hard link is another name in the same image; name the file as IMAGE:/PATH, or use -s"),
+    ("find -name x", 2, "find: name where to begin, as IMAGE:/PATH, before the tests; see `creamery find --help`"),
+    ("find x.img -exec rm", 2, "find: no test is called '-exec'; see `creamery find --help`"),
+    ("find x.img -type x", 2, "find: -type x: want letters of f, d, l, p, s, c and b; see `creamery find --help`"),
+    ("filesystem label nope.img", 1, "filesystem label: opening nope.img: No such file or directory (os error 2); check the path"),
     ("--frob", 2, "unexpected argument '--frob' found; see `creamery --help`"),
     ("cp -a x.img:/ /proc/x", 1, "cp: /proc/x: No such file or directory (os error 2); check the path"),
     ("cp -a nohost x.img:/", 1, "cp: nohost: No such file or directory (os error 2); check the path"),
