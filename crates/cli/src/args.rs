@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Touch(crate::commands::attributes::TouchArgs),
     Truncate(crate::commands::truncate::TruncateArgs),
     Find(crate::commands::find::FindArgs),
+    Tar(Box<crate::commands::tar::TarArgs>),
     Fallocate(FallocateArgs),
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
@@ -441,7 +442,7 @@ pub(crate) enum FilesystemCommand {
     Defragment(crate::commands::defragment::DefragmentArgs),
     Du(DuArgs),
     Fiemap(FiemapArgs),
-    Label(crate::commands::filesystem::LabelArgs),
+    Label(crate::commands::label::LabelArgs),
     Trim(TrimArgs),
 }
 

@@ -77,6 +77,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Touch(args) => commands::attributes::touch(&args),
         Command::Truncate(args) => commands::truncate::run(&args),
         Command::Find(args) => commands::find::run(&args),
+        Command::Tar(args) => commands::tar::run(&args),
         Command::Fallocate(args) => commands::fallocate::run(&args),
         Command::Df(args) => commands::df::run(&args),
         Command::Stats(args) => commands::stats::run(&args),

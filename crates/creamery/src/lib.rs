@@ -79,6 +79,7 @@ mod resolve;
 mod salvage;
 mod sink;
 mod subvolumes;
+mod tar;
 mod walk;
 
 pub use attributes::AttributeChange;
@@ -116,6 +117,7 @@ pub use moving::NameOptions;
 pub use owner::Owner;
 pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
+pub use tar::TarMember;
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

@@ -60,6 +60,7 @@ mod subvolumes_walked;
 mod subvolumes_words;
 mod superblock_copies;
 mod support;
+mod tar;
 mod tree_log;
 mod tree_log_full;
 mod unprivileged;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
         unprivileged::cases(),
         commands::cases(),
         file_tools::cases(),
+        tar::cases(),
         compression::cases(),
         compression_words::cases(),
         check::cases(),

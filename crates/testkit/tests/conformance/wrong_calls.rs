@@ -21,7 +21,7 @@ type Row = (&'static str, i32, &'static str);
 /// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
 /// second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 121] = [
+const ROWS: [Row; 129] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),
@@ -117,6 +117,14 @@ const ROWS: [Row; 121] = [
     ("find -name x", 2, "find: name where to begin, as IMAGE:/PATH, before the tests; see `creamery find --help`"),
     ("find x.img -exec rm", 2, "find: no test is called '-exec'; see `creamery find --help`"),
     ("find x.img -type x", 2, "find: -type x: want letters of f, d, l, p, s, c and b; see `creamery find --help`"),
+    ("tar -c x.img:/d", 2, "tar: the following required arguments were not provided: --file <ARCHIVE>; see `creamery tar --help`"),
+    ("tar -f a.tar x.img:/d", 2, "tar: the following required arguments were not provided: --create; see `creamery tar --help`"),
+    ("tar -c -f a.tar x.img:/nope", 1, "tar: x.img:/nope: not found; check the path"),
+    ("tar -c -f x.img x.img:/d", 1, "tar: the archive is the image itself"),
+    ("tar -c -f a.tar x.img:/d a.img:/", 2, "tar: an archive is written from one image; see `creamery tar --help`"),
+    ("tar -x -f nope.tar x.img:/", 1, "tar: nope.tar: No such file or directory (os error 2); check the path"),
+    ("tar -x -f d/f x.img:/", 1, "tar: d/f: the archive ends in the midst of a block; what came before it is unpacked"),
+    ("tar -x -f d/f x.img:/d/f", 1, "tar: x.img:/d/f: not a directory; check the path"),
     ("filesystem label nope.img", 1, "filesystem label: opening nope.img: No such file or directory (os error 2); check the path"),
     ("--frob", 2, "unexpected argument '--frob' found; see `creamery --help`"),
     ("cp -a x.img:/ /proc/x", 1, "cp: /proc/x: No such file or directory (os error 2); check the path"),
