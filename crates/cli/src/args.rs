@@ -41,6 +41,14 @@ pub(crate) enum Command {
     Dedupe(DedupeArgs),
     Mkdir(MkdirArgs),
     Rm(RmArgs),
+    Mv(crate::commands::mv::MvArgs),
+    Ln(crate::commands::mv::LnArgs),
+    Chmod(crate::commands::attributes::ChmodArgs),
+    Chown(crate::commands::attributes::ChownArgs),
+    Touch(crate::commands::attributes::TouchArgs),
+    Truncate(crate::commands::truncate::TruncateArgs),
+    Find(crate::commands::find::FindArgs),
+    Tar(Box<crate::commands::tar::TarArgs>),
     Fallocate(FallocateArgs),
     Df(DfArgs),
     Stats(crate::commands::stats::StatsArgs),
@@ -181,7 +189,10 @@ pub(crate) struct MkfsArgs {
 }
 
 /// List directories.
+///
+/// One name a line, by the bytes of the names, with those that begin with a dot.
 #[derive(Args, Debug)]
+#[command(disable_help_flag = true)]
 pub(crate) struct LsArgs {
     /// What to list; IMAGE alone is its root directory.
     #[arg(value_name = "IMAGE:/PATH", required = true)]
@@ -190,6 +201,22 @@ pub(crate) struct LsArgs {
     /// Mode, links, owner, group, size and modification time (UTC) of each entry.
     #[arg(short = 'l', long)]
     pub(crate) long: bool,
+
+    /// The directory (.) and the one above it (..) as entries, too.
+    #[arg(short = 'a', long, overrides_with = "almost_all")]
+    pub(crate) all: bool,
+
+    /// All entries but . and .., which is what is done without it, too.
+    #[arg(short = 'A', long, overrides_with = "all")]
+    pub(crate) almost_all: bool,
+
+    /// One entry a line, which is what is done without it, too.
+    #[arg(short = '1')]
+    pub(crate) single_column: bool,
+
+    /// With -l sizes such as 1.5K.
+    #[arg(short = 'h', long)]
+    pub(crate) human_readable: bool,
 
     /// Subdirectories too.
     #[arg(short = 'R', long)]
@@ -202,6 +229,10 @@ pub(crate) struct LsArgs {
     /// One JSON array with every attribute of every entry.
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 
     #[command(flatten)]
     pub(crate) view: ViewArgs,
@@ -245,13 +276,15 @@ pub(crate) struct StatArgs {
 ///
 /// Each end is a path of the host or IMAGE:/PATH. When the destination is a directory the
 /// copies go into it; a source that ends with "/." copies the content of the directory, as
-/// with cp(1). Without -a a copy gets the permissions of its source, the time of the copy
-/// and, in an image, owner 0:0.
+/// with cp(1). Without -a and -p a copy gets the permissions of its source, the time of the
+/// copy and, in an image, owner 0:0. As a SOURCE, "-" is standard input and a pipe is what
+/// comes out of it; as DEST, "-" is standard output.
 ///
 /// Examples:
 ///   creamery cp -a ./rootfs/. disk.img:/
 ///   creamery cp -r disk.img:/var/log ./log
 ///   creamery cp -a old.img:/home new.img:/
+///   git log | creamery cp - disk.img:/log
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, override_usage = "creamery cp [OPTIONS] <SOURCE>... <DEST>")]
 pub(crate) struct CpArgs {
@@ -266,6 +299,14 @@ pub(crate) struct CpArgs {
     /// Recursive, and keep modes, owners, times, xattrs, ACLs, hard links, special files and holes.
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
+
+    /// Keep modes, owners, times, xattrs and ACLs, but not recursive by that, and links are followed.
+    #[arg(short = 'p', long)]
+    pub(crate) preserve: bool,
+
+    /// What has the name of a copy goes, which is what is done without it, too.
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
 
     /// Whether copies within an image share the data of their sources.
     #[arg(long, value_name = "WHEN", value_enum, default_value_t, default_missing_value = "always")]
@@ -407,6 +448,7 @@ pub(crate) enum FilesystemCommand {
     Defragment(crate::commands::defragment::DefragmentArgs),
     Du(DuArgs),
     Fiemap(FiemapArgs),
+    Label(crate::commands::label::LabelArgs),
     Trim(TrimArgs),
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
@@ -25,8 +26,10 @@ use crate::{File, Filesystem, OpenOptions};
 pub struct CopyOptions {
     /// Directories with all that is in them.
     pub recursive: bool,
-    /// Modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept.
+    /// Recursive, with modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept.
     pub archive: bool,
+    /// The same attributes, but not recursive by that: then a symbolic link stands for what it leads to.
+    pub preserve: bool,
     /// Whether copies within a filesystem share the data of their sources.
     pub reflink: Reflink,
     /// Go on past what cannot be read, out of a damaged filesystem: each such thing is told to [`Progress::lost`]. A copy that
@@ -49,6 +52,16 @@ pub enum Reflink {
     /// Their data is their own.
     Never,
 }
+
+impl CopyOptions {
+    /// Whether more than permission bits is kept.
+    const fn keeps_all(self) -> bool {
+        self.archive || self.preserve
+    }
+}
+
+/// Bytes that are read at once of what comes from a stream.
+const STREAM_PIECE: usize = 1 << 20;
 
 /// Whether the content of a directory is meant, not the directory: `dir/.`.
 fn means_content(path: &Path) -> bool {
@@ -167,10 +180,17 @@ impl Filesystem {
         refuse_sharing(options, source)?;
         let host = |error: std::io::Error| Error::from(error).on_host(source);
         let recursive = options.recursive || options.archive;
+        // The links of /proc to pipes lead to no path.
+        if !recursive && std::fs::metadata(source).is_ok_and(|meta| meta.file_type().is_fifo()) {
+            return self.copy_in_what_it_gives(source, to);
+        }
         // Without recursion a link stands for what it points to.
         let followed = if recursive { None } else { Some(std::fs::canonicalize(source).map_err(host)?) };
         let from = followed.as_deref().unwrap_or(source);
         let meta = std::fs::symlink_metadata(from).map_err(host)?;
+        if !recursive && !meta.is_dir() && !meta.is_file() {
+            return self.copy_in_what_it_gives(source, to);
+        }
         if meta.is_dir() && !recursive {
             return Err(refuse_directory().on_host(source));
         }
@@ -180,8 +200,55 @@ impl Filesystem {
         };
         let Destination { dir, name } = self.destination(to, name, meta.is_dir())?;
         let name = name.as_deref();
-        let copy = CopyIn { source: from, dir, name, archive: options.archive, image: self.image };
+        let copy = CopyIn { source: from, dir, name, archive: options.keeps_all(), image: self.image };
         copy_in(&self.fs, &copy, progress)
+    }
+
+    /// Copies what comes out of a pipe or a device of the host, as cp(1) does when it is not recursive.
+    fn copy_in_what_it_gives(&self, source: &Path, to: &Path) -> Result<()> {
+        let host = |error: std::io::Error| Error::from(error).on_host(source);
+        let name = source.file_name().map(OsStrExt::as_bytes);
+        let Destination { dir, name } = self.destination(to, name, false)?;
+        let name = name.ok_or_else(|| host(std::io::ErrorKind::IsADirectory.into()))?;
+        let file = std::fs::File::open(source).map_err(host)?;
+        let meta = file.metadata().map_err(host)?;
+        let target = self.made_to_write(dir, &name, meta.mode()).map_err(at(to))?;
+        fill(file, &target, |error| Error::from(error).on_host(source)).map_err(at(to))
+    }
+
+    /// Makes what comes out of `source` the content of the file at `to`, which is made if there is none. It keeps its attributes
+    /// otherwise.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.copy_in_stream(&b"from a pipe"[..], "/text")?;
+    /// assert_eq!(fs.read("/text")?, b"from a pipe");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When `to` is a directory, or not to be written; when `source` cannot be read: what came before is there.
+    pub fn copy_in_stream(&self, source: impl std::io::Read, to: impl AsRef<Path>) -> Result<()> {
+        let to = to.as_ref();
+        let target = OpenOptions::new().write(true).create(true).truncate(true).open(self, to)?;
+        let reading = |error| Error::from(error).on_host(Path::new("reading what is copied"));
+        fill(source, &target, reading).map_err(at(to))
+    }
+
+    /// The empty file `name` in `dir`.
+    fn made_to_write(&self, dir: InodeId, name: &[u8], mode: u32) -> Result<File> {
+        let new = NewInode::file(mode & 0o777);
+        let id = match self.fs.create(dir, name, &new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.fs.unlink(dir, name)?;
+                self.fs.create(dir, name, &new)?.id
+            }
+            made => made?.id,
+        };
+        Ok(File::for_writing(self.near(), self.fs.open_file(id)?))
     }
 
     /// Copies a file or tree to the host; into `to`, when that is a directory.
@@ -228,7 +295,7 @@ impl Filesystem {
         if name.is_none() && !directory {
             return Err(Error::new(ErrorKind::NotADirectory, from.display().to_string()));
         }
-        let (mut sink, dir) = HostSink::open(parent, options.archive)?;
+        let (mut sink, dir) = HostSink::open(parent, options.keeps_all())?;
         self.driver(options, progress).copy(&mut sink, id, dir, name.map(OsStrExt::as_bytes), from)
     }
 
@@ -279,7 +346,7 @@ impl Filesystem {
             refuse_sharing(options, from)?;
         }
         let reflink = if shares { options.reflink } else { Reflink::Never };
-        let (to, archive) = (&*other.fs, options.archive);
+        let (to, archive) = (&*other.fs, options.keeps_all());
         let mut sink = ImageSink { to, archive, reflink, links: HashMap::new() };
         self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
     }
@@ -327,7 +394,34 @@ impl Filesystem {
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
-        Driver { from: self, archive: options.archive, ignore_errors: options.ignore_errors, progress }
+        Driver { from: self, archive: options.keeps_all(), ignore_errors: options.ignore_errors, progress }
+    }
+}
+
+/// Copies all that `source` gives to the empty file `target`.
+fn fill(
+    mut source: impl std::io::Read,
+    target: &File,
+    reading: impl Fn(std::io::Error) -> Error,
+) -> Result<()> {
+    let mut buffer = vec![0; STREAM_PIECE];
+    let mut at = 0;
+    loop {
+        // A pipe gives little at a time, and extents are to be long.
+        let mut count = 0;
+        while count < buffer.len() {
+            match source.read(&mut buffer[count..]) {
+                Ok(0) => break,
+                Ok(more) => count += more,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(reading(error)),
+            }
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        target.write_all_at(&buffer[..count], at)?;
+        at += count as u64;
     }
 }
 

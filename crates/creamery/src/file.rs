@@ -427,6 +427,10 @@ impl File {
     pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self { fs, open, read: true, write: false, append: false, position: 0 }
     }
+
+    pub(crate) const fn for_writing(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
+        Self { fs, open, read: false, write: true, append: false, position: 0 }
+    }
 }
 
 fn denied(what: &str) -> Error {

@@ -11,7 +11,7 @@ use creamery_txn::BackgroundThreads;
 
 use crate::fs::{self, NewInode, NewKind, RenameMode, SetAttributes, Time, XattrMode};
 use crate::path::{Last, at, means_directory, resolve, resolve_parent};
-use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk};
+use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
 const FILE_MODE: u32 = 0o644;
@@ -93,6 +93,25 @@ impl Filesystem {
     #[must_use]
     pub fn label(&self) -> Vec<u8> {
         self.fs.engine().volume().superblock().label().to_vec()
+    }
+
+    /// Gives it another label; an empty one is none. Durable when it returns, with every change so far.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.set_label("backup")?;
+    /// assert_eq!(fs.label(), b"backup");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When it has more than 255 bytes or is no line; when the device fails.
+    pub fn set_label(&self, label: impl AsRef<[u8]>) -> Result<()> {
+        self.fs.set_label(label.as_ref())?;
+        self.fs.sync()
     }
 
     /// How full it is.
@@ -238,6 +257,20 @@ impl Filesystem {
     /// When it does not exist.
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
         let id = self.resolve(path.as_ref(), Last::Follow)?;
+        Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
+    }
+
+    /// The same of one that was come across.
+    pub(crate) fn read_dir_of(&self, entry: &WalkEntry) -> Result<ReadDir> {
+        ReadDir::new(Arc::clone(&self.fs), entry.id, entry.path().to_owned())
+    }
+
+    /// A name with what is below, as [`walk`](Self::walk), but a symbolic link at the end of the path stands for itself.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub fn walk_unfollowed(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
         Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 

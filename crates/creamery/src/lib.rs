@@ -55,6 +55,7 @@
 //! # Ok::<(), creamery::Error>(())
 //! ```
 
+mod attributes;
 pub mod check;
 mod copy;
 mod copy_out;
@@ -62,9 +63,14 @@ mod dedupe;
 mod disk_usage;
 mod file;
 mod filesystem;
+mod find;
+mod glob;
 mod image;
 pub mod inspect;
 mod metadata;
+mod mode_change;
+mod moving;
+mod owner;
 pub mod partitions;
 mod path;
 mod quota;
@@ -74,8 +80,10 @@ mod resolve;
 mod salvage;
 mod sink;
 mod subvolumes;
+mod tar;
 mod walk;
 
+pub use attributes::AttributeChange;
 pub use copy::{CopyOptions, Reflink};
 pub use creamery_base::{
     Env, Error, ErrorKind, Escaped, FixedEnv, Generation, Logical, ObjectId, QgroupId, Result, SystemEnv,
@@ -90,7 +98,7 @@ pub use creamery_fs::{
     FiemapExtent, FiemapFlags, FiemapRequest, FileUsage, FsyncStatistics, ListedSubvolume, LockStatistics,
     LogStatistics, MemoryReport, NamedTree, NewExtent, NocowStatistics, PendingStatistics, QgroupReport,
     QuotaChange, QuotaReport, QuotaStatistics, Recompress, SeekStatistics, Statistics, SubvolumeInfo,
-    SubvolumeTable, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
+    SubvolumeTable, Time, TreeStatistics, VerityInfo, VolumeStatistics, WritebackStatistics,
 };
 pub use creamery_mkfs::{
     Features, KnownFeature, Lost, Made, MkfsOptions, NoProgress, Profile, Progress, RootdirOptions,
@@ -102,10 +110,16 @@ pub use dedupe::DedupeReport;
 pub use disk_usage::DiskUsage;
 pub use file::{File, OpenOptions};
 pub use filesystem::{Filesystem, Usage};
+pub use find::{Comparison, FileTest, ModeTest};
+pub use glob::Glob;
 pub use image::{Image, ImageOptions, Make};
 pub use metadata::{FileType, Metadata, Permissions};
+pub use mode_change::ModeChange;
+pub use moving::NameOptions;
+pub use owner::Owner;
 pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
+pub use tar::TarMember;
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

@@ -69,7 +69,7 @@ impl<'a> Salvage<'a> {
 }
 
 /// Whether an error of what is written to is one that everything after it would have, too.
-const fn ends_all(kind: ErrorKind) -> bool {
+pub(crate) const fn ends_all(kind: ErrorKind) -> bool {
     matches!(
         kind,
         ErrorKind::NoSpace
@@ -89,6 +89,11 @@ pub(crate) struct Data<'a> {
 }
 
 impl Data<'_> {
+    /// Tells of bytes that are lost after all.
+    pub(crate) fn lost(&self, bytes: Range<u64>, error: &Error) {
+        self.salvage.lost(self.path, bytes, error);
+    }
+
     /// Shows `each` piece of data with its offset, and passes over holes, and over what is lost.
     pub(crate) fn for_each_piece(&self, each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         if self.salvage.ignores_errors() {

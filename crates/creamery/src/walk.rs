@@ -29,6 +29,8 @@ pub struct Walk {
     levels: Vec<ReadDir>,
     /// What is in other subvolumes is left out.
     within: Option<TreeId>,
+    /// So is what lies deeper.
+    depth_max: usize,
 }
 
 /// One of them.
@@ -83,7 +85,7 @@ impl Walk {
     pub(crate) fn new(fs: Arc<fs::Filesystem>, id: InodeId, path: PathBuf) -> Result<Self> {
         let kind = file_type(fs.stat(id, Wait::Yes).map_err(at(&path))?.kind);
         let first = WalkEntry { fs: Arc::clone(&fs), path, id, kind, depth: 0 };
-        Ok(Self { fs, first: Some(first), levels: Vec::new(), within: None })
+        Ok(Self { fs, first: Some(first), levels: Vec::new(), within: None, depth_max: usize::MAX })
     }
 
     /// Leaves out what is in other subvolumes, snapshots among them, than the beginning; their own directories are entries.
@@ -103,6 +105,23 @@ impl Walk {
         self.within = self.first.as_ref().map(|first| first.id.subvolume);
         self
     }
+
+    /// Leaves out what lies more than `depth` levels below the beginning, which has a depth of 0.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.create_dir_all("/a/b/c")?;
+    /// assert_eq!(fs.walk("/")?.at_most(2).count(), 3);
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    #[must_use]
+    pub fn at_most(mut self, depth: usize) -> Self {
+        self.depth_max = depth;
+        self
+    }
 }
 
 impl Iterator for Walk {
@@ -110,7 +129,7 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(first) = self.first.take() {
-            if first.kind.is_dir() {
+            if first.kind.is_dir() && self.depth_max > 0 {
                 match ReadDir::new(Arc::clone(&self.fs), first.id, first.path.clone()) {
                     Ok(entries) => self.levels.push(entries),
                     Err(error) => return Some(Err(error)),
@@ -125,7 +144,7 @@ impl Iterator for Walk {
                 Some(Err(error)) => return Some(Err(error)),
                 Some(Ok(entry)) => {
                     let is_left_out = self.within.is_some_and(|home| entry.id().subvolume != home);
-                    if entry.file_type().is_dir() && !is_left_out {
+                    if entry.file_type().is_dir() && !is_left_out && depth < self.depth_max {
                         match entry.read_dir() {
                             Ok(below) => self.levels.push(below),
                             Err(error) => return Some(Err(error)),

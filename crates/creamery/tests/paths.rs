@@ -9,10 +9,20 @@ use creamery::{
     Timespec, TreeId,
 };
 
-const EVERYTHING: CopyOptions =
-    CopyOptions { recursive: true, archive: true, reflink: Reflink::Auto, ignore_errors: false };
-const PLAIN: CopyOptions =
-    CopyOptions { recursive: true, archive: false, reflink: Reflink::Auto, ignore_errors: false };
+const EVERYTHING: CopyOptions = CopyOptions {
+    recursive: true,
+    archive: true,
+    reflink: Reflink::Auto,
+    ignore_errors: false,
+    preserve: false,
+};
+const PLAIN: CopyOptions = CopyOptions {
+    recursive: true,
+    archive: false,
+    reflink: Reflink::Auto,
+    ignore_errors: false,
+    preserve: false,
+};
 
 struct Fixture {
     dir: tempfile::TempDir,

@@ -240,6 +240,11 @@ impl Handle<'_> {
         self.on.superblock.add_incompat(features);
     }
 
+    /// Has the superblock say another label, with this transaction.
+    pub fn set_label(&self, label: &[u8]) {
+        self.on.superblock.set_label(label);
+    }
+
     /// A block for a log, which no tree counts (LOG-2). How many a log takes cannot be foretold: whose items lie far apart copies
     /// many leaves.
     /// Errors: no space, or more than was promised.

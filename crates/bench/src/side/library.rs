@@ -10,8 +10,13 @@ use creamery::{
 
 use super::{Content, How, Side};
 
-const EVERYTHING: CopyOptions =
-    CopyOptions { recursive: true, archive: true, reflink: Reflink::Never, ignore_errors: false };
+const EVERYTHING: CopyOptions = CopyOptions {
+    recursive: true,
+    archive: true,
+    reflink: Reflink::Never,
+    ignore_errors: false,
+    preserve: false,
+};
 
 /// How the library is opened; what is usual where nothing is said.
 #[derive(Clone, Copy, Default)]

@@ -1,6 +1,5 @@
 //! `creamery cat`.
 
-use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -19,22 +18,22 @@ pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut out = Output::new();
     let losses = Losses::new("cat");
     let lost = args.ignore_errors.then_some(&losses);
-    let outcome = with_all(&args.places, |text| cat(&mut images, text, &mut out, lost));
+    let outcome = with_all(&args.places, |text| cat(&mut images, &Place::parse(text), &mut out, lost));
     out.finish().map_err(|error| Failure::new("cat", error)).and(outcome).and(losses.finish())
 }
 
-fn cat(
+/// Writes one of them.
+pub(super) fn cat(
     images: &mut Images<'_>,
-    text: &OsStr,
+    place: &Place,
     out: &mut Output,
     losses: Option<&Losses>,
 ) -> Result<(), Failure> {
-    let place = Place::parse(text);
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let file = fs.open(&place.path).map_err(&failed)?;
     if let Some(losses) = losses {
-        return past_damage(&file, &place, out, losses).map_err(failed);
+        return past_damage(&file, place, out, losses).map_err(failed);
     }
     let mut buffer = vec![0; 1 << 20];
     let mut at = 0;
@@ -46,7 +45,7 @@ fn cat(
         }
         at += count as u64;
         let written = out.write_all(&buffer[..count]);
-        written.map_err(writing).map_err(|error| Failure::new("cat", error))?;
+        written.map_err(writing).map_err(|error| Failure::new(images.command(), error))?;
     }
 }
 

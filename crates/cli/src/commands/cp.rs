@@ -4,18 +4,25 @@ use std::path::Path;
 
 use creamery::{CopyOptions, Error, ErrorKind};
 
+use super::cat::cat;
 use crate::args::CpArgs;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
-use crate::place::End;
+use crate::output::Output;
+use crate::place::{End, Place};
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
     let (to, from) = args.places.split_last().expect("clap wants at least two");
     let to = End::parse(to);
     let from: Vec<End> = from.iter().map(|text| End::parse(text)).collect();
+    if let (End::Host(target), [End::Image(place)]) = (&to, &from[..])
+        && is_stream(target)
+    {
+        return to_stdout(place, args);
+    }
     if matches!(to, End::Host(_)) && from.iter().any(|end| matches!(end, End::Host(_))) {
         let both = Error::invalid("both ends are on the host");
         return Err(told(both).advise("name a file in an image as IMAGE:/PATH, or use cp(1)"));
@@ -25,6 +32,21 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let outcome = copy_all(&mut images, &from, &to, args, &names, &losses);
     let outcome = images.finish(outcome);
     names.finish("cp").and(outcome).and(losses.finish())
+}
+
+/// Whether standard input or output is meant.
+fn is_stream(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Copies a file to standard output, as `creamery cat`.
+fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
+    let mut images = Images::new("cp", &args.write.view);
+    let mut out = Output::new();
+    let losses = Losses::new("cp");
+    let lost = args.ignore_errors.then_some(&losses);
+    let outcome = cat(&mut images, place, &mut out, lost);
+    out.finish().map_err(|error| Failure::new("cp", error)).and(outcome).and(losses.finish())
 }
 
 fn copy_all(
@@ -66,11 +88,17 @@ fn copy(
     let options = CopyOptions {
         recursive: args.recursive,
         archive: args.archive,
+        preserve: args.preserve,
         reflink: args.reflink.into(),
         ignore_errors: args.ignore_errors,
     };
     let watched = |image: &Path| Watched { image: image.display().to_string(), names, losses };
     match (from, to) {
+        (End::Host(source), End::Image(place)) if is_stream(source) => {
+            let failed = images.failed(&place.image);
+            let stdin = std::io::stdin().lock();
+            images.get(&place.image).copy_in_stream(stdin, &place.path).map_err(failed)
+        }
         (End::Host(source), End::Image(place)) => {
             let failed = images.failed(&place.image);
             let fs = images.get(&place.image);

@@ -5,7 +5,7 @@ use std::io::Write;
 use creamery::{ErrorKind, Image};
 use serde::Serialize;
 
-use super::{defragment, du, fiemap};
+use super::{defragment, du, fiemap, label};
 use crate::args::{FilesystemCommand, TrimArgs};
 use crate::failure::Failure;
 use crate::output::{Output, writing};
@@ -22,6 +22,7 @@ pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
         FilesystemCommand::Defragment(args) => defragment::run(args),
         FilesystemCommand::Du(args) => du::run(args),
         FilesystemCommand::Fiemap(args) => fiemap::run(args),
+        FilesystemCommand::Label(args) => label::run(args),
         FilesystemCommand::Trim(args) => run_trim(args),
     }
 }

@@ -14,6 +14,9 @@ use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::time::Utc;
 
+/// Of sizes, for people: more are not needed for 64 bits.
+const UNITS: [&str; 8] = ["", "K", "M", "G", "T", "P", "E", "Z"];
+
 /// One line of a listing.
 struct Row {
     /// As it is printed.
@@ -49,34 +52,42 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         if args.directory || !followed {
             let name = place.path.as_os_str().as_bytes().to_vec();
             let row = row(fs, name, place.path.clone(), meta.file_type(), args.long).map_err(&failed)?;
-            print(out, &[row]).map_err(writing).map_err(&failed)?;
+            print(out, &[row], args.human_readable).map_err(writing).map_err(&failed)?;
             first = false;
             return Ok(());
         }
         let mut todo = vec![place.path.clone()];
         while let Some(dir) = todo.pop() {
-            let rows = rows(fs, &dir, args.long).map_err(&failed)?;
+            let mut rows = rows(fs, &dir, args.long).map_err(&failed)?;
             if args.recursive {
                 let below = rows.iter().rev().filter(|row| row.kind.is_dir());
                 todo.extend(below.map(|row| row.path.clone()));
             }
-            let heading = several.then_some(dir.as_path());
-            list(out, heading, first, &rows).map_err(writing).map_err(&failed)?;
+            if args.all {
+                rows.splice(..0, dots(fs, &dir, args.long).map_err(&failed)?);
+            }
+            heading(out, several.then_some(dir.as_path()), first).map_err(writing).map_err(&failed)?;
+            print(out, &rows, args.human_readable).map_err(writing).map_err(&failed)?;
             first = false;
         }
         Ok(())
     })
 }
 
-fn list(out: &mut Output, heading: Option<&Path>, first: bool, rows: &[Row]) -> io::Result<()> {
-    if let Some(path) = heading {
-        if !first {
-            out.write_all(b"\n")?;
-        }
-        out.path(path)?;
-        out.write_all(b":\n")?;
+/// What stands above the entries of a directory, where there are several.
+fn heading(out: &mut Output, path: Option<&Path>, first: bool) -> io::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    if !first {
+        out.write_all(b"\n")?;
     }
-    print(out, rows)
+    out.path(path)?;
+    out.write_all(b":\n")
+}
+
+/// The directory and the one above it, which the root is itself.
+fn dots(fs: &Filesystem, dir: &Path, long: bool) -> Result<Vec<Row>, Error> {
+    let of = |name: &str| row(fs, name.into(), dir.join(name), FileType::Directory, long);
+    Ok(vec![of(".")?, of("..")?])
 }
 
 /// The entries of a directory by the bytes of their names.
@@ -104,17 +115,35 @@ fn details(fs: &Filesystem, path: &Path) -> Result<Details, Error> {
     Ok(Details { meta, target })
 }
 
-fn size(meta: &Metadata) -> String {
+fn size(meta: &Metadata, human: bool) -> String {
     match meta.file_type() {
         FileType::CharDevice | FileType::BlockDevice => {
             let (major, minor) = meta.device();
             format!("{major}, {minor}")
         }
+        _ if human => human_size(meta.len()),
         _ => meta.len().to_string(),
     }
 }
 
-fn print(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+/// Two digits or more, rounded up, as ls(1) and df(1) have them: 1023, 1.5K, 15K.
+fn human_size(bytes: u64) -> String {
+    let power = (bytes.max(1).ilog2() / 10) as usize;
+    if power == 0 {
+        return bytes.to_string();
+    }
+    let unit = 1_u128 << (power * 10);
+    let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+    let whole = u128::from(bytes).div_ceil(unit);
+    match (tenths, whole) {
+        (..100, _) => format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[power]),
+        (_, 1024) => format!("1.0{}", UNITS[power + 1]),
+        _ => format!("{whole}{}", UNITS[power]),
+    }
+}
+
+fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
+    let size = |meta: &Metadata| size(meta, human);
     let width = |text: &dyn Fn(&Metadata) -> String| {
         let lengths = rows.iter().filter_map(|row| Some(text(&row.details.as_ref()?.meta).len()));
         lengths.max().unwrap_or(0)
@@ -171,4 +200,26 @@ fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         Ok(())
     });
     array.end().map_err(told).and(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_ls() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_239, "10K"),
+            (10_241, "11K"),
+            (1_048_575, "1.0M"),
+            (1 << 40, "1.0T"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human_size(bytes), text, "{bytes}");
+        }
+    }
 }

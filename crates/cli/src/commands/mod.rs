@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod attributes;
 pub(crate) mod cat;
 pub(crate) mod change;
 pub(crate) mod check;
@@ -11,11 +12,14 @@ pub(crate) mod du;
 pub(crate) mod fallocate;
 pub(crate) mod fiemap;
 pub(crate) mod filesystem;
+pub(crate) mod find;
 pub(crate) mod helper;
 pub(crate) mod inspect;
+pub(crate) mod label;
 pub(crate) mod ls;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod mv;
 pub(crate) mod partitions;
 pub(crate) mod property;
 pub(crate) mod quota;
@@ -25,3 +29,5 @@ pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod subvolume;
 pub(crate) mod sync;
+pub(crate) mod tar;
+pub(crate) mod truncate;

@@ -212,7 +212,7 @@ impl Property {
                 }
                 fs.set_subvolume_read_only(id, read_only)
             }
-            Self::Label => Err(Error::unsupported("changing the label")),
+            Self::Label => fs.set_label(value),
             Self::Compression if value.is_empty() => match fs.remove_xattr(path, COMPRESSION) {
                 Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
                 other => other,

@@ -247,6 +247,13 @@ impl Superblock {
         self.raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
+    /// Another label, of at most [`LABEL_LEN_MAX`] bytes without a zero among them.
+    pub fn set_label(&mut self, label: &[u8]) {
+        assert!(label.len() <= LABEL_LEN_MAX && !label.contains(&0), "a label that was checked");
+        self.raw.label.fill(0);
+        self.raw.label[..label.len()].copy_from_slice(label);
+    }
+
     /// Features needed to open.
     #[must_use]
     pub fn incompat(&self) -> Incompat {

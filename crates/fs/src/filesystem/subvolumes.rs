@@ -31,6 +31,19 @@ impl Filesystem {
         Ok(())
     }
 
+    /// Gives the filesystem another label with the next commit.
+    /// Errors: invalid: too long, or with a zero byte or the end of a line; read-only; no space.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        if label.len() > creamery_format::LABEL_LEN_MAX {
+            let (len, most) = (label.len(), creamery_format::LABEL_LEN_MAX);
+            return Err(Error::invalid(format!("the label has {len} bytes, and {most} at most fit")));
+        }
+        if label.iter().any(|byte| matches!(byte, 0 | b'\n')) {
+            return Err(Error::invalid("a label is one line, without a zero byte"));
+        }
+        self.inodes.subvolumes().set_label(label)
+    }
+
     /// Makes `subvolume` the one that is mounted when none is named.
     pub fn set_default_subvolume(&self, subvolume: TreeId) -> Result<()> {
         self.inodes.subvolumes().set_default(subvolume)

@@ -214,6 +214,20 @@ impl Subvolumes {
         self.dead.push(DeadSubvolume::new(id, subvolume, deleted_in));
     }
 
+    /// Has the filesystem say another label, which was checked. A superblock is as new as its root, so a block of the root tree is
+    /// written again with it.
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        let _changing = self.changing();
+        let handle = self.shared.engine.start(Units::items(1))?;
+        let key = keys::dir_item(ObjectId::ROOT_TREE_DIR, b"default");
+        let done = self.root_tree.update(&handle, &key, |_: &mut [u8]| ());
+        let done = done.and_then(|done| {
+            done.ok_or_else(|| Error::new(ErrorKind::Corrupt, "no entry for the default subvolume"))
+        });
+        handle.set_label(label);
+        finish(handle, done)
+    }
+
     /// Makes `subvolume` the one that is mounted when none is named.
     pub(crate) fn set_default(&self, subvolume: TreeId) -> Result<()> {
         self.get(subvolume, Wait::Yes)?;

@@ -22,6 +22,7 @@ mod discard;
 mod dup;
 mod durable;
 mod fiemap;
+mod file_tools;
 mod fragmented;
 mod freed;
 mod full;
@@ -63,6 +64,7 @@ mod subvolumes_walked;
 mod subvolumes_words;
 mod superblock_copies;
 mod support;
+mod tar;
 mod tree_log;
 mod tree_log_full;
 mod unprivileged;
@@ -100,6 +102,8 @@ fn main() -> ExitCode {
         mount_options::cases(),
         unprivileged::cases(),
         commands::cases(),
+        file_tools::cases(),
+        tar::cases(),
         compression::cases(),
         compression_words::cases(),
         lying_extents::cases(),

@@ -19,10 +19,10 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-const FILES: usize = 3_000;
+pub(crate) const FILES: usize = 3_000;
 /// Its name is in three leaves: of the directory by order and by hash, and of the inode.
 const HIT: usize = 1_500;
-const SECTOR: usize = 4_096;
+pub(crate) const SECTOR: usize = 4_096;
 
 fn name(number: usize) -> String {
     format!("one-of-many-files-with-a-rather-long-name-{number:04}")
@@ -33,7 +33,7 @@ fn content(number: usize) -> String {
 }
 
 /// A directory of many files, and a large file.
-fn source(bench: &Bench) -> Result<(PathBuf, Vec<u8>)> {
+pub(crate) fn source(bench: &Bench) -> Result<(PathBuf, Vec<u8>)> {
     let source = bench.scratch.dir("source")?;
     let many = source.join("many");
     fs::create_dir_all(&many)?;
@@ -55,7 +55,7 @@ fn places(image: &[u8], wanted: &[u8]) -> Vec<u64> {
 }
 
 /// The image without three leaves and four sectors of the large file, two of them neighbours.
-fn damaged(bench: &Bench, source: &Path, large: &[u8]) -> Result<PathBuf> {
+pub(crate) fn damaged(bench: &Bench, source: &Path, large: &[u8]) -> Result<PathBuf> {
     let image = bench.scratch.file("disk.img");
     mkfs_from(bench.creamery(), &["-m", "single"], source, &image)?;
     let bytes = fs::read(&image)?;

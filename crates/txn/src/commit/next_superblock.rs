@@ -42,6 +42,11 @@ impl NextSuperblock {
         *flags = (flags.get() | features.bits()).into();
     }
 
+    /// Has it say another label.
+    pub(crate) fn set_label(&self, label: &[u8]) {
+        self.0.lock().set_label(label);
+    }
+
     /// Adds a system chunk's item; false when there is no room for it.
     #[must_use]
     pub(crate) fn push_system_chunk(&self, key: &Key, item: &[u8]) -> bool {

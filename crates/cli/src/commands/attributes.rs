@@ -1,0 +1,255 @@
+//! `creamery chmod`, `creamery chown` and `creamery touch`.
+
+use std::ffi::OsString;
+
+use clap::Args;
+use creamery::{AttributeChange, Error, ErrorKind, Filesystem, ModeChange, OpenOptions, Owner, Time};
+
+use crate::failure::{Failure, with_all};
+use crate::images::{Images, Purpose};
+use crate::place::{End, Place};
+use crate::time::{parse_stamp, parse_time};
+use crate::view::WriteArgs;
+
+/// Change permission bits of files in an image.
+///
+/// MODE is octal, or a list as in chmod(1): u+s, go-w, a=rX, g=u. One that names nobody
+/// leaves the bits of the umask alone. A number of less than five digits lets a directory
+/// keep its set-user-ID and set-group-ID bits.
+///
+/// Examples:
+///   creamery chmod 4755 disk.img:/usr/bin/su
+///   creamery chmod -R u=rwX,go=rX disk.img:/srv
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct ChmodArgs {
+    /// The mode.
+    #[arg(allow_hyphen_values = true)]
+    mode: ModeChange,
+
+    /// The files; a symbolic link is followed.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    places: Vec<OsString>,
+
+    /// Directories with all that is in them; links in them are left alone.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+/// The bits that the user takes from new files.
+fn umask() -> u32 {
+    let none = rustix::fs::Mode::empty();
+    // There is no way to ask for it but to change it. Nothing else makes files now.
+    let found = rustix::process::umask(none);
+    rustix::process::umask(found);
+    found.as_raw_mode()
+}
+
+pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
+    let change =
+        AttributeChange { mode: Some(args.mode.clone()), umask: umask(), ..AttributeChange::default() };
+    let mut images = Images::to_write("chmod", &args.write);
+    let outcome = with_all(&args.places, |text| {
+        let place = images.place(text)?;
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Write)?;
+        if args.recursive {
+            fs.change_attributes_of_all(&place.path, &change).map_err(failed)
+        } else {
+            fs.change_attributes(&place.path, true, &change).map_err(failed)
+        }
+    });
+    images.finish(outcome)
+}
+
+/// Change owner and group of files in an image.
+///
+/// OWNER is USER, USER:GROUP, USER: (with the group that the user logs in with) or :GROUP.
+/// Each is a number, or a name in the image's own /etc/passwd and /etc/group; the names of
+/// the host mean nothing in an image. As on Linux, what is no directory loses its
+/// set-user-ID and set-group-ID bits and its capabilities.
+///
+/// Examples:
+///   creamery chown 1000:1000 disk.img:/home/ada
+///   creamery chown -R www-data: disk.img:/var/www
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, disable_help_flag = true)]
+pub(crate) struct ChownArgs {
+    /// The owner.
+    owner: String,
+
+    /// The files; a symbolic link is followed, unless -h or -R is given.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    places: Vec<OsString>,
+
+    /// Directories with all that is in them, and the links in them themselves.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// A symbolic link itself.
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(crate) fn chown(args: &ChownArgs) -> Result<(), Failure> {
+    let mut images = Images::to_write("chown", &args.write);
+    let outcome = with_all(&args.places, |text| {
+        let place = images.place(text)?;
+        let failed = images.failed(&place.image);
+        let fs = images.open(&place.image, Purpose::Write)?;
+        let owner = Owner::parse(&args.owner, fs).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => failed(error).advise("give a number"),
+            _ => failed(error),
+        })?;
+        let change = AttributeChange { uid: owner.uid, gid: owner.gid, ..AttributeChange::default() };
+        if args.recursive {
+            fs.change_attributes_of_all(&place.path, &change).map_err(failed)
+        } else {
+            fs.change_attributes(&place.path, !args.no_dereference, &change).map_err(failed)
+        }
+    });
+    images.finish(outcome)
+}
+
+/// Change the times of files in an image; files that do not exist are made, empty.
+///
+/// Without -d, -t and -r the time is now. A DATE is @SECONDS since 1970, with a fraction if
+/// wanted, or one such as 2026-11-25T18:00:00Z; what tells no offset is UTC, and so is a
+/// STAMP: an image has no time zone.
+///
+/// Examples:
+///   creamery touch disk.img:/etc/fstab
+///   creamery touch -d @1700000000.5 disk.img:/srv/page
+///   creamery touch -h -r ./page disk.img:/srv/link
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, disable_help_flag = true)]
+pub(crate) struct TouchArgs {
+    /// The files.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    places: Vec<OsString>,
+
+    /// The time of the last access; without -m only that.
+    #[arg(short = 'a')]
+    access: bool,
+
+    /// The time of the last change of the data; without -a only that.
+    #[arg(short = 'm')]
+    modification: bool,
+
+    /// Make no files.
+    #[arg(short = 'c', long)]
+    no_create: bool,
+
+    /// This time.
+    #[arg(short = 'd', long, value_parser = parse_time, allow_hyphen_values = true, group = "time")]
+    date: Option<creamery::Timespec>,
+
+    /// The same as [[CC]YY]MMDDhhmm[.ss].
+    #[arg(short = 't', value_name = "STAMP", group = "time")]
+    stamp: Option<String>,
+
+    /// The times of this file, of an image or of the host.
+    #[arg(short = 'r', long, value_name = "[IMAGE:/]PATH", group = "time")]
+    reference: Option<OsString>,
+
+    /// A symbolic link itself, which is never made.
+    #[arg(short = 'h', long)]
+    no_dereference: bool,
+
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(crate) fn touch(args: &TouchArgs) -> Result<(), Failure> {
+    let mut images = Images::to_write("touch", &args.write);
+    let outcome = touch_all(args, &mut images);
+    images.finish(outcome)
+}
+
+fn touch_all(args: &TouchArgs, images: &mut Images<'_>) -> Result<(), Failure> {
+    // One that is written is opened first, and as such, if the reference is in it.
+    for text in &args.places {
+        let place = images.place(text)?;
+        images.open(&place.image, Purpose::Write)?;
+    }
+    let (atime, mtime) = times(args, images)?;
+    let both = args.access == args.modification;
+    let change = AttributeChange {
+        atime: Some(atime).filter(|_| both || args.access),
+        mtime: Some(mtime).filter(|_| both || args.modification),
+        ..AttributeChange::default()
+    };
+    with_all(&args.places, |text| {
+        let place = Place::parse(text);
+        let failed = images.failed(&place.image);
+        let fs = images.get(&place.image);
+        touch_one(fs, &place, &change, args).map_err(failed)
+    })
+}
+
+fn touch_one(
+    fs: &Filesystem,
+    place: &Place,
+    change: &AttributeChange,
+    args: &TouchArgs,
+) -> Result<(), Error> {
+    let path = &place.path;
+    match fs.change_attributes(path, !args.no_dereference, change) {
+        Err(error) if error.kind() == ErrorKind::NotFound && args.no_create => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound && !args.no_dereference => {
+            OpenOptions::new().write(true).create(true).open(fs, path)?;
+            fs.change_attributes(path, true, change)
+        }
+        outcome => outcome,
+    }
+}
+
+/// What the times become.
+fn times(args: &TouchArgs, images: &mut Images<'_>) -> Result<(Time, Time), Failure> {
+    let same = |time| (Time::At(time), Time::At(time));
+    if let Some(date) = args.date {
+        return Ok(same(date));
+    }
+    if let Some(stamp) = &args.stamp {
+        let now = std::time::SystemTime::now();
+        return parse_stamp(stamp, now).map(same).map_err(|what| Failure::usage("touch", &what));
+    }
+    let Some(reference) = &args.reference else { return Ok((Time::Now, Time::Now)) };
+    match End::parse(reference) {
+        End::Image(place) => {
+            let failed = images.failed(&place.image);
+            let fs = images.open(&place.image, Purpose::Read)?;
+            let meta = match args.no_dereference {
+                true => fs.symlink_metadata(&place.path),
+                false => fs.metadata(&place.path),
+            };
+            let meta = meta.map_err(failed)?;
+            Ok((Time::At(meta.atime()), Time::At(meta.mtime())))
+        }
+        End::Host(path) => {
+            use std::os::unix::fs::MetadataExt;
+            let meta = match args.no_dereference {
+                true => std::fs::symlink_metadata(&path),
+                false => std::fs::metadata(&path),
+            };
+            let meta = meta.map_err(|error| Failure::new("touch", Error::from(error).on_host(&path)))?;
+            let time =
+                |sec, nsec: i64| Time::At(creamery::Timespec { sec, nsec: u32::try_from(nsec).unwrap_or(0) });
+            Ok((time(meta.atime(), meta.atime_nsec()), time(meta.mtime(), meta.mtime_nsec())))
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! `creamery mv` and `creamery ln`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use clap::Args;
+use creamery::{Error, ErrorKind, NameOptions};
+
+use crate::failure::{Failure, with_all};
+use crate::images::{Images, Purpose};
+use crate::names::Names;
+use crate::place::{End, Place};
+use crate::view::WriteArgs;
+
+/// Where new names go.
+#[derive(Args, Debug)]
+struct Target {
+    /// The new names go into this directory.
+    #[arg(short = 't', long, value_name = "IMAGE:/DIR", conflicts_with = "no_target_directory")]
+    target_directory: Option<OsString>,
+
+    /// The destination is the new name, also where a directory has it.
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+}
+
+impl Target {
+    /// What is given names, and the place they go to.
+    fn split<'a>(
+        &'a self,
+        command: &'static str,
+        places: &'a [OsString],
+    ) -> Result<(&'a [OsString], &'a OsStr), Failure> {
+        if let Some(to) = &self.target_directory {
+            return Ok((places, to));
+        }
+        match places.split_last() {
+            Some((to, from)) if !from.is_empty() => {
+                if self.no_target_directory && from.len() > 1 {
+                    return Err(Failure::usage(command, "-T takes one source and one destination"));
+                }
+                Ok((from, to))
+            }
+            _ => Err(Failure::usage(command, "a destination is missing behind the source")),
+        }
+    }
+
+    /// Whether what they go to has to be a directory.
+    fn wants_directory(&self, from: &[OsString]) -> bool {
+        self.target_directory.is_some() || from.len() > 1
+    }
+}
+
+/// Move and rename files within an image.
+///
+/// When the destination is a directory the files go into it. Between subvolumes of an image
+/// what is moved is copied, with its data shared, and removed. From one image to another, or
+/// to the host, use cp -a and rm -r.
+///
+/// Examples:
+///   creamery mv disk.img:/etc/motd disk.img:/etc/issue
+///   creamery mv -t disk.img:/srv disk.img:/a disk.img:/b
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, override_usage = "creamery mv [OPTIONS] <IMAGE:/SOURCE>... <IMAGE:/DEST>")]
+pub(crate) struct MvArgs {
+    /// What to move, then where to.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    places: Vec<OsString>,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// A file that has the new name goes, which is what is done without it, too.
+    #[arg(short = 'f', long, overrides_with = "no_clobber")]
+    force: bool,
+
+    /// What has the new name stays, and the source where it is.
+    #[arg(short = 'n', long)]
+    no_clobber: bool,
+
+    /// Print each name that is moved.
+    #[arg(short = 'v', long)]
+    verbose: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(crate) fn run(args: &MvArgs) -> Result<(), Failure> {
+    let (from, to) = args.target.split("mv", &args.places)?;
+    let ends: Vec<End> = from.iter().map(|text| End::parse(text)).chain([End::parse(to)]).collect();
+    let images = ends.iter().map(|end| match end {
+        End::Image(place) => Some(&*place.image),
+        End::Host(_) => None,
+    });
+    let images: Vec<Option<&Path>> = images.collect();
+    if images.iter().any(|image| *image != images[0]) || images[0].is_none() {
+        let what = match images[0] {
+            None if images.iter().all(Option::is_none) => "it moves within an image, and this is on the host",
+            _ => "it moves within one image, and not out of it",
+        };
+        let failure = Failure::new("mv", Error::new(ErrorKind::CrossDevice, what)).plain();
+        return Err(failure.advise("use `creamery cp -a`, and remove the source when that is done"));
+    }
+    let to = Place::parse(to);
+    let names = Names::new(args.verbose);
+    let mut open = Images::to_write("mv", &args.write);
+    let outcome = move_all(args, &mut open, from, &to, &names);
+    let outcome = open.finish(outcome);
+    names.finish("mv").and(outcome)
+}
+
+fn move_all(
+    args: &MvArgs,
+    images: &mut Images<'_>,
+    from: &[OsString],
+    to: &Place,
+    names: &Names,
+) -> Result<(), Failure> {
+    let failed = images.failed(&to.image);
+    let fs = images.open(&to.image, Purpose::Write)?;
+    if args.target.wants_directory(from) {
+        check_directory(fs, to).map_err(&failed)?;
+    }
+    let options = NameOptions {
+        exact: args.target.no_target_directory,
+        keep: args.no_clobber,
+        ..NameOptions::default()
+    };
+    with_all(from, |text| {
+        let place = Place::parse(text);
+        if fs.move_to(&place.path, &to.path, options).map_err(&failed)? {
+            creamery::Progress::entry(names, place.path.as_os_str().as_encoded_bytes(), 0);
+        }
+        Ok(())
+    })
+}
+
+/// Refuses what is no directory.
+fn check_directory(fs: &creamery::Filesystem, place: &Place) -> Result<(), Error> {
+    if fs.metadata(&place.path)?.is_dir() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::NotADirectory, place.path.display().to_string()))
+}
+
+/// Make links in an image.
+///
+/// A hard link is one more name of a file, in its own subvolume. A symbolic link (-s) holds
+/// a text, which is what stands before the last argument as it is. Where the link would be a
+/// directory, it is made in that.
+///
+/// Examples:
+///   creamery ln disk.img:/usr/bin/vim disk.img:/usr/bin/vi
+///   creamery ln -s ../usr/share/zoneinfo/UTC disk.img:/etc/localtime
+///   creamery ln -sfn v2 disk.img:/srv/current
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment, override_usage = "creamery ln [OPTIONS] <IMAGE:/FILE|TEXT>... <IMAGE:/LINK>")]
+pub(crate) struct LnArgs {
+    /// The files, or with -s the texts, then the link.
+    #[arg(value_name = "IMAGE:/PATH", required = true)]
+    places: Vec<OsString>,
+
+    #[command(flatten)]
+    target: Target,
+
+    /// Symbolic links.
+    #[arg(short = 's', long)]
+    symbolic: bool,
+
+    /// A file that has the name of the link goes.
+    #[arg(short = 'f', long)]
+    force: bool,
+
+    /// A symbolic link to a directory, where the link is to be, stands for itself.
+    #[arg(short = 'n', long)]
+    no_dereference: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(crate) fn run_ln(args: &LnArgs) -> Result<(), Failure> {
+    let (from, to) = args.target.split("ln", &args.places)?;
+    let mut images = Images::to_write("ln", &args.write);
+    let to = images.place(to)?;
+    let outcome = link_all(args, &mut images, from, &to);
+    images.finish(outcome)
+}
+
+fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Place) -> Result<(), Failure> {
+    let failed = images.failed(&to.image);
+    let fs = images.open(&to.image, Purpose::Write)?;
+    if args.target.wants_directory(from) {
+        check_directory(fs, to).map_err(&failed)?;
+    }
+    let options = NameOptions {
+        exact: args.target.no_target_directory,
+        no_dereference: args.no_dereference,
+        replace: args.force,
+        keep: false,
+    };
+    with_all(from, |text| {
+        if args.symbolic {
+            return fs.symlink_to(text, &to.path, options).map_err(&failed);
+        }
+        let place = Place::parse(text);
+        if place.image != to.image {
+            let what = "a hard link is another name in the same image";
+            let failure = Failure::new("ln", Error::new(ErrorKind::CrossDevice, what)).plain();
+            return Err(failure.advise("name the file as IMAGE:/PATH, or use -s"));
+        }
+        fs.hard_link_to(&place.path, &to.path, options).map_err(|error| match error.kind() {
+            ErrorKind::IsADirectory => failed(error).plain().advise("use -s"),
+            ErrorKind::CrossDevice => failed(error).advise("use -s, or `creamery cp --reflink`"),
+            _ => failed(error),
+        })
+    })
+}

@@ -1,0 +1,250 @@
+//! `creamery tar`.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use creamery::{Error, ErrorKind, Escaped, Progress, TarMember};
+
+use crate::failure::{Failure, complain, warn};
+use crate::images::{Images, Purpose};
+use crate::losses::{Losses, Watched};
+use crate::names::Names;
+use crate::place::{Place, is_image};
+use crate::view::WriteArgs;
+
+/// Write archives from what is in an image, and unpack archives into one.
+///
+/// What is written is a pax archive with owners by number, times to the nanosecond, extended
+/// attributes, ACLs, hard links, device nodes and holes. What is read is any tar archive,
+/// also packed with gzip or zstd. Members are called as in the image, without the slash in
+/// front; with -C they are called from that directory on. Owners, permissions and
+/// attributes are always kept, as GNU tar does for root with -p --xattrs --acls.
+///
+/// What is unpacked stays below the directory it goes to, whatever the archive says: names
+/// with ".." are refused, and links lead no further up. Members that cannot be made are
+/// named, and the exit status is 1.
+///
+/// Examples:
+///   creamery tar -c -f etc.tar disk.img:/etc
+///   creamery tar -c -f - -C disk.img:/ | ssh host tar -x --xattrs --acls -C /srv
+///   creamery tar -x -f rootfs.tar.gz disk.img:/
+///   xz -dc rootfs.tar.xz | creamery tar -x -f - disk.img:/srv
+#[derive(Args, Debug)]
+#[command(
+    verbatim_doc_comment,
+    override_usage = "creamery tar -c -f ARCHIVE [OPTIONS] <IMAGE:/PATH>...\n       \
+    creamery tar -c -f ARCHIVE -C <IMAGE:/DIR> [PATH]...\n       \
+    creamery tar -x -f ARCHIVE [OPTIONS] <IMAGE:/DIR>"
+)]
+pub(crate) struct TarArgs {
+    /// Write an archive.
+    #[arg(short = 'c', long, required_unless_present = "extract", conflicts_with = "extract")]
+    create: bool,
+
+    /// Unpack an archive.
+    #[arg(short = 'x', long)]
+    extract: bool,
+
+    /// The archive; - is standard output or input.
+    #[arg(short = 'f', long, value_name = "ARCHIVE")]
+    file: PathBuf,
+
+    /// Names of members begin here, or go there.
+    #[arg(short = 'C', long, value_name = "IMAGE:/DIR")]
+    directory: Option<OsString>,
+
+    /// What goes into the archive, or where its members go.
+    #[arg(value_name = "IMAGE:/PATH", required_unless_present = "directory")]
+    places: Vec<OsString>,
+
+    /// Go on past what cannot be read out of a damaged image: lost parts of files are holes, each is named, and the exit status is 1.
+    #[arg(long, conflicts_with = "extract")]
+    ignore_errors: bool,
+
+    /// Print each name on standard error.
+    #[arg(short = 'v', long)]
+    verbose: bool,
+
+    /// Permissions are kept, which is what is done without it, too.
+    #[arg(short = 'p', long, alias = "same-permissions")]
+    preserve_permissions: bool,
+
+    /// Owners are numbers, which is what is done without it, too.
+    #[arg(long)]
+    numeric_owner: bool,
+
+    /// Extended attributes are kept, which is what is done without it, too.
+    #[arg(long, hide = true)]
+    xattrs: bool,
+
+    /// ACLs are kept, which is what is done without it, too.
+    #[arg(long, hide = true)]
+    acls: bool,
+
+    /// Labels of SELinux are kept, which is what is done without it, too.
+    #[arg(long, hide = true)]
+    selinux: bool,
+
+    /// Holes are kept, which is what is done without it, too.
+    #[arg(short = 'S', long, hide = true)]
+    sparse: bool,
+
+    #[command(flatten)]
+    write: WriteArgs,
+}
+
+pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
+    if args.create { create(args) } else { extract(args) }
+}
+
+fn is_stream(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Names as they come, on standard error, since the archive may go to standard output.
+struct Told<'a> {
+    verbose: bool,
+    rest: &'a dyn Progress,
+}
+
+impl Progress for Told<'_> {
+    fn entry(&self, path: &[u8], bytes: u64) {
+        if self.verbose {
+            crate::failure::say(&Escaped(path).to_string());
+        }
+        self.rest.entry(path, bytes);
+    }
+
+    fn lost(&self, path: &[u8], what: creamery::Lost, error: &Error) {
+        self.rest.lost(path, what, error);
+    }
+}
+
+/// What goes into an archive: all of one image.
+fn members(args: &TarArgs, images: &Images<'_>) -> Result<(PathBuf, Vec<TarMember>), Failure> {
+    if let Some(dir) = &args.directory {
+        let Place { image, path: dir } = images.place(dir)?;
+        let all = [OsString::from(".")];
+        let names = if args.places.is_empty() { &all[..] } else { &args.places[..] };
+        let member = |name: &OsString| {
+            let name = Path::new(name);
+            let stripped = name.strip_prefix("/").unwrap_or(name);
+            let path = if stripped == Path::new(".") { dir.clone() } else { dir.join(stripped) };
+            TarMember { path, name: stripped.components().collect() }
+        };
+        return Ok((image, names.iter().map(member).collect()));
+    }
+    let mut found: Vec<TarMember> = Vec::new();
+    let mut image: Option<PathBuf> = None;
+    for text in &args.places {
+        let place = images.place(text)?;
+        if image.get_or_insert_with(|| place.image.clone()) != &place.image {
+            let what = "an archive is written from one image";
+            return Err(Failure::usage("tar", what));
+        }
+        let name = place.path.strip_prefix("/").unwrap_or(&place.path).components().collect();
+        found.push(TarMember { path: place.path, name });
+    }
+    Ok((image.expect("clap wants one"), found))
+}
+
+fn create(args: &TarArgs) -> Result<(), Failure> {
+    let told = |error| Failure::new("tar", error);
+    let mut images = Images::new("tar", &args.write.view);
+    let (image, members) = members(args, &images)?;
+    for TarMember { name, .. } in &members {
+        if name.components().any(|part| part == std::path::Component::ParentDir) {
+            return Err(Failure::usage(
+                "tar",
+                &format!("{}: a name in an archive has no '..'", name.display()),
+            ));
+        }
+    }
+    let failed = images.failed(&image);
+    let fs = images.open(&image, Purpose::Read)?;
+    // Found before the archive is made.
+    for TarMember { path, .. } in &members {
+        fs.symlink_metadata(path).map_err(&failed)?;
+    }
+    let (names, losses) = (Names::new(false), Losses::new("tar"));
+    let watched = Watched { image: image.display().to_string(), names: &names, losses: &losses };
+    let progress = Told { verbose: args.verbose, rest: &watched };
+    let note = |note: &str| warn(&format!("tar: {note}"));
+    let write = |out: &mut dyn Write| {
+        fs.write_tar(&members, out, args.ignore_errors, &note, &progress).map_err(&failed)
+    };
+    if is_stream(&args.file) {
+        write(&mut BufWriter::with_capacity(1 << 20, io::stdout().lock()))?;
+    } else {
+        if is_image(&args.file) && same_file(&args.file, &image) {
+            return Err(told(Error::invalid("the archive is the image itself")));
+        }
+        let file = File::create(&args.file).map_err(|error| told(Error::from(error).on_host(&args.file)))?;
+        write(&mut BufWriter::with_capacity(1 << 20, file))?;
+    }
+    losses.finish()
+}
+
+/// Whether both names are of one file of the host.
+fn same_file(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| {
+        creamery::partitions::ImageName::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+    };
+    identity(one).is_some() && identity(one) == identity(other)
+}
+
+fn extract(args: &TarArgs) -> Result<(), Failure> {
+    let text = match (&args.directory, &args.places[..]) {
+        (Some(dir), []) => dir,
+        (None, [dir]) => dir,
+        _ => return Err(Failure::usage("tar", "name one directory of an image to unpack to, as IMAGE:/DIR")),
+    };
+    let told = |error| Failure::new("tar", error);
+    let input: Box<dyn Read> = if is_stream(&args.file) {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(&args.file).map_err(|error| told(Error::from(error).on_host(&args.file)))?)
+    };
+    let mut images = Images::to_write("tar", &args.write);
+    let place = images.place(text)?;
+    let failed = images.failed(&place.image);
+    let any = AtomicBool::new(false);
+    let refused = |name: &[u8], error: &Error| {
+        any.store(true, Ordering::Relaxed);
+        let why = match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::InvalidInput => error.without_kind(),
+            _ => error.to_string(),
+        };
+        complain(&format!("tar: {}: {why}", Escaped(name)));
+    };
+    let progress = Told { verbose: args.verbose, rest: &creamery::NoProgress };
+    let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
+        let read = fs.read_tar(input, &place.path, &refused, &progress);
+        read.map_err(|error| match error.kind() {
+            // Of the archive, not of the image.
+            ErrorKind::Corrupt if !is_of(&error, &place.path) => {
+                let what = format!("{}: {}", args.file.display(), error.without_kind());
+                told(Error::invalid(what)).advise("what came before it is unpacked")
+            }
+            ErrorKind::Unsupported => told(error.context(args.file.display())).plain(),
+            _ => failed(error),
+        })
+    });
+    images.finish(outcome)?;
+    if any.into_inner() {
+        let error = Error::new(ErrorKind::Corrupt, "some members were left out, or are there only in part");
+        return Err(Failure::new("tar", error).plain());
+    }
+    Ok(())
+}
+
+/// Whether an error begins with the path that it is of.
+fn is_of(error: &Error, path: &Path) -> bool {
+    error.to_string().as_bytes().starts_with(path.as_os_str().as_bytes())
+}

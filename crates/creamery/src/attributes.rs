@@ -1,0 +1,107 @@
+//! Changing attributes of one file, or of all in a directory.
+
+use std::path::Path;
+
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
+
+use crate::fs::{SetAttributes, Time};
+use crate::path::{Last, at};
+use crate::{Filesystem, Metadata, ModeChange};
+
+/// Where the kernel keeps a file's capabilities.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Which attributes of a file become what; those that are not given stay.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// # let fs = creamery::Image::options().write(true).open(&image)?;
+/// use creamery::AttributeChange;
+/// fs.create_dir("/srv")?;
+/// fs.write("/srv/page", "hello")?;
+/// let change = AttributeChange {
+///     mode: Some("go-rwx".parse()?),
+///     uid: Some(1000),
+///     ..AttributeChange::default()
+/// };
+/// fs.change_attributes_of_all("/srv", &change)?;
+/// let meta = fs.metadata("/srv/page")?;
+/// assert_eq!((meta.permissions().mode(), meta.uid()), (0o600, 1000));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AttributeChange {
+    /// Permission bits. A symbolic link has none of its own.
+    pub mode: Option<ModeChange>,
+    /// What a change of the mode that names nobody leaves alone.
+    pub umask: u32,
+    /// Owner. As on Linux, a new owner or group takes set-user-id, set-group-id and capabilities from what is no directory.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Time of last access.
+    pub atime: Option<Time>,
+    /// Time of the last change of the data.
+    pub mtime: Option<Time>,
+}
+
+impl Filesystem {
+    /// Changes attributes of the file that the path leads to; with `follow` of what a symbolic link at its end leads to, and of
+    /// the link itself without.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn change_attributes(
+        &self,
+        path: impl AsRef<Path>,
+        follow: bool,
+        change: &AttributeChange,
+    ) -> Result<()> {
+        let path = path.as_ref();
+        let id = self.resolve(path, if follow { Last::Follow } else { Last::Keep })?;
+        self.change_inode(id, change).map_err(at(path))
+    }
+
+    /// The same for all that is in a directory and below, and the directory itself. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// The first file that cannot be changed; what came before is.
+    pub fn change_attributes_of_all(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
+        let id = self.resolve(path.as_ref(), Last::Keep)?;
+        for entry in crate::Walk::new(std::sync::Arc::clone(&self.fs), id, path.as_ref().to_owned())? {
+            let entry = entry?;
+            self.change_inode(entry.id, change).map_err(at(entry.path()))?;
+        }
+        Ok(())
+    }
+
+    fn change_inode(&self, id: InodeId, change: &AttributeChange) -> Result<()> {
+        let meta = Metadata::new(self.fs.stat(id, Wait::Yes)?);
+        let AttributeChange { umask, uid, gid, atime, mtime, .. } = *change;
+        if (uid, gid) != (None, None) {
+            let kill_suid_sgid = !meta.is_dir() && !meta.is_symlink();
+            let set = SetAttributes { uid, gid, kill_suid_sgid, ..SetAttributes::default() };
+            self.fs.set_attributes(id, &set)?;
+            if kill_suid_sgid {
+                self.drop_capabilities(id)?;
+            }
+        }
+        let mode = change.mode.as_ref().filter(|_| !meta.is_symlink());
+        let mode = mode.map(|mode| mode.apply(meta.permissions(), meta.file_type(), umask).mode());
+        if (mode, atime, mtime) == (None, None, None) {
+            return Ok(());
+        }
+        self.fs
+            .set_attributes(id, &SetAttributes { mode, atime, mtime, ..SetAttributes::default() })
+            .map(drop)
+    }
+
+    fn drop_capabilities(&self, id: InodeId) -> Result<()> {
+        match self.fs.remove_xattr(id, CAPABILITIES) {
+            Err(error) if error.kind() == ErrorKind::NoAttribute => Ok(()),
+            outcome => outcome,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Patterns of the shell over bytes, as fnmatch(3) without flags knows them: `*` and `?` match slashes and leading dots, too.
+
+use std::str::FromStr;
+
+use creamery_base::{Error, Result};
+
+/// A pattern such as `*.conf`: `*` stands for anything, `?` for one byte, `[a-c]` and `[!a-c]` for one of some, and `\` takes its
+/// meaning from what follows.
+///
+/// ```
+/// let pattern: creamery::Glob = "*.[ch]".parse()?;
+/// assert!(pattern.matches(b"main.c") && !pattern.matches(b"main.cc"));
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Glob(Vec<Token>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Token {
+    Anything,
+    AnyByte,
+    Byte(u8),
+    /// Ranges, and whether what lies in none is meant.
+    OneOf(Vec<(u8, u8)>, bool),
+}
+
+impl Token {
+    fn takes(&self, byte: u8) -> bool {
+        match self {
+            Self::Anything => false,
+            Self::AnyByte => true,
+            Self::Byte(own) => *own == byte,
+            Self::OneOf(ranges, negated) => {
+                ranges.iter().any(|&(first, last)| (first..=last).contains(&byte)) != *negated
+            }
+        }
+    }
+}
+
+/// Reads what is behind a `[`; with what is behind its `]`. None without one: then the bracket is a byte like others.
+fn one_of(text: &[u8]) -> Option<(Token, &[u8])> {
+    let negated = matches!(text.first(), Some(b'!' | b'^'));
+    let mut at = usize::from(negated);
+    let first = at;
+    let mut ranges = Vec::new();
+    loop {
+        let byte = *text.get(at)?;
+        if byte == b']' && at > first {
+            return Some((Token::OneOf(ranges, negated), &text[at + 1..]));
+        }
+        let escaped = byte == b'\\';
+        let start = if escaped { *text.get(at + 1)? } else { byte };
+        at += 1 + usize::from(escaped);
+        match (text.get(at), text.get(at + 1)) {
+            (Some(b'-'), Some(&end)) if end != b']' => {
+                ranges.push((start, end));
+                at += 2;
+            }
+            _ => ranges.push((start, start)),
+        }
+    }
+}
+
+impl Glob {
+    /// From bytes, which need not be UTF-8.
+    #[must_use]
+    pub fn new(mut pattern: &[u8]) -> Self {
+        let mut tokens = Vec::new();
+        while let Some((&byte, mut rest)) = pattern.split_first() {
+            let token = match byte {
+                b'*' => Token::Anything,
+                b'?' => Token::AnyByte,
+                b'[' => match one_of(rest) {
+                    Some((token, behind)) => {
+                        rest = behind;
+                        token
+                    }
+                    None => Token::Byte(byte),
+                },
+                b'\\' => match rest.split_first() {
+                    Some((&escaped, behind)) => {
+                        rest = behind;
+                        Token::Byte(escaped)
+                    }
+                    None => Token::Byte(byte),
+                },
+                _ => Token::Byte(byte),
+            };
+            tokens.push(token);
+            pattern = rest;
+        }
+        Self(tokens)
+    }
+
+    /// Whether all of `text` is what the pattern says.
+    #[must_use]
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let (mut token, mut byte) = (0, 0);
+        // Where to go on with one byte more for the last `*`: earlier ones need no second look.
+        let mut again: Option<(usize, usize)> = None;
+        loop {
+            match self.0.get(token) {
+                Some(Token::Anything) => {
+                    again = Some((token + 1, byte));
+                    token += 1;
+                    continue;
+                }
+                Some(one) if text.get(byte).is_some_and(|&byte| one.takes(byte)) => {
+                    (token, byte) = (token + 1, byte + 1);
+                    continue;
+                }
+                None if byte == text.len() => return true,
+                _ => {}
+            }
+            match again {
+                Some((after, from)) if from < text.len() => {
+                    again = Some((after, from + 1));
+                    (token, byte) = (after, from + 1);
+                }
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl FromStr for Glob {
+    type Err = Error;
+
+    fn from_str(pattern: &str) -> Result<Self> {
+        Ok(Self::new(pattern.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_fnmatch_says() {
+        for (pattern, text, matches) in [
+            ("", "", true),
+            ("*", "", true),
+            ("a*c", "abbbc", true),
+            ("a*c", "abbb", false),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*ab", "aab", true),
+            ("?", "", false),
+            ("?", "/", true),
+            ("[a-c]x", "bx", true),
+            ("[!a-c]x", "bx", false),
+            ("[]]", "]", true),
+            ("[a-]", "-", true),
+            ("[", "[", true),
+            ("\\*", "*", true),
+            ("\\*", "x", false),
+            ("a\\", "a\\", true),
+            ("[\\]]", "]", true),
+        ] {
+            assert_eq!(Glob::new(pattern.as_bytes()).matches(text.as_bytes()), matches, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_time_that_matters() {
+        let pattern = Glob::new(&b"*a".repeat(200));
+        assert!(!pattern.matches(&[b'a'; 199]));
+        assert!(!pattern.matches(&[b"a".repeat(10_000), b"b".to_vec()].concat()));
+    }
+}

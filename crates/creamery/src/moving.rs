@@ -1,0 +1,162 @@
+//! Moving and linking, with what mv(1) and ln(1) add to rename(2) and link(2).
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, ErrorKind, Result};
+
+use crate::path::{Last, at};
+use crate::{CopyOptions, Filesystem, NoProgress};
+
+/// What a name may do to others.
+///
+/// ```
+/// assert!(!creamery::NameOptions::default().exact);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NameOptions {
+    /// The new name is the one given, also where a directory has it: nothing goes into that.
+    pub exact: bool,
+    /// The same where that is a symbolic link to a directory.
+    pub no_dereference: bool,
+    /// What has the new name stays, and so does all else.
+    pub keep: bool,
+    /// What has the new name, unless it is a directory, loses it to a link. (Moving takes it anyway.)
+    pub replace: bool,
+}
+
+fn same_file(from: &Path, to: &Path) -> Error {
+    at(from)(Error::invalid(format!("it is the same file as {}", to.display())))
+}
+
+impl Filesystem {
+    /// Where something called `name` goes when `to` is said.
+    fn name_for(&self, name: Option<&OsStr>, to: &Path, options: NameOptions) -> Result<PathBuf> {
+        let is_link = || self.symlink_metadata(to).is_ok_and(|meta| meta.is_symlink());
+        let goes_into = !options.exact
+            && self.metadata(to).is_ok_and(|meta| meta.is_dir())
+            && !(options.no_dereference && is_link());
+        match name {
+            Some(name) if goes_into => Ok(to.join(name)),
+            None if goes_into => Err(at(to)(Error::invalid("what has no name of its own cannot go there"))),
+            _ => Ok(to.to_owned()),
+        }
+    }
+
+    /// Moves or renames as mv(1) does: into `to`, where that is a directory, also from one subvolume to another. Returns whether
+    /// something was moved.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// fs.create_dir("/old")?;
+    /// fs.write("/notes", "milk")?;
+    /// fs.move_to("/notes", "/old", creamery::NameOptions::default())?;
+    /// assert_eq!(fs.read("/old/notes")?, b"milk");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As rename(2), and when both are the same file. What is moved between subvolumes is copied, then removed: when either
+    /// fails, both may be there in part.
+    pub fn move_to(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        options: NameOptions,
+    ) -> Result<bool> {
+        let from = from.as_ref();
+        let to = self.name_for(from.file_name(), to.as_ref(), options)?;
+        let moved = self.symlink_metadata(from)?;
+        if let Ok(there) = self.symlink_metadata(&to) {
+            if options.keep {
+                return Ok(false);
+            }
+            if (there.ino(), there.subvolume()) == (moved.ino(), moved.subvolume()) {
+                return Err(same_file(from, &to));
+            }
+            if there.is_dir() && !moved.is_dir() {
+                let what = format!("{} is a directory, and it is none", to.display());
+                return Err(at(from)(Error::new(ErrorKind::IsADirectory, what)));
+            }
+        }
+        match self.rename(from, &to) {
+            Err(error) if error.kind() == ErrorKind::CrossDevice => self.move_by_copying(from, &to)?,
+            outcome => outcome?,
+        }
+        Ok(true)
+    }
+
+    /// From one subvolume to another, data shared.
+    fn move_by_copying(&self, from: &Path, to: &Path) -> Result<()> {
+        if let Ok(there) = self.symlink_metadata(to) {
+            if there.is_dir() { self.remove_dir(to) } else { self.remove_file(to) }?;
+        }
+        let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
+        self.copy_between(from, self, to, everything, &NoProgress)?;
+        if self.symlink_metadata(from)?.is_dir() { self.remove_dir_all(from) } else { self.remove_file(from) }
+    }
+
+    /// Gives the file `original`, not followed if it is a symbolic link, one more name, as ln(1) does: in `link` where that is a
+    /// directory.
+    ///
+    /// # Errors
+    /// When it is a directory, lies in another subvolume, or the name is taken.
+    pub fn hard_link_to(
+        &self,
+        original: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+        options: NameOptions,
+    ) -> Result<()> {
+        let original = original.as_ref();
+        let link = self.name_for(original.file_name(), link.as_ref(), options)?;
+        let id = self.resolve(original, Last::Keep)?;
+        if self.symlink_metadata(original)?.is_dir() {
+            return Err(at(original)(Error::new(ErrorKind::IsADirectory, "a directory has one name")));
+        }
+        if options.replace && self.resolve(&link, Last::Keep).is_ok_and(|there| there == id) {
+            return Err(same_file(original, &link));
+        }
+        self.link_replacing(&link, options, || self.hard_link(original, &link))
+    }
+
+    /// Makes a symbolic link to `target`, as `ln -s` does: in `link` where that is a directory.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::NameOptions;
+    /// fs.create_dir("/bin")?;
+    /// fs.symlink_to("../usr/bin/vi", "/bin", NameOptions::default())?;
+    /// assert_eq!(fs.read_link("/bin/vi")?, std::path::Path::new("../usr/bin/vi"));
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the name is taken or the target is longer than the filesystem's nodes allow.
+    pub fn symlink_to(
+        &self,
+        target: impl AsRef<Path>,
+        link: impl AsRef<Path>,
+        options: NameOptions,
+    ) -> Result<()> {
+        let target = target.as_ref();
+        let link = self.name_for(target.file_name(), link.as_ref(), options)?;
+        self.link_replacing(&link, options, || self.symlink(target, &link))
+    }
+
+    /// Makes a link, in place of what has the name where that is wanted.
+    fn link_replacing(&self, link: &Path, options: NameOptions, make: impl Fn() -> Result<()>) -> Result<()> {
+        match make() {
+            Err(error) if options.replace && error.kind() == ErrorKind::AlreadyExists => {
+                self.remove_file(link)?;
+                make()
+            }
+            outcome => outcome,
+        }
+    }
+}

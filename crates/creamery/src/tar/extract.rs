@@ -1,0 +1,274 @@
+//! Making what an archive has.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use tar::EntryType;
+
+use super::acl;
+use super::keys::BLOCK;
+use super::read::{Archive, Facts, Member};
+use crate::fs::{self, DeviceNumber, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
+use crate::path::{Last, resolve};
+use crate::salvage::ends_all;
+use crate::{Filesystem, Progress};
+
+/// Bytes that are written at once.
+const PIECE: usize = 1 << 20;
+/// Of directories that no member is.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Who makes things below one directory, which is the root of all paths.
+pub(super) struct Extractor<'a> {
+    pub(super) to: &'a Filesystem,
+    pub(super) root: InodeId,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) failed: &'a dyn Fn(&[u8], &Error),
+}
+
+/// A directory gets its attributes when all is in it.
+struct Pending {
+    id: InodeId,
+    set: SetAttributes,
+}
+
+/// The components of a name that leads nowhere but down.
+fn components(name: &[u8]) -> Result<Vec<&[u8]>> {
+    let names: Vec<&[u8]> =
+        name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    if names.contains(&&b".."[..]) {
+        return Err(Error::new(ErrorKind::Corrupt, "the name leads out by '..'"));
+    }
+    if name.contains(&0) {
+        return Err(Error::new(ErrorKind::Corrupt, "a zero byte in the name"));
+    }
+    Ok(names)
+}
+
+fn path_of(names: &[&[u8]]) -> std::path::PathBuf {
+    std::ffi::OsString::from_vec(names.join(&b'/')).into()
+}
+
+impl Extractor<'_> {
+    /// Makes all members. What fails of one is told, and ends nothing that the others would not meet, too.
+    pub(super) fn run<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
+        let mut pending = Vec::new();
+        let outcome = self.members(archive, &mut pending);
+        // Also of an archive that ends early. Those that lie deeper came later, as a rule.
+        for Pending { id, set } in pending.into_iter().rev() {
+            match self.to.fs.set_attributes(id, &set) {
+                // A later member took its place.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                done => done.map(drop)?,
+            }
+        }
+        outcome
+    }
+
+    fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Vec<Pending>) -> Result<()> {
+        while let Some(mut member) = archive.next()? {
+            let name = std::mem::take(&mut member.facts.name);
+            match self.member(archive, &name, &member, pending) {
+                Err(error) if ends_all(error.kind()) || error.is_on_host() => return Err(error),
+                Err(error) => (self.failed)(&name, &error),
+                Ok(()) => self.progress.entry(&name, member.map.size),
+            }
+        }
+        Ok(())
+    }
+
+    fn member<R: Read>(
+        &self,
+        archive: &mut Archive<R>,
+        name: &[u8],
+        member: &Member,
+        pending: &mut Vec<Pending>,
+    ) -> Result<()> {
+        let names = components(name)?;
+        let facts = &member.facts;
+        let Some((last, parents)) = names.split_last() else {
+            return self.directory(self.root, facts, pending);
+        };
+        let dir = self.parent(parents)?;
+        let device = DeviceNumber { major: facts.device.0, minor: facts.device.1 };
+        let kind = match member.kind {
+            EntryType::Link => return self.link(dir, last, &facts.link),
+            EntryType::Directory => NewKind::Directory,
+            EntryType::Symlink => NewKind::Symlink(&facts.link),
+            EntryType::Char => NewKind::CharDevice(device),
+            EntryType::Block => NewKind::BlockDevice(device),
+            EntryType::Fifo => NewKind::Fifo,
+            // An old archive knows directories by their names alone.
+            EntryType::Regular if name.ends_with(b"/") => NewKind::Directory,
+            // What is of no known kind is a file, says POSIX.
+            _ => NewKind::File,
+        };
+        let id = self.make(dir, last, kind, facts)?;
+        match kind {
+            NewKind::Directory => return self.directory(id, facts, pending),
+            NewKind::File => self.content(archive, id, member)?,
+            _ => {}
+        }
+        let attributes = self.attributes(id, facts);
+        let set = SetAttributes { mode: mode_of(kind, facts), ..times(facts) };
+        self.to.fs.set_attributes(id, &set)?;
+        attributes
+    }
+
+    /// The directory that a member lies in, with those on the way that are missing. Links on it begin at the root of the extraction,
+    /// and lead no further up.
+    fn parent(&self, names: &[&[u8]]) -> Result<InodeId> {
+        let fs = &self.to.fs;
+        let look = |names: &[&[u8]]| resolve(fs, self.root, &path_of(names), Last::Follow);
+        let found = match look(names) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let mut dir = self.root;
+                for count in 1..=names.len() {
+                    dir = match look(&names[..count]) {
+                        Err(error) if error.kind() == ErrorKind::NotFound => {
+                            fs.create(dir, names[count - 1], &NewInode::directory(DIRECTORY_MODE))?.id
+                        }
+                        found => found?,
+                    };
+                }
+                dir
+            }
+            found => found?,
+        };
+        match fs.stat(found, Wait::Yes)?.kind {
+            fs::FileType::Directory => Ok(found),
+            _ => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// Makes what is called `name` in `dir`, in place of what has the name; a directory that is there stays.
+    fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &Facts) -> Result<InodeId> {
+        let fs = &self.to.fs;
+        let now = fs.engine().now();
+        let access = facts.atime.unwrap_or(facts.mtime);
+        let times = Times { access, modification: facts.mtime, change: now, birth: now };
+        let new = NewInode {
+            kind,
+            mode: facts.mode,
+            umask: 0,
+            uid: facts.uid,
+            gid: facts.gid,
+            times: Some(times),
+            xattrs: &[],
+            inherit: Inherit::OnlyFlags,
+        };
+        match fs.create(dir, name, &new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let (there, is) = fs.lookup_kind(dir, name, Wait::Yes)?;
+                match (is == fs::FileType::Directory, kind == NewKind::Directory) {
+                    (true, true) => return Ok(there),
+                    // Only an empty one gives way.
+                    (true, false) => fs.rmdir(dir, name)?,
+                    (false, _) => fs.unlink(dir, name)?,
+                }
+                fs.create(dir, name, &new).map(|made| made.id)
+            }
+            made => made.map(|made| made.id),
+        }
+    }
+
+    fn link(&self, dir: InodeId, name: &[u8], target: &[u8]) -> Result<()> {
+        let fs = &self.to.fs;
+        let leads_out = |_| Error::new(ErrorKind::Corrupt, "it is a link to something outside");
+        let names = components(target).map_err(leads_out)?;
+        let target = resolve(fs, self.root, &path_of(&names), Last::Keep)?;
+        match fs.link(target, dir, name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if fs.lookup(dir, name, Wait::Yes)? == target {
+                    return Ok(());
+                }
+                fs.unlink(dir, name)?;
+                fs.link(target, dir, name).map(drop)
+            }
+            outcome => outcome.map(drop),
+        }
+    }
+
+    fn directory(&self, id: InodeId, facts: &Facts, pending: &mut Vec<Pending>) -> Result<()> {
+        let owner = SetAttributes { uid: Some(facts.uid), gid: Some(facts.gid), ..SetAttributes::default() };
+        self.to.fs.set_attributes(id, &owner)?;
+        let set = SetAttributes { mode: Some(facts.mode), ..times(facts) };
+        pending.push(Pending { id, set });
+        self.attributes(id, facts)
+    }
+
+    /// Extended attributes, with ACLs in words where the archive has none in numbers. All that can be set are; the first error is told.
+    fn attributes(&self, id: InodeId, facts: &Facts) -> Result<()> {
+        let set = |name: &[u8], value: &[u8]| {
+            let named = |error: Error| error.context(format!("the attribute {}", name.escape_ascii()));
+            self.to.fs.set_xattr(id, name, value, XattrMode::Any).map_err(named)
+        };
+        let mut outcome = Ok(());
+        for (name, words) in &facts.acls {
+            if facts.xattrs.iter().any(|(other, _)| other == name) {
+                continue;
+            }
+            let value = acl::from_text(words, self.to);
+            let unknown = || Error::invalid("an ACL that names who is not known, or is none");
+            outcome = outcome.and(value.ok_or_else(unknown).and_then(|value| set(name, &value)));
+        }
+        for (name, value) in &facts.xattrs {
+            outcome = outcome.and(set(name, value));
+        }
+        outcome
+    }
+
+    fn content<R: Read>(&self, archive: &mut Archive<R>, id: InodeId, member: &Member) -> Result<()> {
+        if member.map.size == 0 {
+            return Ok(());
+        }
+        let file = self.to.fs.open_file(id)?;
+        let mut buffer = vec![0; PIECE.min(usize::try_from(member.map.size).unwrap_or(PIECE).max(BLOCK))];
+        let mut end = 0;
+        for piece in &member.map.pieces {
+            let mut at = piece.start;
+            while at < piece.end {
+                let want = usize::try_from(piece.end - at).unwrap_or(buffer.len()).min(buffer.len());
+                // Whole pieces make long extents, however little a pipe gives at a time.
+                let mut filled = 0;
+                while filled < want {
+                    match archive.read(&mut buffer[filled..want]).map_err(ending)? {
+                        0 => break,
+                        count => filled += count,
+                    }
+                }
+                let mut done = 0;
+                while done < filled {
+                    done += file.write_at(at + done as u64, &buffer[done..filled])?;
+                }
+                at += want as u64;
+            }
+            end = piece.end;
+        }
+        if end < member.map.size {
+            let size = Some(member.map.size);
+            self.to.fs.set_attributes(id, &SetAttributes { size, ..SetAttributes::default() })?;
+        }
+        Ok(())
+    }
+}
+
+/// An archive that cannot be read on ends all.
+fn ending(error: Error) -> Error {
+    if error.is_on_host() { error } else { error.on_host(Path::new("reading the archive")) }
+}
+
+fn times(facts: &Facts) -> SetAttributes {
+    SetAttributes {
+        atime: Some(Time::At(facts.atime.unwrap_or(facts.mtime))),
+        mtime: Some(Time::At(facts.mtime)),
+        ..SetAttributes::default()
+    }
+}
+
+/// What an ACL may have moved. A symbolic link has none.
+const fn mode_of(kind: NewKind<'_>, facts: &Facts) -> Option<u32> {
+    if matches!(kind, NewKind::Symlink(_)) { None } else { Some(facts.mode) }
+}

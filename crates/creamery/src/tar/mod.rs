@@ -1,0 +1,121 @@
+//! Archives: out of a filesystem, and into one, without a mount and without root.
+//!
+//! What is written is POSIX' pax format with what GNU tar adds: extended attributes and ACLs, times to the nanosecond, sizes and
+//! numbers beyond the fields of ustar, holes. What is read is that, ustar, GNU tar's own format and all its ways to say holes.
+//!
+//! An archive comes from anybody. Its names are components below the directory that it is unpacked to; a name with `..` is refused,
+//! and links on the way are followed as if that directory were the root of all (`docs/tar.md`). Numbers are checked before
+//! anything is done with them, and nothing is allocated because it was claimed.
+//!
+//! Headers are the crate's (`tar`); records of extended headers are ours, because it splits them at the ends of lines that values may have.
+
+mod acl;
+mod extract;
+mod keys;
+mod packed;
+mod pax;
+mod read;
+mod sparse;
+mod write;
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use creamery_base::{Error, ErrorKind, Result};
+
+use self::extract::Extractor;
+use self::read::Archive;
+use self::write::TarSink;
+use crate::path::{Last, at};
+use crate::sink::Driver;
+use crate::{Filesystem, Progress};
+
+/// A file or tree that goes into an archive, and what it is called there.
+///
+/// ```
+/// let member = creamery::TarMember { path: "/etc".into(), name: "etc".into() };
+/// # assert_ne!(member.path, member.name);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TarMember {
+    /// Where it is; a symbolic link stands for itself.
+    pub path: PathBuf,
+    /// Its name in the archive, without a slash in front; empty for the directory that others are in, which is called `./`.
+    pub name: PathBuf,
+}
+
+impl Filesystem {
+    /// Writes an archive with these members, and all that is in them. Sockets are left out, which `note` is told in a sentence. With
+    /// `ignore_errors` it goes on past what cannot be read, out of a damaged filesystem, as
+    /// [`CopyOptions::ignore_errors`](crate::CopyOptions::ignore_errors) does.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # creamery::Image::make(&image).size(256 << 20).run()?;
+    /// # let fs = creamery::Image::options().write(true).open(&image)?;
+    /// use creamery::{NoProgress, TarMember};
+    /// fs.create_dir_all("/srv/pages")?;
+    /// fs.write("/srv/pages/index", "hello")?;
+    /// let mut archive = Vec::new();
+    /// let member = TarMember { path: "/srv".into(), name: "srv".into() };
+    /// fs.write_tar(&[member], &mut archive, false, &|note| eprintln!("{note}"), &NoProgress)?;
+    /// fs.create_dir("/copy")?;
+    /// fs.read_tar(&archive[..], "/copy", &|_, error| panic!("{error}"), &NoProgress)?;
+    /// assert_eq!(fs.read("/copy/srv/pages/index")?, b"hello");
+    /// # Ok::<(), creamery::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first file that cannot be read, unless that is ignored; when the archive cannot be written.
+    pub fn write_tar(
+        &self,
+        members: &[TarMember],
+        mut out: impl Write,
+        ignore_errors: bool,
+        note: &dyn Fn(&str),
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let mut sink = TarSink::new(&mut out, note);
+        for TarMember { path, name } in members {
+            let id = self.resolve(path, Last::Keep)?;
+            let (parent, name) = split(name);
+            let driver = Driver { from: self, archive: true, ignore_errors, progress };
+            driver.copy(&mut sink, id, parent, Some(name), path)?;
+        }
+        sink.finish()
+    }
+
+    /// Unpacks an archive, which may be packed with gzip or zstd, into the directory `to`. What has the name of a member is replaced,
+    /// directories are merged. What becomes of one member says nothing of others: `failed` is told of those that cannot be made, or only in
+    /// part.
+    ///
+    /// # Errors
+    /// When the archive cannot be read on, or nothing more can be written; what came before is there.
+    pub fn read_tar(
+        &self,
+        archive: impl Read,
+        to: impl AsRef<Path>,
+        failed: &dyn Fn(&[u8], &Error),
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        let to = to.as_ref();
+        let root = self.resolve(to, Last::Follow)?;
+        if !self.metadata(to)?.is_dir() {
+            return Err(at(to)(ErrorKind::NotADirectory.into()));
+        }
+        let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
+        Extractor { to: self, root, progress, failed }.run(&mut archive)
+    }
+}
+
+/// The directory that a name is in, and its last component.
+fn split(name: &Path) -> (Vec<u8>, &[u8]) {
+    let bytes = name.as_os_str().as_encoded_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    match &bytes[start..end] {
+        b"" => (Vec::new(), b"."),
+        last => (bytes[..start].to_vec(), last),
+    }
+}

@@ -1,0 +1,87 @@
+//! Archives that are packed: what they are packed with shows in their first bytes.
+
+use std::io::{self, Read};
+
+use creamery_base::{Error, Result};
+use zstd_safe::{DCtx, InBuffer, OutBuffer};
+
+/// Beginnings, and the programs that unpack what begins so.
+const OTHERS: [(&[u8], &str, &str); 4] = [
+    (b"\xfd7zXZ\0", "xz", "xz -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (b"\x04\x22\x4d\x18", "lz4", "lz4 -dc"),
+    (b"LZIP", "lzip", "lzip -dc"),
+];
+const GZIP: &[u8] = b"\x1f\x8b";
+const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
+const BEGINNING: usize = 6;
+const BUFFER: usize = 128 << 10;
+
+/// Unpacks what is packed with gzip or zstd, and gives all else as it is.
+pub(super) fn unpacked<'a>(mut input: Box<dyn Read + 'a>) -> Result<Box<dyn Read + 'a>> {
+    let mut first = Vec::new();
+    let reading = |error| Error::from(error).on_host(std::path::Path::new("reading the archive"));
+    input.by_ref().take(BEGINNING as u64).read_to_end(&mut first).map_err(reading)?;
+    if let Some((_, name, program)) = OTHERS.iter().find(|(beginning, ..)| first.starts_with(beginning)) {
+        let what = format!(
+            "an archive packed with {name}; unpack it with `{program} FILE | creamery tar -x -f - ...`"
+        );
+        return Err(Error::unsupported(what));
+    }
+    let whole = io::Cursor::new(first.clone()).chain(input);
+    Ok(match &first[..] {
+        first if first.starts_with(GZIP) => Box::new(flate2::read::MultiGzDecoder::new(whole)),
+        first if first.starts_with(ZSTD) => Box::new(Unzstd::new(whole)),
+        _ => Box::new(io::BufReader::with_capacity(BUFFER, whole)),
+    })
+}
+
+/// A stream of zstd frames. A frame that wants a window of more than 128 MiB is refused by the decoder.
+struct Unzstd<R> {
+    input: R,
+    context: DCtx<'static>,
+    buffer: Vec<u8>,
+    /// What of the buffer is to be unpacked.
+    at: usize,
+    filled: usize,
+    /// Whether the end may come now.
+    is_between_frames: bool,
+}
+
+impl<R: Read> Unzstd<R> {
+    fn new(input: R) -> Self {
+        let context = DCtx::create();
+        Self { input, context, buffer: vec![0; BUFFER], at: 0, filled: 0, is_between_frames: true }
+    }
+}
+
+impl<R: Read> Read for Unzstd<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let mut output = OutBuffer::around(out);
+            let mut input = InBuffer::around(&self.buffer[self.at..self.filled]);
+            let left = self.context.decompress_stream(&mut output, &mut input);
+            let left = left.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "damaged zstd data"))?;
+            let (made, taken) = (output.pos(), input.pos());
+            self.at += taken;
+            if taken > 0 || made > 0 {
+                self.is_between_frames = left == 0;
+            }
+            if made > 0 {
+                return Ok(made);
+            }
+            if self.at == self.filled {
+                (self.at, self.filled) = (0, self.input.read(&mut self.buffer)?);
+                if self.filled == 0 && self.is_between_frames {
+                    return Ok(0);
+                }
+                if self.filled == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! Reading an archive, member by member, from a stream that nobody vouches for: no allocation is as large as a claim, and each header
+//! has an end.
+
+use std::io::Read;
+
+use creamery_base::{Error, ErrorKind, Result, Timespec};
+use tar::{EntryType, GnuExtSparseHeader, Header};
+
+use super::keys::{ACL_KEYS, BLOCK, SELINUX, SELINUX_KEY, XATTR_KEY};
+use super::pax::{self, number};
+use super::sparse::{self, Lines, Map, PIECES_MAX};
+
+/// Bytes of an extended header, or of a long name. Attributes of a file have 64 KiB in all on Linux.
+const EXTENDED_MAX: u64 = 4 << 20;
+/// What is read behind the end, so that who writes to a pipe is not told that nobody reads.
+const BEHIND_MAX: u64 = 1 << 20;
+
+/// What an archive says of a member.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Facts {
+    pub(super) name: Vec<u8>,
+    pub(super) link: Vec<u8>,
+    /// Bytes of data in the archive.
+    size: u64,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) mtime: Timespec,
+    pub(super) atime: Option<Timespec>,
+    pub(super) device: (u32, u32),
+    pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// ACLs in words, with the attributes that they are of.
+    pub(super) acls: Vec<(&'static [u8], Vec<u8>)>,
+}
+
+/// A member.
+pub(super) struct Member {
+    pub(super) facts: Facts,
+    pub(super) kind: EntryType,
+    /// Where the data lies in the file.
+    pub(super) map: Map,
+}
+
+/// What extended headers say of holes.
+#[derive(Default)]
+struct Sparse {
+    version: (u64, u64),
+    size: Option<u64>,
+    name: Option<Vec<u8>>,
+    pairs: Vec<(u64, u64)>,
+    offset: Option<u64>,
+    is_there: bool,
+}
+
+pub(super) struct Archive<R> {
+    input: R,
+    /// Data of the member at hand that is still to come, and what fills its last block.
+    left: u64,
+    padding: u64,
+    /// Records of a global header.
+    global: Vec<u8>,
+    is_begun: bool,
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(ErrorKind::Corrupt, what.to_owned())
+}
+
+/// What could not be read is a thing of the host.
+fn reading(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => damaged("the archive ends in the midst of a member"),
+        _ => Error::from(error).on_host(std::path::Path::new("reading the archive")),
+    }
+}
+
+impl<R: Read> Archive<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, left: 0, padding: 0, global: Vec::new(), is_begun: false }
+    }
+
+    /// A block; none at the end.
+    fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
+        let mut block = [0; BLOCK];
+        let mut filled = 0;
+        while filled < BLOCK {
+            match self.input.read(&mut block[filled..]) {
+                Ok(0) if filled == 0 => return Ok(None),
+                Ok(0) => return Err(damaged("the archive ends in the midst of a block")),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(reading(error)),
+            }
+        }
+        Ok(Some(block))
+    }
+
+    fn header(&mut self) -> Result<Option<Header>> {
+        let Some(block) = self.block()? else { return Ok(None) };
+        if block.iter().all(|&byte| byte == 0) {
+            let behind = std::io::copy(&mut self.input.by_ref().take(BEHIND_MAX), &mut std::io::sink());
+            return behind.map(|_| None).map_err(reading);
+        }
+        let header = Header::from_byte_slice(&block).clone();
+        let sum = block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
+        let sum: u32 = sum.map(|&byte| u32::from(byte)).sum();
+        if header.cksum().ok() != Some(sum) {
+            let what =
+                if self.is_begun { "a header with a wrong checksum" } else { "this is no tar archive" };
+            return Err(damaged(what));
+        }
+        self.is_begun = true;
+        Ok(Some(header))
+    }
+
+    /// Passes over what is left of the member at hand.
+    fn skip(&mut self) -> Result<()> {
+        let rest = self.left.saturating_add(self.padding);
+        let skipped = std::io::copy(&mut self.input.by_ref().take(rest), &mut std::io::sink());
+        let skipped = skipped.map_err(reading)?;
+        if skipped < self.left {
+            return Err(damaged("the archive ends in the midst of a member"));
+        }
+        (self.left, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    fn begin_data(&mut self, size: u64) {
+        self.left = size;
+        self.padding = size.wrapping_neg() % BLOCK as u64;
+    }
+
+    /// Reads some data of the member at hand; 0 at its end.
+    pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize> {
+        let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(out.len());
+        if want == 0 {
+            return Ok(0);
+        }
+        loop {
+            match self.input.read(&mut out[..want]) {
+                Ok(0) => return Err(damaged("the archive ends in the midst of a member")),
+                Ok(count) => {
+                    self.left -= count as u64;
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(reading(error)),
+            }
+        }
+    }
+
+    /// All data of a member that says something of the next one.
+    fn extended(&mut self, size: u64) -> Result<Vec<u8>> {
+        if size > EXTENDED_MAX {
+            return Err(damaged(&format!(
+                "an extended header of {size} bytes; {EXTENDED_MAX} are read at most"
+            )));
+        }
+        self.begin_data(size);
+        let mut bytes = Vec::new();
+        self.input.by_ref().take(size).read_to_end(&mut bytes).map_err(reading)?;
+        if (bytes.len() as u64) < size {
+            return Err(damaged("the archive ends in the midst of an extended header"));
+        }
+        self.left = 0;
+        self.skip()?;
+        Ok(bytes)
+    }
+
+    /// The next member; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Member>> {
+        self.skip()?;
+        let (mut records, mut long_name, mut long_link) = (Vec::new(), None, None);
+        loop {
+            let Some(header) = self.header()? else { return Ok(None) };
+            let size = header.entry_size().map_err(|_| damaged("a header whose size is no number"))?;
+            match header.entry_type() {
+                EntryType::XHeader => records = self.extended(size)?,
+                EntryType::XGlobalHeader => {
+                    // Later ones add to earlier ones, so that all count.
+                    let more = self.extended(size)?;
+                    pax::records(&more)?;
+                    self.global.truncate(
+                        self.global.iter().position(|&byte| byte == 0).unwrap_or(self.global.len()),
+                    );
+                    self.global.extend_from_slice(&more);
+                    if self.global.len() as u64 > EXTENDED_MAX {
+                        return Err(damaged("global headers that do not end"));
+                    }
+                }
+                EntryType::GNULongName => long_name = Some(text(self.extended(size)?)),
+                EntryType::GNULongLink => long_link = Some(text(self.extended(size)?)),
+                kind => {
+                    let mut facts = Facts::of(&header)?;
+                    facts.size = size;
+                    facts.name = long_name.unwrap_or(facts.name);
+                    facts.link = long_link.unwrap_or(facts.link);
+                    return self.member(&header, kind, facts, &records).map(Some);
+                }
+            }
+        }
+    }
+
+    fn member(
+        &mut self,
+        header: &Header,
+        kind: EntryType,
+        mut facts: Facts,
+        records: &[u8],
+    ) -> Result<Member> {
+        let mut holes = Sparse::default();
+        for (key, value) in pax::records(&self.global)?.into_iter().chain(pax::records(records)?) {
+            facts.take(key, value)?;
+            holes.take(key, value)?;
+        }
+        if kind == EntryType::GNUSparse {
+            let size = self.old_map(header, &mut holes)?;
+            self.begin_data(facts.size);
+            let map = self.checked(Map::new(&holes.pairs, size)?)?;
+            return Ok(Member { facts, kind: EntryType::Regular, map });
+        }
+        // Of these nothing follows, whatever the size says.
+        let has_data = !matches!(
+            kind,
+            EntryType::Symlink | EntryType::Char | EntryType::Block | EntryType::Fifo | EntryType::Directory
+        );
+        self.begin_data(if has_data { facts.size } else { 0 });
+        if !holes.is_there || kind == EntryType::Link {
+            let map = Map::whole(if has_data { facts.size } else { 0 });
+            return Ok(Member { facts, kind, map });
+        }
+        facts.name = holes.name.take().unwrap_or(facts.name);
+        let size = holes.size.ok_or_else(|| sparse::damaged("without the size of the file"))?;
+        let map = match holes.version {
+            (1, 0) => self.map_in_data(size)?,
+            (0, _) => Map::new(&holes.pairs, size)?,
+            (major, minor) => {
+                return Err(Error::unsupported(format!("holes as of version {major}.{minor}")));
+            }
+        };
+        let map = self.checked(map)?;
+        Ok(Member { facts, kind, map })
+    }
+
+    /// Whether there is as much data as the map says.
+    fn checked(&self, map: Map) -> Result<Map> {
+        if map.data() == self.left { Ok(map) } else { Err(sparse::damaged("that does not fit its data")) }
+    }
+
+    /// The map in front of the data.
+    fn map_in_data(&mut self, size: u64) -> Result<Map> {
+        let mut lines = Lines::default();
+        loop {
+            self.left =
+                self.left.checked_sub(BLOCK as u64).ok_or_else(|| sparse::damaged("without an end"))?;
+            let block = self.block()?.ok_or_else(|| damaged("the archive ends in the midst of a member"))?;
+            if lines.push(&block)? {
+                return lines.map(size);
+            }
+        }
+    }
+
+    /// The map in a header of GNU's own format and the blocks behind it; gives the size of the file.
+    fn old_map(&mut self, header: &Header, holes: &mut Sparse) -> Result<u64> {
+        let gnu = header.as_gnu().ok_or_else(|| sparse::damaged("in a header of another format"))?;
+        let bad = |_| sparse::damaged("whose numbers are none");
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
+        let push = |pairs: &mut Vec<(u64, u64)>, piece: &tar::GnuSparseHeader| -> Result<()> {
+            if !piece.is_empty() {
+                pairs.push((piece.offset().map_err(bad)?, piece.length().map_err(bad)?));
+            }
+            Ok(())
+        };
+        gnu.sparse.iter().try_for_each(|piece| push(&mut pairs, piece))?;
+        let mut goes_on = gnu.is_extended();
+        while goes_on {
+            let block = self.block()?.ok_or_else(|| sparse::damaged("without an end"))?;
+            let mut more = GnuExtSparseHeader::new();
+            more.as_mut_bytes().copy_from_slice(&block);
+            more.sparse.iter().try_for_each(|piece| push(&mut pairs, piece))?;
+            if pairs.len() > PIECES_MAX {
+                return Err(sparse::damaged("of more pieces than are read"));
+            }
+            goes_on = more.is_extended();
+        }
+        holes.pairs = pairs;
+        gnu.real_size().map_err(bad)
+    }
+}
+
+/// A name that was written as data, up to its zero.
+fn text(bytes: Vec<u8>) -> Vec<u8> {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
+}
+
+/// `SECONDS[.FRACTION]`, below zero, too.
+fn time(value: &[u8]) -> Result<Timespec> {
+    let read = || {
+        let (value, negative) = match value.strip_prefix(b"-") {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
+        let dot = value.iter().position(|&byte| byte == b'.').unwrap_or(value.len());
+        let sec = i64::try_from(number(&value[..dot])?).ok()?;
+        let mut digits = value.get(dot + 1..).unwrap_or_default().to_vec();
+        digits.resize(9, b'0');
+        let nsec = u32::try_from(number(&digits)?).ok()?;
+        Some(match (negative, nsec) {
+            (false, _) => Timespec { sec, nsec },
+            (true, 0) => Timespec { sec: -sec, nsec },
+            (true, _) => Timespec { sec: -sec - 1, nsec: 1_000_000_000 - nsec },
+        })
+    };
+    read().ok_or_else(|| damaged(&format!("a time that is none: {}", value.escape_ascii())))
+}
+
+impl Facts {
+    /// What the header itself says.
+    fn of(header: &Header) -> Result<Self> {
+        let bad = |what: &'static str| move |_| damaged(&format!("a header whose {what} is no number"));
+        let id = |id: u64| u32::try_from(id).unwrap_or(u32::MAX - 1);
+        let major = header.device_major().ok().flatten().unwrap_or(0);
+        let minor = header.device_minor().ok().flatten().unwrap_or(0);
+        Ok(Self {
+            name: header.path_bytes().into_owned(),
+            link: header.link_name_bytes().map(std::borrow::Cow::into_owned).unwrap_or_default(),
+            mode: header.mode().map_err(bad("mode"))? & 0o7777,
+            uid: header.uid().map_or(0, id),
+            gid: header.gid().map_or(0, id),
+            // Before 1970 it is a number of two's complement.
+            mtime: Timespec { sec: header.mtime().map_err(bad("time"))?.cast_signed(), nsec: 0 },
+            device: (major, minor),
+            ..Self::default()
+        })
+    }
+
+    /// What a record of an extended header says.
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let bad = || damaged(&format!("a record '{}' that is no number", key.escape_ascii()));
+        let id = || number(value).and_then(|id| u32::try_from(id).ok()).ok_or_else(bad);
+        match key {
+            b"path" => self.name = value.to_vec(),
+            b"linkpath" => self.link = value.to_vec(),
+            b"size" => self.size = number(value).ok_or_else(bad)?,
+            b"uid" => self.uid = id()?,
+            b"gid" => self.gid = id()?,
+            b"mtime" => self.mtime = time(value)?,
+            b"atime" => self.atime = Some(time(value)?),
+            SELINUX_KEY => self.xattrs.push((SELINUX.to_vec(), [value, b"\0"].concat())),
+            _ => {
+                if let Some(name) = key.strip_prefix(XATTR_KEY) {
+                    self.xattrs.push((pax::decode_name(name), value.to_vec()));
+                }
+                if let Some((_, name)) = ACL_KEYS.iter().find(|(known, _)| *known == key) {
+                    self.acls.push((name, value.to_vec()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sparse {
+    fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let Some(key) = key.strip_prefix(b"GNU.sparse.") else { return Ok(()) };
+        let count = || number(value).ok_or_else(|| sparse::damaged("whose numbers are none"));
+        self.is_there = true;
+        match key {
+            b"major" => self.version.0 = count()?,
+            b"minor" => self.version.1 = count()?,
+            b"size" | b"realsize" => self.size = Some(count()?),
+            b"name" => self.name = Some(value.to_vec()),
+            b"map" => self.pairs = sparse::from_list(value)?,
+            b"offset" => self.offset = Some(count()?),
+            b"numbytes" => {
+                let offset = self.offset.take().ok_or_else(|| sparse::damaged("with a length of nothing"))?;
+                self.pairs.push((offset, count()?));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_fractions() {
+        for (text, sec, nsec) in [
+            (&b"0"[..], 0, 0),
+            (b"5.5", 5, 500_000_000),
+            (b"-0.5", -1, 500_000_000),
+            (b"-2.75", -3, 250_000_000),
+            (b"1.1234567899", 1, 123_456_789),
+        ] {
+            assert_eq!(time(text).expect("a time"), Timespec { sec, nsec }, "{}", text.escape_ascii());
+        }
+        for text in [&b""[..], b"x", b"1.x", b"--1", b"99999999999999999999"] {
+            assert!(time(text).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_archive_is_refused() {
+        for bytes in [vec![1; 512], vec![0xff; 1000], b"short".to_vec()] {
+            assert!(Archive::new(&bytes[..]).next().is_err());
+        }
+        assert!(Archive::new(&[][..]).next().expect("an empty one").is_none());
+        assert!(Archive::new(&[0; 1024][..]).next().expect("an empty one").is_none());
+    }
+
+    #[test]
+    fn headers_that_claim_much_are_refused() {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::XHeader);
+        header.set_size(1 << 32);
+        header.set_cksum();
+        assert!(Archive::new(header.as_bytes().chain(std::io::repeat(b'x'))).next().is_err());
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        header.set_mtime(0);
+        header.set_cksum();
+        let mut archive = Archive::new(&header.as_bytes()[..]);
+        let member = archive.next().expect("a member").expect("one");
+        assert_eq!(member.map.size, 1 << 32);
+        assert!(archive.next().is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! Archives that somebody has changed: whatever they say, nothing panics, nothing is made outside, and what is left can be read.
+
+use std::cell::RefCell;
+
+use creamery::check::{CheckOptions, check};
+use creamery::{Filesystem, Image, NoProgress, OpenOptions, TarMember};
+
+/// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
+fn filesystem(dir: &std::path::Path) -> Filesystem {
+    let image = dir.join("disk.img");
+    Image::make(&image).size(256 << 20).run().expect("it is made");
+    let fs = Image::options().write(true).open(&image).expect("it opens");
+    fs.create_dir_all("/tree/below").expect("directories");
+    fs.create_dir("/in").expect("a directory");
+    fs.write("/tree/file", vec![7; 5000]).expect("a file");
+    fs.set_xattr("/tree/file", "user.note", "one\ntwo").expect("an attribute");
+    fs.hard_link("/tree/file", "/tree/below/again").expect("a link");
+    fs.symlink("../file", "/tree/below/link").expect("a symbolic link");
+    let sparse = OpenOptions::new().write(true).create(true).open(&fs, "/tree/sparse").expect("a file");
+    sparse.write_all_at(&[1; 4096], 1 << 20).expect("data");
+    sparse.set_len(2 << 20).expect("a hole");
+    fs.write(format!("/tree/{}", "n".repeat(200)), "a long name").expect("a file");
+    fs
+}
+
+fn archive(fs: &Filesystem) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let member = TarMember { path: "/tree".into(), name: ".".into() };
+    fs.write_tar(&[member], &mut bytes, false, &|_| (), &NoProgress).expect("it is written");
+    bytes
+}
+
+/// Gives each header the checksum that it should have.
+fn seal(bytes: &mut [u8]) {
+    for block in bytes.as_chunks_mut::<512>().0 {
+        if &block[257..262] == b"ustar" {
+            block[148..156].fill(b' ');
+            let sum: u32 = block.iter().map(|&byte| u32::from(byte)).sum();
+            block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fs = filesystem(dir.path());
+    let failures = RefCell::new(Vec::new());
+    let failed = |name: &[u8], error: &creamery::Error| {
+        failures.borrow_mut().push(format!("{}: {error}", name.escape_ascii()));
+    };
+    fs.read_tar(&archive(&fs)[..], "/in", &failed, &NoProgress).expect("it is read");
+    assert_eq!(failures.into_inner(), Vec::<String>::new());
+    assert_eq!(fs.read("/in/below/again").expect("a file"), vec![7; 5000]);
+    assert_eq!(fs.metadata("/in/file").expect("a file").nlink(), 2);
+    assert_eq!(fs.xattr("/in/file", "user.note").expect("an attribute"), b"one\ntwo");
+    let sparse = fs.metadata("/in/sparse").expect("a file");
+    assert_eq!((sparse.len(), sparse.allocated()), (2 << 20, 4096));
+    assert_eq!(fs.metadata("/in").expect("it").mtime(), fs.metadata("/tree").expect("it").mtime());
+}
+
+#[test]
+fn changed_archives_never_panic_and_stay_inside() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let fs = filesystem(dir.path());
+    let whole = archive(&fs);
+    let outside = |fs: &Filesystem| -> Vec<_> {
+        let entries = fs.read_dir("/").expect("the root").map(|entry| entry.expect("an entry"));
+        entries.map(|entry| entry.file_name().to_owned()).collect()
+    };
+    let before = (outside(&fs), fs.walk("/tree").expect("a tree").count());
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(random >> 33).expect("it fits") % below
+    };
+    for _ in 0..400 {
+        let mut bytes = whole.clone();
+        for _ in 0..=next(4) {
+            let at = next(bytes.len());
+            bytes[at] = match next(3) {
+                0 => b"0123456789=\n/.xLgKS\0"[next(19)],
+                1 => bytes[at] ^ 1 << next(8),
+                _ => u8::try_from(next(256)).expect("a byte"),
+            };
+        }
+        if next(4) == 0 {
+            bytes.truncate(next(whole.len()));
+        }
+        seal(&mut bytes);
+        // Whether it is refused is not the question.
+        let _ = fs.read_tar(&bytes[..], "/in", &|_, _| (), &NoProgress);
+        assert_eq!((outside(&fs), fs.walk("/tree").expect("a tree").count()), before);
+    }
+    assert_eq!(archive(&fs), whole, "nothing has changed what it was made from");
+    for entry in fs.walk("/in").expect("what is inside") {
+        let entry = entry.expect("an entry");
+        entry.metadata().expect("it is whole");
+    }
+    fs.close().expect("it closes");
+    let report = check([dir.path().join("disk.img")], &CheckOptions::default(), &creamery::check::NoProgress);
+    let report = report.expect("it can be checked");
+    assert!(report.is_clean(), "{:#?}", report.findings);
+}

@@ -1,0 +1,267 @@
+//! Archives, beside GNU tar: what either writes the other reads, and nothing is lost.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::walk::{Compare, Walk, expect_same};
+use creamery_testkit::{Judge, Run, btrfs_check};
+
+use crate::rescue::{FILES, SECTOR, damaged, source};
+use crate::support::{JUDGED, inside, judge, mkfs_empty, mkfs_from, torture_source};
+
+const TAR: [Judge; 4] = [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::Tool("tar")];
+
+/// What GNU tar is told to keep as much as it can.
+const ALL: [&str; 4] = ["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner"];
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("tar/read-by-gnu-tar", &TAR, read_by_gnu_tar),
+        Case::new("tar/written-by-gnu-tar", &JUDGED, written_by_gnu_tar),
+        Case::new("tar/read-and-written-by-us", &JUDGED, by_us),
+        Case::new("tar/holes-of-all-formats", &JUDGED, holes),
+        Case::new("tar/hostile-archives", &TAR, hostile),
+        Case::new("tar/packed", &TAR, packed),
+        Case::new("tar/ignore-errors", &JUDGED, ignore_errors),
+    ]
+}
+
+/// The torture tree without sockets, which no archive holds.
+fn tree(bench: &Bench) -> Result<(std::path::PathBuf, Walk)> {
+    let (source, _) = torture_source(bench)?;
+    Run::new("find").arg(&source).args(["-type", "s", "-delete"]).ok()?;
+    let walk = Walk::take(&source)?;
+    Ok((source, walk))
+}
+
+fn read_by_gnu_tar(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    let (source, _) = torture_source(bench)?;
+    mkfs_from(bench.creamery(), &[], &source, &image)?;
+    let archive = bench.scratch.file("a.tar");
+    let said =
+        bench.creamery().run(["tar", "-c", "-f"]).arg(&archive).arg("-C").arg(inside(&image, "/")).ok()?;
+    let sockets = Run::new("find").arg(&source).args(["-type", "s"]).ok()?.stdout_text().lines().count();
+    ensure!(said.stderr_text().matches("socket ignored").count() == sockets && sockets > 0, "{said}");
+    Run::new("find").arg(&source).args(["-type", "s", "-delete"]).ok()?;
+    let out = bench.scratch.dir("out")?;
+    Run::new("tar").args(ALL).arg("-xpf").arg(&archive).arg("-C").arg(&out).ok()?;
+    // What the sockets were in lost them just now.
+    let want = Walk::take(&source)?;
+    let loose = Compare { mtime: false, ..Compare::default() };
+    expect_same("what GNU tar made of it", &want, &Walk::take(&out)?, &loose)
+}
+
+fn written_by_gnu_tar(bench: &Bench) -> Result<()> {
+    let (source, _) = tree(bench)?;
+    // GNU tar writes no hole that is smaller than a block.
+    std::fs::remove_file(source.join("holes/only-small"))?;
+    let want = Walk::take(&source)?;
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "2G", &image)?;
+    let archive = bench.scratch.file("a.tar");
+    let tar = Run::new("tar").args(ALL).args(["--format=pax", "-S", "-cf"]).arg(&archive);
+    tar.arg("-C").arg(&source).arg(".").ok()?;
+    bench.creamery().run(["tar", "-x", "-f"]).arg(&archive).arg(inside(&image, "/")).ok()?;
+    judge(bench, &image, &want, &Compare::default())
+}
+
+fn by_us(bench: &Bench) -> Result<()> {
+    let (source, want) = tree(bench)?;
+    let (one, other) = (bench.scratch.file("one.img"), bench.scratch.file("other.img"));
+    mkfs_from(bench.creamery(), &[], &source, &one)?;
+    mkfs_empty(bench.creamery(), &[], "2G", &other)?;
+    let archive = bench.scratch.file("a.tar");
+    for round in 0..2 {
+        // Twice: what is there already is replaced by the same.
+        bench.creamery().run(["tar", "-c", "-f"]).arg(&archive).arg("-C").arg(inside(&one, "/")).ok()?;
+        let said = bench.creamery().run(["tar", "-x", "-f"]).arg(&archive).arg(inside(&other, "/")).ok()?;
+        ensure!(said.stderr.is_empty(), "round {round}: {said}");
+    }
+    judge(bench, &other, &want, &Compare::default())
+}
+
+fn holes(bench: &Bench) -> Result<()> {
+    let dir = bench.scratch.dir("source")?;
+    let script = "truncate -s 10M end; printf data | dd of=end conv=notrunc status=none; \
+                  truncate -s 3G far; printf x | dd of=far bs=1 seek=2G conv=notrunc status=none; \
+                  truncate -s 1M none; for i in $(seq 0 60); do \
+                  printf %04096d $i | dd of=many bs=4096 seek=$((i * 3)) conv=notrunc status=none; done; \
+                  printf all > all; : > empty";
+    Run::new("sh").args(["-e", "-c", script]).within(&dir).ok()?;
+    let want = Walk::take(&dir)?;
+    for options in [
+        &["--format=pax", "--sparse-version=1.0"][..],
+        &["--format=pax", "--sparse-version=0.1"],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=gnu"],
+    ] {
+        let image = bench.scratch.file("disk.img");
+        mkfs_empty(bench.creamery(), &["-f"], "512M", &image)?;
+        let archive = bench.scratch.file("a.tar");
+        Run::new("tar").args(options).args(["-Scf"]).arg(&archive).arg("-C").arg(&dir).arg(".").ok()?;
+        bench.creamery().run(["tar", "-x", "-f"]).arg(&archive).arg(inside(&image, "/")).ok()?;
+        let loose = Compare { mtime: options[0] != "--format=gnu", ..Compare::default() };
+        judge(bench, &image, &want, &loose)?;
+        std::fs::remove_file(&image)?;
+    }
+    Ok(())
+}
+
+/// A member of an archive: name, kind, where a link leads, data.
+type Member<'a> = (&'a str, u8, &'a str, &'a [u8]);
+
+fn archive_of(members: &[Member<'_>]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, kind, link, data) in members {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        for (at, text) in [(100, "0000644"), (108, "0000000"), (116, "0000000"), (136, "00000000005")] {
+            header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        }
+        header[124..135].copy_from_slice(format!("{:011o}", data.len()).as_bytes());
+        header[156] = *kind;
+        header[157..157 + link.len()].copy_from_slice(link.as_bytes());
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        archive.extend_from_slice(&header);
+        archive.extend_from_slice(data);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
+    archive
+}
+
+fn hostile(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    for name in ["/secret", "/in"] {
+        bench.creamery().run(["mkdir"]).arg(inside(&image, name)).ok()?;
+    }
+    bench.creamery().run(["cp", "-"]).arg(inside(&image, "/secret/key")).input("key").ok()?;
+    let unpack = |members: &[Member<'_>]| {
+        bench
+            .creamery()
+            .run(["tar", "-x", "-f", "-"])
+            .arg(inside(&image, "/in"))
+            .input(archive_of(members))
+            .output()
+    };
+    let data = &b"bad"[..];
+    let said = unpack(&[
+        ("../secret/key", b'0', "", data),
+        ("a/../../secret/key", b'0', "", data),
+        ("out", b'2', "../secret", b""),
+        ("out/key", b'0', "", data),
+        ("far", b'2', "/secret", b""),
+        ("far/key", b'0', "", data),
+        ("hard", b'1', "../secret/key", b""),
+        ("here", b'1', "/secret/key", b""),
+        ("/absolute", b'0', "", b"fine"),
+        ("loop", b'2', "loop", b""),
+        ("loop/x", b'0', "", data),
+        ("file", b'0', "", b"fine"),
+        ("file/x", b'0', "", data),
+    ])?;
+    ensure!(said.code == Some(1) && said.stderr_text().lines().count() == 9, "{said}");
+    let cat = |name: &str| bench.creamery().run(["cat"]).arg(inside(&image, name)).output();
+    ensure!(cat("/secret/key")?.stdout_text() == "key", "it was written outside");
+    ensure!(
+        cat("/in/absolute")?.stdout_text() == "fine" && cat("/in/file")?.stdout_text() == "fine",
+        "what is good"
+    );
+    let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/secret")).ok()?.stdout_text();
+    ensure!(listed == "key\n", "{listed}");
+    // Of a link that leads out, what is meant is below the directory: it is made there.
+    let said = unpack(&[("secret/", b'5', "", b""), ("far/key", b'0', "", b"inside")])?;
+    ensure!(said.code == Some(0) && cat("/in/secret/key")?.stdout_text() == "inside", "{said}");
+    damaged_ones(bench, &image)?;
+    btrfs_check(&image)
+}
+
+/// Damage ends it, with one line, and what came before is there.
+fn damaged_ones(bench: &Bench, image: &Path) -> Result<()> {
+    let whole = archive_of(&[("first", b'0', "", b"1"), ("second", b'0', "", &[7; 4000])]);
+    let lying = |key: &str| {
+        archive_of(&[("x", b'x', "", format!("{} {key}\n", key.len() + 4).as_bytes()), ("y", b'0', "", b"")])
+    };
+    let mut wrong_sum = whole.clone();
+    wrong_sum[1024] ^= 1;
+    for (bytes, word) in [
+        (whole[..2000].to_vec(), "midst"),
+        (whole[..1100].to_vec(), "midst"),
+        (wrong_sum, "checksum"),
+        (b"no archive".repeat(100), "no tar archive"),
+        (lying("size=99999999"), "midst"),
+        (lying("uid=1x"), "number"),
+        (lying("mtime=x"), "time"),
+        (lying("GNU.sparse.map=1,2,3"), "map of holes"),
+        (archive_of(&[("x", b'x', "", b"99 path=y\n"), ("y", b'0', "", b"")]), "lengths"),
+    ] {
+        let run =
+            bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(image, "/in")).input(bytes).output()?;
+        let stderr = run.stderr_text();
+        ensure!(run.code == Some(1) && stderr.contains(word) && stderr.lines().count() == 1, "{word}: {run}");
+    }
+    let first = bench.creamery().run(["cat"]).arg(inside(image, "/in/first")).ok()?.stdout_text();
+    ensure!(first == "1", "what came before is {first:?}");
+    Ok(())
+}
+
+fn packed(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let archive = archive_of(&[("file", b'0', "", &[b'x'; 300_000])]);
+    for (program, works) in [("gzip", true), ("zstd", true), ("xz", false), ("bzip2", false)] {
+        if Run::new(program).arg("--version").output().is_err() {
+            continue;
+        }
+        let bytes = Run::new(program).arg("-c").input(archive.clone()).ok()?.stdout;
+        let unpack = |bytes: Vec<u8>| {
+            bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(&image, "/")).input(bytes).output()
+        };
+        let half = unpack(bytes[..bytes.len() / 2].to_vec())?;
+        ensure!(half.code == Some(1), "{program}: {half}");
+        let run = unpack(bytes)?;
+        if !works {
+            ensure!(run.stderr_text().contains(&format!("{program} -dc FILE |")), "{run}");
+            continue;
+        }
+        let size = bench.creamery().run(["cat"]).arg(inside(&image, "/file")).ok()?.stdout.len();
+        ensure!(run.code == Some(0) && size == 300_000, "{program}: {size} {run}");
+        bench.creamery().run(["rm"]).arg(inside(&image, "/file")).ok()?;
+    }
+    btrfs_check(&image)
+}
+
+fn ignore_errors(bench: &Bench) -> Result<()> {
+    let (source, mut large) = source(bench)?;
+    let image = damaged(bench, &source, &large)?;
+    let archive = bench.scratch.file("a.tar");
+    let tar = |words: &[&str]| {
+        let run = bench.creamery().run(["tar", "-c", "-f"]).arg(&archive).args(words);
+        run.arg("-C").arg(inside(&image, "/")).output()
+    };
+    let refused = tar(&[])?;
+    ensure!(refused.code == Some(1) && refused.stderr_text().lines().count() == 1, "{refused}");
+    let said = tar(&["--ignore-errors"])?;
+    ensure!(said.code == Some(1) && said.stderr_text().contains("below/large: "), "{said}");
+    let out = bench.scratch.dir("out")?;
+    Run::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&out).ok()?;
+    for sector in [0, 100, 101, 300] {
+        let end = large.len().min((sector + 1) * SECTOR);
+        large[sector * SECTOR..end].fill(0);
+    }
+    ensure!(std::fs::read(out.join("below/large"))? == large, "another content but for what is lost");
+    ensure!(std::fs::read_to_string(out.join("below/deeper/last"))? == "the last one", "what is whole");
+    let left = count(&out.join("many"))?;
+    ensure!(left < FILES && left > FILES / 2, "{left} of {FILES}");
+    Ok(())
+}
+
+fn count(dir: &Path) -> Result<usize> {
+    Ok(std::fs::read_dir(dir)?.count())
+}
