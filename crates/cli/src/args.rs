@@ -61,6 +61,9 @@ pub(crate) enum Command {
     #[command(subcommand, alias = "fi")]
     Filesystem(FilesystemCommand),
     Check(crate::commands::check::CheckArgs),
+    /// Print completions for shells, and write manual pages.
+    #[command(subcommand)]
+    Generate(crate::commands::generate::GenerateCommand),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
     Inspect(InspectCommand),

@@ -79,6 +79,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Qgroup(command) => commands::quota::run_qgroup(&command),
         Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
+        Command::Generate(command) => commands::generate::run(&command),
         Command::Check(args) => commands::check::run(&args),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),
         Command::Inspect(InspectCommand::DumpTree(args)) => commands::inspect::dump_tree(&args),

@@ -11,6 +11,7 @@ pub(crate) mod du;
 pub(crate) mod fallocate;
 pub(crate) mod fiemap;
 pub(crate) mod filesystem;
+pub(crate) mod generate;
 pub(crate) mod helper;
 pub(crate) mod inspect;
 pub(crate) mod ls;
