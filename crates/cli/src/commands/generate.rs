@@ -56,7 +56,6 @@ fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
 }
 
 fn man(args: &ManArgs) -> Result<(), Failure> {
-    clap_mangen::generate_to(Cli::command(), &args.dir).map_err(|error| {
-        Failure::new("generate man", Error::from(error).on_host(&args.dir))
-    })
+    clap_mangen::generate_to(Cli::command(), &args.dir)
+        .map_err(|error| Failure::new("generate man", Error::from(error).on_host(&args.dir)))
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory};
+use clap::CommandFactory;
 
 use super::{Link, shown};
 use crate::args::Cli;
@@ -59,31 +59,15 @@ const COMMANDS: [(&str, &[&str]); 17] = [
     ("send", &[]),
     (
         "subvolume",
-        &[
-            "create",
-            "delete",
-            "list",
-            "snapshot",
-            "get-default",
-            "set-default",
-            "find-new",
-            "show",
-            "sync",
-        ],
+        &["create", "delete", "list", "snapshot", "get-default", "set-default", "find-new", "show", "sync"],
     ),
     ("help", &[]),
     ("version", &[]),
 ];
 
-/// Commands that say what they did, which `-q` keeps them from.
-const TALK: [&str; 6] = ["create", "delete", "snapshot", "sync", "defragment", "resize"];
-
-/// What stands before the command.
-#[derive(Default)]
-struct Globals {
-    json: bool,
-    quiet: bool,
-}
+/// Commands that print nothing with `-q`, neither what they did nor what they found.
+const TALK: [&str; 9] =
+    ["create", "delete", "snapshot", "sync", "defragment", "list", "get-default", "df", "get"];
 
 /// What the words behind the program's name ask for.
 pub(super) fn follow(args: &[OsString]) -> Link {
@@ -98,18 +82,18 @@ pub(super) fn follow(args: &[OsString]) -> Link {
 }
 
 fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
-    let mut globals = Globals::default();
+    let mut quiet = false;
     let first = loop {
         let Some(arg) = args.next() else { return Err("no command is named; see `btrfs help`".into()) };
         match arg.to_str() {
             Some("-v" | "--verbose") => {}
-            Some("-q" | "--quiet") => globals.quiet = true,
-            Some("--format") => globals.json = is_json(args.next())?,
+            Some("-q" | "--quiet") => quiet = true,
+            Some("--format") => expect_text(args.next().and_then(|format| format.to_str()))?,
             Some(format) if format.starts_with("--format=") => {
-                globals.json = is_json(Some(&OsString::from(&format["--format=".len()..])))?;
+                expect_text(format.strip_prefix("--format="))?;
             }
-            Some("--log") => globals.quiet |= args.next().is_some_and(|level| level == "quiet"),
-            Some(log) if log.starts_with("--log=") => globals.quiet |= log.ends_with("=quiet"),
+            Some("--log") => quiet |= args.next().is_some_and(|level| level == "quiet"),
+            Some(log) if log.starts_with("--log=") => quiet |= log.ends_with("=quiet"),
             Some("--help") => break "help",
             Some("--version") => break "version",
             Some(option) if option.starts_with('-') => {
@@ -126,7 +110,8 @@ fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
         }
         _ => {}
     }
-    let within = COMMANDS.iter().find(|(name, _)| *name == first).map(|(_, within)| *within).unwrap_or_default();
+    let within =
+        COMMANDS.iter().find(|(name, _)| *name == first).map(|(_, within)| *within).unwrap_or_default();
     let mut path = vec![first];
     if !within.is_empty() {
         let Some(arg) = args.next() else {
@@ -137,14 +122,15 @@ fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
         }
         path.push(token(arg, within.iter().copied(), first)?);
     }
-    ours(&path, &globals, args.as_slice())
+    ours(&path, quiet, args.as_slice())
 }
 
-fn is_json(format: Option<&OsString>) -> Result<bool, String> {
-    match format.and_then(|format| format.to_str()) {
-        Some("json") => Ok(true),
-        Some("text") => Ok(false),
-        _ => Err("--format: text or json is wanted".into()),
+/// The JSON of this program has shapes of its own.
+fn expect_text(format: Option<&str>) -> Result<(), String> {
+    match format {
+        Some("text") => Ok(()),
+        Some("json") => Err("--format json is not there in creamery, whose own commands take --json".into()),
+        _ => Err("--format: text is wanted".into()),
     }
 }
 
@@ -167,32 +153,21 @@ fn token(
 }
 
 /// The words of this program for the same, if it has that.
-fn ours(path: &[&'static str], globals: &Globals, rest: &[OsString]) -> Result<Link, String> {
+fn ours(path: &[&'static str], quiet: bool, rest: &[OsString]) -> Result<Link, String> {
     // The one command that is elsewhere here.
     let path = if path == ["filesystem", "sync"] { &path[1..] } else { path };
-    let mut command = Cli::command();
-    for name in path {
-        let found = command.find_subcommand(name).cloned();
-        command = found.ok_or_else(|| {
-            format!("{} is not there in creamery {}, which this is", path.join(" "), env!("CARGO_PKG_VERSION"))
-        })?;
+    let program = Cli::command();
+    let found = path.iter().try_fold(&program, |command, name| command.find_subcommand(name));
+    if found.is_none() {
+        let version = env!("CARGO_PKG_VERSION");
+        return Err(format!("{} is not there in creamery {version}, which this is", path.join(" ")));
     }
     let mut words: Vec<OsString> = ["creamery"].iter().chain(path).map(OsString::from).collect();
-    if globals.json {
-        if !has(&command, "json") {
-            return Err(format!("{}: there is no JSON of it", path.join(" ")));
-        }
-        words.push("--json".into());
-    }
     words.extend(rest.iter().cloned());
-    if globals.quiet && path.last().is_some_and(|name| TALK.contains(name)) {
+    if quiet && path.last().is_some_and(|name| TALK.contains(name)) {
         silence();
     }
     Ok(Link::Words(words))
-}
-
-fn has(command: &Command, option: &str) -> bool {
-    command.get_arguments().any(|argument| argument.get_long() == Some(option))
 }
 
 /// Nothing that is printed from now on is seen; where that cannot be had, it is.
@@ -209,7 +184,9 @@ mod tests {
     fn follow(line: &str) -> Result<Vec<String>, String> {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         match words(&mut args.iter())? {
-            Link::Words(words) => Ok(words.into_iter().map(|word| word.into_string().expect("text")).collect()),
+            Link::Words(words) => {
+                Ok(words.into_iter().map(|word| word.into_string().expect("text")).collect())
+            }
             Link::Done(_) => Ok(Vec::new()),
         }
     }
@@ -223,8 +200,7 @@ mod tests {
             ("c x", "creamery check x"),
             ("fi sy /x", "creamery sync /x"),
             ("-v --format text fi def -r x", "creamery filesystem defragment -r x"),
-            ("--format json qg s x", "creamery qgroup show --json x"),
-            ("--format=json subvolume list x", "creamery subvolume list --json x"),
+            ("--format=text subvolume list x", "creamery subvolume list x"),
             ("quota --help", "creamery quota --help"),
             ("help", "creamery --help"),
         ] {
@@ -245,8 +221,8 @@ mod tests {
             ("send x", "send is not there in creamery"),
             ("balance start x", "balance start is not there in creamery"),
             ("--dry-run sub list x", "--dry-run is not there"),
-            ("--format xml sub list x", "text or json"),
-            ("--format json inspect dump-tree x", "no JSON"),
+            ("--format xml sub list x", "text is wanted"),
+            ("--format json sub list x", "creamery, whose own commands take --json"),
         ] {
             let said = follow(line).expect_err(line);
             assert!(said.contains(wanted), "{line}: {said}");
