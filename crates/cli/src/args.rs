@@ -72,6 +72,9 @@ pub(crate) enum Command {
     /// Help where a filesystem cannot be opened.
     #[command(subcommand)]
     Rescue(crate::commands::rescue::RescueCommand),
+    /// Print completions for shells, and write manual pages.
+    #[command(subcommand)]
+    Generate(crate::commands::generate::GenerateCommand),
     /// Look at the structures on disk.
     #[command(subcommand, name = "inspect-internal", alias = "inspect")]
     Inspect(InspectCommand),

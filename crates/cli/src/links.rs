@@ -1,5 +1,8 @@
-//! The names of other programs that this one answers to, by a link: `mkfs.btrfs`, which mkfs(8) and scripts call, and `fsck.btrfs`,
-//! which is called for what fstab(5) has checked when a system starts. (`mount.fuse.creamery` is in `commands/helper`.)
+//! The names of other programs that this one answers to, by a link: `btrfs`; `mkfs.btrfs`, which mkfs(8) and scripts call; and
+//! `fsck.btrfs`, which is called for what fstab(5) has checked when a system starts. (`mount.fuse.creamery` is in
+//! `commands/helper`.)
+
+mod btrfs;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -26,6 +29,7 @@ pub(crate) enum Link {
 pub(crate) fn follow(args: &[OsString]) -> Option<Link> {
     let (first, rest) = args.split_first()?;
     match Path::new(first).file_name()?.to_str()? {
+        "btrfs" => Some(btrfs::follow(rest)),
         "mkfs.btrfs" => Some(mkfs(rest)),
         "fsck.btrfs" => Some(Link::Done(fsck(rest))),
         _ => None,
@@ -103,7 +107,7 @@ mod tests {
         assert_eq!(mkfs, ["creamery", "mkfs", "-f", "-L", "x", "disk.img"]);
         assert_eq!(follow("mkfs.btrfs -V").expect("a link"), [""; 0]);
         assert_eq!(follow("fsck.btrfs -a /dev/none").expect("a link"), [""; 0]);
-        for own in ["creamery mkfs x", "/usr/bin/creamery", "mkfs.ext4 x", "btrfs check x"] {
+        for own in ["creamery mkfs x", "/usr/bin/creamery", "mkfs.ext4 x", "btrfsck x"] {
             assert_eq!(follow(own), None, "{own}");
         }
     }

@@ -13,6 +13,7 @@ pub(crate) mod fallocate;
 pub(crate) mod fiemap;
 pub(crate) mod filesystem;
 pub(crate) mod find;
+pub(crate) mod generate;
 pub(crate) mod helper;
 pub(crate) mod inspect;
 pub(crate) mod label;

@@ -28,6 +28,7 @@ mod freed;
 mod full;
 mod hostile;
 mod hostile_names;
+mod links;
 mod listings;
 mod loss;
 mod lying_extents;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         full::cases(),
         fragmented::cases(),
         posix::cases(),
+        links::cases(),
         listings::cases(),
         mappings::cases(),
         seek::cases(),

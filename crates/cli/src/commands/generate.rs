@@ -1,0 +1,61 @@
+//! `creamery generate`: what a package of the program has beside it, made of its own words.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Subcommand};
+use clap_complete::Shell;
+use creamery::Error;
+
+use crate::args::Cli;
+use crate::failure::Failure;
+use crate::output::{Output, writing};
+
+const NAME: &str = "creamery";
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum GenerateCommand {
+    Completions(CompletionsArgs),
+    Man(ManArgs),
+}
+
+/// Print what a shell needs to complete this program's words.
+///
+/// Examples:
+///   creamery generate completions bash > ~/.local/share/bash-completion/completions/creamery
+///   creamery generate completions fish > ~/.config/fish/completions/creamery.fish
+#[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct CompletionsArgs {
+    shell: Shell,
+}
+
+/// Write the manual pages, one for each command, into a directory that exists.
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+pub(crate) fn run(command: &GenerateCommand) -> Result<(), Failure> {
+    match command {
+        GenerateCommand::Completions(args) => completions(args),
+        GenerateCommand::Man(args) => man(args),
+    }
+}
+
+fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let mut out = Output::new();
+    // It has no way to say that a write failed: what it writes is held, and written here.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    out.write_all(&script)
+        .map_err(writing)
+        .and_then(|()| out.finish())
+        .map_err(|error| Failure::new("generate completions", error))
+}
+
+fn man(args: &ManArgs) -> Result<(), Failure> {
+    clap_mangen::generate_to(Cli::command(), &args.dir)
+        .map_err(|error| Failure::new("generate man", Error::from(error).on_host(&args.dir)))
+}

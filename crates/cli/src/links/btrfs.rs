@@ -1,0 +1,231 @@
+//! Called as `btrfs`: the groups and commands of btrfs-progs, which may be shortened as far as it stays clear which is meant, with
+//! its global options in front. What this program has is done by it; what it has not is named.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use super::{Link, shown};
+use crate::args::Cli;
+use crate::failure::say;
+
+/// Groups with their commands, and commands that are in none.
+const COMMANDS: [(&str, &[&str]); 17] = [
+    ("balance", &["start", "pause", "cancel", "resume", "status"]),
+    ("check", &[]),
+    ("device", &["add", "delete", "remove", "replace", "scan", "ready", "stats", "usage"]),
+    (
+        "filesystem",
+        &["df", "du", "show", "sync", "defragment", "resize", "label", "usage", "mkswapfile", "commit-stats"],
+    ),
+    (
+        "inspect-internal",
+        &[
+            "inode-resolve",
+            "logical-resolve",
+            "subvolid-resolve",
+            "rootid",
+            "map-swapfile",
+            "min-dev-size",
+            "dump-tree",
+            "dump-super",
+            "tree-stats",
+            "list-chunks",
+        ],
+    ),
+    ("property", &["get", "set", "list"]),
+    ("qgroup", &["assign", "remove", "create", "clear-stale", "destroy", "show", "limit"]),
+    ("quota", &["enable", "disable", "rescan", "status"]),
+    ("receive", &[]),
+    ("replace", &["start", "status", "cancel"]),
+    (
+        "rescue",
+        &[
+            "chunk-recover",
+            "super-recover",
+            "zero-log",
+            "fix-device-size",
+            "fix-data-checksum",
+            "create-control-device",
+            "clear-ino-cache",
+            "clear-space-cache",
+            "clear-uuid-tree",
+        ],
+    ),
+    ("restore", &[]),
+    ("scrub", &["start", "cancel", "resume", "status", "limit"]),
+    ("send", &[]),
+    (
+        "subvolume",
+        &["create", "delete", "list", "snapshot", "get-default", "set-default", "find-new", "show", "sync"],
+    ),
+    ("help", &[]),
+    ("version", &[]),
+];
+
+/// Commands that print nothing with `-q`, neither what they did nor what they found.
+const TALK: [&str; 9] =
+    ["create", "delete", "snapshot", "sync", "defragment", "list", "get-default", "df", "get"];
+
+/// What the words behind the program's name ask for.
+pub(super) fn follow(args: &[OsString]) -> Link {
+    let mut args = args.iter();
+    match words(&mut args) {
+        Ok(link) => link,
+        Err(complaint) => {
+            say(&format!("btrfs: {complaint}"));
+            Link::Done(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
+    let mut quiet = false;
+    let first = loop {
+        let Some(arg) = args.next() else { return Err("no command is named; see `btrfs help`".into()) };
+        match arg.to_str() {
+            Some("-v" | "--verbose") => {}
+            Some("-q" | "--quiet") => quiet = true,
+            Some("--format") => expect_text(args.next().and_then(|format| format.to_str()))?,
+            Some(format) if format.starts_with("--format=") => {
+                expect_text(format.strip_prefix("--format="))?;
+            }
+            Some("--log") => quiet |= args.next().is_some_and(|level| level == "quiet"),
+            Some(log) if log.starts_with("--log=") => quiet |= log.ends_with("=quiet"),
+            Some("--help") => break "help",
+            Some("--version") => break "version",
+            Some(option) if option.starts_with('-') => {
+                return Err(format!("{} is not there in creamery; see `btrfs help`", shown(arg)));
+            }
+            _ => break token(arg, COMMANDS.iter().map(|(name, _)| *name), "")?,
+        }
+    };
+    match first {
+        "help" => return Ok(Link::Words(["creamery", "--help"].map(OsString::from).to_vec())),
+        "version" => {
+            let _ = writeln!(anstream::stdout(), "btrfs, part of creamery {}", env!("CARGO_PKG_VERSION"));
+            return Ok(Link::Done(ExitCode::SUCCESS));
+        }
+        _ => {}
+    }
+    let within =
+        COMMANDS.iter().find(|(name, _)| *name == first).map(|(_, within)| *within).unwrap_or_default();
+    let mut path = vec![first];
+    if !within.is_empty() {
+        let Some(arg) = args.next() else {
+            return Err(format!("{first}: no command is named; there are {}", within.join(", ")));
+        };
+        if arg == "--help" {
+            return Ok(Link::Words(["creamery", first, "--help"].map(OsString::from).to_vec()));
+        }
+        path.push(token(arg, within.iter().copied(), first)?);
+    }
+    ours(&path, quiet, args.as_slice())
+}
+
+/// The JSON of this program has shapes of its own.
+fn expect_text(format: Option<&str>) -> Result<(), String> {
+    match format {
+        Some("text") => Ok(()),
+        Some("json") => Err("--format json is not there in creamery, whose own commands take --json".into()),
+        _ => Err("--format: text is wanted".into()),
+    }
+}
+
+/// The name that `arg` is, or is the beginning of.
+fn token(
+    arg: &OsString,
+    names: impl Iterator<Item = &'static str> + Clone,
+    group: &str,
+) -> Result<&'static str, String> {
+    let (before, word) = (if group.is_empty() { "" } else { ": " }, arg.to_string_lossy());
+    if let Some(name) = names.clone().find(|name| *name == word) {
+        return Ok(name);
+    }
+    let found: Vec<_> = names.filter(|name| !word.is_empty() && name.starts_with(&*word)).collect();
+    match found[..] {
+        [name] => Ok(name),
+        [] => Err(format!("{group}{before}unknown command '{}'; see `btrfs help`", shown(arg))),
+        _ => Err(format!("{group}{before}'{}' may be {}", shown(arg), found.join(", "))),
+    }
+}
+
+/// The words of this program for the same, if it has that.
+fn ours(path: &[&'static str], quiet: bool, rest: &[OsString]) -> Result<Link, String> {
+    // The one command that is elsewhere here.
+    let path = if path == ["filesystem", "sync"] { &path[1..] } else { path };
+    let program = Cli::command();
+    let found = path.iter().try_fold(&program, |command, name| command.find_subcommand(name));
+    if found.is_none() {
+        let version = env!("CARGO_PKG_VERSION");
+        return Err(format!("{} is not there in creamery {version}, which this is", path.join(" ")));
+    }
+    let mut words: Vec<OsString> = ["creamery"].iter().chain(path).map(OsString::from).collect();
+    words.extend(rest.iter().cloned());
+    if quiet && path.last().is_some_and(|name| TALK.contains(name)) {
+        silence();
+    }
+    Ok(Link::Words(words))
+}
+
+/// Nothing that is printed from now on is seen; where that cannot be had, it is.
+fn silence() {
+    if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn follow(line: &str) -> Result<Vec<String>, String> {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        match words(&mut args.iter())? {
+            Link::Words(words) => {
+                Ok(words.into_iter().map(|word| word.into_string().expect("text")).collect())
+            }
+            Link::Done(_) => Ok(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn commands_may_be_shortened_as_far_as_it_is_clear_which_is_meant() {
+        for (line, wanted) in [
+            ("subvolume list /x", "creamery subvolume list /x"),
+            ("sub cr /x/y -q", "creamery subvolume create /x/y -q"),
+            ("ins dump-s x", "creamery inspect-internal dump-super x"),
+            ("c x", "creamery check x"),
+            ("fi sy /x", "creamery sync /x"),
+            ("-v --format text fi def -r x", "creamery filesystem defragment -r x"),
+            ("--format=text subvolume list x", "creamery subvolume list x"),
+            ("quota --help", "creamery quota --help"),
+            ("help", "creamery --help"),
+        ] {
+            let wanted: Vec<String> = wanted.split(' ').map(str::to_owned).collect();
+            assert_eq!(follow(line), Ok(wanted), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_unclear_or_missing_is_named() {
+        for (line, wanted) in [
+            ("", "no command is named"),
+            ("s x", "scrub, send, subvolume"),
+            ("fi d x", "df, du, defragment"),
+            ("nonsense", "unknown command 'nonsense'"),
+            ("sub nonsense", "subvolume: unknown command 'nonsense'"),
+            ("sub", "subvolume: no command is named"),
+            ("send x", "send is not there in creamery"),
+            ("balance start x", "balance start is not there in creamery"),
+            ("--dry-run sub list x", "--dry-run is not there"),
+            ("--format xml sub list x", "text is wanted"),
+            ("--format json sub list x", "creamery, whose own commands take --json"),
+        ] {
+            let said = follow(line).expect_err(line);
+            assert!(said.contains(wanted), "{line}: {said}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Called by the names of other programs, as scripts and image builders call these.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use creamery_testkit::harness::{Bench, Case};
+use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check};
+
+use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("links/btrfs", &MOUNTED, btrfs),
+        Case::new("links/systemd-repart", &MOUNTED, systemd_repart),
+        Case::new("links/mkosi", &[Judge::Program, Judge::Fuse], mkosi),
+    ]
+}
+
+/// The program under another name.
+fn link(bench: &Bench, name: &str) -> Result<PathBuf> {
+    let link = bench.scratch.file(name);
+    symlink(bench.creamery().path(), &link)?;
+    Ok(link)
+}
+
+/// The same words to btrfs-progs' `btrfs`, and to ours: the same is printed.
+fn btrfs(bench: &Bench) -> Result<()> {
+    let image = bench.scratch.file("disk.img");
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let dir = bench.scratch.file("mount");
+    let linux = LoopMount::mount(&image, &dir, "")?;
+    let said = |program: &str, words: &str, place: &str| {
+        let run = Run::new(program).args(words.split_whitespace()).arg(place);
+        run.ok().map(|finished| finished.stdout_text())
+    };
+    let place = dir.display().to_string();
+    said("btrfs", "sub cr", &format!("{place}/a"))?;
+    said("btrfs", "quo ena", &place)?;
+    said("btrfs", "quo resc -w", &place)?;
+    fs::write(dir.join("a/file"), vec![7; 200_000])?;
+    said("btrfs", "sub sn -r", &format!("{place}/a"))
+        .err()
+        .map_or_else(|| anyhow::bail!("a snapshot without a name was taken"), |_| Ok(()))?;
+    Run::new("btrfs").args(["subvolume", "snapshot", "-r"]).args([dir.join("a"), dir.join("s")]).ok()?;
+    Run::new("sync").ok()?;
+    let words = [
+        "sub l",
+        "sub l -puq",
+        "subvolume get-default",
+        "qg s -re --raw",
+        "--format text qg sh",
+        "-q su list -o",
+    ];
+    let wanted: Vec<String> =
+        words.iter().map(|words| said("btrfs", words, &place)).collect::<Result<_>>()?;
+    linux.unmount()?;
+    let ours = link(bench, "btrfs")?;
+    let ours = ours.to_str().unwrap_or_default();
+    let mount = FuseMount::mount(bench.creamery(), &image, &dir, "")?;
+    for (words, wanted) in words.iter().zip(wanted) {
+        let found = said(ours, words, &place)?;
+        // In the place of the "s" that one of something does not have btrfs-progs 6.14 prints a zero byte.
+        let wanted = wanted.replace('\0', "");
+        ensure!(found == wanted, "{words}: ours is\n{found}btrfs-progs' is\n{wanted}");
+    }
+    let quiet = said(ours, "-q sub cr", &format!("{place}/quiet"))?;
+    ensure!(quiet.is_empty() && dir.join("quiet").is_dir(), "-q: {quiet}");
+    let told = said(ours, "sub del", &format!("{place}/quiet"))?;
+    ensure!(told.contains("Delete subvolume") && !dir.join("quiet").exists(), "{told}");
+    said(ours, "fi sync", &place)?;
+    mount.unmount()?;
+    let image = image.display().to_string();
+    for words in ["inspect-internal dump-super -f", "ins dump-t -t chunk"] {
+        let (found, wanted) = (said(ours, words, &image)?, said("btrfs", words, &image)?);
+        let without_version = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        ensure!(without_version(&found) == without_version(&wanted), "{words}: ours is\n{found}");
+    }
+    said(ours, "check", &image)?;
+    let version = Run::new(ours).arg("version").ok()?.stdout_text();
+    ensure!(version.starts_with("btrfs, part of creamery"), "{version}");
+    // What is refused is refused with the exit status of btrfs-progs.
+    for (words, says) in [
+        ("", "no command"),
+        ("nonsense", "unknown command 'nonsense'"),
+        ("s", "scrub, send, subvolume"),
+        ("send", "send is not there in creamery"),
+        ("balance start", "balance start is not there in creamery"),
+        ("subvolume list", "required"),
+    ] {
+        expect_refusal(Run::new(ours).args(words.split_whitespace()), &[says])?;
+        let status = |program: &str| Run::new(program).args(words.split_whitespace()).output();
+        ensure!(status(ours)?.code == status("btrfs")?.code, "{words}: another exit status");
+    }
+    Ok(())
+}
+
+/// What systemd-repart calls mkfs.btrfs with, for a partition that it gives as a file or a loop device: label and UUID, a root to copy,
+/// subvolumes, compression.
+fn systemd_repart(bench: &Bench) -> Result<()> {
+    const UUID: &str = "0d6f2b5c-6d0b-4c8e-9a39-5b2f7b0c8f11";
+    let (mkfs, root) = (link(bench, "mkfs.btrfs")?, bench.scratch.dir("root")?);
+    fs::create_dir_all(root.join("home/user"))?;
+    fs::create_dir_all(root.join("var"))?;
+    fs::write(root.join("home/user/text"), "some text that is there many times\n".repeat(5_000))?;
+    let root = root.to_str().unwrap_or_default();
+    let begin = ["-q", "-L", "root-x86-64", "-U", UUID];
+    for (number, more) in [
+        &[][..],
+        &["--nodiscard"],
+        &["--nodiscard", "-r", root],
+        &["-r", root, "--subvol", "/home", "--subvol", "default:/var"],
+        &["--nodiscard", "-r", root, "--compress", "zstd:3"],
+        &["-r", root, "--subvol", "ro:/home", "--compress", "zlib", "--sectorsize", "4096"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let image = bench.scratch.file(&format!("{number}.raw"));
+        fs::File::create_new(&image)?.set_len(400 << 20)?;
+        let told = Run::new(&mkfs).args(begin).arg(&image).args(more).ok()?;
+        ensure!(told.stdout_text().is_empty(), "-q: {}", told.stdout_text());
+        btrfs_check(&image)?;
+        let said = Run::new("blkid").args(["-o", "export", "-p"]).arg(&image).ok()?.stdout_text();
+        ensure!(said.contains(&format!("UUID={UUID}")) && said.contains("LABEL=root-x86-64"), "{said}");
+        if more.contains(&"-r") {
+            let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro,subvolid=5")?;
+            let text = fs::read_to_string(linux.dir().join("home/user/text"))?;
+            ensure!(text.lines().count() == 5_000, "{more:?}: the file is something else");
+            linux.unmount()?;
+        }
+    }
+    Ok(())
+}
+
+/// What mkosi calls `btrfs` for, to keep its trees as subvolumes: on a mount of ours.
+fn mkosi(bench: &Bench) -> Result<()> {
+    let (image, btrfs) = (bench.scratch.file("disk.img"), link(bench, "btrfs")?);
+    mkfs_empty(bench.creamery(), &[], "256M", &image)?;
+    let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "")?;
+    let (root, copy) = (mount.dir().join("root"), mount.dir().join("copy"));
+    let call = |word: &str| Run::new(&btrfs).args(["subvolume", word]);
+    call("create").arg(&root).ok()?;
+    fs::write(root.join("file"), "content")?;
+    call("show").arg(&root).ok()?;
+    expect_refusal(call("show").arg(mount.dir().join("root/file")), &["subvolume"])?;
+    call("snapshot").args([&root, &copy]).ok()?;
+    fs::write(copy.join("file"), "another")?;
+    call("delete").args([&root, &copy]).ok()?;
+    ensure!(!root.exists() && !copy.exists(), "they are there");
+    mount.unmount()?;
+    bench.creamery().run(["subvolume", "sync"]).arg(inside(&image, "/")).ok()?;
+    bench.creamery().run(["check"]).arg(&image).ok().map(drop)
+}
