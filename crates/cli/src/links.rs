@@ -3,33 +3,28 @@
 //! `commands/helper`.)
 
 mod btrfs;
+mod link;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use clap::Command;
 use creamery::partitions::ImageName;
+
+pub(crate) use link::Link;
 
 use crate::failure::say;
 
 /// What fsck(8) ends with when it could not do its work.
 const OPERATIONAL_ERROR: u8 = 8;
 
-/// What is asked for by the name of another program.
-#[derive(Debug)]
-pub(crate) enum Link {
-    /// Words for this one.
-    Words(Vec<OsString>),
-    /// All is done.
-    Done(ExitCode),
-}
-
-/// What words mean whose first one is the name that this program was called by; none by its own.
-pub(crate) fn follow(args: &[OsString]) -> Option<Link> {
+/// What words mean whose first one is the name that this program was called by; none by its own. All its own words are in `program`.
+pub(crate) fn follow(args: &[OsString], program: &Command) -> Option<Link> {
     let (first, rest) = args.split_first()?;
     match Path::new(first).file_name()?.to_str()? {
-        "btrfs" => Some(btrfs::follow(rest)),
+        "btrfs" => Some(btrfs::follow(rest, program)),
         "mkfs.btrfs" => Some(mkfs(rest)),
         "fsck.btrfs" => Some(Link::Done(fsck(rest))),
         _ => None,
@@ -93,7 +88,7 @@ mod tests {
 
     fn follow(words: &str) -> Option<Vec<String>> {
         let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-        match super::follow(&words)? {
+        match super::follow(&words, &Command::new("creamery"))? {
             Link::Words(words) => {
                 Some(words.into_iter().map(|word| word.into_string().expect("text")).collect())
             }

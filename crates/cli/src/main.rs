@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
     // Where that cannot be had, it does.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
-    match links::follow(&args) {
+    match links::follow(&args, &Cli::command()) {
         Some(Link::Done(status)) => status,
         // Of mkfs(8): whatever goes wrong.
         Some(Link::Words(words)) if answer(&words) != ExitCode::SUCCESS => ExitCode::FAILURE,
@@ -87,7 +87,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Qgroup(command) => commands::quota::run_qgroup(&command),
         Command::Property(command) => commands::property::run(&command),
         Command::Filesystem(command) => commands::filesystem::run(&command),
-        Command::Generate(command) => commands::generate::run(&command),
+        Command::Generate(command) => commands::generate::run(&command, Cli::command()),
         Command::Check(args) => commands::check::run(&args),
         Command::Rescue(command) => commands::rescue::run(&command),
         Command::Inspect(InspectCommand::DumpSuper(args)) => commands::inspect::dump_super(&args),

@@ -3,11 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
 use creamery::Error;
 
-use crate::args::Cli;
 use crate::failure::Failure;
 use crate::output::{Output, writing};
 
@@ -37,25 +36,26 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-pub(crate) fn run(command: &GenerateCommand) -> Result<(), Failure> {
+/// Of `program`, which is all of its words.
+pub(crate) fn run(command: &GenerateCommand, program: Command) -> Result<(), Failure> {
     match command {
-        GenerateCommand::Completions(args) => completions(args),
-        GenerateCommand::Man(args) => man(args),
+        GenerateCommand::Completions(args) => completions(args, program),
+        GenerateCommand::Man(args) => man(args, program),
     }
 }
 
-fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Failure> {
     let mut out = Output::new();
     // It has no way to say that a write failed: what it writes is held, and written here.
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut program, NAME, &mut script);
     out.write_all(&script)
         .map_err(writing)
         .and_then(|()| out.finish())
         .map_err(|error| Failure::new("generate completions", error))
 }
 
-fn man(args: &ManArgs) -> Result<(), Failure> {
-    clap_mangen::generate_to(Cli::command(), &args.dir)
+fn man(args: &ManArgs, program: Command) -> Result<(), Failure> {
+    clap_mangen::generate_to(program, &args.dir)
         .map_err(|error| Failure::new("generate man", Error::from(error).on_host(&args.dir)))
 }

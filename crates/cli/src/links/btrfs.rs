@@ -5,10 +5,11 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::Command;
 
-use super::{Link, shown};
-use crate::args::Cli;
+use creamery::Escaped;
+
+use super::link::Link;
 use crate::failure::say;
 
 /// Groups with their commands, and commands that are in none.
@@ -69,10 +70,10 @@ const COMMANDS: [(&str, &[&str]); 17] = [
 const TALK: [&str; 9] =
     ["create", "delete", "snapshot", "sync", "defragment", "list", "get-default", "df", "get"];
 
-/// What the words behind the program's name ask for.
-pub(super) fn follow(args: &[OsString]) -> Link {
+/// What the words behind the program's name ask for. All our own are in `program`.
+pub(super) fn follow(args: &[OsString], program: &Command) -> Link {
     let mut args = args.iter();
-    match words(&mut args) {
+    match words(&mut args, program) {
         Ok(link) => link,
         Err(complaint) => {
             say(&format!("btrfs: {complaint}"));
@@ -81,7 +82,7 @@ pub(super) fn follow(args: &[OsString]) -> Link {
     }
 }
 
-fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
+fn words(args: &mut std::slice::Iter<'_, OsString>, program: &Command) -> Result<Link, String> {
     let mut quiet = false;
     let first = loop {
         let Some(arg) = args.next() else { return Err("no command is named; see `btrfs help`".into()) };
@@ -97,7 +98,10 @@ fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
             Some("--help") => break "help",
             Some("--version") => break "version",
             Some(option) if option.starts_with('-') => {
-                return Err(format!("{} is not there in creamery; see `btrfs help`", shown(arg)));
+                return Err(format!(
+                    "{} is not there in creamery; see `btrfs help`",
+                    Escaped(arg.as_encoded_bytes())
+                ));
             }
             _ => break token(arg, COMMANDS.iter().map(|(name, _)| *name), "")?,
         }
@@ -122,7 +126,7 @@ fn words(args: &mut std::slice::Iter<'_, OsString>) -> Result<Link, String> {
         }
         path.push(token(arg, within.iter().copied(), first)?);
     }
-    ours(&path, quiet, args.as_slice())
+    ours(&path, quiet, args.as_slice(), program)
 }
 
 /// The JSON of this program has shapes of its own.
@@ -147,17 +151,19 @@ fn token(
     let found: Vec<_> = names.filter(|name| !word.is_empty() && name.starts_with(&*word)).collect();
     match found[..] {
         [name] => Ok(name),
-        [] => Err(format!("{group}{before}unknown command '{}'; see `btrfs help`", shown(arg))),
-        _ => Err(format!("{group}{before}'{}' may be {}", shown(arg), found.join(", "))),
+        [] => Err(format!(
+            "{group}{before}unknown command '{}'; see `btrfs help`",
+            Escaped(arg.as_encoded_bytes())
+        )),
+        _ => Err(format!("{group}{before}'{}' may be {}", Escaped(arg.as_encoded_bytes()), found.join(", "))),
     }
 }
 
 /// The words of this program for the same, if it has that.
-fn ours(path: &[&'static str], quiet: bool, rest: &[OsString]) -> Result<Link, String> {
+fn ours(path: &[&'static str], quiet: bool, rest: &[OsString], program: &Command) -> Result<Link, String> {
     // The one command that is elsewhere here.
     let path = if path == ["filesystem", "sync"] { &path[1..] } else { path };
-    let program = Cli::command();
-    let found = path.iter().try_fold(&program, |command, name| command.find_subcommand(name));
+    let found = path.iter().try_fold(program, |command, name| command.find_subcommand(name));
     if found.is_none() {
         let version = env!("CARGO_PKG_VERSION");
         return Err(format!("{} is not there in creamery {version}, which this is", path.join(" ")));
@@ -179,11 +185,14 @@ fn silence() {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::args::Cli;
 
     fn follow(line: &str) -> Result<Vec<String>, String> {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        match words(&mut args.iter())? {
+        match words(&mut args.iter(), &Cli::command())? {
             Link::Words(words) => {
                 Ok(words.into_iter().map(|word| word.into_string().expect("text")).collect())
             }
