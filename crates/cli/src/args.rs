@@ -11,7 +11,7 @@ use crate::commands::du::DuArgs;
 use crate::commands::fiemap::FiemapArgs;
 use crate::commands::mount::{MountArgs, UmountArgs};
 use crate::size::Size;
-use crate::view::{RescueArgs, ViewArgs, WriteArgs};
+use crate::view::{LongHelp, RescueArgs, ViewArgs, WriteArgs};
 
 /// Btrfs filesystems in image files and on devices, without root and without the kernel.
 ///
@@ -233,9 +233,8 @@ pub(crate) struct LsArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
 
     #[command(flatten)]
     pub(crate) view: ViewArgs,

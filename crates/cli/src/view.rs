@@ -61,3 +61,11 @@ pub(crate) struct WriteArgs {
     #[arg(long)]
     pub(crate) usesupercopy: bool,
 }
+
+/// `--help` alone, of a command whose `-h` means what it means elsewhere.
+#[derive(Args, Debug)]
+pub(crate) struct LongHelp {
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}

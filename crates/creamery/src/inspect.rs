@@ -214,15 +214,7 @@ fn print(
                 let what = format!("{at} is no address of a tree block, which is a multiple of {sector}");
                 return Err(WalkError::Damaged { first: Error::invalid(what), blocks: 1 });
             }
-            let want = Expected {
-                logical: Logical::new(at),
-                level: None,
-                generation: None,
-                owner: None,
-                first_key: None,
-                fsid: superblock.metadata_uuid(),
-                checksum: superblock.checksum_type(),
-            };
+            let want = Expected::anything(Logical::new(at), superblock);
             let (bytes, why) = match read(&want) {
                 Ok(bytes) => (Some(bytes), None),
                 Err(bad) => (bad.bytes, Some(bad.why)),

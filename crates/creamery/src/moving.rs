@@ -59,8 +59,8 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// As rename(2), and when both are the same file. What is moved between subvolumes is copied, then removed: when either
-    /// fails, both may be there in part.
+    /// As rename(2), and when both are the same file. What is moved between subvolumes is copied beside its new name,
+    /// which it takes when it is whole, then removed: when that fails, both are there.
     pub fn move_to(
         &self,
         from: impl AsRef<Path>,
@@ -89,14 +89,29 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// From one subvolume to another, data shared.
+    /// From one subvolume to another, data shared. The copy takes the name when it is whole, and as rename(2) gives it: until then
+    /// what has the name stays.
     fn move_by_copying(&self, from: &Path, to: &Path) -> Result<()> {
-        if let Ok(there) = self.symlink_metadata(to) {
-            if there.is_dir() { self.remove_dir(to) } else { self.remove_file(to) }?;
-        }
+        let beside = self.free_name_beside(to);
         let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
-        self.copy_between(from, self, to, everything, &NoProgress)?;
-        if self.symlink_metadata(from)?.is_dir() { self.remove_dir_all(from) } else { self.remove_file(from) }
+        let copied = self.copy_between(from, self, &beside, everything, &NoProgress);
+        if let Err(error) = copied.and_then(|()| self.rename(&beside, to)) {
+            // There may be nothing yet; what else goes wrong now is no news.
+            let _ = self.remove_whatever(&beside);
+            return Err(error);
+        }
+        self.remove_whatever(from)
+    }
+
+    /// A name in the directory of `to` that nothing has.
+    fn free_name_beside(&self, to: &Path) -> PathBuf {
+        let names = (0_u64..).map(|number| to.with_file_name(format!(".moving-{number}")));
+        let mut free = names.filter(|name| self.symlink_metadata(name).is_err());
+        free.next().expect("no directory has so many entries")
+    }
+
+    fn remove_whatever(&self, path: &Path) -> Result<()> {
+        if self.symlink_metadata(path)?.is_dir() { self.remove_dir_all(path) } else { self.remove_file(path) }
     }
 
     /// Gives the file `original`, not followed if it is a symbolic link, one more name, as ln(1) does: in `link` where that is a

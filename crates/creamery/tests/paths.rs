@@ -565,3 +565,32 @@ fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
     fs.copy_between("/there", &fs, "/newer/", PLAIN, &NoProgress).unwrap();
     assert!(fs.exists("/there/file") && fs.exists("/newer/file") && host.join("new/file").exists());
 }
+
+/// Between subvolumes what is moved is copied: what has the new name is gone when the copy is whole, and not before.
+#[test]
+fn what_cannot_be_moved_to_another_subvolume_costs_nothing_there() {
+    let Fixture { fs, .. } = fixture();
+    let exact = creamery::NameOptions { exact: true, ..Default::default() };
+    let names = |dir: &str| -> Vec<_> {
+        fs.read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect()
+    };
+    fs.create_subvolume("/sub").unwrap();
+    fs.create_dir_all("/dir/below").unwrap();
+    fs.write("/dir/below/file", "from").unwrap();
+    fs.write("/sub/file", "kept").unwrap();
+    fs.create_dir_all("/sub/full/entry").unwrap();
+    assert_eq!(kind(fs.move_to("/dir", "/sub/file", exact)), ErrorKind::NotADirectory);
+    assert_eq!(kind(fs.move_to("/dir", "/sub/full", exact)), ErrorKind::DirectoryNotEmpty);
+    assert_eq!(fs.read("/sub/file").unwrap(), b"kept");
+    assert_eq!(names("/sub"), ["file", "full"]);
+    assert_eq!(names("/sub/full"), ["entry"]);
+    assert_eq!(fs.read("/dir/below/file").unwrap(), b"from");
+    fs.create_dir("/sub/empty").unwrap();
+    assert!(fs.move_to("/dir", "/sub/empty", exact).unwrap());
+    fs.write("/other", "new").unwrap();
+    assert!(fs.move_to("/other", "/sub/file", exact).unwrap());
+    assert_eq!(fs.read("/sub/empty/below/file").unwrap(), b"from");
+    assert_eq!(fs.read("/sub/file").unwrap(), b"new");
+    assert_eq!(names("/sub"), ["file", "full", "empty"]);
+    assert!(!fs.exists("/dir") && !fs.exists("/other"));
+}

@@ -11,6 +11,7 @@ use crate::block::{BlockRef, HEADER_LEN, ITEM_LEN, LEVEL_MAX, leaf_data_max, nod
 use crate::check::check_item;
 use crate::corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
 use crate::key::Key;
+use crate::superblock::Superblock;
 
 /// Bytes of the checksum field at the start of a block.
 const CSUM_FIELD: usize = 32;
@@ -56,6 +57,22 @@ pub struct Expected {
     pub fsid: Uuid,
     /// The filesystem's checksum.
     pub checksum: ChecksumType,
+}
+
+impl Expected {
+    /// Whatever block of the filesystem is at an address: nothing is known of it but that.
+    #[must_use]
+    pub fn anything(logical: Logical, superblock: &Superblock) -> Self {
+        Self {
+            logical,
+            level: None,
+            generation: None,
+            owner: None,
+            first_key: None,
+            fsid: superblock.metadata_uuid(),
+            checksum: superblock.checksum_type(),
+        }
+    }
 }
 
 /// Writes the checksum of a finished block into its header. The block is marked as written

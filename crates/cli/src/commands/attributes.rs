@@ -9,7 +9,7 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::place::{End, Place};
 use crate::time::{parse_stamp, parse_time};
-use crate::view::WriteArgs;
+use crate::view::{LongHelp, WriteArgs};
 
 /// Change permission bits of files in an image.
 ///
@@ -93,9 +93,8 @@ pub(crate) struct ChownArgs {
     #[arg(short = 'h', long)]
     no_dereference: bool,
 
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
 
     #[command(flatten)]
     write: WriteArgs,
@@ -166,9 +165,8 @@ pub(crate) struct TouchArgs {
     #[arg(short = 'h', long)]
     no_dereference: bool,
 
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
+    #[command(flatten)]
+    help: LongHelp,
 
     #[command(flatten)]
     write: WriteArgs,

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use clap::Args;
-use creamery::{Error, ErrorKind, NameOptions};
+use creamery::{Error, ErrorKind, Filesystem, NameOptions};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
@@ -45,9 +45,20 @@ impl Target {
         }
     }
 
-    /// Whether what they go to has to be a directory.
-    fn wants_directory(&self, from: &[OsString]) -> bool {
-        self.target_directory.is_some() || from.len() > 1
+    /// The filesystem that they go to, open for writing. Errors: they need a directory, and `to` is none.
+    fn open<'i>(
+        &self,
+        images: &'i mut Images<'_>,
+        from: &[OsString],
+        to: &Place,
+    ) -> Result<&'i Filesystem, Failure> {
+        let failed = images.failed(&to.image);
+        let fs = images.open(&to.image, Purpose::Write)?;
+        let wants_directory = self.target_directory.is_some() || from.len() > 1;
+        if wants_directory && !fs.metadata(&to.path).map_err(&failed)?.is_dir() {
+            return Err(failed(Error::new(ErrorKind::NotADirectory, to.path.display().to_string())));
+        }
+        Ok(fs)
     }
 }
 
@@ -118,10 +129,7 @@ fn move_all(
     names: &Names,
 ) -> Result<(), Failure> {
     let failed = images.failed(&to.image);
-    let fs = images.open(&to.image, Purpose::Write)?;
-    if args.target.wants_directory(from) {
-        check_directory(fs, to).map_err(&failed)?;
-    }
+    let fs = args.target.open(images, from, to)?;
     let options = NameOptions {
         exact: args.target.no_target_directory,
         keep: args.no_clobber,
@@ -134,14 +142,6 @@ fn move_all(
         }
         Ok(())
     })
-}
-
-/// Refuses what is no directory.
-fn check_directory(fs: &creamery::Filesystem, place: &Place) -> Result<(), Error> {
-    if fs.metadata(&place.path)?.is_dir() {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::NotADirectory, place.path.display().to_string()))
 }
 
 /// Make links in an image.
@@ -190,10 +190,7 @@ pub(crate) fn run_ln(args: &LnArgs) -> Result<(), Failure> {
 
 fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Place) -> Result<(), Failure> {
     let failed = images.failed(&to.image);
-    let fs = images.open(&to.image, Purpose::Write)?;
-    if args.target.wants_directory(from) {
-        check_directory(fs, to).map_err(&failed)?;
-    }
+    let fs = args.target.open(images, from, to)?;
     let options = NameOptions {
         exact: args.target.no_target_directory,
         no_dereference: args.no_dereference,

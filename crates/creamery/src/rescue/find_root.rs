@@ -145,15 +145,7 @@ fn blocks(volume: &Volume, superblock: &Superblock) -> impl Iterator<Item = Logi
 
 /// The block at an address, if it is whole and of the tree.
 fn candidate(volume: &Volume, superblock: &Superblock, tree: TreeId, at: Logical) -> Option<Candidate> {
-    let want = Expected {
-        logical: at,
-        level: None,
-        generation: None,
-        owner: None,
-        first_key: None,
-        fsid: superblock.metadata_uuid(),
-        checksum: superblock.checksum_type(),
-    };
+    let want = Expected::anything(at, superblock);
     let bytes = volume.read_tree_block(at, &want, Wait::Yes).ok()?;
     let block = BlockRef::new(&bytes);
     let found = Candidate { logical: at, generation: block.generation(), level: block.level() };

@@ -57,8 +57,9 @@ pub(super) struct Archive<R> {
     /// Data of the member at hand that is still to come, and what fills its last block.
     left: u64,
     padding: u64,
-    /// Records of a global header.
-    global: Vec<u8>,
+    /// Records of global headers, the later ones behind, and how long these were in all.
+    global: Vec<(Vec<u8>, Vec<u8>)>,
+    global_len: u64,
     is_begun: bool,
 }
 
@@ -76,7 +77,7 @@ fn reading(error: std::io::Error) -> Error {
 
 impl<R: Read> Archive<R> {
     pub(super) fn new(input: R) -> Self {
-        Self { input, left: 0, padding: 0, global: Vec::new(), is_begun: false }
+        Self { input, left: 0, padding: 0, global: Vec::new(), global_len: 0, is_begun: false }
     }
 
     /// A block; none at the end.
@@ -179,14 +180,12 @@ impl<R: Read> Archive<R> {
                 EntryType::XGlobalHeader => {
                     // Later ones add to earlier ones, so that all count.
                     let more = self.extended(size)?;
-                    pax::records(&more)?;
-                    self.global.truncate(
-                        self.global.iter().position(|&byte| byte == 0).unwrap_or(self.global.len()),
-                    );
-                    self.global.extend_from_slice(&more);
-                    if self.global.len() as u64 > EXTENDED_MAX {
+                    self.global_len = self.global_len.saturating_add(size);
+                    if self.global_len > EXTENDED_MAX {
                         return Err(damaged("global headers that do not end"));
                     }
+                    let more = pax::records(&more)?;
+                    self.global.extend(more.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())));
                 }
                 EntryType::GNULongName => long_name = Some(text(self.extended(size)?)),
                 EntryType::GNULongLink => long_link = Some(text(self.extended(size)?)),
@@ -209,7 +208,8 @@ impl<R: Read> Archive<R> {
         records: &[u8],
     ) -> Result<Member> {
         let mut holes = Sparse::default();
-        for (key, value) in pax::records(&self.global)?.into_iter().chain(pax::records(records)?) {
+        let global = self.global.iter().map(|(key, value)| (&key[..], &value[..]));
+        for (key, value) in global.chain(pax::records(records)?) {
             facts.take(key, value)?;
             holes.take(key, value)?;
         }
@@ -409,6 +409,37 @@ mod tests {
         }
         assert!(Archive::new(&[][..]).next().expect("an empty one").is_none());
         assert!(Archive::new(&[0; 1024][..]).next().expect("an empty one").is_none());
+    }
+
+    /// Of three global headers the first has a zero byte in a value, and the last one counts for the same key.
+    #[test]
+    fn what_global_headers_say_holds_for_all_that_follow() {
+        let mut bytes = Vec::new();
+        let mut push = |kind: EntryType, data: &[u8]| {
+            let mut header = Header::new_ustar();
+            header.set_entry_type(kind);
+            header.set_size(data.len() as u64);
+            header.set_mode(0o644);
+            header.set_mtime(0);
+            header.set_cksum();
+            bytes.extend_from_slice(header.as_bytes());
+            bytes.extend_from_slice(data);
+            bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        };
+        let said = [(&b"SCHILY.xattr.user.zero"[..], &b"a\0b"[..]), (b"uid", b"77"), (b"uid", b"78")];
+        for (key, value) in said {
+            let mut records = Vec::new();
+            pax::push(&mut records, key, value);
+            push(EntryType::XGlobalHeader, &records);
+        }
+        push(EntryType::Regular, b"");
+        push(EntryType::Regular, b"");
+        let mut archive = Archive::new(&bytes[..]);
+        for _ in 0..2 {
+            let facts = archive.next().expect("whole").expect("a member").facts;
+            assert_eq!(facts.uid, 78);
+            assert_eq!(facts.xattrs, [(b"user.zero".to_vec(), b"a\0b".to_vec())]);
+        }
     }
 
     #[test]

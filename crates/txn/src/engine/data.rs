@@ -189,8 +189,10 @@ impl Engine {
         let sector = self.sector_size() as usize;
         for (number, bytes) in out.chunks_mut(sector).enumerate() {
             let at = at + (number * sector) as u64;
-            if self.read_checked(at, bytes, wait).is_err() {
-                self.volume().read_data(at, bytes, &|_, _| true, wait)?;
+            match self.read_checked(at, bytes, wait) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
+                Err(_) => self.volume().read_data(at, bytes, &|_, _| true, wait)?,
+                Ok(()) => {}
             }
         }
         Ok(())
