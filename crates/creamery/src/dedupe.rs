@@ -23,6 +23,7 @@ const LEN_MIN: u64 = 4096;
 /// assert_eq!(creamery::DedupeReport::default().shared_bytes, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub struct DedupeReport {
     /// Files that were looked at; those that are too small to have extents are not.
     pub files: u64,

@@ -27,6 +27,7 @@ use crate::{FileType, ReadDir};
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DiskUsage {
     /// All of it, file by file.
     pub total: u64,

@@ -57,6 +57,7 @@ pub struct Filesystem {
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Usage {
     /// Size of the filesystem.
     pub total: u64,

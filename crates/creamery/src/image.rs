@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
-use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
-use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
+use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image, make_on};
+use creamery_txn::{DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, Volume};
 
 use crate::fs::FsOptions;
-use crate::{Compress, Filesystem};
+use crate::{Compress, Filesystem, Tuning};
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -29,7 +29,12 @@ pub struct Image(());
 impl Image {
     /// Begins to make a filesystem at `path`; [`Make::run`] does it.
     pub fn make(path: impl Into<PathBuf>) -> Make {
-        Make { path: path.into(), options: MkfsOptions::default(), rootdir: None, env: Arc::new(SystemEnv) }
+        Make::at(Target::Path(path.into()))
+    }
+
+    /// The same on a device of one's own (see [`device`](crate::device)), which is as large as it is.
+    pub fn make_on(device: Arc<dyn BlockDevice>) -> Make {
+        Make::at(Target::Device(device))
     }
 
     /// Opens for reading. Nothing is written, and other readers may have it open at the same time.
@@ -60,20 +65,11 @@ pub struct ImageOptions {
     write: bool,
     subvolume: Option<PathBuf>,
     subvolume_id: Option<TreeId>,
-    cache_bytes: Option<u64>,
-    dirty_bytes: Option<u64>,
-    early_unlock: Option<bool>,
-    fingers: Option<bool>,
-    read_ahead: Option<bool>,
-    lock_times: bool,
-    background_threads: Option<usize>,
     discard: DiscardPolicy,
-    delayed_bytes: Option<u64>,
     flush_on_commit: bool,
     nodatacow: bool,
     compress: Option<Compress>,
-    nocow_keeps_leaf: bool,
-    seek_cursors: Option<bool>,
+    tuning: Tuning,
     tree_log: Option<bool>,
     use_super_copy: bool,
     rescue: Rescue,
@@ -102,73 +98,10 @@ impl ImageOptions {
         self
     }
 
-    /// Memory for clean tree blocks; 256 MiB unless told. Blocks in use come on top.
-    #[must_use]
-    pub fn cache_bytes(mut self, bytes: u64) -> Self {
-        self.cache_bytes = Some(bytes);
-        self
-    }
-
-    /// Memory for changed tree blocks, those being written among them; 128 MiB unless told. When three quarters of it are used, a
-    /// commit begins.
-    #[must_use]
-    pub fn dirty_bytes(mut self, bytes: u64) -> Self {
-        self.dirty_bytes = Some(bytes);
-        self
-    }
-
-    /// Whether insertions let go of a leaf's parents before they search it, as they do unless told. For measuring what that
-    /// is worth.
-    #[must_use]
-    pub fn early_unlock(mut self, on: bool) -> Self {
-        self.early_unlock = Some(on);
-        self
-    }
-
-    /// Whether batches of items that continue a thread's last one go straight to its leaf, as they do unless told: the items
-    /// of new inodes, and entries of their directory. For measuring what that is worth.
-    #[must_use]
-    pub fn fingers(mut self, on: bool) -> Self {
-        self.fingers = Some(on);
-        self
-    }
-
-    /// Whether walks through trees have the blocks that they come to next read before, as they have unless told. For measuring
-    /// what that is worth.
-    #[must_use]
-    pub fn read_ahead(mut self, on: bool) -> Self {
-        self.read_ahead = Some(on);
-        self
-    }
-
-    /// Whether [`Filesystem::statistics`] tells how long locks on tree blocks are held and waited for, which costs a little.
-    #[must_use]
-    pub fn lock_times(mut self, on: bool) -> Self {
-        self.lock_times = on;
-        self
-    }
-
-    /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
-    /// as the [`Filesystem`] is there; two to four, by the number of cores, unless told, and none when it is opened for reading.
-    /// With 0, those who work do that as they come by.
-    #[must_use]
-    pub fn background_threads(mut self, threads: usize) -> Self {
-        self.background_threads = Some(threads);
-        self
-    }
-
     /// Whether the device is told of what is freed; it is not unless told.
     #[must_use]
     pub fn discard(mut self, policy: DiscardPolicy) -> Self {
         self.discard = policy;
-        self
-    }
-
-    /// Memory for data that was written and is on its way to the device; 256 MiB unless told. Who writes more waits. With 0 every
-    /// write goes to the device before it returns, and is an extent of its own.
-    #[must_use]
-    pub fn delayed_bytes(mut self, bytes: u64) -> Self {
-        self.delayed_bytes = Some(bytes);
         self
     }
 
@@ -250,19 +183,10 @@ impl ImageOptions {
         self
     }
 
-    /// Whether the leaf of a file stays locked while is looked whether its data may be written in place: as Linux once did, for those
-    /// who measure what that costs.
+    /// Memory, threads and short cuts.
     #[must_use]
-    pub fn nocow_keeps_leaf(mut self, on: bool) -> Self {
-        self.nocow_keeps_leaf = on;
-        self
-    }
-
-    /// Whether an open file remembers where its last search for data or a hole ended (`docs/seek.md`): it does unless told otherwise, by
-    /// those who measure what that saves.
-    #[must_use]
-    pub fn seek_cursors(mut self, on: bool) -> Self {
-        self.seek_cursors = Some(on);
+    pub fn tuning(mut self, tuning: Tuning) -> Self {
+        self.tuning = tuning;
         self
     }
 
@@ -296,11 +220,10 @@ impl ImageOptions {
         self.open_volume(device, image)
     }
 
-    /// Opens a device that is open already. For tests of this project; no part of the promise.
+    /// Opens the filesystem on a device of one's own (see [`device`](crate::device)).
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    #[doc(hidden)]
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         self.open_volume(device, None)
     }
@@ -318,37 +241,35 @@ impl ImageOptions {
             true => volume.by_newest_usable_root(|volume| self.open_subvolume(volume))?,
             false => self.open_subvolume(volume)?,
         };
-        let threads = if self.write { self.background_threads } else { Some(0) };
-        Ok(Filesystem::new(fs, root, image, threads.unwrap_or_else(BackgroundThreads::usual)))
+        Ok(Filesystem::new(fs, root, image, self.tuning.threads(self.write)))
     }
 
     /// The filesystem on a volume, and the root of the subvolume that paths begin in.
     fn open_subvolume(&self, volume: Volume) -> Result<(Arc<crate::fs::Filesystem>, InodeId)> {
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
-        let usual = Options::default();
+        let (tuning, usual) = (&self.tuning, Options::default());
         let options = Options {
             read_only: !self.write,
-            cache_bytes: self.cache_bytes.unwrap_or(usual.cache_bytes),
-            dirty_bytes: self.dirty_bytes.unwrap_or(usual.dirty_bytes),
-            early_unlock: self.early_unlock.unwrap_or(usual.early_unlock),
-            fingers: self.fingers.unwrap_or(usual.fingers),
-            read_ahead: self.read_ahead.unwrap_or(usual.read_ahead),
-            lock_times: self.lock_times,
+            cache_bytes: tuning.cache_bytes,
+            dirty_bytes: tuning.dirty_bytes,
+            early_unlock: tuning.early_unlock,
+            fingers: tuning.fingers,
+            read_ahead: tuning.read_ahead,
+            lock_times: tuning.lock_times,
             tree_log: self.tree_log.unwrap_or(usual.tree_log),
             env,
             ..usual
         };
         let engine = Engine::open(volume, options)?;
         engine.set_discard(self.discard);
-        let usual = FsOptions::default();
         let fs_options = FsOptions {
-            delayed_bytes: self.delayed_bytes.unwrap_or(usual.delayed_bytes),
+            delayed_bytes: tuning.delayed_bytes,
             flush_on_commit: self.flush_on_commit,
             nodatacow: self.nodatacow,
             compress: self.compress,
-            nocow_keeps_leaf: self.nocow_keeps_leaf,
-            seek_cursors: self.seek_cursors.unwrap_or(usual.seek_cursors),
-            ..usual
+            nocow_keeps_leaf: tuning.nocow_keeps_leaf,
+            seek_cursors: tuning.seek_cursors,
+            ..FsOptions::default()
         };
         let fs = crate::fs::Filesystem::open(engine, fs_options)?;
         let subvolume = match (&self.subvolume, self.subvolume_id) {
@@ -386,13 +307,23 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 /// ```
 #[must_use]
 pub struct Make {
-    path: PathBuf,
+    target: Target,
     options: MkfsOptions,
     rootdir: Option<RootdirOptions>,
     env: Arc<dyn Env>,
 }
 
+/// Where it is made.
+enum Target {
+    Path(PathBuf),
+    Device(Arc<dyn BlockDevice>),
+}
+
 impl Make {
+    fn at(target: Target) -> Self {
+        Self { target, options: MkfsOptions::default(), rootdir: None, env: Arc::new(SystemEnv) }
+    }
+
     /// The size of the filesystem. Without it, all of the device, or what the content needs.
     pub fn size(mut self, bytes: u64) -> Self {
         self.options.total_bytes = Some(bytes);
@@ -440,6 +371,10 @@ impl Make {
     /// # Errors
     /// See [`make_image`]; a failure leaves nothing that looks like a whole filesystem.
     pub fn run(self) -> Result<Made> {
-        make_image(&self.path, &self.options, self.rootdir.as_ref(), self.env, &NoProgress)
+        let (options, rootdir) = (&self.options, self.rootdir.as_ref());
+        match self.target {
+            Target::Path(path) => make_image(&path, options, rootdir, self.env, &NoProgress),
+            Target::Device(device) => make_on(device, options, rootdir, self.env, &NoProgress),
+        }
     }
 }

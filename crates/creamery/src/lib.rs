@@ -60,6 +60,7 @@ pub mod check;
 mod copy;
 mod copy_out;
 mod dedupe;
+pub mod device;
 mod disk_usage;
 mod file;
 mod filesystem;
@@ -81,6 +82,8 @@ mod salvage;
 mod sink;
 mod subvolumes;
 mod tar;
+mod tuning;
+mod volume;
 mod walk;
 
 pub use attributes::AttributeChange;
@@ -120,6 +123,8 @@ pub use owner::Owner;
 pub use read_dir::{DirEntry, ReadDir};
 pub use resolve::DataUser;
 pub use tar::TarMember;
+pub use tuning::Tuning;
+pub use volume::MemberDevice;
 pub use walk::{Walk, WalkEntry};
 
 pub(crate) use creamery_fs as fs;

@@ -1,6 +1,6 @@
 //! What is known about a file besides its data.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use creamery_base::{Timespec, TreeId};
 
@@ -257,13 +257,28 @@ impl Metadata {
         self.0.times.birth
     }
 
+    /// Last access, as `std::fs` gives it.
+    #[must_use]
+    pub fn accessed(&self) -> SystemTime {
+        self.atime().into()
+    }
+
     /// Last change of the data, as `std::fs` gives it.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
-        let Timespec { sec, nsec } = self.mtime();
-        let whole = Duration::from_secs(sec.unsigned_abs());
-        let second = if sec < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-        second + Duration::from_nanos(nsec.into())
+        self.mtime().into()
+    }
+
+    /// Last change of the inode.
+    #[must_use]
+    pub fn changed(&self) -> SystemTime {
+        self.ctime().into()
+    }
+
+    /// Birth, as `std::fs` gives it.
+    #[must_use]
+    pub fn created(&self) -> SystemTime {
+        self.btime().into()
     }
 }
 

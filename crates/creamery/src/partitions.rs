@@ -19,6 +19,7 @@ pub use creamery_device::{ImageName, Partition, PartitionTable, PartitionType, T
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Listed {
     /// What the table says.
     pub partition: Partition,
@@ -36,6 +37,7 @@ pub struct Listed {
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Disk {
     /// How the table is written.
     pub kind: TableKind,

@@ -1,9 +1,17 @@
 //! A full filesystem whose leaves a snapshot shares: removing takes space there, for what it changes is copied, and the copies refer
 //! to all that the leaf names. The snapshot can be deleted all the same.
 
-use creamery::{ErrorKind, Fallocate, Filesystem, Image, OpenOptions, Result};
+use creamery::{ErrorKind, Fallocate, Filesystem, Image, OpenOptions, Result, Tuning};
 
 const BLOCK: u64 = 4096;
+
+/// Every write an extent, and nobody drops what is deleted but who is asked to.
+fn tuning() -> Tuning {
+    let mut tuning = Tuning::default();
+    tuning.delayed_bytes = 0;
+    tuning.background_threads = Some(0);
+    tuning
+}
 
 /// Each block of the file is an extent, and neighbours in the file are none on the volume.
 fn scatter(fs: &Filesystem, path: &str, blocks: u64) -> Result<()> {
@@ -31,7 +39,7 @@ fn punch_until_full(size: u64, blocks: u64) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let image = dir.path().join("disk.img");
     Image::make(&image).size(size).run()?;
-    let fs = Image::options().write(true).delayed_bytes(0).background_threads(0).open(&image)?;
+    let fs = Image::options().write(true).tuning(tuning()).open(&image)?;
     fs.create_subvolume("/project")?;
     scatter(&fs, "/project/file", blocks)?;
     fs.create_snapshot("/project", "/before", true)?;

@@ -1,13 +1,13 @@
 //! What files share, while it changes: what was done last counts, and what is deleted does not.
 
-use creamery::{DiskUsage, ExtentPart, Filesystem, Image, Result, TreeId};
+use creamery::{DiskUsage, ExtentPart, Filesystem, Image, Result, TreeId, Tuning};
 
 const KIB: u64 = 1024;
 /// Where data begins that mkfs has made room for.
 const FIRST_DATA: u64 = 13_631_488;
 
 fn usage(fs: &Filesystem, path: &str) -> Result<(u64, u64, u64)> {
-    let DiskUsage { total, exclusive, set_shared } = fs.disk_usage(path, |_, _| ())?;
+    let DiskUsage { total, exclusive, set_shared, .. } = fs.disk_usage(path, |_, _| ())?;
     Ok((total / KIB, exclusive / KIB, set_shared / KIB))
 }
 
@@ -15,7 +15,9 @@ fn new_image(dir: &tempfile::TempDir) -> Result<Filesystem> {
     let image = dir.path().join("disk.img");
     Image::make(&image).size(512 << 20).run()?;
     // Nobody drops what is deleted but who is asked to.
-    Image::options().write(true).background_threads(0).open(&image)
+    let mut tuning = Tuning::default();
+    tuning.background_threads = Some(0);
+    Image::options().write(true).tuning(tuning).open(&image)
 }
 
 fn fill(fs: &Filesystem, dir: &str, count: usize) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What a device is asked, what it answers, and the trait between.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use creamery_base::gate::{self, Reason};
@@ -101,12 +102,26 @@ impl Pending {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DeviceId {
-    /// Of files the filesystem they lie on, of block devices 0, of memory `u64::MAX`.
+    /// Of files the filesystem they lie on, of block devices 0, of all else `u64::MAX`.
     pub(crate) space: u64,
     /// Of files the inode number, of block devices the device number.
     pub(crate) number: u64,
     /// Where in that it begins.
     pub(crate) start: u64,
+}
+
+impl DeviceId {
+    /// One that no other device of this process has: for what lies neither in a file nor on a device of the host.
+    ///
+    /// ```
+    /// use creamery_device::DeviceId;
+    /// assert_ne!(DeviceId::unique(), DeviceId::unique());
+    /// ```
+    #[must_use]
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self { space: u64::MAX, number: NEXT.fetch_add(1, Ordering::Relaxed), start: 0 }
+    }
 }
 
 /// A row of bytes with an end. See the crate's head for the rules.

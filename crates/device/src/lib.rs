@@ -10,7 +10,7 @@
 //!
 //! # Back ends
 //! [`FileDevice`] is an image file or a block device node. [`MemoryDevice`] lives in memory and holds only pages
-//! that were written, so that a large one costs nothing.
+//! that were written, so that a large one costs nothing. [`StreamDevice`] is over anything that can be read, written and sought in.
 //!
 //! # Who else has it
 //! Two writers, or one writer and a reader that believes its cache, destroy a filesystem. [`FileDevice::open`]
@@ -50,6 +50,7 @@ mod parts;
 mod piece;
 mod range_lock;
 mod slab;
+mod stream;
 
 pub use aligned::{AlignedBuffer, BUFFER_ALIGNMENT};
 pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
@@ -60,3 +61,4 @@ pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
 pub use partition::{Partition, PartitionTable, PartitionType, TableKind};
 pub use parts::{Parts, SharedBytes};
+pub use stream::StreamDevice;

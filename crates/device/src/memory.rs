@@ -1,7 +1,6 @@
 //! A device in memory that holds only the pages somebody wrote to.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::Result;
 use creamery_base::gate::{self, Reason};
@@ -23,7 +22,7 @@ static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub struct MemoryDevice {
-    number: u64,
+    id: DeviceId,
     state: ProcessRwLock<State, { rank::DEVICE }>,
 }
 
@@ -36,11 +35,7 @@ impl MemoryDevice {
     /// `len` zero bytes.
     #[must_use]
     pub fn new(len: u64) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            state: ProcessRwLock::new(State { len, pages: BTreeMap::new() }),
-        }
+        Self { id: DeviceId::unique(), state: ProcessRwLock::new(State { len, pages: BTreeMap::new() }) }
     }
 
     /// A device of the length and the bytes of `other`.
@@ -173,11 +168,11 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn id(&self) -> DeviceId {
-        DeviceId { space: u64::MAX, number: self.number, start: 0 }
+        self.id
     }
 
     fn describe(&self) -> String {
-        format!("memory device {}", self.number)
+        format!("memory device {}", self.id.number)
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -59,6 +59,7 @@ pub enum QuotaChange {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct QgroupReport {
     /// Its name ([`QgroupId::get`]).
     pub id: u64,
@@ -87,6 +88,7 @@ pub struct QgroupReport {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct QuotaReport {
     /// Whether there are any.
     pub enabled: bool,
@@ -107,6 +109,7 @@ pub struct QuotaReport {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct QuotaStatistics {
     /// Changes of extents whose subvolume was known without a walk.
     pub known: u64,

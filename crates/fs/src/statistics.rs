@@ -323,6 +323,7 @@ counts! {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Distribution {
     /// How many values.
     pub count: u64,
@@ -344,6 +345,7 @@ pub struct Distribution {
 /// assert_eq!(creamery_fs::Bucket { up_to: 1023, count: 2 }.count, 2);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Bucket {
     /// The largest value that belongs here.
     pub up_to: u64,
@@ -371,6 +373,7 @@ impl From<&HistogramSnapshot> for Distribution {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct CommitStatistics {
     /// How many.
     pub count: u64,
@@ -389,6 +392,7 @@ pub struct CommitStatistics {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct LogStatistics {
     /// How often they were written, each time for all who had asked by then.
     pub count: u64,
@@ -405,6 +409,7 @@ pub struct LogStatistics {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct PendingStatistics {
     /// Bytes of metadata promised to operations under way.
     pub promised_bytes: u64,
@@ -421,6 +426,7 @@ pub struct PendingStatistics {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct NamedTree {
     /// Its number: 5 is the top level subvolume, 256 and more are other subvolumes.
     pub tree: u64,
@@ -436,6 +442,7 @@ pub struct NamedTree {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct LockStatistics {
     /// The level; 0 is that of leaves.
     pub level: usize,
@@ -453,6 +460,7 @@ pub struct LockStatistics {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Aborted {
     /// The transaction that is lost.
     pub transaction: u64,
@@ -486,6 +494,7 @@ impl From<&Abort> for Aborted {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Whether and why nothing can be written any more.
     pub aborted: Option<Aborted>,

@@ -105,6 +105,7 @@ const FEATURES: &[Feature] = &[
 /// assert!(tree.default && tree.changeable);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct KnownFeature {
     /// The name in an `-O` list.
     pub name: &'static str,

@@ -97,7 +97,7 @@ pub fn make_image(
         options.total_bytes = options.total_bytes.map(|total| total.min(room));
     }
     for _ in 0..GUESSES_MAX {
-        let made = build(&open, path, &options, rootdir, Arc::clone(&env), progress);
+        let made = build(&open, Some(path), &options, rootdir, Arc::clone(&env), progress);
         let total = options.total_bytes.unwrap_or(room);
         match made {
             Err(error) if guess && total < room && is_full(&error) => {
@@ -112,6 +112,34 @@ pub fn make_image(
         }
     }
     Err(Error::new(ErrorKind::NoSpace, "guessing how large the filesystem has to be")).map_err(named(path))
+}
+
+/// The same on a device that is open already, as large as it is unless [`MkfsOptions::total_bytes`] says less.
+///
+/// ```
+/// use std::sync::Arc;
+/// use creamery_base::SystemEnv;
+/// use creamery_device::MemoryDevice;
+/// use creamery_mkfs::{make_on, MkfsOptions, NoProgress};
+/// let device = Arc::new(MemoryDevice::new(256 << 20));
+/// let made = make_on(device, &MkfsOptions::default(), None, Arc::new(SystemEnv), &NoProgress)?;
+/// assert_eq!(made.total_bytes, 256 << 20);
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`make_image`].
+pub fn make_on(
+    device: Arc<dyn BlockDevice>,
+    options: &MkfsOptions,
+    rootdir: Option<&RootdirOptions>,
+    env: Arc<dyn Env>,
+    progress: &dyn Progress,
+) -> Result<Made> {
+    options.check()?;
+    rootdir.map_or(Ok(()), RootdirOptions::check)?;
+    let open = Opened { device, is_file: false, new: None };
+    build(&open, None, options, rootdir, env, progress)
 }
 
 /// A new image has no name while it is filled, so its source does not show it; the next build would meet it there.
@@ -156,9 +184,10 @@ fn named(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
     move |error| if error.to_string().contains(&shown) { error } else { error.context(shown) }
 }
 
+/// `path` is that of an image, which is left out where it lies in its own source.
 fn build(
     open: &Opened,
-    path: &Path,
+    path: Option<&Path>,
     options: &MkfsOptions,
     rootdir: Option<&RootdirOptions>,
     env: Arc<dyn Env>,
@@ -168,7 +197,7 @@ fn build(
         let made = make_filesystem(&*open.device, options, &*env)?;
         return Ok(made);
     };
-    let image = ImageName::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let image = path.and_then(|path| ImageName::metadata(path).ok()).map(|meta| (meta.dev(), meta.ino()));
     let held = Arc::new(HeldSuperblocks::new(Arc::clone(&open.device)));
     let mut made = make_filesystem(&*held, options, &*env)?;
     {

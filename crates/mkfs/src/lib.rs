@@ -21,7 +21,7 @@ mod superblock;
 mod trees;
 
 pub use features::{Features, KnownFeature};
-pub use image::make_image;
+pub use image::{make_image, make_on};
 pub use make::{Made, make_filesystem};
 pub use options::{MkfsOptions, Profile};
 pub use rootdir::{

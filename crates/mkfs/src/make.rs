@@ -37,6 +37,7 @@ const WIPE: u64 = 2 << 20;
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Made {
     /// The filesystem's UUID.
     pub uuid: Uuid,

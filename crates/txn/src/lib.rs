@@ -65,6 +65,7 @@ mod units;
 pub use abort::Abort;
 pub use background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
 pub use backref_walk::{ExtentUser, ExtentUsers};
+pub use chunk_allocator::DeviceReport;
 pub use commit::{CommitParticipant, CommitPhase};
 pub use data_extent::DataExtent;
 pub use discard::{DiscardPolicy, Trimmed};

@@ -38,6 +38,11 @@ impl<T, const RANK: u8> ProcessMutex<T, RANK> {
         Ranked { guard: self.inner.lock(), held }
     }
 
+    /// The value, of a mutex that is nobody else's.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+
     /// Locks if nobody holds it.
     pub fn try_lock(&self) -> Option<Ranked<MutexGuard<'_, T>, RANK>> {
         let guard = self.inner.try_lock()?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use creamery::{
     Compress, CopyOptions, Env, File, Filesystem, Image, NoProgress, OpenOptions, Permissions, Reflink,
-    Statistics, SystemEnv,
+    Statistics, SystemEnv, Tuning,
 };
 
 use super::{Content, How, Side};
@@ -35,6 +35,24 @@ pub(crate) struct Setting {
     pub(crate) compress: Option<Compress>,
 }
 
+impl Setting {
+    fn tuning(&self) -> Tuning {
+        let usual = Tuning::default();
+        let mebibytes = |said: Option<usize>, usual| said.map_or(usual, |said| (said as u64) << 20);
+        let mut tuning = Tuning::default();
+        tuning.cache_bytes = mebibytes(self.cache_mib, usual.cache_bytes);
+        tuning.dirty_bytes = mebibytes(self.dirty_mib, usual.dirty_bytes);
+        tuning.delayed_bytes = mebibytes(self.delayed_mib, usual.delayed_bytes);
+        tuning.early_unlock = self.early_unlock.unwrap_or(usual.early_unlock);
+        tuning.fingers = self.fingers.unwrap_or(usual.fingers);
+        tuning.read_ahead = self.read_ahead.unwrap_or(usual.read_ahead);
+        tuning.seek_cursors = self.seek_cursors.unwrap_or(usual.seek_cursors);
+        tuning.nocow_keeps_leaf = self.nocow_keeps_leaf;
+        tuning.lock_times = self.lock_times;
+        tuning
+    }
+}
+
 /// An image that the library has open.
 pub(crate) struct Library {
     fs: Filesystem,
@@ -42,32 +60,10 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
-        let mut options = Image::options().write(true).lock_times(setting.lock_times);
-        options = options.nodatacow(setting.nodatacow).nocow_keeps_leaf(setting.nocow_keeps_leaf);
-        options = options.compress(setting.compress);
+        let mut options = Image::options().write(true).tuning(setting.tuning());
+        options = options.nodatacow(setting.nodatacow).compress(setting.compress);
         if let Some(on) = setting.tree_log {
             options = options.tree_log(on);
-        }
-        if let Some(on) = setting.seek_cursors {
-            options = options.seek_cursors(on);
-        }
-        if let Some(cache) = setting.cache_mib {
-            options = options.cache_bytes((cache as u64) << 20);
-        }
-        if let Some(on) = setting.early_unlock {
-            options = options.early_unlock(on);
-        }
-        if let Some(on) = setting.fingers {
-            options = options.fingers(on);
-        }
-        if let Some(on) = setting.read_ahead {
-            options = options.read_ahead(on);
-        }
-        if let Some(dirty) = setting.dirty_mib {
-            options = options.dirty_bytes((dirty as u64) << 20);
-        }
-        if let Some(delayed) = setting.delayed_mib {
-            options = options.delayed_bytes((delayed as u64) << 20);
         }
         let fs = options.open(image).with_context(|| format!("opening {}", image.display()))?;
         Ok(Self { fs })

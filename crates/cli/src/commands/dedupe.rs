@@ -90,7 +90,8 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
 }
 
 fn as_json(out: &mut Output, image: String, report: &DedupeReport) -> io::Result<()> {
-    let DedupeReport { files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files } = *report;
+    let DedupeReport { files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files, .. } =
+        *report;
     let json =
         ReportJson { image, files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files };
     serde_json::to_writer_pretty(&mut *out, &json)?;

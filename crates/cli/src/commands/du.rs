@@ -116,7 +116,7 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
             }
         };
         let counted = fs.disk_usage(&place.path, below).map_err(failed)?;
-        let DiskUsage { total, exclusive, set_shared } = counted;
+        let DiskUsage { total, exclusive, set_shared, .. } = counted;
         written
             .and_then(|()| sink.row(&Row::new(&place, total, exclusive, Some(set_shared))))
             .map_err(printing)

@@ -87,7 +87,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
             out,
             "\nABORTED: nothing can be written any more, and what came after the last commit is lost"
         )?;
-        let Aborted { transaction, phase, place, reason } = aborted;
+        let Aborted { transaction, phase, place, reason, .. } = aborted;
         writeln!(out, "  transaction {transaction}, at {place}, phase {phase}: {reason}")?;
     }
     if done.lost_writes > 0 {
@@ -148,7 +148,7 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
 }
 
 fn background(out: &mut Output, work: &BackgroundStatistics) -> std::io::Result<()> {
-    let BackgroundStatistics { name, steps, failures, last_failure, running_micros } = work;
+    let BackgroundStatistics { name, steps, failures, last_failure, running_micros, .. } = work;
     write!(out, "  {name:<32}{steps:>12} steps")?;
     if let Some(running) = running_micros {
         write!(out, ", one for {} now", Span(Duration::from_micros(*running)))?;

@@ -63,6 +63,7 @@ pub struct Candidate {
 /// assert!(creamery::rescue::Roots::default().others.is_empty());
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
+#[non_exhaustive]
 pub struct Roots {
     /// Generation and level that the superblock says of the tree; it says them of the root tree and the chunk tree only.
     pub wanted: Option<(Generation, u8)>,

@@ -53,6 +53,7 @@ pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
 /// assert_eq!((copies.good(), copies.bad()), (&[65536, 67108864][..], &[][..]));
 /// # Ok::<(), creamery::Error>(())
 /// ```
+#[non_exhaustive]
 pub struct SuperRecovery {
     device: FileDevice,
     copies: SuperCopies,

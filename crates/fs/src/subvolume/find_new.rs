@@ -28,6 +28,7 @@ const RENEW_AFTER: u64 = 64 << 10;
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct NewExtent {
     /// The inode's number in its subvolume.
     pub ino: ObjectId,

@@ -28,6 +28,7 @@ const DEPTH_MAX: usize = 1 << 16;
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SubvolumeInfo {
     /// Its number.
     pub id: TreeId,
@@ -80,6 +81,7 @@ pub struct SubvolumeInfo {
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ListedSubvolume {
     /// What is known about it.
     pub info: SubvolumeInfo,

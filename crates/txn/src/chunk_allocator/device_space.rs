@@ -7,6 +7,28 @@ use creamery_base::{DevId, Uuid, memory};
 /// Linux keeps the first MiB of every device free of chunks.
 const RESERVED_FRONT: u64 = 1 << 20;
 
+/// A device of the filesystem, as the chunk tree lists it.
+///
+/// ```no_run
+/// # fn show(engine: &creamery_txn::Engine) {
+/// for device in engine.devices() {
+///     println!("{}: {} of {} bytes are in chunks", device.id, device.used_bytes, device.total_bytes);
+/// }
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// Its number in the filesystem.
+    pub id: DevId,
+    /// Its UUID.
+    pub uuid: Uuid,
+    /// Its size as the filesystem sees it, which may be less than what the host says.
+    pub total_bytes: u64,
+    /// What chunks have of it.
+    pub used_bytes: u64,
+}
+
 /// One device's map of used extents, and of the holes between them.
 #[derive(Debug)]
 pub(crate) struct DeviceSpace {
@@ -21,6 +43,11 @@ pub(crate) struct DeviceSpace {
 }
 
 impl DeviceSpace {
+    pub(super) const fn report(&self) -> DeviceReport {
+        let Self { dev, uuid, total, used_bytes, .. } = *self;
+        DeviceReport { id: dev, uuid, total_bytes: total, used_bytes }
+    }
+
     pub(super) fn new(dev: DevId, uuid: Uuid, total: u64) -> Self {
         let (used, mut holes) = (BTreeMap::new(), BTreeMap::new());
         let unused_bytes = total.saturating_sub(RESERVED_FRONT);

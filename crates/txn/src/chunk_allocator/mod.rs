@@ -30,6 +30,7 @@ use creamery_tree::Tree;
 use creamery_volume::Volume;
 
 pub(crate) use allocate::NewChunk;
+pub use device_space::DeviceReport;
 pub(crate) use device_space::DeviceSpace;
 pub(crate) use excluded::excluded_ranges;
 pub(crate) use load::{claim_chunks, read_device_extents, read_devices};
@@ -132,6 +133,11 @@ impl ChunkAllocator {
     /// What the maps of the devices take in memory, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.state.try_lock().map_or(0, |state| state.devices.iter().map(DeviceSpace::memory).sum())
+    }
+
+    /// The devices that the chunk tree lists.
+    pub(crate) fn devices(&self) -> Vec<DeviceReport> {
+        self.state.lock().devices.iter().map(DeviceSpace::report).collect()
     }
 
     /// How many devices the chunk tree lists.

@@ -4,6 +4,7 @@ use creamery_base::{HistogramSnapshot, TreeId};
 use creamery_tree::TreeCounters;
 
 use super::Engine;
+use crate::chunk_allocator::DeviceReport;
 use crate::space_info::SpaceKind;
 
 /// Figures of a running engine.
@@ -86,6 +87,12 @@ impl Engine {
             delayed_refs: self.extent_tree.refs().len() as u64,
             store: self.store().counters(),
         }
+    }
+
+    /// The devices of the filesystem, by the order of their ids.
+    #[must_use]
+    pub fn devices(&self) -> Vec<DeviceReport> {
+        self.chunks.devices()
     }
 
     /// How long write locks on tree blocks were held and waited for, by level, leaves first; all zero unless

@@ -73,7 +73,7 @@ fn as_json(out: &mut Output, found: &ListedSubvolume) -> io::Result<()> {
     writeln!(out)
 }
 
-fn as_text(out: &mut Output, ListedSubvolume { info, path }: &ListedSubvolume) -> io::Result<()> {
+fn as_text(out: &mut Output, ListedSubvolume { info, path, .. }: &ListedSubvolume) -> io::Result<()> {
     if info.id == TreeId::FS {
         return writeln!(out, "ID {} (FS_TREE)", info.id);
     }

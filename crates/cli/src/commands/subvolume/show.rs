@@ -104,7 +104,7 @@ fn as_json(out: &mut Output, facts: &Facts) -> io::Result<()> {
 }
 
 fn as_text(out: &mut Output, facts: &Facts) -> io::Result<()> {
-    let Facts { of: ListedSubvolume { info, path }, snapshots, has_quota_groups } = facts;
+    let Facts { of: ListedSubvolume { info, path, .. }, snapshots, has_quota_groups } = facts;
     let is_top = info.id == TreeId::FS;
     let path: &[u8] = match path {
         None => b"DELETED",

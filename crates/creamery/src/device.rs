@@ -1,0 +1,41 @@
+//! Devices: what a filesystem lies on. Image files and block devices of the host need none of this; it is for storage of one's own.
+//!
+//! Whatever can be read, written and sought in is one by [`StreamDevice`], and [`MemoryDevice`] is one in memory. What can do several
+//! things at once implements [`BlockDevice`]: `submit` starts a [`Request`] and calls the [`Completion`] when it is done, and
+//! `len`, `id` and `describe` say what it is. The rules: a request beyond the end fails and changes nothing; a flush makes
+//! durable what was completed before it, and when it failed once it fails for ever; after `close` nothing is touched any more.
+//!
+//! # Examples
+//! ```
+//! use std::sync::Arc;
+//! use creamery::Image;
+//! use creamery::device::MemoryDevice;
+//! let memory = Arc::new(MemoryDevice::new(256 << 20));
+//! Image::make_on(Arc::clone(&memory) as _).label("in memory").run()?;
+//!
+//! let fs = Image::options().write(true).open_device(Arc::clone(&memory) as _)?;
+//! fs.write("/hello", "world")?;
+//! fs.close()?;
+//!
+//! let fs = Image::options().open_device(memory)?;
+//! assert_eq!(fs.read_to_string("/hello")?, "world");
+//! # Ok::<(), creamery::Error>(())
+//! ```
+//!
+//! A stream comes back when nobody has the device any more:
+//! ```
+//! use std::io::Cursor;
+//! use std::sync::Arc;
+//! use creamery::Image;
+//! use creamery::device::StreamDevice;
+//! let device = Arc::new(StreamDevice::new(Cursor::new(vec![0; 128 << 20]), "a vector")?);
+//! Image::make_on(Arc::clone(&device) as _).run()?;
+//! let image: Vec<u8> = Arc::into_inner(device).expect("nobody else has it").into_inner().into_inner();
+//! assert_eq!(&image[65536 + 64..65536 + 72], b"_BHRfS_M");
+//! # Ok::<(), creamery::Error>(())
+//! ```
+
+pub use creamery_device::{
+    Access, AlignedBuffer, BlockDevice, Completion, DeviceId, FileDevice, MemoryDevice, Parts, Pending,
+    Reply, Request, SharedBytes, StreamDevice,
+};

@@ -1,0 +1,80 @@
+//! What can be turned without changing what a program sees, only how fast it sees it and what memory that takes.
+
+use creamery_txn::{BackgroundThreads, Options};
+
+use crate::fs::FsOptions;
+
+/// How much memory and how many threads a filesystem may use, and which of its short cuts it takes.
+///
+/// Nothing here changes an answer or what is durable. The limits are for whoever embeds the library beside something else; the
+/// switches are for measuring what a mechanism is worth, and are nothing to turn off in earnest. New fields come with any version.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let image = dir.path().join("disk.img");
+/// # creamery::Image::make(&image).size(256 << 20).run()?;
+/// use creamery::{Image, Tuning};
+/// let mut small = Tuning::default();
+/// small.cache_bytes = 8 << 20;
+/// small.background_threads = Some(0);
+/// let fs = Image::options().write(true).tuning(small).open(&image)?;
+/// fs.write("/note", "in little memory")?;
+/// fs.close()?;
+/// # Ok::<(), creamery::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each mechanism")]
+#[non_exhaustive]
+pub struct Tuning {
+    /// Memory for clean tree blocks, bytes; 256 MiB unless told. Blocks in use come on top.
+    pub cache_bytes: u64,
+    /// Memory for changed tree blocks, those being written among them, bytes; 128 MiB unless told. When three quarters of it are used,
+    /// a commit begins.
+    pub dirty_bytes: u64,
+    /// Memory for data that was written and is on its way to the device, bytes; 256 MiB unless told. Who writes more waits. With 0 every
+    /// write goes to the device before it returns, and is an extent of its own.
+    pub delayed_bytes: u64,
+    /// Threads that delete what was unlinked and closed, help to write commits, and do whatever else nobody waits for, as long
+    /// as the [`Filesystem`](crate::Filesystem) is there; two to four, by the number of cores, when none is said, and none when it is
+    /// opened for reading. With 0, those who work do that as they come by.
+    pub background_threads: Option<usize>,
+    /// Insertions let go of a leaf's parents before they search it.
+    pub early_unlock: bool,
+    /// Batches of items that continue a thread's last one go straight to its leaf: the items of new inodes, and entries of their
+    /// directory.
+    pub fingers: bool,
+    /// Walks through trees have the blocks that they come to next read before.
+    pub read_ahead: bool,
+    /// An open file remembers where its last search for data or a hole ended (`docs/seek.md`).
+    pub seek_cursors: bool,
+    /// The leaf of a file stays locked while is looked whether its data may be written in place, as Linux once did. Off unless told.
+    pub nocow_keeps_leaf: bool,
+    /// [`Filesystem::statistics`](crate::Filesystem::statistics) tells how long locks on tree blocks are held and waited for, which costs
+    /// a little. Off unless told.
+    pub lock_times: bool,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        let (engine, fs) = (Options::default(), FsOptions::default());
+        Self {
+            cache_bytes: engine.cache_bytes,
+            dirty_bytes: engine.dirty_bytes,
+            delayed_bytes: fs.delayed_bytes,
+            background_threads: None,
+            early_unlock: engine.early_unlock,
+            fingers: engine.fingers,
+            read_ahead: engine.read_ahead,
+            seek_cursors: fs.seek_cursors,
+            nocow_keeps_leaf: fs.nocow_keeps_leaf,
+            lock_times: engine.lock_times,
+        }
+    }
+}
+
+impl Tuning {
+    /// How many threads work in the background.
+    pub(crate) fn threads(&self, writing: bool) -> usize {
+        if writing { self.background_threads.unwrap_or_else(BackgroundThreads::usual) } else { 0 }
+    }
+}

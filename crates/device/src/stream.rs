@@ -1,0 +1,248 @@
+//! A device over whatever can be read, written and sought in: an archive's member, a file behind a cache, a remote disk.
+//!
+//! Such a thing has one position, so one request moves at a time. It is the way in for a library user's own storage, not a fast
+//! one: a device that can do several things at once implements [`BlockDevice`] itself.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use creamery_base::gate::{self, Reason};
+use creamery_base::lock::{ProcessMutex, rank};
+use creamery_base::{Error, ErrorKind, Result};
+
+use crate::device::check_range;
+use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
+
+/// A device over a stream that can be sought in.
+///
+/// Its length is the stream's when it was made, and does not change. What is durable after a flush is what the stream's own
+/// [`Write::flush`] makes so: of a [`std::fs::File`] that is nothing, which is why image files have
+/// [`FileDevice`](crate::FileDevice).
+///
+/// ```
+/// use std::io::Cursor;
+/// use creamery_device::{BlockDevice, StreamDevice};
+/// let device = StreamDevice::new(Cursor::new(vec![0; 1 << 20]), "a vector")?;
+/// device.write_at(4096, b"cream")?;
+/// assert!(device.write_at((1 << 20) - 4, b"cream").is_err());
+/// assert_eq!(&device.into_inner().into_inner()[4096..4101], b"cream");
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+pub struct StreamDevice<S> {
+    id: DeviceId,
+    name: String,
+    len: u64,
+    state: ProcessMutex<State<S>, { rank::DEVICE }>,
+    /// None of a stream that is only read.
+    writer: Option<Writer<S>>,
+}
+
+/// What can be done with a stream that is written to.
+struct Writer<S> {
+    /// Puts the parts where it stands.
+    write: fn(&mut S, &mut dyn Iterator<Item = &[u8]>) -> io::Result<()>,
+    flush: fn(&mut S) -> io::Result<()>,
+}
+
+struct State<S> {
+    stream: S,
+    /// DEV-2.
+    flush_failed: bool,
+    /// DEV-4.
+    closed: bool,
+}
+
+impl<S: Read + Write + Seek + Send> StreamDevice<S> {
+    /// A device that is read and written. `name` is for messages.
+    ///
+    /// # Errors
+    /// When the stream does not tell its length.
+    pub fn new(stream: S, name: impl Into<String>) -> Result<Self> {
+        let writer = Writer {
+            write: |stream: &mut S, parts| {
+                for part in parts {
+                    stream.write_all(part)?;
+                }
+                Ok(())
+            },
+            flush: S::flush,
+        };
+        Self::over(stream, name.into(), Some(writer))
+    }
+}
+
+impl<S: Read + Seek + Send> StreamDevice<S> {
+    /// A device that is only read. `name` is for messages.
+    ///
+    /// ```
+    /// use std::io::Cursor;
+    /// use creamery_device::{BlockDevice, StreamDevice};
+    /// let device = StreamDevice::read_only(Cursor::new(b"whole milk"), "ten bytes")?;
+    /// assert_eq!(device.len(), 10);
+    /// assert!(device.write_at(0, b"skimmed").is_err());
+    /// # Ok::<(), creamery_base::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the stream does not tell its length.
+    pub fn read_only(stream: S, name: impl Into<String>) -> Result<Self> {
+        Self::over(stream, name.into(), None)
+    }
+}
+
+impl<S: Seek + Send> StreamDevice<S> {
+    fn over(mut stream: S, name: String, writer: Option<Writer<S>>) -> Result<Self> {
+        let len = stream.seek(SeekFrom::End(0)).map_err(|error| Error::from(error).context(&name))?;
+        let state = State { stream, flush_failed: false, closed: false };
+        Ok(Self { id: DeviceId::unique(), name, len, state: ProcessMutex::new(state), writer })
+    }
+}
+
+impl<S> StreamDevice<S> {
+    /// Gives the stream back. Whoever shared the device with a filesystem closes that first.
+    pub fn into_inner(self) -> S {
+        self.state.into_inner().stream
+    }
+}
+
+impl<S: Read + Seek + Send> StreamDevice<S> {
+    /// Does one thing with the stream, which stands at `offset` (DEV-1, DEV-4).
+    fn at<T>(&self, offset: u64, len: u64, work: impl FnOnce(&mut State<S>) -> io::Result<T>) -> Result<T> {
+        check_range(offset, len, self.len).map_err(|error| error.context(&self.name))?;
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Error::new(ErrorKind::Stale, format!("{} was closed", self.name)));
+        }
+        let outcome = state.stream.seek(SeekFrom::Start(offset)).and_then(|_| work(&mut state));
+        outcome
+            .map_err(|error| Error::from(error).context(format!("{len} bytes at {offset} of {}", self.name)))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.at(offset, out.len() as u64, |state| state.stream.read_exact(out))
+    }
+
+    fn write<'a>(&self, offset: u64, len: u64, mut parts: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+        let Some(writer) = &self.writer else {
+            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading only", self.name)));
+        };
+        self.at(offset, len, |state| (writer.write)(&mut state.stream, &mut parts))
+    }
+
+    fn flush_stream(&self) -> Result<()> {
+        // Who only reads has nothing to make durable.
+        let Some(writer) = &self.writer else { return Ok(()) };
+        self.at(0, 0, |state| {
+            if state.flush_failed {
+                return Err(io::Error::other(
+                    "an earlier flush failed: what was written since cannot be promised",
+                ));
+            }
+            let outcome = (writer.flush)(&mut state.stream);
+            state.flush_failed = outcome.is_err();
+            outcome
+        })
+    }
+
+    fn run(&self, request: Request) -> Result<Reply> {
+        match request {
+            Request::Read { offset, mut buffer } => {
+                self.read(offset, &mut buffer).map(|()| Reply::Read(buffer))
+            }
+            Request::Write { offset, data } => {
+                self.write(offset, data.len() as u64, data.iter()).map(|()| Reply::Done)
+            }
+            Request::Flush => self.flush_stream().map(|()| Reply::Done),
+            Request::Discard { .. } => Err(Error::unsupported(format!("discarding in {}", self.name))),
+        }
+    }
+}
+
+impl<S: Read + Seek + Send> BlockDevice for StreamDevice<S> {
+    fn submit(&self, request: Request, done: Completion) {
+        let outcome = gate::passing(Reason::Device, || self.run(request));
+        done(outcome);
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+
+    fn close(&self) {
+        self.state.lock().closed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    /// A stream whose flush fails once, as that of a disk that was pulled and put back.
+    struct Pulled(Cursor<Vec<u8>>, u32);
+
+    impl Read for Pulled {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            self.0.read(out)
+        }
+    }
+
+    impl Seek for Pulled {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.0.seek(to)
+        }
+    }
+
+    impl Write for Pulled {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.1 += 1;
+            if self.1 == 1 { Err(io::Error::other("pulled")) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn a_request_beyond_the_end_changes_nothing() {
+        let device = StreamDevice::new(Cursor::new(vec![7; 4096]), "a vector").unwrap();
+        for (offset, len) in [(4096, 1), (4095, 2), (u64::MAX, 1), (u64::MAX, 0)] {
+            assert!(device.write_at(offset, &vec![0; len]).is_err(), "{len} bytes at {offset}");
+            assert!(device.read_at(offset, &mut vec![0; len]).is_err(), "{len} bytes at {offset}");
+        }
+        device.write_at(4096, &[]).unwrap();
+        assert_eq!(device.into_inner().into_inner(), vec![7; 4096]);
+    }
+
+    #[test]
+    fn a_flush_that_failed_once_fails_for_ever() {
+        let device = StreamDevice::new(Pulled(Cursor::new(vec![0; 4096]), 0), "a disk").unwrap();
+        assert!(device.flush().is_err() && device.flush().is_err());
+        assert_eq!(device.into_inner().1, 1);
+    }
+
+    #[test]
+    fn what_was_closed_is_not_touched() {
+        let device = StreamDevice::new(Cursor::new(vec![0; 4096]), "a vector").unwrap();
+        device.close();
+        assert_eq!(device.write_at(0, b"late").unwrap_err().kind(), ErrorKind::Stale);
+        assert_eq!(device.read_at(0, &mut [0]).unwrap_err().kind(), ErrorKind::Stale);
+    }
+
+    #[test]
+    fn one_that_is_only_read_is_flushed_and_not_written() {
+        let device = StreamDevice::read_only(Cursor::new(vec![3; 4096]), "a vector").unwrap();
+        device.flush().unwrap();
+        assert_eq!(device.write_at(0, b"x").unwrap_err().kind(), ErrorKind::ReadOnly);
+        assert_eq!(device.discard(0, 4096).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}
