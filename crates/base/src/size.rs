@@ -38,7 +38,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
     };
     let number: Option<u64> = number.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| Error::invalid(format!("'{text}' is more than 16 EiB")))
+    bytes.ok_or_else(|| Error::invalid(format!("'{text}' is 16 EiB or more")))
 }
 
 /// Shows bytes as "1.50GiB".

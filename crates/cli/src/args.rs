@@ -306,7 +306,7 @@ pub(crate) struct CpArgs {
     #[arg(short = 'p', long)]
     pub(crate) preserve: bool,
 
-    /// What has the name of a copy goes, which is what is done without it, too.
+    /// Replace an image by a copy; what else has the name of a copy goes without it, too.
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
 
@@ -359,9 +359,9 @@ pub(crate) struct MkdirArgs {
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
 
-    /// Permission bits, octal.
-    #[arg(short = 'm', long, value_name = "MODE", default_value = "755", value_parser = parse_mode)]
-    pub(crate) mode: u32,
+    /// Permission bits, octal [default: 755, or what the default ACL of the parent says].
+    #[arg(short = 'm', long, value_name = "MODE", value_parser = parse_mode)]
+    pub(crate) mode: Option<u32>,
 
     #[command(flatten)]
     pub(crate) write: WriteArgs,

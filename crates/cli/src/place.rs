@@ -1,6 +1,7 @@
 //! `IMAGE:/PATH`. What names an image, and a partition of one, the library knows.
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,31 @@ pub(crate) enum End {
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.image.display(), self.path.display())
+    }
+}
+
+/// What one call has made in a directory: two sources with one name are a slip, and neither may be lost by it.
+#[derive(Default)]
+pub(crate) struct JustMade(HashSet<OsString>);
+
+impl JustMade {
+    /// Refuses a source whose name another one of this call had.
+    pub(crate) fn claim(&mut self, source: &Path, target: impl std::fmt::Display) -> Result<(), Error> {
+        let Some(name) = source.file_name() else { return Ok(()) };
+        if self.0.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let what = format!("{}: what was just made in {target} has this name, and stays", source.display());
+        Err(Error::new(ErrorKind::AlreadyExists, what))
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host(path) => path.display().fmt(f),
+            Self::Image(place) => place.fmt(f),
+        }
     }
 }
 

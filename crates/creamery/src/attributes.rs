@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use creamery_base::{ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::fs::{SetAttributes, Time};
 use crate::path::{Last, at};
@@ -26,7 +26,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 ///     uid: Some(1000),
 ///     ..AttributeChange::default()
 /// };
-/// fs.change_attributes_of_all("/srv", &change)?;
+/// fs.change_attributes_of_all("/srv", &change, |error| eprintln!("{error}"))?;
 /// let meta = fs.metadata("/srv/page")?;
 /// assert_eq!((meta.permissions().mode(), meta.uid()), (0o600, 1000));
 /// # Ok::<(), creamery::Error>(())
@@ -64,15 +64,22 @@ impl Filesystem {
         self.change_inode(id, change).map_err(at(path))
     }
 
-    /// The same for all that is in a directory and below, and the directory itself. Symbolic links are not followed.
+    /// The same for all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
+    /// changed, or read to find what is below, is told to `failed`; the others are changed.
     ///
     /// # Errors
-    /// The first file that cannot be changed; what came before is.
-    pub fn change_attributes_of_all(&self, path: impl AsRef<Path>, change: &AttributeChange) -> Result<()> {
+    /// When there is no such file.
+    pub fn change_attributes_of_all(
+        &self,
+        path: impl AsRef<Path>,
+        change: &AttributeChange,
+        mut failed: impl FnMut(Error),
+    ) -> Result<()> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
         for entry in crate::Walk::new(std::sync::Arc::clone(&self.fs), id, path.as_ref().to_owned())? {
-            let entry = entry?;
-            self.change_inode(entry.id, change).map_err(at(entry.path()))?;
+            let change =
+                |entry: crate::WalkEntry| self.change_inode(entry.id, change).map_err(at(entry.path()));
+            entry.and_then(change).unwrap_or_else(&mut failed);
         }
         Ok(())
     }

@@ -1,18 +1,20 @@
 //! Copying trees: from the host, to the host, between images.
 
-use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_device::ImageName;
+use creamery_format::{SIGNATURES_END, find_signature};
 use creamery_mkfs::{CopyIn, Progress, copy_in};
 
 use crate::copy_out::HostSink;
-use crate::fs::{self, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
-use crate::path::{Last, at, means_directory};
-use crate::salvage::{Data, for_each_piece};
-use crate::sink::{Driver, Sink, Source};
+use crate::fs::{self, NewInode, Replacing};
+use crate::image_sink::ImageSink;
+use crate::path::{Last, at, means_directory, resolve_parent_of_target};
+use crate::salvage::for_each_piece;
+use crate::sink::Driver;
 use crate::{File, Filesystem, OpenOptions};
 
 /// What a copy takes along.
@@ -35,6 +37,8 @@ pub struct CopyOptions {
     /// Go on past what cannot be read, out of a damaged filesystem: each such thing is told to [`Progress::lost`]. A copy that
     /// cannot be made ends nothing either, unless none could be: the target is full, or may not be written to.
     pub ignore_errors: bool,
+    /// A file of the host that is an image of a Btrfs filesystem may be replaced, too, by what is copied to its very name.
+    pub replace_images: bool,
 }
 
 /// Whether copies within a filesystem share the data of their sources until either is written to, as with cp(1).
@@ -82,6 +86,11 @@ fn refuse_file_as_directory(to: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::NotADirectory, what))
 }
 
+/// Whether what a file's size says may be no more than a guess: that of /proc is 0, that of /sys a page.
+fn is_made_up(meta: &std::fs::Metadata) -> bool {
+    meta.blocks() == 0 && meta.len() <= STREAM_PIECE as u64
+}
+
 /// Refuses to share data with another filesystem.
 fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
     if options.reflink != Reflink::Always {
@@ -107,6 +116,34 @@ fn file_on_host(to: &Path) -> Result<PathBuf> {
     Ok(to.to_owned())
 }
 
+/// Refuses to replace an image by what is copied to its name. Everywhere else an image alone stands for its root directory.
+fn refuse_image(to: &Path) -> Result<()> {
+    let Ok(file) = std::fs::File::open(to) else { return Ok(()) };
+    let mut head = vec![0; SIGNATURES_END];
+    let mut read = 0;
+    while let Ok(count) = file.read_at(&mut head[read..], read as u64) {
+        read += count;
+        if count == 0 {
+            break;
+        }
+    }
+    let found = find_signature(&head[..read]).filter(|found| found.is_btrfs() || found.has_partitions);
+    let Some(found) = found else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::AlreadyExists,
+        format!("holds {}, and a copy would replace all of it", found.name),
+    )
+    .on_host(to))
+}
+
+/// Refuses to make a file on the host whose name means a partition of one that is there.
+fn refuse_part(to: &Path) -> Result<()> {
+    if !ImageName::find(to)?.is_part() {
+        return Ok(());
+    }
+    Err(Error::invalid("is a partition of an image, and no place in it").on_host(to))
+}
+
 /// A place in an image: a directory, and the name there.
 struct Destination {
     dir: InodeId,
@@ -125,11 +162,17 @@ impl Filesystem {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        if !directory {
-            refuse_file_as_directory(to)?;
+        if directory {
+            let (dir, name) = self.resolve_parent(to)?;
+            return Ok(Destination { dir, name: Some(name.to_vec()) });
         }
-        let (dir, name) = self.resolve_parent(to)?;
-        Ok(Destination { dir, name: Some(name.to_vec()) })
+        refuse_file_as_directory(to)?;
+        let (dir, name) = resolve_parent_of_target(&self.fs, self.root, to)?;
+        // As on the host: who made the link may be somebody else.
+        if self.symlink_metadata(to).is_ok() && self.fs.lookup(dir, &name, Wait::Yes).is_err() {
+            return Err(at(to)(Error::new(ErrorKind::NotFound, "is a link that leads nowhere")));
+        }
+        Ok(Destination { dir, name: Some(name) })
     }
 
     /// Copies the content and the permissions of a file; returns how many bytes. Holes stay holes.
@@ -188,7 +231,7 @@ impl Filesystem {
         let followed = if recursive { None } else { Some(std::fs::canonicalize(source).map_err(host)?) };
         let from = followed.as_deref().unwrap_or(source);
         let meta = std::fs::symlink_metadata(from).map_err(host)?;
-        if !recursive && !meta.is_dir() && !meta.is_file() {
+        if !recursive && !meta.is_dir() && (!meta.is_file() || !options.keeps_all() && is_made_up(&meta)) {
             return self.copy_in_what_it_gives(source, to);
         }
         if meta.is_dir() && !recursive {
@@ -212,8 +255,13 @@ impl Filesystem {
         let name = name.ok_or_else(|| host(std::io::ErrorKind::IsADirectory.into()))?;
         let file = std::fs::File::open(source).map_err(host)?;
         let meta = file.metadata().map_err(host)?;
-        let target = self.made_to_write(dir, &name, meta.mode()).map_err(at(to))?;
-        fill(file, &target, |error| Error::from(error).on_host(source)).map_err(at(to))
+        let new = NewInode::file(meta.mode() & 0o777);
+        let make = |name: &[u8]| self.fs.create(dir, name, &new);
+        let (made, replacing) = self.fs.make_or_replace(dir, &name, 0, make).map_err(at(to))?;
+        let open = self.fs.open_file(made.id).map_err(at(to))?;
+        let target = File::for_writing(self.near(), open);
+        fill(file, &target, |error| Error::from(error).on_host(source)).map_err(at(to))?;
+        replacing.map_or(Ok(()), Replacing::finish).map_err(at(to))
     }
 
     /// Makes what comes out of `source` the content of the file at `to`, which is made if there is none. It keeps its attributes
@@ -236,19 +284,6 @@ impl Filesystem {
         let target = OpenOptions::new().write(true).create(true).truncate(true).open(self, to)?;
         let reading = |error| Error::from(error).on_host(Path::new("reading what is copied"));
         fill(source, &target, reading).map_err(at(to))
-    }
-
-    /// The empty file `name` in `dir`.
-    fn made_to_write(&self, dir: InodeId, name: &[u8], mode: u32) -> Result<File> {
-        let new = NewInode::file(mode & 0o777);
-        let id = match self.fs.create(dir, name, &new) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.fs.unlink(dir, name)?;
-                self.fs.create(dir, name, &new)?.id
-            }
-            made => made?.id,
-        };
-        Ok(File::for_writing(self.near(), self.fs.open_file(id)?))
     }
 
     /// Copies a file or tree to the host; into `to`, when that is a directory.
@@ -281,8 +316,12 @@ impl Filesystem {
         let into = std::fs::metadata(to).is_ok_and(|meta| meta.is_dir());
         if !into && !directory {
             refuse_file_as_directory(to)?;
+            refuse_part(to)?;
         }
         let followed = if !into && kind == fs::FileType::File { Some(file_on_host(to)?) } else { None };
+        if let Some(to) = followed.as_deref().filter(|_| !options.replace_images) {
+            refuse_image(to)?;
+        }
         let to = followed.as_deref().unwrap_or(to);
         let (parent, name) = match (into, means_content(from)) {
             (true, false) => (to, from.file_name()),
@@ -347,7 +386,7 @@ impl Filesystem {
         }
         let reflink = if shares { options.reflink } else { Reflink::Never };
         let (to, archive) = (&*other.fs, options.keeps_all());
-        let mut sink = ImageSink { to, archive, reflink, links: HashMap::new() };
+        let mut sink = ImageSink::new(to, archive, reflink);
         self.driver(options, progress).copy(&mut sink, id, dir, name.as_deref(), from)
     }
 
@@ -430,151 +469,4 @@ fn copy_data(source: &File, target: &File) -> Result<()> {
     let len = source.metadata()?.len();
     for_each_piece(source, len, |at, bytes| target.write_all_at(bytes, at))?;
     if target.metadata()?.len() < len { target.set_len(len) } else { Ok(()) }
-}
-
-/// Another filesystem as a sink.
-struct ImageSink<'a> {
-    to: &'a fs::Filesystem,
-    archive: bool,
-    reflink: Reflink,
-    links: HashMap<InodeId, (InodeId, u32)>,
-}
-
-impl ImageSink<'_> {
-    fn create(&mut self, dir: InodeId, name: &[u8], source: &Source, kind: NewKind<'_>) -> Result<InodeId> {
-        let Source { attributes, xattrs, .. } = source;
-        let now = self.to.engine().now();
-        let xattrs: Vec<(&[u8], &[u8])> =
-            xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-        let new = NewInode {
-            kind,
-            mode: attributes.mode & 0o7777,
-            umask: 0,
-            uid: if self.archive { attributes.uid } else { 0 },
-            gid: if self.archive { attributes.gid } else { 0 },
-            times: Some(Times { change: now, birth: now, ..self.times(attributes) }),
-            xattrs: &xattrs,
-            inherit: Inherit::OnlyFlags,
-        };
-        let id = match self.to.create(dir, name, &new) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let there = self.to.lookup(dir, name, Wait::Yes)?;
-                let directory = self.to.stat(there, Wait::Yes)?.kind == fs::FileType::Directory;
-                match (directory, kind == NewKind::Directory) {
-                    (true, true) => return Ok(there),
-                    (false, true) => {
-                        let what = "something else has the name of the directory";
-                        return Err(Error::new(ErrorKind::AlreadyExists, what));
-                    }
-                    (_, false) => self.to.unlink(dir, name)?,
-                }
-                self.to.create(dir, name, &new)?.id
-            }
-            made => made?.id,
-        };
-        if self.archive && attributes.nlink > 1 && kind != NewKind::Directory {
-            self.links.insert(attributes.id, (id, attributes.nlink - 1));
-        }
-        Ok(id)
-    }
-
-    fn times(&self, attributes: &fs::Attributes) -> Times {
-        if self.archive { attributes.times } else { Times::all(self.to.engine().now()) }
-    }
-
-    /// Times that writing has moved.
-    fn restore(&self, source: &Source) -> SetAttributes {
-        let times = self.times(&source.attributes);
-        SetAttributes {
-            atime: Some(Time::At(times.access)),
-            mtime: Some(Time::At(times.modification)),
-            ..SetAttributes::default()
-        }
-    }
-}
-
-impl Sink for ImageSink<'_> {
-    type Dir = InodeId;
-
-    fn enter(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
-        self.create(*parent, name, source, NewKind::Directory)
-    }
-
-    fn leave(&mut self, dir: InodeId, source: &Source) -> Result<()> {
-        if !self.archive {
-            return Ok(());
-        }
-        // A directory that was there gets everything; for a new one only the times have moved.
-        for (name, value) in &source.xattrs {
-            self.to.set_xattr(dir, name, value, XattrMode::Any)?;
-        }
-        let attributes = &source.attributes;
-        let set = SetAttributes {
-            mode: Some(attributes.mode & 0o7777),
-            uid: Some(attributes.uid),
-            gid: Some(attributes.gid),
-            ..self.restore(source)
-        };
-        self.to.set_attributes(dir, &set).map(drop)
-    }
-
-    fn file(&mut self, parent: &InodeId, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
-        let id = self.create(*parent, name, source, NewKind::File)?;
-        let size = source.attributes.size;
-        if size == 0 {
-            return Ok(());
-        }
-        let file = self.to.open_file(id)?;
-        if self.reflink != Reflink::Never {
-            match data.file.clone_to(&file) {
-                // Only one of the files has checksums.
-                Err(error) if error.kind() == ErrorKind::InvalidInput && self.reflink == Reflink::Auto => {}
-                cloned => {
-                    cloned?;
-                    return self.to.set_attributes(id, &self.restore(source)).map(drop);
-                }
-            }
-        }
-        let mut end = 0;
-        data.for_each_piece(|at, bytes| {
-            let mut done = 0;
-            while done < bytes.len() {
-                done += file.write_at(at + done as u64, &bytes[done..])?;
-            }
-            end = at + bytes.len() as u64;
-            Ok(())
-        })?;
-        let size = (end < size).then_some(size);
-        self.to.set_attributes(id, &SetAttributes { size, ..self.restore(source) }).map(drop)
-    }
-
-    fn node(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<()> {
-        let device = source.attributes.device;
-        let kind = match source.attributes.kind {
-            fs::FileType::Symlink => NewKind::Symlink(&source.target),
-            fs::FileType::Fifo => NewKind::Fifo,
-            fs::FileType::Socket => NewKind::Socket,
-            fs::FileType::CharDevice => NewKind::CharDevice(device),
-            fs::FileType::BlockDevice => NewKind::BlockDevice(device),
-            _ => return Err(Error::unsupported("a file of a kind that has no name")),
-        };
-        self.create(*parent, name, source, kind).map(drop)
-    }
-
-    fn link(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<bool> {
-        let key = source.attributes.id;
-        let Some((id, left)) = self.links.get_mut(&key) else { return Ok(false) };
-        match self.to.link(*id, *parent, name) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.to.unlink(*parent, name)?;
-                self.to.link(*id, *parent, name)?
-            }
-            outcome => outcome?,
-        };
-        *left -= 1;
-        if *left == 0 {
-            self.links.remove(&key);
-        }
-        Ok(true)
-    }
 }

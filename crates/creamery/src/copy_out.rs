@@ -11,6 +11,7 @@
 //!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
 //! - SINK-3: attributes are set on what was made, by its descriptor, whatever has its name by then.
 //! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it.
+//! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -20,7 +21,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, InodeId, Result};
-use creamery_device::{NewFile, Taken};
+use creamery_device::{NewFile, Taken, check_unused};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags, fchmod, fsetxattr,
     fstat, ftruncate, futimens, linkat, mkdirat, mknodat, openat, setxattr, statat, symlinkat, unlinkat,
@@ -31,6 +32,9 @@ use rustix::io::Errno;
 use crate::fs::Attributes;
 use crate::salvage::Data;
 use crate::sink::{Sink, Source};
+
+/// Less than this holds no superblock.
+const SMALLEST_IMAGE: i64 = 65536 + 4096;
 
 /// A directory of the host.
 pub(crate) struct HostDir {
@@ -127,6 +131,23 @@ impl HostSink {
         }
     }
 
+    /// The regular file that a copy is about to replace, if there is one (SINK-5).
+    fn replaced(&self, parent: &HostDir, name: &CString) -> Result<Option<Stat>> {
+        let found = statat(&parent.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let Some(old) = found.filter(|old| FileType::from_raw_mode(old.st_mode) == FileType::RegularFile)
+        else {
+            return Ok(None);
+        };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if old.st_size >= SMALLEST_IMAGE
+            // What cannot be read is no image of this user's.
+            && let Ok(file) = openat(&parent.fd, name, flags, Mode::empty())
+        {
+            check_unused(&file.into(), &self.path.join(&parent.path).join(os(name)))?;
+        }
+        Ok(Some(old))
+    }
+
     /// The directory of a first copy, when it is still there and the copy in it.
     fn find(&self, first: &FirstCopy) -> Option<OwnedFd> {
         let mut dir = open_dir(&self.root, ".", OFlags::PATH).ok()?;
@@ -143,12 +164,12 @@ impl HostSink {
             return Ok(());
         }
         let attributes = &source.attributes;
-        tolerate(rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes))))?;
+        let owned = owned(rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes))))?;
         for (name, value) in &source.xattrs {
             let name = c_string(name)?;
             tolerate_xattr(&name, fsetxattr(fd, &name, value, XattrFlags::empty()))?;
         }
-        fchmod(fd, mode(attributes)).map_err(error)?;
+        fchmod(fd, mode_of(attributes, owned)).map_err(error)?;
         futimens(fd, &timestamps(attributes)).map_err(error)
     }
 
@@ -182,7 +203,8 @@ impl HostSink {
         }
         let attributes = &source.attributes;
         let itself = AtFlags::EMPTY_PATH;
-        tolerate(rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself))?;
+        let chowned = rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself);
+        let owned = owned(chowned)?;
         // There is no call that takes such a descriptor, but there is this path, which leads to what is open and no further.
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
         for (xattr, value) in &source.xattrs {
@@ -190,10 +212,17 @@ impl HostSink {
             tolerate_xattr(&xattr, setxattr(&*path, &xattr, value, XattrFlags::empty()))?;
         }
         if attributes.kind != crate::fs::FileType::Symlink {
-            rustix::fs::chmod(&*path, mode(attributes)).map_err(error)?;
+            rustix::fs::chmod(&*path, mode_of(attributes, owned)).map_err(error)?;
         }
         utimensat(node, "", &timestamps(attributes), itself).map_err(error)
     }
+}
+
+/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1).
+fn keep_rights(file: BorrowedFd<'_>, old: &Stat) -> Result<()> {
+    let (uid, gid) = (Uid::from_raw(old.st_uid), Gid::from_raw(old.st_gid));
+    owned(rustix::fs::fchown(file, Some(uid), Some(gid)))?;
+    fchmod(file, Mode::from_raw_mode(old.st_mode & 0o777)).map_err(error)
 }
 
 /// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
@@ -228,19 +257,24 @@ fn timestamps(attributes: &Attributes) -> Timestamps {
     }
 }
 
-/// Who is not root cannot give files away: the copy is theirs then, as with cp(1).
-fn tolerate(outcome: rustix::io::Result<()>) -> Result<()> {
+/// Whether a copy has got the owner of its source. Who is not root cannot give files away: the copy is theirs then, as with cp(1).
+fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
     match outcome {
-        Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(()),
-        outcome => outcome.map_err(error),
+        Err(Errno::PERM | Errno::INVAL) if !rustix::process::geteuid().is_root() => Ok(false),
+        outcome => outcome.map(|()| true).map_err(error),
     }
+}
+
+/// The mode of a copy. One that is somebody else's gives nobody the rights of that.
+fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
+    if owned { mode(attributes) } else { mode(attributes) & Mode::from_raw_mode(0o777) }
 }
 
 /// The host may know no such xattr, or allow it to root only.
 fn tolerate_xattr(name: &CString, outcome: rustix::io::Result<()>) -> Result<()> {
     let outcome = match outcome {
         Err(Errno::OPNOTSUPP) => Ok(()),
-        Err(Errno::PERM) if !name.to_bytes().starts_with(b"user.") => tolerate(Err(Errno::PERM)),
+        Err(Errno::PERM) if !name.to_bytes().starts_with(b"user.") => owned(Err(Errno::PERM)).map(drop),
         outcome => outcome.map_err(error),
     };
     outcome.map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))
@@ -290,11 +324,15 @@ impl Sink for HostSink {
         let host = |error: std::io::Error| failed(error.into());
         // Without an archive it is the user's: nobody gets rights by it.
         let first = if self.archive { 0o600 } else { source.attributes.mode & 0o777 };
+        let old = self.replaced(parent, &name).map_err(failed)?;
         let new = NewFile::within(&parent.fd, first).map_err(host)?;
         let file = new.file();
         data.for_each_piece(|at, bytes| file.write_all_at(bytes, at).map_err(host))?;
         ftruncate(file, source.attributes.size).map_err(error).map_err(failed)?;
         self.finish(file.as_fd(), source).map_err(failed)?;
+        if let Some(old) = old.filter(|_| !self.archive) {
+            keep_rights(file.as_fd(), &old).map_err(failed)?;
+        }
         let is = Identity::of(&file.metadata().map_err(host)?);
         new.publish(os(&name), Taken::Replace).map_err(host)?;
         self.remember(parent, name, is, source);

@@ -4,13 +4,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Near, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Wait};
 
+use crate::filesystem::new_file;
 use crate::fs::{
     self, Access, Deduped, Defragment, Fallocate, Fiemap, FiemapRequest, NewInode, OpenFile, SetAttributes,
     VerityInfo,
 };
-use crate::path::{Last, at, means_directory};
+use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::{Filesystem, Metadata};
 
 /// How a file is opened, as [`std::fs::OpenOptions`].
@@ -33,7 +34,8 @@ pub struct OpenOptions {
     truncate: bool,
     create: bool,
     create_new: bool,
-    mode: u32,
+    /// As usual when none is said.
+    mode: Option<u32>,
 }
 
 impl Default for OpenOptions {
@@ -57,7 +59,6 @@ impl OpenOptions {
     /// Nothing is allowed yet.
     #[must_use]
     pub const fn new() -> Self {
-        let mode = Filesystem::default_file_mode();
         Self {
             read: false,
             write: false,
@@ -65,7 +66,7 @@ impl OpenOptions {
             truncate: false,
             create: false,
             create_new: false,
-            mode,
+            mode: None,
         }
     }
 
@@ -87,7 +88,7 @@ impl OpenOptions {
     /// Permission bits of a file that is made.
     #[must_use]
     pub const fn mode(mut self, mode: u32) -> Self {
-        self.mode = mode;
+        self.mode = Some(mode);
         self
     }
 
@@ -104,10 +105,13 @@ impl OpenOptions {
         let open = match (self.create_new, self.create) {
             (true, _) => self.make(fs, path),
             // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
-            // one that is there. A link that leads nowhere has the name: nothing is made in its place.
+            // one that is there. Of a link that leads nowhere that is made which it would lead to.
             (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
                 _ if means_directory(path) => Err(refused),
-                Err(error) if error.kind() == ErrorKind::NotFound => Err(refused),
+                Err(error) if error.kind() == ErrorKind::NotFound => match refused.kind() {
+                    ErrorKind::AlreadyExists => self.make_target(fs, path),
+                    _ => Err(refused),
+                },
                 found => found,
             }),
             (false, false) => self.find(fs, path),
@@ -139,8 +143,17 @@ impl OpenOptions {
 
     fn make(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
         let (dir, name) = fs.resolve_parent_of_file(path, || ErrorKind::IsADirectory)?;
-        let new = NewInode::file(self.mode & 0o7777);
-        fs.fs.create_open(dir, name, &new).map(|(_, file)| file).map_err(at(path))
+        self.make_in(fs, dir, name).map_err(at(path))
+    }
+
+    fn make_target(&self, fs: &Filesystem, path: &Path) -> Result<Arc<OpenFile>> {
+        let (dir, name) = resolve_parent_of_target(&fs.fs, fs.root, path)?;
+        self.make_in(fs, dir, &name).map_err(at(path))
+    }
+
+    fn make_in(&self, fs: &Filesystem, dir: InodeId, name: &[u8]) -> Result<Arc<OpenFile>> {
+        let new = self.mode.map_or_else(new_file, |mode| NewInode::file(mode & 0o7777));
+        fs.fs.create_open(dir, name, &new).map(|(_, file)| file)
     }
 }
 

@@ -14,8 +14,20 @@ use crate::path::{Last, at, means_directory, resolve, resolve_parent};
 use crate::{File, Metadata, OpenOptions, Permissions, ReadDir, Statistics, Walk, WalkEntry};
 
 /// Permission bits of new files and directories, before anybody says otherwise.
-const FILE_MODE: u32 = 0o644;
-pub(crate) const DIRECTORY_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o666;
+const DIRECTORY_MODE: u32 = 0o777;
+/// What is taken from these, unless a default ACL says what a new file is to be.
+const UMASK: u32 = 0o022;
+
+/// A directory, before anybody says otherwise.
+pub(crate) const fn new_directory() -> NewInode<'static> {
+    NewInode { umask: UMASK, ..NewInode::directory(DIRECTORY_MODE) }
+}
+
+/// A file, before anybody says otherwise.
+pub(crate) const fn new_file() -> NewInode<'static> {
+    NewInode { umask: UMASK, ..NewInode::file(FILE_MODE) }
+}
 
 /// An open filesystem.
 ///
@@ -295,7 +307,7 @@ impl Filesystem {
     /// # Errors
     /// When its parent does not exist or the name is taken.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.create_dir_mode(path, Permissions::from_mode(DIRECTORY_MODE))
+        self.make(path.as_ref(), &new_directory()).map(drop)
     }
 
     /// Makes a directory with these permissions.
@@ -542,9 +554,5 @@ impl Filesystem {
             Ok(()) => error,
             Err(stuck) => error.context(stuck),
         })
-    }
-
-    pub(crate) const fn default_file_mode() -> u32 {
-        FILE_MODE
     }
 }

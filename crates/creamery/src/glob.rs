@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use creamery_base::{Error, Result};
 
-/// A pattern such as `*.conf`: `*` stands for anything, `?` for one byte, `[a-c]` and `[!a-c]` for one of some, and `\` takes its
+/// A pattern such as `*.conf`: `*` stands for anything, `?` for one byte, `[a-c]`, `[!a-c]` and `[[:digit:]]` for one of some, and `\` takes its
 /// meaning from what follows.
 ///
 /// ```
@@ -15,13 +15,16 @@ use creamery_base::{Error, Result};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Glob(Vec<Token>);
 
+/// The first and the last of some bytes.
+type Range = (u8, u8);
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Token {
     Anything,
     AnyByte,
     Byte(u8),
     /// Ranges, and whether what lies in none is meant.
-    OneOf(Vec<(u8, u8)>, bool),
+    OneOf(Vec<Range>, bool),
 }
 
 impl Token {
@@ -37,6 +40,29 @@ impl Token {
     }
 }
 
+/// The bytes of each class, as in the C locale.
+const CLASSES: &[(&[u8], &[Range])] = &[
+    (b"alnum", &[(b'0', b'9'), (b'A', b'Z'), (b'a', b'z')]),
+    (b"alpha", &[(b'A', b'Z'), (b'a', b'z')]),
+    (b"blank", &[(b' ', b' '), (b'\t', b'\t')]),
+    (b"cntrl", &[(0, 31), (127, 127)]),
+    (b"digit", &[(b'0', b'9')]),
+    (b"graph", &[(b'!', b'~')]),
+    (b"lower", &[(b'a', b'z')]),
+    (b"print", &[(b' ', b'~')]),
+    (b"punct", &[(b'!', b'/'), (b':', b'@'), (b'[', b'`'), (b'{', b'~')]),
+    (b"space", &[(b' ', b' '), (b'\t', b'\r')]),
+    (b"upper", &[(b'A', b'Z')]),
+    (b"xdigit", &[(b'0', b'9'), (b'A', b'F'), (b'a', b'f')]),
+];
+
+/// Reads a class such as `[:digit:]` in brackets; with what is behind it.
+fn class_of(text: &[u8]) -> Option<(&'static [Range], &[u8])> {
+    let rest = text.strip_prefix(b"[:")?;
+    let (name, ranges) = CLASSES.iter().find(|(name, _)| rest.starts_with(name))?;
+    Some((ranges, rest[name.len()..].strip_prefix(b":]")?))
+}
+
 /// Reads what is behind a `[`; with what is behind its `]`. None without one: then the bracket is a byte like others.
 fn one_of(text: &[u8]) -> Option<(Token, &[u8])> {
     let negated = matches!(text.first(), Some(b'!' | b'^'));
@@ -47,6 +73,11 @@ fn one_of(text: &[u8]) -> Option<(Token, &[u8])> {
         let byte = *text.get(at)?;
         if byte == b']' && at > first {
             return Some((Token::OneOf(ranges, negated), &text[at + 1..]));
+        }
+        if let Some((class, behind)) = class_of(&text[at..]) {
+            ranges.extend_from_slice(class);
+            at = text.len() - behind.len();
+            continue;
         }
         let escaped = byte == b'\\';
         let start = if escaped { *text.get(at + 1)? } else { byte };
@@ -155,6 +186,10 @@ mod tests {
             ("\\*", "x", false),
             ("a\\", "a\\", true),
             ("[\\]]", "]", true),
+            ("f[[:digit:]]", "f1", true),
+            ("f[![:digit:]_]", "f1", false),
+            ("f[![:digit:]_]", "fx", true),
+            ("[[:nosuch:]]", ":]", true),
         ] {
             assert_eq!(Glob::new(pattern.as_bytes()).matches(text.as_bytes()), matches, "{pattern} {text}");
         }

@@ -67,6 +67,7 @@ mod filesystem;
 mod find;
 mod glob;
 mod image;
+mod image_sink;
 pub mod inspect;
 mod metadata;
 mod mode_change;

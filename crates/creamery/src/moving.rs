@@ -1,10 +1,12 @@
 //! Moving and linking, with what mv(1) and ln(1) add to rename(2) and link(2).
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use creamery_base::{Error, ErrorKind, Result};
 
+use crate::fs::Replacing;
 use crate::path::{Last, at};
 use crate::{CopyOptions, Filesystem, NoProgress};
 
@@ -92,6 +94,15 @@ impl Filesystem {
     /// From one subvolume to another, data shared. The copy takes the name when it is whole, and as rename(2) gives it: until then
     /// what has the name stays.
     fn move_by_copying(&self, from: &Path, to: &Path) -> Result<()> {
+        // What would stand in the way in the end is better told before all is copied.
+        let (parent, _) = self.resolve_parent(from)?;
+        if self.fs.subvolume_info(parent.subvolume)?.is_read_only() {
+            return Err(at(from)(Error::new(
+                ErrorKind::ReadOnly,
+                "it lies in a subvolume that is only read",
+            )));
+        }
+        self.refuse_full_directory(to)?;
         let beside = self.free_name_beside(to);
         let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
         let copied = self.copy_between(from, self, &beside, everything, &NoProgress);
@@ -101,6 +112,15 @@ impl Filesystem {
             return Err(error);
         }
         self.remove_whatever(from)
+    }
+
+    /// An empty directory gives way to another one; what has something in it, or is none, does not.
+    fn refuse_full_directory(&self, to: &Path) -> Result<()> {
+        let Ok(there) = self.symlink_metadata(to) else { return Ok(()) };
+        match there.is_dir() && self.read_dir(to)?.next().is_some() {
+            true => Err(at(to)(ErrorKind::DirectoryNotEmpty.into())),
+            false => Ok(()),
+        }
     }
 
     /// A name in the directory of `to` that nothing has.
@@ -134,7 +154,7 @@ impl Filesystem {
         if options.replace && self.resolve(&link, Last::Keep).is_ok_and(|there| there == id) {
             return Err(same_file(original, &link));
         }
-        self.link_replacing(&link, options, || self.hard_link(original, &link))
+        self.link_replacing(&link, options, |link| self.hard_link(original, link))
     }
 
     /// Makes a symbolic link to `target`, as `ln -s` does: in `link` where that is a directory.
@@ -161,17 +181,22 @@ impl Filesystem {
     ) -> Result<()> {
         let target = target.as_ref();
         let link = self.name_for(target.file_name(), link.as_ref(), options)?;
-        self.link_replacing(&link, options, || self.symlink(target, &link))
+        self.link_replacing(&link, options, |link| self.symlink(target, link))
     }
 
     /// Makes a link, in place of what has the name where that is wanted.
-    fn link_replacing(&self, link: &Path, options: NameOptions, make: impl Fn() -> Result<()>) -> Result<()> {
-        match make() {
-            Err(error) if options.replace && error.kind() == ErrorKind::AlreadyExists => {
-                self.remove_file(link)?;
-                make()
-            }
-            outcome => outcome,
+    fn link_replacing(
+        &self,
+        link: &Path,
+        options: NameOptions,
+        make: impl Fn(&Path) -> Result<()>,
+    ) -> Result<()> {
+        if !options.replace {
+            return make(link);
         }
+        let (dir, name) = self.resolve_parent(link)?;
+        let called = |name: &[u8]| make(&link.with_file_name(OsStr::from_bytes(name)));
+        let ((), replacing) = self.fs.make_or_replace(dir, name, 0, called)?;
+        replacing.map_or(Ok(()), Replacing::finish).map_err(at(link))
     }
 }

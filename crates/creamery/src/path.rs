@@ -1,5 +1,6 @@
 //! From paths to inodes. Symbolic links are followed inside the image: an absolute target begins at its root.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -110,6 +111,27 @@ impl PathWalk<'_> {
         let target = self.fs.read_link(link, Wait::Yes)?;
         self.go(&target, Last::Follow)
     }
+}
+
+/// The directory and the name of what is written when something is written to `path`: a link at its end stands for what it leads to,
+/// be that there or not.
+pub(crate) fn resolve_parent_of_target(
+    fs: &fs::Filesystem,
+    root: InodeId,
+    path: &Path,
+) -> Result<(InodeId, Vec<u8>)> {
+    let mut target = path.to_owned();
+    for _ in 0..=SYMLINKS_MAX {
+        let (dir, name) = resolve_parent(fs, root, &target)?;
+        let link = match fs.lookup_kind(dir, name, Wait::Yes) {
+            Ok((link, fs::FileType::Symlink)) => link,
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(at(path)(error)),
+            _ => return Ok((dir, name.to_vec())),
+        };
+        let leads_to = fs.read_link(link, Wait::Yes).map_err(at(path))?;
+        target = target.parent().unwrap_or(Path::new("/")).join(OsStr::from_bytes(&leads_to));
+    }
+    Err(at(path)(ErrorKind::TooManySymlinks.into()))
 }
 
 /// The directory that `path` lies in, and its name there, for making, moving and removing names.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use creamery_base::{Error, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 
 use crate::fs::Attributes;
 use crate::path::at;
@@ -162,7 +162,14 @@ impl Driver<'_> {
             bytes = attributes.size;
             sink.file(parent, name, source, &Data { file: &file, path, size: bytes, salvage })?;
         } else {
-            sink.node(parent, name, source)?;
+            match sink.node(parent, name, source) {
+                // Only root makes devices. The others are copied, as with cp(1).
+                Err(error) if error.is_on_host() && error.kind() == ErrorKind::PermissionDenied => {
+                    self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything, &error);
+                    return Ok(());
+                }
+                outcome => outcome?,
+            }
         }
         self.progress.entry(path.as_os_str().as_encoded_bytes(), bytes);
         Ok(())

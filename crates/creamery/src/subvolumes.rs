@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use creamery_base::{Error, Generation, ObjectId, QgroupId, Result, TreeId, Uuid};
-use creamery_fs::{ListedSubvolume, NewExtent, NewInode, SubvolumeInfo, SubvolumeTable};
+use creamery_fs::{ListedSubvolume, NewExtent, SubvolumeInfo, SubvolumeTable};
 
-use crate::filesystem::{DIRECTORY_MODE, Filesystem};
+use crate::filesystem::{Filesystem, new_directory};
 use crate::path::{Last, at};
 
 /// Why the subvolume that is worked in is not deleted.
@@ -45,8 +45,7 @@ impl Filesystem {
     /// ```
     pub fn create_subvolume_in_groups(&self, path: impl AsRef<Path>, groups: &[QgroupId]) -> Result<()> {
         let (dir, name) = self.resolve_parent(path.as_ref())?;
-        let new = NewInode::directory(DIRECTORY_MODE);
-        let made = self.fs.create_subvolume_in_groups(dir, name, &new, groups);
+        let made = self.fs.create_subvolume_in_groups(dir, name, &new_directory(), groups);
         made.map(drop).map_err(at(path.as_ref()))
     }
 

@@ -10,7 +10,8 @@ use crate::metadata::file_type;
 use crate::path::at;
 use crate::{FileType, Metadata, ReadDir};
 
-/// Everything in a directory and below, parents before their children, the directory itself first.
+/// Everything in a directory and below, parents before their children, the directory itself first. What comes behind an error can be
+/// asked for as ever: one directory or entry is left out.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

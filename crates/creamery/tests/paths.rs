@@ -15,6 +15,7 @@ const EVERYTHING: CopyOptions = CopyOptions {
     reflink: Reflink::Auto,
     ignore_errors: false,
     preserve: false,
+    replace_images: false,
 };
 const PLAIN: CopyOptions = CopyOptions {
     recursive: true,
@@ -22,6 +23,7 @@ const PLAIN: CopyOptions = CopyOptions {
     reflink: Reflink::Auto,
     ignore_errors: false,
     preserve: false,
+    replace_images: false,
 };
 
 struct Fixture {

@@ -137,6 +137,22 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
     behind.map_err(|error| error.context(told()))
 }
 
+/// Refuses when somebody has the regular file `file` as an image: another process, this one, or the kernel by a loop device.
+///
+/// ```
+/// let file = tempfile::tempfile()?;
+/// creamery_device::check_unused(&file, "a new file".as_ref())?;
+/// # Ok::<(), creamery_base::Error>(())
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Busy`], with who it is; `path` is what the file is called in that. The host's.
+pub fn check_unused(file: &File, path: &Path) -> Result<()> {
+    claim(file, path, Access::ReadWrite, Extent::Whole)?;
+    let unlocked = flock(file, FlockOperation::Unlock);
+    unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
+}
+
 /// Has the backing file of a loop device that is ours for writing, as who writes to that file has it.
 fn claim_behind(ours: &LoopDevice) -> Result<Option<File>> {
     let is_whole = ours.bytes == WHOLE;

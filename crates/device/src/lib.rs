@@ -57,6 +57,7 @@ pub use device::{BlockDevice, Completion, DeviceId, Pending, Reply, Request};
 pub use file::{Access, FileDevice};
 pub use hooked::{Hook, Hooked};
 pub use image_name::ImageName;
+pub use in_use::check_unused;
 pub use memory::MemoryDevice;
 pub use new_file::{NewFile, Taken};
 pub use partition::{Partition, PartitionTable, PartitionType, TableKind};

@@ -129,6 +129,9 @@ impl<D: AsFd> NewFile<D> {
     /// When the name is taken and that is to stay, or by a directory; and the host's. It is removed then.
     pub fn publish(mut self, name: &OsStr, taken: Taken) -> io::Result<()> {
         let name = CString::new(name.as_bytes())?;
+        if self.meanwhile.is_some() && taken == Taken::Replace {
+            rustix::fs::fdatasync(&self.file)?;
+        }
         Ok(match self.meanwhile.take() {
             Some(meanwhile) => self.rename(&meanwhile, &name, taken),
             None => self.link(&name, taken),
@@ -140,6 +143,8 @@ impl<D: AsFd> NewFile<D> {
         let link = |name: &CStr| linkat(CWD, &*own, &self.dir, name, AtFlags::SYMLINK_FOLLOW);
         match link(name) {
             Err(Errno::EXIST) if taken == Taken::Replace => {
+                // Before it has a name of any kind: who is killed meanwhile leaves none behind.
+                rustix::fs::fdatasync(&self.file)?;
                 let meanwhile = under_a_free_name(link)?;
                 self.rename(&meanwhile, name, taken)
             }
@@ -150,9 +155,7 @@ impl<D: AsFd> NewFile<D> {
     fn rename(&self, meanwhile: &CStr, name: &CStr, taken: Taken) -> rustix::io::Result<()> {
         let dir = &self.dir;
         let renamed = match taken {
-            Taken::Replace => {
-                rustix::fs::fdatasync(&self.file).and_then(|()| renameat(dir, meanwhile, dir, name))
-            }
+            Taken::Replace => renameat(dir, meanwhile, dir, name),
             Taken::Keep => match renameat_with(dir, meanwhile, dir, name, RenameFlags::NOREPLACE) {
                 // Not every filesystem has this kind of renaming; those have links.
                 Err(Errno::INVAL | Errno::NOSYS) => {

@@ -62,7 +62,7 @@ pub use items::verity::{
 pub use key::{Key, KeyType, RawKey};
 pub use leaf_mut::Keep;
 pub use name_bytes::position_of_any;
-pub use signature::{SIGNATURES_END, Signature, find_signature};
+pub use signature::{SIGNATURES_END, Signature, find_another_signature, find_signature};
 pub use superblock::{
     LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,
     SYS_CHUNK_ARRAY_SIZE, Superblock, SuperblockError, SysChunks,

@@ -122,6 +122,12 @@ impl Signature {
         (0..times).map(move |number| offset + number * every)
     }
 
+    /// Whether it is that of Btrfs itself.
+    #[must_use]
+    pub fn is_btrfs(&self) -> bool {
+        self.bytes == SIGNATURES[0].bytes
+    }
+
     fn fits(&self, head: &[u8]) -> bool {
         self.places().any(|at| head.get(at..).is_some_and(|rest| rest.starts_with(self.bytes)))
     }
@@ -133,6 +139,12 @@ impl Signature {
 pub fn find_signature(head: &[u8]) -> Option<&'static Signature> {
     let found = SIGNATURES.iter().find(|signature| signature.fits(head));
     found.or_else(|| head.get(..512).is_some_and(is_dos_table).then_some(DOS_TABLE))
+}
+
+/// What else begins with `head` where there is Btrfs already. A table of partitions is nothing else: it may be what boots it.
+#[must_use]
+pub fn find_another_signature(head: &[u8]) -> Option<&'static Signature> {
+    SIGNATURES.iter().find(|other| !other.is_btrfs() && !other.has_partitions && other.fits(head))
 }
 
 /// A boot sector also ends with 55 AA; a table has four entries of which each is active or not, and one in use.

@@ -81,7 +81,7 @@ pub use inode::lock::{ExclusiveInode, SharedInode};
 pub use inode::xattr::XattrMode;
 pub use inode::{FileType, Inode, InodeFlags, InodeItem, RangeGuard, RangeLocks};
 pub use memory::MemoryReport;
-pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode};
+pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode, Replacing};
 pub use open_file::{Access, OpenFile};
 pub use options::FsOptions;
 pub use quota::{QgroupReport, QuotaChange, QuotaReport, QuotaStatistics};

@@ -14,7 +14,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{BlockDevice, PartitionTable};
 use creamery_format::{
     SIGNATURES_END, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Signature, Superblock, SuperblockError,
-    find_signature,
+    find_another_signature, find_signature,
 };
 
 /// What the filesystem is wanted for.
@@ -186,10 +186,24 @@ fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
 
 /// What the device holds, if it can be recognised. Only for saying so.
 fn recognise(device: &dyn BlockDevice) -> Option<&'static Signature> {
+    find_signature(&head_of(device)?)
+}
+
+/// Refuses a device that also holds something else, for who writes where there may be no Btrfs any more.
+pub(crate) fn refuse_another(device: &dyn BlockDevice) -> Result<()> {
+    let Some(what) = head_of(device).and_then(|head| find_another_signature(&head)) else { return Ok(()) };
+    let (name, device) = (what.name, device.describe());
+    let what = format!(
+        "{device} holds {name}, which may be what it is in use for; wipefs(8) takes the mark away if it is not"
+    );
+    Err(Error::new(ErrorKind::AlreadyExists, what))
+}
+
+fn head_of(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let len = device.len().min(SIGNATURES_END as u64);
     let mut head = vec![0; usize::try_from(len).expect("it is not above a number of ours")];
     device.read_at(0, &mut head).ok()?;
-    find_signature(&head)
+    Some(head)
 }
 
 /// What is said of a device that holds something else; of one with partitions, how they are named.
@@ -232,13 +246,21 @@ fn without_magic(
     }
 }
 
-/// The whole copy of the highest generation; of equal ones the first.
+/// The whole copy of the highest generation; of equal ones the first. Which filesystem it is the first one decides: whoever makes a
+/// filesystem writes all that fit into it, so an older one, however often it was written to, has copies left behind it only.
 pub(crate) fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
-    let whole = copies.iter().filter_map(|(offset, copy)| match copy {
+    let mut whole = copies.iter().filter_map(|(offset, copy)| match copy {
         Copy::Whole(superblock) => Some((*offset, &**superblock)),
         _ => None,
     });
-    whole.reduce(|best, next| if next.1.generation() > best.1.generation() { next } else { best })
+    let first = whole.next()?;
+    let own = whole.filter(|(offset, other)| other.fsid() == first.1.fsid() && is_inside(*offset, first.1));
+    Some(own.fold(first, |best, next| if next.1.generation() > best.1.generation() { next } else { best }))
+}
+
+/// Whether a copy at `offset` is one of the filesystem's at all: what lies behind its end is no concern of it.
+pub(crate) fn is_inside(offset: u64, of: &Superblock) -> bool {
+    offset + SUPERBLOCK_LEN as u64 <= of.dev_item().total_bytes.get()
 }
 
 fn reasons(first: u64, reason: String, others: &[(u64, Copy)]) -> Vec<(u64, String)> {
@@ -251,10 +273,8 @@ fn reasons(first: u64, reason: String, others: &[(u64, Copy)]) -> Vec<(u64, Stri
 }
 
 fn notes_on_others(superblock: &Superblock, others: &[(u64, Copy)]) -> Vec<String> {
-    let inside = |offset: u64| offset + SUPERBLOCK_LEN as u64 <= superblock.dev_item().total_bytes.get();
     let note = |(offset, copy): &(u64, Copy)| match copy {
-        // What lies beyond the filesystem's end is no concern of it.
-        _ if !inside(*offset) => None,
+        _ if !is_inside(*offset, superblock) => None,
         Copy::Damaged(reason) => Some(format!("the superblock copy at {offset} is damaged: {reason}")),
         Copy::Unreadable(error) => Some(format!("the superblock copy at {offset} cannot be read: {error}")),
         Copy::NoMagic { .. } => Some(format!("the superblock copy at {offset} is missing")),

@@ -57,7 +57,11 @@ impl Volume {
         Self::open_found(find_all(devices, Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
     }
 
-    fn open_found(found: Vec<(Arc<dyn BlockDevice>, Found)>, mode: Mode, rescue: Rescue) -> Result<Self> {
+    pub(crate) fn open_found(
+        found: Vec<(Arc<dyn BlockDevice>, Found)>,
+        mode: Mode,
+        rescue: Rescue,
+    ) -> Result<Self> {
         let Some((first, newest)) = found.first() else { return Err(Error::invalid("no device given")) };
         let name = first.describe();
         let superblock = newest.superblock.clone();

@@ -1,16 +1,18 @@
-//! The copies of the superblock on one device, for who mends them: nothing else of the filesystem is looked at.
+//! The copies of the superblock on one device, for who mends them.
 //!
-//! Of the copies that are whole the newest counts, and as many as are equal to it in filesystem and generation are good; all others
+//! Of the copies that are whole the newest of the first one's filesystem counts, and as many as are equal to it in filesystem and generation are good; all others
 //! are bad, those of an earlier commit, too. What a crash leaves is what a crash leaves between any two writes of superblocks: the
 //! first one is written before the others.
+
+use std::sync::Arc;
 
 use creamery_base::{DevId, Error, ErrorKind, Logical, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
-use crate::copies::{self, Copy, Want};
+use crate::copies::{self, Copy, Found, Want};
 use crate::open::judge;
-use crate::{Mode, Rescue};
+use crate::{Mode, Rescue, Volume};
 
 /// Which copies of a device's superblock are good, and which are not.
 ///
@@ -30,7 +32,7 @@ impl SuperCopies {
     /// Reads all that fit on the device.
     ///
     /// # Errors
-    /// None of them is whole.
+    /// None of them is whole; there is something else on the device, by its mark.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         let copies: Vec<(u64, Copy)> =
             offsets(device.len()).map(|offset| (offset, Copy::read(device, offset))).collect();
@@ -38,6 +40,7 @@ impl SuperCopies {
             let what = format!("{}: no copy of a superblock is whole", device.describe());
             return Err(Error::new(ErrorKind::Corrupt, what));
         };
+        copies::refuse_another(device)?;
         let newest = newest.clone();
         let is_good = |copy: &Copy| match copy {
             Copy::Whole(found) => found.fsid() == newest.fsid() && found.generation() == newest.generation(),
@@ -69,11 +72,31 @@ impl SuperCopies {
         self.newest.dev_item().dev_id()
     }
 
+    /// The filesystem that a good one leads to, for reading: nobody should write one that leads nowhere.
+    ///
+    /// # Errors
+    /// As opening it.
+    pub fn volume(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        let found = Found { superblock: self.newest.clone(), notes: Vec::new() };
+        let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
+        Volume::open_found(vec![(device, found)], Mode::ReadOnly, rescue)
+    }
+
     /// Writes the bad ones anew, from a good one.
     ///
     /// # Errors
-    /// Device errors; the good ones are as they were.
+    /// One of the bad ones is whole and of another filesystem; device errors. The good ones are as they were.
     pub fn recover(&self, device: &dyn BlockDevice) -> Result<()> {
+        for &offset in &self.bad {
+            let Copy::Whole(other) = Copy::read(device, offset) else { continue };
+            if other.fsid() != self.newest.fsid() {
+                let (name, own, other) = (device.describe(), self.newest.fsid(), other.fsid());
+                let what = format!(
+                    "{name}: the superblock at {offset} is of filesystem {other}, and the first whole one of {own}"
+                );
+                return Err(Error::new(ErrorKind::AlreadyExists, what));
+            }
+        }
         write(device, &self.newest, &self.bad)
     }
 }

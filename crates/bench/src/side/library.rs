@@ -16,6 +16,7 @@ const EVERYTHING: CopyOptions = CopyOptions {
     reflink: Reflink::Never,
     ignore_errors: false,
     preserve: false,
+    replace_images: false,
 };
 
 /// How the library is opened; what is usual where nothing is said.

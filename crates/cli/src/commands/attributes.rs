@@ -57,12 +57,27 @@ pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         if args.recursive {
-            fs.change_attributes_of_all(&place.path, &change).map_err(failed)
+            change_all(fs, &place, &change, failed)
         } else {
             fs.change_attributes(&place.path, true, &change).map_err(failed)
         }
     });
     images.finish(outcome)
+}
+
+/// Changes all that is in a directory, also behind what cannot be changed: each such is told of.
+fn change_all(
+    fs: &Filesystem,
+    place: &Place,
+    change: &AttributeChange,
+    failed: impl Fn(Error) -> Failure,
+) -> Result<(), Failure> {
+    let mut first = None;
+    let done = fs.change_attributes_of_all(&place.path, change, |error| {
+        first.get_or_insert(failed(error).tell());
+    });
+    done.map_err(&failed)?;
+    first.map_or(Ok(()), Err)
 }
 
 /// Change owner and group of files in an image.
@@ -112,7 +127,7 @@ pub(crate) fn chown(args: &ChownArgs) -> Result<(), Failure> {
         })?;
         let change = AttributeChange { uid: owner.uid, gid: owner.gid, ..AttributeChange::default() };
         if args.recursive {
-            fs.change_attributes_of_all(&place.path, &change).map_err(failed)
+            change_all(fs, &place, &change, failed)
         } else {
             fs.change_attributes(&place.path, !args.no_dereference, &change).map_err(failed)
         }

@@ -14,21 +14,23 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
 }
 
 fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    let permissions = Permissions::from_mode(args.mode);
     with_all(&args.places, |text| {
         let place = Place::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
-        if args.parents {
-            let new = !fs.exists(&place.path);
-            fs.create_dir_all(&place.path).map_err(&failed)?;
-            if new {
-                fs.set_permissions(&place.path, permissions).map_err(&failed)?;
-            }
-        } else {
-            fs.create_dir_mode(&place.path, permissions).map_err(&failed)?;
+        if args.parents && fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir()) {
+            return Ok(());
         }
-        Ok(())
+        // What ends in "." is made without that.
+        let path = place.path.components().as_path();
+        if let (true, Some(parent)) = (args.parents, path.parent()) {
+            fs.create_dir_all(parent).map_err(&failed)?;
+        }
+        match args.mode {
+            Some(mode) => fs.create_dir_mode(path, Permissions::from_mode(mode)),
+            None => fs.create_dir(path),
+        }
+        .map_err(&failed)
     })
 }
 

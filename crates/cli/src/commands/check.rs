@@ -36,6 +36,14 @@ pub(crate) struct CheckArgs {
     #[arg(long, hide = true)]
     repair: bool,
 
+    /// As always: nothing is ever written. For scripts that say so to `btrfs check`.
+    #[arg(long, hide = true)]
+    readonly: bool,
+
+    /// What `btrfs check` does to save memory, and is done here anyhow.
+    #[arg(long, hide = true, value_name = "MODE", value_parser = ["original", "lowmem"])]
+    mode: Option<String>,
+
     /// Read all data and compare it with its checksums.
     #[arg(long)]
     check_data_csum: bool,

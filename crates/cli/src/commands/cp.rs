@@ -11,7 +11,7 @@ use crate::images::{Images, Purpose};
 use crate::losses::{Losses, Watched};
 use crate::names::Names;
 use crate::output::Output;
-use crate::place::{End, Place};
+use crate::place::{End, JustMade, Place};
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
@@ -33,6 +33,14 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let outcome = images.finish(outcome);
     names.finish("cp").and(outcome).and(losses.finish())
 }
+
+/// How a place is named in what was taken for a file of the host.
+fn in_an_image(target: &Path, or: &str) -> String {
+    format!("name a place in it as {}:/{or}", target.display())
+}
+
+/// What else can be done about an image that has the name of a copy.
+const REPLACED: &str = ", or have it replaced with --force";
 
 /// Whether standard input or output is meant.
 fn is_stream(path: &Path) -> bool {
@@ -74,7 +82,21 @@ fn copy_all(
         let error = Error::from(ErrorKind::NotADirectory).on_host(path);
         return Err(told(error).advise("several sources need a directory to go to"));
     }
-    with_all(from, |end| copy(images, end, to, args, names, losses))
+    let mut made = JustMade::default();
+    with_all(from, |end| {
+        // Directories of one name become one.
+        let (source, is_directory) = match end {
+            End::Host(path) => (path, path.is_dir()),
+            End::Image(place) => {
+                let fs = images.open(&place.image, Purpose::Read)?;
+                (&place.path, fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir()))
+            }
+        };
+        if !is_directory {
+            made.claim(source, to).map_err(told)?;
+        }
+        copy(images, end, to, args, names, losses)
+    })
 }
 
 fn copy(
@@ -91,6 +113,7 @@ fn copy(
         preserve: args.preserve,
         reflink: args.reflink.into(),
         ignore_errors: args.ignore_errors,
+        replace_images: args.force,
     };
     let watched = |image: &Path| Watched { image: image.display().to_string(), names, losses };
     match (from, to) {
@@ -107,7 +130,16 @@ fn copy(
         (End::Image(place), End::Host(target)) => {
             let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Read)?;
-            fs.copy_out(&place.path, target, options, &watched(&place.image)).map_err(failed)
+            fs.copy_out(&place.path, target, options, &watched(&place.image)).map_err(|error| {
+                let is_of_target = error.is_on_host();
+                match error.kind() {
+                    ErrorKind::AlreadyExists if is_of_target => {
+                        failed(error).advise(in_an_image(target, REPLACED))
+                    }
+                    ErrorKind::InvalidInput if is_of_target => failed(error).advise(in_an_image(target, "")),
+                    _ => failed(error),
+                }
+            })
         }
         (End::Image(source), End::Image(target)) => {
             let failed = images.failed(&source.image);

@@ -9,7 +9,7 @@ use creamery::{Error, ErrorKind, Filesystem, NameOptions};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::names::Names;
-use crate::place::{End, Place};
+use crate::place::{End, JustMade, Place};
 use crate::view::WriteArgs;
 
 /// Where new names go.
@@ -135,8 +135,10 @@ fn move_all(
         keep: args.no_clobber,
         ..NameOptions::default()
     };
+    let mut made = JustMade::default();
     with_all(from, |text| {
         let place = Place::parse(text);
+        made.claim(&place.path, to).map_err(&failed)?;
         if fs.move_to(&place.path, &to.path, options).map_err(&failed)? {
             creamery::Progress::entry(names, place.path.as_os_str().as_encoded_bytes(), 0);
         }
@@ -197,7 +199,9 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
         replace: args.force,
         keep: false,
     };
+    let mut made = JustMade::default();
     with_all(from, |text| {
+        made.claim(Path::new(text), to).map_err(&failed)?;
         if args.symbolic {
             return fs.symlink_to(text, &to.path, options).map_err(&failed);
         }

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use creamery::rescue::{self, Candidate, FindRoot, Roots, SuperRecovery};
 use creamery::{Error, Generation, Logical, TreeId};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, warn};
 use crate::output::{Output, writing};
 
 /// Of btrfs-progs.
@@ -245,6 +245,10 @@ fn find_root(args: &FindRootArgs) -> Result<(), Failure> {
         all: args.all,
     };
     let roots = rescue::find_roots(&args.image, &what).map_err(failed)?;
+    if let Some(error) = &roots.unread {
+        let what = "not all of the chunk tree could be read, and only chunks that are known are looked into";
+        warn(&format!("{}: {what}: {error}", args.image.display()));
+    }
     let mut out = Output::new();
     let printed = print_roots(&mut out, what.tree, &roots).map_err(writing);
     printed.and_then(|()| out.finish()).map_err(failed)

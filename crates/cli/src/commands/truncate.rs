@@ -67,6 +67,28 @@ impl NewSize {
     }
 }
 
+/// A size as coreutils have it: MB is a power of 1000 where M and MiB are one of 1024, and a unit alone is one of it.
+fn size(text: &str) -> Result<u64, String> {
+    let text = if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        format!("1{text}")
+    } else {
+        text.into()
+    };
+    let thousands = text.strip_suffix('B').and_then(|text| {
+        let power = "KMGTPE".find(text.chars().last()?.to_ascii_uppercase())?;
+        Some((text.get(..text.len() - 1)?, 1000_u64.pow(u32::try_from(power).ok()? + 1)))
+    });
+    match thousands {
+        None => text.parse().map(|Size(size)| size),
+        Some((number, unit)) => {
+            let number = number
+                .parse::<u64>()
+                .map_err(|_| format!("'{text}' is no size, want something like 512M"))?;
+            number.checked_mul(unit).ok_or_else(|| format!("'{text}' is too large"))
+        }
+    }
+}
+
 impl FromStr for NewSize {
     type Err = String;
 
@@ -78,9 +100,9 @@ impl FromStr for NewSize {
             Some(b'>') => Self::AtLeast,
             Some(b'/') => Self::RoundDown,
             Some(b'%') => Self::RoundUp,
-            _ => return text.parse().map(|Size(size)| Self::Exactly(size)),
+            _ => return size(text).map(Self::Exactly),
         };
-        let new = make(text[1..].parse::<Size>()?.0);
+        let new = make(size(&text[1..])?);
         match new {
             Self::RoundDown(0) | Self::RoundUp(0) => Err("there is no multiple of 0 but 0".to_owned()),
             new => Ok(new),
@@ -120,6 +142,11 @@ mod tests {
         for (text, old, new) in [
             ("3", 10, Some(3)),
             ("1K", 10, Some(1024)),
+            ("K", 10, Some(1024)),
+            ("1MB", 10, Some(1_000_000)),
+            ("+2kB", 10, Some(2010)),
+            ("1MiB", 10, Some(1 << 20)),
+            ("18EB", 10, Some(18 * 10_u64.pow(18))),
             ("+3", 10, Some(13)),
             ("-3", 10, Some(7)),
             ("-30", 10, Some(0)),
@@ -133,7 +160,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<NewSize>().expect(text).of(old), new, "{text} of {old}");
         }
-        for text in ["", "+", "x", "/0", "%0", "--1"] {
+        for text in ["", "+", "x", "/0", "%0", "--1", "19EB", "MBB"] {
             assert!(text.parse::<NewSize>().is_err(), "{text}");
         }
     }

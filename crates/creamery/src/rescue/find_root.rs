@@ -71,6 +71,8 @@ pub struct Roots {
     pub found: Option<Candidate>,
     /// The others: the newest first, and of those the last.
     pub others: Vec<Candidate>,
+    /// Why not all of the chunk tree could be read: only chunks that are known are looked into.
+    pub unread: Option<String>,
 }
 
 /// Looks for them. The image may be open elsewhere.
@@ -93,8 +95,8 @@ pub fn find_roots(image: impl AsRef<Path>, what: &FindRoot) -> Result<Roots> {
     let volume = Volume::open_for_rescue(vec![device], rescue)?;
     let superblock = volume.superblock();
     // A chunk that cannot be mapped hides what is in it, and nothing else.
-    let _ = push_chunks(&volume, &superblock, &mut Vec::new());
-    Ok(search(&volume, &superblock, what))
+    let unread = push_chunks(&volume, &superblock, &mut Vec::new()).map(|error| error.to_string());
+    Ok(Roots { unread, ..search(&volume, &superblock, what) })
 }
 
 fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
@@ -111,7 +113,12 @@ fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
             continue;
         }
         if !what.all && wanted == Some((generation, level)) {
-            return Roots { wanted, found: Some(candidate), others: newest_first(by_generation) };
+            return Roots {
+                wanted,
+                found: Some(candidate),
+                others: newest_first(by_generation),
+                unread: None,
+            };
         }
         let (highest, found) = by_generation.entry(generation).or_default();
         if level > *highest {
@@ -122,7 +129,7 @@ fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
             found.push(logical);
         }
     }
-    Roots { wanted, found: None, others: newest_first(by_generation) }
+    Roots { wanted, found: None, others: newest_first(by_generation), unread: None }
 }
 
 fn newest_first(found: BTreeMap<Generation, (u8, Vec<Logical>)>) -> Vec<Candidate> {

@@ -1,9 +1,11 @@
 //! Superblocks, and what only they lead to.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use creamery_base::{DevId, Logical, Result};
-use creamery_device::{Access, FileDevice};
+use creamery_base::{DevId, Error, Logical, Result};
+use creamery_device::{Access, BlockDevice, FileDevice};
+use creamery_txn::{Engine, Options};
 use creamery_volume::SuperCopies;
 
 use crate::Image;
@@ -55,7 +57,7 @@ pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
 /// ```
 #[non_exhaustive]
 pub struct SuperRecovery {
-    device: FileDevice,
+    device: Arc<dyn BlockDevice>,
     copies: SuperCopies,
 }
 
@@ -63,10 +65,10 @@ impl SuperRecovery {
     /// Looks at all of them. The image is ours alone from here on.
     ///
     /// # Errors
-    /// Somebody else has it open; no copy is whole.
+    /// Somebody else has it open; no copy is whole; something else is there, too.
     pub fn open(image: impl AsRef<Path>) -> Result<Self> {
-        let device = FileDevice::open(image.as_ref(), Access::ReadWrite)?;
-        let copies = SuperCopies::read(&device)?;
+        let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?);
+        let copies = SuperCopies::read(&*device)?;
         Ok(Self { device, copies })
     }
 
@@ -91,8 +93,15 @@ impl SuperRecovery {
     /// Writes the bad ones anew. What was synced after the last commit is lost when the first one was bad.
     ///
     /// # Errors
-    /// Device errors.
+    /// The chunk tree or the root tree that the good ones lead to cannot be read, so that this may be no filesystem any more; a bad
+    /// one is that of another filesystem; device errors.
     pub fn recover(self) -> Result<()> {
-        self.copies.recover(&self.device)
+        let leads = self.copies.volume(Arc::clone(&self.device));
+        let opened =
+            leads.and_then(|volume| Engine::open(volume, Options { read_only: true, ..Options::default() }));
+        let nowhere =
+            |error: Error| error.context("no superblock is written, for those that are whole lead nowhere");
+        drop(opened.map_err(nowhere)?);
+        self.copies.recover(&*self.device)
     }
 }

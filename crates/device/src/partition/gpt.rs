@@ -129,7 +129,7 @@ fn read_entries(device: &dyn BlockDevice, sector: u64, header: &Header) -> Resul
     }
     let entry_len = usize::try_from(header.entry_len).expect("an entry is small");
     let mut table = PartitionTable::new(TableKind::Gpt, sector);
-    table.usable_end = header.last_usable.checked_add(1).and_then(|end| end.checked_mul(sector));
+    table.edges.extend(header.last_usable.checked_add(1).and_then(|end| end.checked_mul(sector)));
     let (mut sum, mut number, mut done) = (Crc32::new(), 0, 0);
     let mut piece = vec![0; usize::try_from(len.min(PIECE)).expect("a piece is small")];
     while done < len {

@@ -119,6 +119,7 @@ fn read_chain(
             table.note(format!("the chain of logical partitions ends at sector {at}: no table is there"));
             return Ok(());
         };
+        table.edges.extend([start, start + table.sector_size]);
         let is_link = |entry: &&Entry| entry.kind.is_extended();
         if let Some(entry) = slots.iter().flatten().find(|entry| !is_link(entry)) {
             push(table, *number, at + u64::from(entry.first), entry);

@@ -123,13 +123,13 @@ pub struct PartitionTable {
     pub partitions: Vec<Partition>,
     /// What is wrong with it and was got over.
     pub notes: Vec<String>,
-    /// Where the space for partitions ends, bytes.
-    pub(super) usable_end: Option<u64>,
+    /// Where the space for partitions ends, and where sectors of the table between them begin and end; bytes.
+    pub(super) edges: Vec<u64>,
 }
 
 impl PartitionTable {
     pub(super) const fn new(kind: TableKind, sector_size: u64) -> Self {
-        Self { kind, sector_size, partitions: Vec::new(), notes: Vec::new(), usable_end: None }
+        Self { kind, sector_size, partitions: Vec::new(), notes: Vec::new(), edges: Vec::new() }
     }
 
     pub(super) fn note(&mut self, note: impl Into<String>) {
@@ -144,12 +144,13 @@ impl PartitionTable {
         self.partitions.iter().find(|partition| u64::from(partition.number) == number)
     }
 
-    /// Where the stretch ends that `offset` is in: at the next place where a partition begins or ends, or the space for them does.
+    /// Where the stretch ends that `offset` is in: at the next place where a partition begins or ends, or a sector of the table itself,
+    /// or the space for partitions does.
     /// None: that is not before the device's end.
     #[must_use]
     pub fn stretch_end(&self, offset: u64) -> Option<u64> {
         let edges = self.partitions.iter().flat_map(|partition| [partition.start, partition.end()]);
-        edges.chain(self.usable_end).filter(|edge| *edge > offset).min()
+        edges.chain(self.edges.iter().copied()).filter(|edge| *edge > offset).min()
     }
 
     /// Which partitions there are, in words.

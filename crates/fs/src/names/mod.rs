@@ -22,6 +22,7 @@ mod name;
 mod new_inode;
 mod read_dir;
 mod rename;
+mod replacing;
 mod unlink;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub(crate) use name::Name;
 pub use new_inode::{Inherit, NewInode, NewKind};
 pub use read_dir::DirEntry;
 pub use rename::RenameMode;
+pub use replacing::Replacing;
 
 use crate::cleaner::Cleaner;
 use crate::inode::table::InodeTable;

@@ -15,7 +15,7 @@ use std::sync::mpsc::Receiver;
 use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, TreeId, Wait};
 use creamery_fs::{
     Attributes, DeviceNumber, FileContent, Filesystem, Inherit, NewInode, NewKind, OpenFile, PackedAhead,
-    SetAttributes, Time, Times, XattrMode,
+    Replacing, SetAttributes, Time, Times, XattrMode,
 };
 use rustix::fs::FileType;
 
@@ -235,16 +235,13 @@ impl<'a> Filler<'a> {
             Keep::Everything => meta.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
             Keep::Permissions => Vec::new(),
         };
-        make(&NewInode {
-            kind,
-            mode: meta.mode,
-            umask: 0,
-            uid,
-            gid,
-            times: Some(self.times(meta)),
-            xattrs: &xattrs,
-            inherit: Inherit::OnlyFlags,
-        })
+        // Who does not keep the owner gives nobody the rights of another one, and makes files as the directory has them.
+        let (mode, inherit) = match self.rules.keep {
+            Keep::Everything => (meta.mode, Inherit::OnlyFlags),
+            Keep::Permissions => (meta.mode & 0o777, Inherit::FromDirectory),
+        };
+        let times = Some(self.times(meta));
+        make(&NewInode { kind, mode, umask: 0, uid, gid, times, xattrs: &xattrs, inherit })
     }
 
     fn enter(
@@ -309,36 +306,25 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Makes `name`, in place of what has the name: nothing in a new filesystem, but in a copy there may be something.
-    fn make(
-        &self,
-        dir: InodeId,
-        name: &[u8],
-        new: &NewInode<'_>,
-        content: Option<&FileContent<'_>>,
-    ) -> Result<Attributes> {
-        let create = || match content {
-            Some(content) => self.fs.create_file_with(dir, name, new, content),
-            None => self.fs.create(dir, name, new),
-        };
-        match create() {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.fs.unlink(dir, name)?;
-                create()
-            }
-            made => made,
-        }
+    /// Makes what has no data, in place of what has the name: nothing in a new filesystem, but in a copy there may be something.
+    fn node(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
+        let (made, replacing) =
+            self.fs.make_or_replace(dir, name, 0, |name| self.fs.create(dir, name, new))?;
+        finish(replacing)?;
+        Ok(made)
     }
 
-    /// Makes `name` another one of `original`, in place of what has the name, as [`Self::make`].
+    /// Makes `name` another one of `original`, in place of what has the name, as [`Self::node`].
     fn link(&self, original: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
-        match self.fs.link(original, dir, name) {
+        let link = |name: &[u8]| match self.fs.link(original, dir, name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                self.fs.unlink(dir, name)?;
-                self.fs.link(original, dir, name).map(drop)
+                let there = self.fs.lookup(dir, name, Wait::Yes)?;
+                if there == original { Ok(()) } else { Err(error) }
             }
             linked => linked.map(drop),
-        }
+        };
+        let ((), replacing) = self.fs.make_or_replace(dir, name, 0, link)?;
+        finish(replacing)
     }
 
     /// Makes what is no directory; returns the bytes of its data.
@@ -366,8 +352,7 @@ impl<'a> Filler<'a> {
             return Ok(bytes);
         }
         let kind = new_kind(&meta).map_err(writing(path))?;
-        let made =
-            self.with_new(&meta, kind, |new| self.make(dir, name, new, None)).map_err(writing(path))?;
+        let made = self.with_new(&meta, kind, |new| self.node(dir, name, new)).map_err(writing(path))?;
         self.remember(has_links, key, made.id, &meta);
         self.discard(parts)?;
         Ok(0)
@@ -408,15 +393,19 @@ impl<'a> Filler<'a> {
             pieces.iter().map(|piece| (piece.offset, &piece.bytes[..])).collect();
         let packed = pieces.first().and_then(|piece| piece.packed.as_ref());
         let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches, packed };
-        let made = self.with_new(meta, NewKind::File, |new| self.make(dir, name, new, Some(&content)));
+        let made = self.with_new(meta, NewKind::File, |new| {
+            let create = |name: &[u8]| self.fs.create_file_with(dir, name, new, &content);
+            self.fs.make_or_replace(dir, name, meta.size, create)
+        });
         // Free space in very many pieces: the rest is written as to any file.
-        let made = made.and_then(|made| match made.size < content.size {
-            true => self.write_rest(&made, &pieces).map(|()| made),
-            false => Ok(made),
+        let made = made.and_then(|(made, replacing)| match made.size < content.size {
+            true => self.write_rest(&made, &pieces).map(|()| (made, replacing)),
+            false => Ok((made, replacing)),
         });
         self.shared.budget.give_back(bytes);
-        let made = made.map_err(writing(path))?;
+        let (made, replacing) = made.map_err(writing(path))?;
         if complete == Some(made.size) {
+            finish(replacing).map_err(writing(path))?;
             return Ok((made.id, bytes));
         }
         let (more, size) = match complete {
@@ -425,6 +414,7 @@ impl<'a> Filler<'a> {
         };
         let set = SetAttributes { size: Some(size), ..self.restore(meta) };
         self.fs.set_attributes(made.id, &set).map_err(writing(path))?;
+        finish(replacing).map_err(writing(path))?;
         Ok((made.id, bytes + more))
     }
 
@@ -523,4 +513,9 @@ fn writing(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
         let path = Path::new(std::ffi::OsStr::from_bytes(if path.is_empty() { b"." } else { &path }));
         error.context(format!("writing '{}'", path.display()))
     }
+}
+
+/// Gives what is whole its name, where something else has it.
+fn finish(replacing: Option<Replacing<'_>>) -> Result<()> {
+    replacing.map_or(Ok(()), Replacing::finish)
 }

@@ -159,7 +159,7 @@ const ROWS: [Row; 138] = [
     ("rm x.img:/", 1, "rm: x.img:/: the root directory itself"),
     ("fallocate -l 0 x.img:/d/f", 1, "fallocate: x.img:/d/f: a range without a length"),
     ("mkfs -b 1 y.img", 1, "mkfs: y.img: 1 bytes are too small for a filesystem of these profiles, which needs 114294784: no space left on device; give more with -b"),
-    ("mkfs -b 18446744073709551616 y.img", 2, "mkfs: invalid value '18446744073709551616' for '--byte-count <SIZE>': '18446744073709551616' is more than 16 EiB; see `creamery mkfs --help`"),
+    ("mkfs -b 18446744073709551616 y.img", 2, "mkfs: invalid value '18446744073709551616' for '--byte-count <SIZE>': '18446744073709551616' is 16 EiB or more; see `creamery mkfs --help`"),
 ];
 
 fn wrong_calls(bench: &Bench) -> Result<()> {

@@ -4,6 +4,7 @@ mod words;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use creamery::{Filesystem, WalkEntry};
@@ -57,6 +58,31 @@ enum Printer<'a> {
     Json(Array<'a, Output>),
 }
 
+/// What is told of something that was found.
+enum Line {
+    Path(PathBuf),
+    Json(Box<FileJson>),
+}
+
+impl Printer<'_> {
+    fn line(&self, entry: &WalkEntry, fs: &Filesystem) -> Result<Line, creamery::Error> {
+        match self {
+            Self::Paths(..) => Ok(Line::Path(entry.path().to_owned())),
+            Self::Json(_) => Ok(Line::Json(Box::new(as_json(entry, fs)?))),
+        }
+    }
+
+    fn print(&mut self, line: &Line) -> std::io::Result<()> {
+        match (self, line) {
+            (Self::Paths(out, end), Line::Path(path)) => {
+                out.path(path).and_then(|()| out.write_all(&end[..]))
+            }
+            (Self::Json(array), Line::Json(json)) => array.push(&**json),
+            _ => unreachable!("a printer's own lines"),
+        }
+    }
+}
+
 pub(crate) fn run(args: &FindArgs) -> Result<(), Failure> {
     // What the expression begins with is no place.
     let is_expression = |word: &OsString| {
@@ -97,19 +123,20 @@ fn find(
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let question = read(words, Some((fs, &failed)))?;
+        // Behind what cannot be looked at there is more.
+        let mut first = None;
         for entry in fs.walk_unfollowed(&place.path).map_err(&failed)?.at_most(question.depth_max) {
-            let entry = entry.map_err(&failed)?;
-            if !is_wanted(&question, &entry, fs).map_err(&failed)? {
-                continue;
-            }
-            match &mut printer {
-                Printer::Json(array) => array.push(&as_json(&entry, fs).map_err(&failed)?).map_err(told)?,
-                Printer::Paths(out, end) => {
-                    out.path(entry.path()).and_then(|()| out.write_all(&end[..])).map_err(told)?;
-                }
+            let found = entry.and_then(|entry| {
+                let wanted = is_wanted(&question, &entry, fs)?.then_some(&entry);
+                wanted.map(|entry| printer.line(entry, fs)).transpose()
+            });
+            match found {
+                Ok(None) => {}
+                Ok(Some(line)) => printer.print(&line).map_err(told)?,
+                Err(error) => drop(first.get_or_insert(failed(error).tell())),
             }
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     });
     match printer {
         Printer::Json(array) => array.end().map_err(told).and(outcome),

@@ -31,11 +31,47 @@ pub(super) fn read(words: &[OsString], asked: Asked<'_>) -> Result<Question, Fai
         Question { test: FileTest::True, depth_min: 0, depth_max: usize::MAX, zero: false, json: false };
     let mut reader = Reader { words, asked, question, nesting: 0 };
     if !words.is_empty() {
-        reader.question.test = reader.either()?;
+        let Term { holds, prints } = reader.either()?;
+        // Where nothing says what is printed, all is for which everything holds.
+        reader.question.test = prints.unwrap_or(holds);
     }
     match reader.words.first() {
         None => Ok(reader.question),
         Some(word) => Err(usage(format!("'{}' closes nothing", word.display()))),
+    }
+}
+
+/// A part of the question.
+struct Term {
+    /// Whether it holds.
+    holds: FileTest,
+    /// Whether a `-print` in it is come to; none without one.
+    prints: Option<FileTest>,
+}
+
+impl Term {
+    /// Terms of which the next is looked at when those before it hold, or when none of them does. The last one decides.
+    fn in_turn(
+        terms: Vec<Self>,
+        join: fn(Vec<FileTest>) -> FileTest,
+        goes_on: fn(FileTest) -> FileTest,
+    ) -> Self {
+        let (mut before, mut holds, mut prints) = (Vec::new(), Vec::new(), Vec::new());
+        for term in terms {
+            if let Some(own) = term.prints {
+                prints.push(FileTest::And([&before[..], &[own]].concat()));
+            }
+            before.push(goes_on(term.holds.clone()));
+            holds.push(term.holds);
+        }
+        let holds = if holds.len() == 1 { holds.remove(0) } else { join(holds) };
+        Self { holds, prints: (!prints.is_empty()).then_some(FileTest::Or(prints)) }
+    }
+}
+
+impl From<FileTest> for Term {
+    fn from(holds: FileTest) -> Self {
+        Self { holds, prints: None }
     }
 }
 
@@ -76,28 +112,28 @@ impl<'a> Reader<'a> {
     }
 
     /// Tests with `-o` between them.
-    fn either(&mut self) -> Result<FileTest, Failure> {
+    fn either(&mut self) -> Result<Term, Failure> {
         let mut all = vec![self.both()?];
         while self.next_is(&["-o", "-or"]) {
             all.push(self.both()?);
         }
-        Ok(if all.len() == 1 { all.remove(0) } else { FileTest::Or(all) })
+        Ok(Term::in_turn(all, FileTest::Or, |test| FileTest::Not(Box::new(test))))
     }
 
     /// Tests that all have to hold.
-    fn both(&mut self) -> Result<FileTest, Failure> {
+    fn both(&mut self) -> Result<Term, Failure> {
         let mut all = vec![self.one()?];
         loop {
             let joined = self.next_is(&["-a", "-and"]);
             let ends = self.words.first().is_none_or(|word| word == ")" || word == "-o" || word == "-or");
             if ends && !joined {
-                return Ok(if all.len() == 1 { all.remove(0) } else { FileTest::And(all) });
+                return Ok(Term::in_turn(all, FileTest::And, |test| test));
             }
             all.push(self.one()?);
         }
     }
 
-    fn one(&mut self) -> Result<FileTest, Failure> {
+    fn one(&mut self) -> Result<Term, Failure> {
         let Some(word) = self.next() else { return Err(usage("a test is missing at the end")) };
         let name = word.to_str().unwrap_or_default();
         if matches!(name, "!" | "-not" | "(") {
@@ -105,22 +141,25 @@ impl<'a> Reader<'a> {
             if self.nesting > NESTING_MAX {
                 return Err(usage("more parentheses in each other than anybody needs"));
             }
-            let test = if name == "(" { self.either() } else { self.one() }?;
+            let term = if name == "(" { self.either() } else { self.one() }?;
             self.nesting -= 1;
             if name != "(" {
-                return Ok(FileTest::Not(Box::new(test)));
+                return Ok(Term { holds: FileTest::Not(Box::new(term.holds)), ..term });
             }
-            return if self.next_is(&[")"]) { Ok(test) } else { Err(usage("a ) is missing")) };
+            return if self.next_is(&[")"]) { Ok(term) } else { Err(usage("a ) is missing")) };
         }
         match name {
             "-maxdepth" => self.question.depth_max = self.depth(name)?,
             "-mindepth" => self.question.depth_min = self.depth(name)?,
-            "-print0" => self.question.zero = true,
             "--json" => self.question.json = true,
-            "-print" | "-true" => {}
-            _ => return self.test(name, word),
+            "-true" => {}
+            "-print" | "-print0" => {
+                self.question.zero |= name == "-print0";
+                return Ok(Term { holds: FileTest::True, prints: Some(FileTest::True) });
+            }
+            _ => return self.test(name, word).map(Term::from),
         }
-        Ok(FileTest::True)
+        Ok(FileTest::True.into())
     }
 
     fn test(&mut self, name: &str, word: &OsString) -> Result<FileTest, Failure> {

@@ -1,0 +1,182 @@
+//! Another filesystem as a sink, or another place in the same.
+
+use std::collections::HashMap;
+
+use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+
+use crate::Reflink;
+use crate::fs::{self, Inherit, NewInode, NewKind, Replacing, SetAttributes, Time, Times, XattrMode};
+use crate::salvage::Data;
+use crate::sink::{Sink, Source};
+
+/// Another filesystem as a sink.
+pub(crate) struct ImageSink<'a> {
+    to: &'a fs::Filesystem,
+    archive: bool,
+    reflink: Reflink,
+    /// Copies whose other names are still to come, and how many.
+    links: HashMap<InodeId, (InodeId, u32)>,
+}
+
+impl<'a> ImageSink<'a> {
+    pub(crate) fn new(to: &'a fs::Filesystem, archive: bool, reflink: Reflink) -> Self {
+        Self { to, archive, reflink, links: HashMap::new() }
+    }
+
+    /// Makes a copy of `source` without its data, in place of what has the name.
+    fn create(
+        &mut self,
+        dir: InodeId,
+        name: &[u8],
+        source: &Source,
+        kind: NewKind<'_>,
+    ) -> Result<(InodeId, Option<Replacing<'a>>)> {
+        let Source { attributes, xattrs, .. } = source;
+        let now = self.to.engine().now();
+        let xattrs: Vec<(&[u8], &[u8])> =
+            xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let new = NewInode {
+            kind,
+            // Who does not keep the owner gives nobody the rights of another one.
+            mode: attributes.mode & if self.archive { 0o7777 } else { 0o777 },
+            umask: 0,
+            uid: if self.archive { attributes.uid } else { 0 },
+            gid: if self.archive { attributes.gid } else { 0 },
+            times: Some(Times { change: now, birth: now, ..self.times(attributes) }),
+            xattrs: &xattrs,
+            inherit: if self.archive { Inherit::OnlyFlags } else { Inherit::FromDirectory },
+        };
+        // What is shared takes no room.
+        let bytes = if self.reflink == Reflink::Never { attributes.size } else { 0 };
+        let (made, replacing) =
+            self.to.make_or_replace(dir, name, bytes, |name| self.to.create(dir, name, &new))?;
+        if self.archive && attributes.nlink > 1 {
+            self.links.insert(attributes.id, (made.id, attributes.nlink - 1));
+        }
+        Ok((made.id, replacing))
+    }
+
+    /// Goes into a directory, which is made if there is none.
+    fn create_directory(&mut self, dir: InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
+        match self.to.lookup_kind(dir, name, Wait::Yes) {
+            Ok((there, fs::FileType::Directory)) => return Ok(there),
+            Ok(_) => {
+                let what = "something else has the name of the directory";
+                return Err(Error::new(ErrorKind::AlreadyExists, what));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.create(dir, name, source, NewKind::Directory).map(|(id, _)| id)
+    }
+
+    fn times(&self, attributes: &fs::Attributes) -> Times {
+        if self.archive { attributes.times } else { Times::all(self.to.engine().now()) }
+    }
+
+    /// Times that writing has moved.
+    fn restore(&self, source: &Source) -> SetAttributes {
+        let times = self.times(&source.attributes);
+        SetAttributes {
+            atime: Some(Time::At(times.access)),
+            mtime: Some(Time::At(times.modification)),
+            ..SetAttributes::default()
+        }
+    }
+
+    /// Gives the empty copy `id` the data of its source: shares it, or writes it.
+    fn fill(&self, id: InodeId, source: &Source, data: &Data<'_>) -> Result<()> {
+        let size = source.attributes.size;
+        let file = self.to.open_file(id)?;
+        if self.reflink != Reflink::Never {
+            match data.file.clone_to(&file) {
+                // Only one of the files has checksums.
+                Err(error) if error.kind() == ErrorKind::InvalidInput && self.reflink == Reflink::Auto => {}
+                cloned => {
+                    cloned?;
+                    return self.to.set_attributes(id, &self.restore(source)).map(drop);
+                }
+            }
+        }
+        let mut end = 0;
+        data.for_each_piece(|at, bytes| {
+            let mut done = 0;
+            while done < bytes.len() {
+                done += file.write_at(at + done as u64, &bytes[done..])?;
+            }
+            end = at + bytes.len() as u64;
+            Ok(())
+        })?;
+        let size = (end < size).then_some(size);
+        self.to.set_attributes(id, &SetAttributes { size, ..self.restore(source) }).map(drop)
+    }
+}
+
+impl Sink for ImageSink<'_> {
+    type Dir = InodeId;
+
+    fn enter(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
+        self.create_directory(*parent, name, source)
+    }
+
+    fn leave(&mut self, dir: InodeId, source: &Source) -> Result<()> {
+        if !self.archive {
+            return Ok(());
+        }
+        // A directory that was there gets everything; for a new one only the times have moved.
+        for (name, value) in &source.xattrs {
+            self.to.set_xattr(dir, name, value, XattrMode::Any)?;
+        }
+        let attributes = &source.attributes;
+        let set = SetAttributes {
+            mode: Some(attributes.mode & 0o7777),
+            uid: Some(attributes.uid),
+            gid: Some(attributes.gid),
+            ..self.restore(source)
+        };
+        self.to.set_attributes(dir, &set).map(drop)
+    }
+
+    fn file(&mut self, parent: &InodeId, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()> {
+        let (id, replacing) = self.create(*parent, name, source, NewKind::File)?;
+        if source.attributes.size > 0 {
+            self.fill(id, source, data)?;
+        }
+        finish(replacing)
+    }
+
+    fn node(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<()> {
+        let device = source.attributes.device;
+        let kind = match source.attributes.kind {
+            fs::FileType::Symlink => NewKind::Symlink(&source.target),
+            fs::FileType::Fifo => NewKind::Fifo,
+            fs::FileType::Socket => NewKind::Socket,
+            fs::FileType::CharDevice => NewKind::CharDevice(device),
+            fs::FileType::BlockDevice => NewKind::BlockDevice(device),
+            _ => return Err(Error::unsupported("a file of a kind that has no name")),
+        };
+        let (_, replacing) = self.create(*parent, name, source, kind)?;
+        finish(replacing)
+    }
+
+    fn link(&mut self, parent: &InodeId, name: &[u8], source: &Source) -> Result<bool> {
+        let key = source.attributes.id;
+        let Some((id, left)) = self.links.get_mut(&key) else { return Ok(false) };
+        let id = *id;
+        if !self.to.lookup(*parent, name, Wait::Yes).is_ok_and(|there| there == id) {
+            let link = |name: &[u8]| self.to.link(id, *parent, name);
+            let (_, replacing) = self.to.make_or_replace(*parent, name, 0, link)?;
+            finish(replacing)?;
+        }
+        *left -= 1;
+        if *left == 0 {
+            self.links.remove(&key);
+        }
+        Ok(true)
+    }
+}
+
+/// Gives what is whole its name, where something else has it.
+fn finish(replacing: Option<Replacing<'_>>) -> Result<()> {
+    replacing.map_or(Ok(()), Replacing::finish)
+}

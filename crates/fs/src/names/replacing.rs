@@ -1,0 +1,91 @@
+//! Making something in place of what has the name, which keeps it until the new one is whole.
+//!
+//! The new one has a name beside it until then. Who is killed leaves that behind only where a commit came in between.
+
+use creamery_base::{ErrorKind, InodeId, Result, Wait};
+
+use super::RenameMode;
+use crate::{FileType, Filesystem};
+
+/// Something new that is not called yet what it is to be called. [`finish`](Self::finish) gives it its name; without that it is
+/// removed.
+///
+/// ```no_run
+/// # fn example(fs: &creamery_fs::Filesystem, dir: creamery_base::InodeId) -> creamery_base::Result<()> {
+/// use creamery_fs::NewInode;
+/// let (made, replacing) =
+///     fs.make_or_replace(dir, b"name", 0, |name| fs.create(dir, name, &NewInode::file(0o644)))?;
+/// fs.open_file(made.id)?.write_at(0, b"all that is to be in it")?;
+/// replacing.map_or(Ok(()), |replacing| replacing.finish())
+/// # }
+/// ```
+#[must_use = "it has another name until it is finished"]
+pub struct Replacing<'f> {
+    fs: &'f Filesystem,
+    dir: InodeId,
+    meanwhile: Vec<u8>,
+    name: Vec<u8>,
+}
+
+impl Filesystem {
+    /// Calls `make` with `name`, or where that is taken by what is no directory, with another one of the same directory: what is made
+    /// is in place of the old when it is finished. `bytes` are still to be written to it; where there is no room for them beside the
+    /// old one, that goes first.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`] when a directory has the name; those of `make`.
+    pub fn make_or_replace<T>(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        bytes: u64,
+        make: impl Fn(&[u8]) -> Result<T>,
+    ) -> Result<(T, Option<Replacing<'_>>)> {
+        let refused = match make(name) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => error,
+            made => return made.map(|made| (made, None)),
+        };
+        if self.lookup_kind(dir, name, Wait::Yes)?.1 == FileType::Directory {
+            return Err(refused);
+        }
+        let figures = self.statfs();
+        if bytes > figures.blocks_available.saturating_mul(figures.block_size.into()) {
+            self.unlink(dir, name)?;
+            return make(name).map(|made| (made, None));
+        }
+        for number in 0_u64.. {
+            let meanwhile = format!(".creamery-{number}.part").into_bytes();
+            match make(&meanwhile) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                made => {
+                    let replacing =
+                        |made| (made, Some(Replacing { fs: self, dir, meanwhile, name: name.to_vec() }));
+                    return made.map(replacing);
+                }
+            }
+        }
+        unreachable!("no directory has so many entries")
+    }
+}
+
+impl Replacing<'_> {
+    /// Gives it its name; the old one goes.
+    ///
+    /// # Errors
+    /// As of renaming; the old one has its name still.
+    pub fn finish(mut self) -> Result<()> {
+        let meanwhile = std::mem::take(&mut self.meanwhile);
+        let renamed = self.fs.rename(self.dir, &meanwhile, self.dir, &self.name, RenameMode::Replace);
+        self.meanwhile = if renamed.is_err() { meanwhile } else { Vec::new() };
+        renamed
+    }
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        if !self.meanwhile.is_empty() {
+            // Why it was not finished is more news than that it cannot be removed.
+            let _ = self.fs.unlink(self.dir, &self.meanwhile);
+        }
+    }
+}
