@@ -141,7 +141,8 @@ fn refuse_part(to: &Path) -> Result<()> {
     if !ImageName::find(to)?.is_part() {
         return Ok(());
     }
-    Err(Error::invalid("is a partition of an image, and no place in it").on_host(to))
+    let what = format!("is a partition of an image; a place in it is named as {}:/", to.display());
+    Err(Error::invalid(what).on_host(to))
 }
 
 /// A place in an image: a directory, and the name there.

@@ -77,7 +77,10 @@ fn number(field: Option<&&[u8]>) -> Option<u32> {
 
 impl Filesystem {
     fn number_of(&self, name: &str, table: Table) -> Result<u32> {
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        // As with chown(1): with a sign it is a number for certain.
+        let digits = name.strip_prefix('+').unwrap_or(name);
+        if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            let name = digits;
             let number = name.parse().ok().filter(|&number| number != u32::MAX);
             let too_large =
                 || Error::invalid(format!("{} {name}: numbers are below {}", table.what, u32::MAX));

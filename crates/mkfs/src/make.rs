@@ -60,8 +60,8 @@ pub struct Made {
 /// Writes an empty filesystem to `device`. The same options, UUID and environment make the same bytes.
 ///
 /// # Errors
-/// [`InvalidInput`](ErrorKind::InvalidInput) for options that make no sense, [`NoSpace`](ErrorKind::NoSpace) for a
-/// device that is too small, [`AlreadyExists`](ErrorKind::AlreadyExists) when it holds something and
+/// [`InvalidInput`](ErrorKind::InvalidInput) for options that make no sense, and for more than the device has;
+/// [`NoSpace`](ErrorKind::NoSpace) for a device that is too small, [`AlreadyExists`](ErrorKind::AlreadyExists) when it holds something and
 /// [`MkfsOptions::force`] is not set; in these cases nothing is changed. And the device's errors.
 pub fn make_filesystem(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Made> {
     let plan = check(device, options, env)?;
@@ -92,7 +92,7 @@ fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Resu
     let wanted = options.total_bytes.unwrap_or_else(|| device.len());
     if wanted > device.len() {
         let context = format!("{} has {} bytes, {wanted} were asked for", device.describe(), device.len());
-        return Err(Error::new(ErrorKind::NoSpace, context));
+        return Err(Error::invalid(context));
     }
     let sector = u64::from(geometry.sector_size);
     let total_bytes = wanted / sector * sector;

@@ -34,14 +34,6 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     names.finish("cp").and(outcome).and(losses.finish())
 }
 
-/// How a place is named in what was taken for a file of the host.
-fn in_an_image(target: &Path, or: &str) -> String {
-    format!("name a place in it as {}:/{or}", target.display())
-}
-
-/// What else can be done about an image that has the name of a copy.
-const REPLACED: &str = ", or have it replaced with --force";
-
 /// Whether standard input or output is meant.
 fn is_stream(path: &Path) -> bool {
     path == Path::new("-")
@@ -130,15 +122,13 @@ fn copy(
         (End::Image(place), End::Host(target)) => {
             let failed = images.failed(&place.image);
             let fs = images.open(&place.image, Purpose::Read)?;
-            fs.copy_out(&place.path, target, options, &watched(&place.image)).map_err(|error| {
-                let is_of_target = error.is_on_host();
-                match error.kind() {
-                    ErrorKind::AlreadyExists if is_of_target => {
-                        failed(error).advise(in_an_image(target, REPLACED))
-                    }
-                    ErrorKind::InvalidInput if is_of_target => failed(error).advise(in_an_image(target, "")),
-                    _ => failed(error),
-                }
+            let copied = fs.copy_out(&place.path, target, options, &watched(&place.image));
+            copied.map_err(|error| match (error.kind(), error.is_on_host()) {
+                (ErrorKind::AlreadyExists, true) => failed(error).advise(format!(
+                    "name a place in it as {}:/, or have it replaced with --force",
+                    target.display()
+                )),
+                _ => failed(error),
             })
         }
         (End::Image(source), End::Image(target)) => {

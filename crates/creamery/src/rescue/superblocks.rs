@@ -99,8 +99,10 @@ impl SuperRecovery {
         let leads = self.copies.volume(Arc::clone(&self.device));
         let opened =
             leads.and_then(|volume| Engine::open(volume, Options { read_only: true, ..Options::default() }));
-        let nowhere =
-            |error: Error| error.context("no superblock is written, for those that are whole lead nowhere");
+        let name = self.device.describe();
+        let nowhere = |error: Error| {
+            error.context(format!("{name}: no superblock is written, for those that are whole lead nowhere"))
+        };
         drop(opened.map_err(nowhere)?);
         self.copies.recover(&*self.device)
     }

@@ -53,6 +53,7 @@ mod rescue_tools;
 mod roles_rescuer;
 mod seek;
 mod seek_programs;
+mod slips;
 mod space_caches;
 mod stats;
 mod subvolumes;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         mappings::cases(),
         seek::cases(),
         seek_programs::cases(),
+        slips::cases(),
         space_caches::cases(),
         nocow::cases(),
         access_times::cases(),

@@ -23,6 +23,11 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("partitions/mbr-in-turn-with-linux", &mounted, |bench| in_turn(bench, &MBR)),
         Case::new("partitions/mkfs-stays-within", &judged, mkfs_stays_within),
         Case::new("partitions/two-at-once", &mounted, two_at_once),
+        Case::new(
+            "partitions/between-logical",
+            &[Judge::Program, Judge::Tool("sfdisk")],
+            between_logical_partitions,
+        ),
         Case::new("partitions/damaged-tables", &[Judge::Program, Judge::Tool("sfdisk")], damaged_tables),
         Case::new("partitions/told", &[Judge::Program, Judge::Tool("sfdisk")], told),
     ]
@@ -51,6 +56,27 @@ const MBR: Table = Table {
              start=317MiB, size=160MiB, type=5\nstart=318MiB, size=150MiB, type=83\n",
     last: 5,
 };
+
+/// Between logical partitions there is free space, and in it the sectors that lead from one to the next.
+fn between_logical_partitions(bench: &Bench) -> Result<()> {
+    const SECTOR: u64 = 512;
+    let disk = bench.scratch.file("disk.raw");
+    sparse_file(&disk, 1 << 30)?;
+    let table = "label: dos\n1: start=2048,size=100M\n2: start=500000,size=1500000,type=5\n\
+                 5: start=502048,size=150M,type=83\n6: start=1400000,size=150M\n";
+    Run::new("sfdisk").arg("-q").arg(&disk).input(table).ok()?;
+    let last = format!("{}@6", disk.display());
+    bench.creamery().run(["mkfs", "-q"]).arg(&last).ok()?;
+    let free = 502_048 * SECTOR + (150 << 20);
+    let outside = |disk: &Path| Ok::<_, anyhow::Error>(std::fs::read(disk)?.split_off(1_390_000 * 512));
+    let before = outside(&disk)?;
+    bench.creamery().run(["mkfs", "-q"]).arg(format!("{}@@{free}", disk.display())).ok()?;
+    ensure!(
+        outside(&disk)?[7_952 * 512..] == before[7_952 * 512..],
+        "the sector at 1397952 and what is behind it"
+    );
+    bench.creamery().run(["ls"]).arg(&last).ok().map(drop)
+}
 
 /// A disk with partitions, and something in all of it that is not to change.
 fn disk(bench: &Bench, table: &Table) -> Result<PathBuf> {

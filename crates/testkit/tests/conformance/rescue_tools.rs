@@ -16,10 +16,12 @@ use crate::support::{
 use crate::tree_log::{LOG_ROOT_AT, superblock_word};
 
 pub(crate) fn cases() -> Vec<Case> {
+    let with_ext4 = [&JUDGED[..], &[Judge::Tool("mkfs.ext4")]].concat();
     let with_find_root = [&JUDGED[..], &[Judge::Tool("btrfs-find-root")]].concat();
     vec![
         Case::new("rescue/zero-log", &MOUNTED, zero_log),
         Case::new("rescue/super-recover", &JUDGED, super_recover),
+        Case::new("rescue/super-recover-refuses", &with_ext4, super_recover_refuses),
         Case::new("rescue/find-root", &with_find_root, find_root),
         Case::new("rescue/not-on-a-mount", &JUDGED, not_on_a_mount),
         Case::new("rescue/clear-space-cache", &JUDGED, clear_space_cache),
@@ -124,6 +126,50 @@ fn super_recover(bench: &Bench) -> Result<()> {
     })
 }
 
+/// What is no Btrfs any more is not written to, nor are copies that another filesystem has left behind taken for those of this one.
+fn super_recover_refuses(bench: &Bench) -> Result<()> {
+    let recover = |image: &Path| bench.creamery().run(["rescue", "super-recover", "-y"]).arg(image);
+    let image = bench.scratch.file("ext4.img");
+    sparse_file(&image, 300 << 20)?;
+    Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
+    Run::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(&image).ok()?;
+    // What ext4 writes there.
+    File::options().write(true).open(&image)?.write_all_at(&[5; SUPERBLOCK], FIRST)?;
+    expect_untouched(&image, || {
+        expect_refusal(recover(&image), &["ext4.img", "holds an ext2, ext3 or ext4"])
+    })?;
+
+    let image = bench.scratch.file("other.img");
+    let made = |size: &str, label: &str| {
+        Run::new("mkfs.btrfs").args(["-q", "-K", "-f", "-b", size, "-L", label]).arg(&image).ok()
+    };
+    sparse_file(&image, 257 << 30)?;
+    made("257G", "old")?;
+    let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
+    for number in 0..20 {
+        fs::write(mount.dir().join(format!("{number}")), "a file")?;
+        Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
+    }
+    mount.unmount()?;
+    made("10G", "new")?;
+    let listed = bench.creamery().run(["rescue", "super-recover", "-v"]).arg(&image).ok()?.stdout_text();
+    ensure!(listed.contains("no need to recover"), "{listed}");
+    // Also when only a copy of the new one is left.
+    flip_byte(&image, FIRST + LABEL)?;
+    let label = bench.creamery().run(["filesystem", "label"]).arg(&image).ok()?.stdout_text();
+    ensure!(label == "new\n", "{label}");
+    ensure!(recover(&image).output()?.code == Some(2), "the first one is written anew");
+    btrfs_check(&image)?;
+
+    // Whole superblocks that lead nowhere are no reason to write more of them.
+    let image = bench.scratch.file("nowhere.img");
+    mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
+    let root = superblock_word(&image, FIRST + 80)?;
+    flip_byte(&image, root + 200)?;
+    flip_byte(&image, SECOND + LABEL)?;
+    expect_untouched(&image, || expect_refusal(recover(&image), &["nowhere.img", "no superblock is written"]))
+}
+
 fn find_root(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
@@ -157,6 +203,13 @@ fn find_root(bench: &Bench) -> Result<()> {
     let theirs = Run::new("btrfs-find-root").arg(&image).output()?.stdout_text();
     let ours = bench.creamery().run(["rescue", "find-root"]).arg(&image).ok()?.stdout_text();
     ensure!(ours == theirs && ours.contains("Well block"), "{ours}\nbtrfs-find-root:\n{theirs}");
+    // What cannot be looked into is told of.
+    let chunk_root = superblock_word(&image, FIRST + 88)?;
+    let chunk_tree = bench.creamery().run(["rescue", "find-root", "-o", "3"]).arg(&image).ok()?;
+    ensure!(chunk_tree.stderr.is_empty(), "{chunk_tree}");
+    flip_byte(&image, chunk_root + 200)?;
+    let said = bench.creamery().run(["rescue", "find-root"]).arg(&image).ok()?.stderr_text();
+    ensure!(said.contains("not all of the chunk tree could be read"), "{said}");
     Ok(())
 }
 
