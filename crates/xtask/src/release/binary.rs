@@ -32,7 +32,10 @@ pub(super) fn build() -> Result<PathBuf> {
     let flags: Vec<String> =
         here()?.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display())).collect();
     run(build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
-    let program = target().join(TARGET).join("dist/creamery").canonicalize()?;
+    let built = target().join(TARGET).join("dist/creamery").canonicalize()?;
+    // The names of functions are in it still, though the profile says that they go.
+    let program = built.with_file_name("creamery-stripped");
+    Run::new("strip").args(["--strip-all", "-o"]).arg(&program).arg(&built).ok()?;
     examine(&program)?;
     Ok(program)
 }
