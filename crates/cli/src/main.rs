@@ -28,6 +28,11 @@ use args::{Cli, Command, InspectCommand};
 use failure::{Failure, usage};
 use links::Link;
 
+/// musl's own takes one lock for all threads and gives large pieces back to the system each time.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.

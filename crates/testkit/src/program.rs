@@ -37,6 +37,12 @@ impl Program {
         Ok(Self { path: path.canonicalize().context("resolving the program's path")? })
     }
 
+    /// The one at `path`.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// Where it lies.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges};
 
 use crate::install::{distribution, install_packages};
+use crate::release::install_target;
 use crate::workspace::{root, run, target};
 
 /// What a toolchain needs beside itself.
@@ -25,6 +26,8 @@ pub(crate) fn bare_root(words: &[&str]) -> Result<()> {
     let wanted = chosen(words)?;
     ensure!(Judges::here().missing(Judge::Root).is_none(), "run as root: it makes a root folder and mounts");
     let place = target().join("bare-root");
+    // The toolchain is the host's, and nothing inside could add to it.
+    install_target()?;
     make_root(&place)?;
     clone_into(&place)?;
     for (name, line) in wanted {

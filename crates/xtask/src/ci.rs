@@ -1,4 +1,4 @@
-//! What `.ci/run` calls: every rule, every test with every judge, thousands of power cuts, and other people's suites.
+//! What `.ci/run` calls: every rule, every test with every judge, thousands of power cuts, other people's suites, and packages where nothing else is.
 
 use std::time::Instant;
 
@@ -7,24 +7,26 @@ use anyhow::{Result, bail};
 use crate::crash::crash;
 use crate::test::run_tests;
 use crate::workspace::{cargo, run};
-use crate::{fuzz, licences, sanitize, suites, tidy};
+use crate::{fuzz, licences, release, sanitize, suites, tidy};
 
 type Step = fn() -> Result<()>;
 
 /// Runs all steps, also after one failed, and names those that did.
 pub(crate) fn ci() -> Result<()> {
-    let steps: [(&str, Step); 11] = [
+    let steps: [(&str, Step); 13] = [
         ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
         ("tidy", tidy::tidy),
         ("licences", licences::check),
         ("clippy", clippy),
         ("documentation", documentation),
         ("fuzz's lock file", fuzz::check_lock),
+        ("publishing", release::try_publishing),
         ("tests", || run_tests(&[], &[("CREAMERY_REQUIRE_JUDGES", "1")])),
         ("sanitizer", sanitize::sanitize),
         ("crash", || crash(&[])),
         ("pjdfstest", suites::pjdfstest),
         ("fsx", || suites::fsx(&[])),
+        ("packages", release::release_in_ci),
     ];
     let mut failed = Vec::new();
     let mut told = Vec::new();

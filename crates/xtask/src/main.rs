@@ -14,6 +14,7 @@ mod demo;
 mod fuzz;
 mod install;
 mod licences;
+mod release;
 mod sanitize;
 mod suites;
 mod test;
@@ -29,10 +30,12 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   demo             build Creamery, make an image of this source tree, work on it, let every judge of this host look at it
   test [FILTER..]  install what is missing for the tests (as root), build, run all tests
-  ci               formatting, lints, documentation, arrows, licences, and all tests with every judge required
+  ci               formatting, lints, documentation, arrows, licences, all tests with every judge required, and packages
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts
   readme           write the tables of what works into README.md and docs/coverage.md, from docs/coverage/*.toml
+  release          what is handed out: a static program, packages of it, their sums (--out DIR; --try: each in a bare root folder, as root)
+  publish          packs the crates for the registry, and sends nothing
   crash            power cuts on a simulated device (--seed S --states N --judged N)
   sanitize         tests of the rooms with unsafe code, and of those above, under AddressSanitizer and LeakSanitizer
   big-endian       tests of the structures of the disk and of the codecs on a big-endian machine, interpreted
@@ -87,6 +90,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["tidy"] => tidy::tidy(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["readme"] => coverage::write_pages(),
+        ["release", options @ ..] => release::release(options),
+        ["publish"] => release::try_publishing(),
         ["crash", options @ ..] => crash::crash(options),
         ["sanitize"] => sanitize::sanitize(),
         ["big-endian"] => big_endian::big_endian(),

@@ -50,9 +50,16 @@ pub(crate) fn build_program() -> Result<()> {
 
 /// `cargo metadata` of the whole workspace, dependencies included.
 pub(crate) fn metadata() -> Result<Value> {
-    let output = cargo(&["metadata", "--format-version", "1", "--locked"])
-        .output()
-        .context("starting cargo metadata")?;
+    told(&mut cargo(&["metadata", "--format-version", "1", "--locked"]))
+}
+
+/// The same of what is needed for `target` alone.
+pub(crate) fn metadata_for(target: &str) -> Result<Value> {
+    told(&mut cargo(&["metadata", "--format-version", "1", "--locked", "--filter-platform", target]))
+}
+
+fn told(metadata: &mut Command) -> Result<Value> {
+    let output = metadata.output().context("starting cargo metadata")?;
     if !output.status.success() {
         bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim());
     }

@@ -5,6 +5,7 @@ mod circles;
 mod documents;
 mod invariants;
 mod locks;
+mod manifests;
 mod ratchet;
 mod silent;
 mod sizes;
@@ -21,6 +22,7 @@ pub(crate) fn tidy() -> Result<()> {
     words::check(&mut complaints)?;
     locks::check(&mut complaints)?;
     documents::check(&mut complaints)?;
+    manifests::check(&mut complaints)?;
     silent::check(&mut complaints)?;
     invariants::check(&mut complaints)?;
     if complaints.is_empty() {

@@ -1,0 +1,78 @@
+//! The program as one static file, in the profile `dist`.
+//!
+//! It is linked with musl, whose allocator is made to be small. So the program brings another one for this target
+//! (`crates/cli/src/main.rs`).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use creamery_testkit::{Judge, Judges, Run};
+
+use crate::install::install_packages;
+use crate::workspace::{cargo, root, run, target};
+
+pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
+/// The longest that the program may be.
+const LEN_MAX: u64 = 8 << 20;
+
+/// Builds the program and looks at it, unless `CREAMERY_BIN` names another one.
+pub(super) fn build() -> Result<PathBuf> {
+    if let Some(other) = std::env::var_os("CREAMERY_BIN") {
+        println!("xtask: CREAMERY_BIN is set, packing {}", other.to_string_lossy());
+        return Path::new(&other).canonicalize().context("the program that CREAMERY_BIN names");
+    }
+    install_target()?;
+    if Judges::here().missing(Judge::Tool("musl-gcc")).is_some() {
+        install_packages(&["musl-tools"])?;
+    }
+    let mut build =
+        cargo(&["build", "--profile", "dist", "--locked", "--package", "creamery", "--target", TARGET]);
+    // Names of files are in what a panic says. Those of this machine are no business of who reads it.
+    let flags: Vec<String> =
+        here()?.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display())).collect();
+    run(build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
+    let built = target().join(TARGET).join("dist/creamery").canonicalize()?;
+    // The names of functions are in it still, though the profile says that they go.
+    let program = built.with_file_name("creamery-stripped");
+    Run::new("strip").args(["--strip-all", "-o"]).arg(&program).arg(&built).ok()?;
+    examine(&program)?;
+    Ok(program)
+}
+
+/// The standard library for the target, for a toolchain that rustup keeps.
+pub(crate) fn install_target() -> Result<()> {
+    let libraries = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .current_dir(root())
+        .output()
+        .context("asking rustc where its libraries are")?;
+    if Path::new(String::from_utf8_lossy(&libraries.stdout).trim()).is_dir() {
+        return Ok(());
+    }
+    println!("xtask: rustup target add {TARGET}");
+    run(Command::new("rustup").args(["target", "add", TARGET]).current_dir(root()))
+}
+
+/// Paths of this machine, and what they are called in the program.
+fn here() -> Result<[(PathBuf, &'static str); 2]> {
+    let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    Ok([(cargo_home.context("no home folder")?, "/cargo"), (root(), "/creamery")])
+}
+
+fn examine(program: &Path) -> Result<()> {
+    let bytes = std::fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+    let len = u64::try_from(bytes.len())?;
+    ensure!(len <= LEN_MAX, "the program has {len} bytes, and {LEN_MAX} are the most that it may have");
+    let structure = Run::new("readelf").args(["-W", "-l", "-d"]).arg(program).ok()?.stdout_text();
+    let dynamic = structure.lines().find(|line| line.contains("INTERP") || line.contains("(NEEDED)"));
+    ensure!(dynamic.is_none(), "the program is not static: {}", dynamic.unwrap_or_default());
+    for (path, _) in here()? {
+        let path = path.as_os_str().as_encoded_bytes();
+        let there = bytes.windows(path.len()).any(|window| window == path);
+        ensure!(!there, "the program has {} in it", String::from_utf8_lossy(path));
+    }
+    println!("a static program of {len} bytes, {LEN_MAX} at most");
+    Ok(())
+}

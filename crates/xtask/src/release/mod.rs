@@ -1,0 +1,65 @@
+//! `cargo xtask release [--out DIR] [--try]`: what is handed out, and whether it does its job where nothing else is.
+//!
+//! A release is a folder:
+//!
+//! - the program, one static file (`binary`);
+//! - a Debian package (`debian`) and a tarball (`tarball`), which have beside it the same files (`tree`): links by which other
+//!   programs find it, manual pages, completions, licences;
+//! - what a container is built from (`container`), after `packaging/Containerfile`;
+//! - the sums of these.
+//!
+//! The same commit gives the same bytes with the same tools: times are that of the commit or what `SOURCE_DATE_EPOCH`
+//! says, owners are nobody of this machine, and no path of it is in the program. With `--try` the packages are made twice and
+//! compared, and each is installed and used in a root folder that has nothing else (`trial`).
+
+mod binary;
+mod container;
+mod debian;
+mod files;
+mod make;
+mod parts;
+mod publish;
+mod tarball;
+mod third_party;
+mod tree;
+mod trial;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+
+pub(crate) use binary::install_target;
+pub(crate) use publish::try_publishing;
+
+use crate::workspace::target;
+use make::make;
+use parts::{Parts, VERSION};
+
+/// `cargo xtask release`.
+pub(crate) fn release(words: &[&str]) -> Result<()> {
+    let (mut out, mut tried) = (usual_place(), false);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            "--out" => out = words.next().context("--out needs a folder")?.into(),
+            "--try" => tried = true,
+            other => bail!("unknown word {other}; there are --out DIR and --try"),
+        }
+    }
+    let parts = Parts::gather()?;
+    make(&parts, &out)?;
+    if tried { trial::try_out(&parts, &out).map(drop) } else { Ok(()) }
+}
+
+/// The same with all trials, none left out.
+pub(crate) fn release_in_ci() -> Result<()> {
+    let parts = Parts::gather()?;
+    make(&parts, &usual_place())?;
+    let skipped = trial::try_out(&parts, &usual_place())?;
+    ensure!(skipped == 0, "{skipped} trials were skipped, and here none may be");
+    Ok(())
+}
+
+fn usual_place() -> PathBuf {
+    target().join(format!("release-{VERSION}"))
+}
