@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Inspect(InspectCommand),
 }
 
-/// Make a new filesystem, empty or filled from a directory.
+/// Make a new filesystem, empty or filled from a directory or from archives.
 ///
 /// The options are those of mkfs.btrfs for one device, and so are the defaults (of version
 /// 6.19: free space tree, block group tree, no holes, DUP metadata on one device). An image
@@ -93,9 +93,12 @@ pub(crate) enum Command {
 /// Examples:
 ///   creamery mkfs -b 10G -L backup disk.img
 ///   creamery mkfs --rootdir ./rootfs --shrink rootfs.img
+///   curl https://example.org/rootfs.tar.zst | creamery mkfs --from-tar - rootfs.img
+///   creamery mkfs --from-tar base.tar --from-tar app.tar --oci-whiteouts app.img
 ///   creamery mkfs -L root disk.raw@2
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
+#[command(group = clap::ArgGroup::new("source").args(["rootdir", "from_tar"]))]
 pub(crate) struct MkfsArgs {
     /// Image file or block device, or a partition of one (disk.raw@2), which keeps its size.
     #[arg(value_name = "IMAGE|DEVICE")]
@@ -157,20 +160,28 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'r', long, value_name = "DIR", help_heading = "Creation")]
     pub(crate) rootdir: Option<PathBuf>,
 
+    /// Fill it with what is in an archive, which may be packed with gzip or zstd; - is standard input. Several go one above the other.
+    #[arg(long, value_name = "ARCHIVE", help_heading = "Creation")]
+    pub(crate) from_tar: Vec<PathBuf>,
+
+    /// The archives are layers of a container image, the lowest one first: .wh.NAME and .wh..wh..opq say what is gone.
+    #[arg(long, requires = "from_tar", help_heading = "Creation")]
+    pub(crate) oci_whiteouts: bool,
+
     /// Make a directory of the source a subvolume; TYPE is rw, ro, default or default-ro [default: rw].
-    #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "rootdir", help_heading = "Creation")]
+    #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "source", help_heading = "Creation")]
     pub(crate) subvol: Vec<OsString>,
 
     /// Cut the finished filesystem to the size it needs; -b is the most it may take on the way.
-    #[arg(long, requires = "rootdir", help_heading = "Creation")]
+    #[arg(long, requires = "source", help_heading = "Creation")]
     pub(crate) shrink: bool,
 
     /// Compress the files of the source: zlib (levels 1 to 9), lzo, zstd (levels -15 to 15), or no.
-    #[arg(long, value_name = "ALGORITHM[:LEVEL]", requires = "rootdir", help_heading = "Creation")]
+    #[arg(long, value_name = "ALGORITHM[:LEVEL]", requires = "source", help_heading = "Creation")]
     pub(crate) compress: Option<crate::commands::mkfs::Compression>,
 
     /// Give every file this owner and group.
-    #[arg(long, value_name = "UID:GID", requires = "rootdir", value_parser = crate::commands::mkfs::parse_owner)]
+    #[arg(long, value_name = "UID:GID", requires = "source", value_parser = crate::commands::mkfs::parse_owner)]
     #[arg(help_heading = "Creation")]
     pub(crate) owner: Option<(u32, u32)>,
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use creamery_base::{Env, Error, ErrorKind, InodeId, Result, SystemEnv, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice, ImageName};
-use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, make_image};
+use creamery_mkfs::{Made, MkfsOptions, NoProgress, RootdirOptions, Source, make_image};
 use creamery_txn::{BackgroundThreads, DiscardPolicy, Engine, Options};
 use creamery_volume::{Mode, Rescue, Volume};
 
 use crate::fs::FsOptions;
-use crate::{Compress, Filesystem};
+use crate::{Compress, Filesystem, TarRootfs};
 
 /// Where everything begins: makes and opens filesystems in image files and on block devices.
 ///
@@ -29,7 +29,7 @@ pub struct Image(());
 impl Image {
     /// Begins to make a filesystem at `path`; [`Make::run`] does it.
     pub fn make(path: impl Into<PathBuf>) -> Make {
-        Make { path: path.into(), options: MkfsOptions::default(), rootdir: None, env: Arc::new(SystemEnv) }
+        Make { path: path.into(), options: MkfsOptions::default(), source: None, env: Arc::new(SystemEnv) }
     }
 
     /// Opens for reading. Nothing is written, and other readers may have it open at the same time.
@@ -388,7 +388,7 @@ fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
 pub struct Make {
     path: PathBuf,
     options: MkfsOptions,
-    rootdir: Option<RootdirOptions>,
+    source: Option<Box<dyn Source>>,
     env: Arc<dyn Env>,
 }
 
@@ -412,7 +412,13 @@ impl Make {
 
     /// The same with owners, times or subvolumes changed on the way.
     pub fn rootdir_with(mut self, rootdir: RootdirOptions) -> Self {
-        self.rootdir = Some(rootdir);
+        self.source = Some(Box::new(rootdir));
+        self
+    }
+
+    /// Fills it with what is in archives.
+    pub fn tar(mut self, rootfs: TarRootfs) -> Self {
+        self.source = Some(Box::new(rootfs));
         self
     }
 
@@ -440,6 +446,6 @@ impl Make {
     /// # Errors
     /// See [`make_image`]; a failure leaves nothing that looks like a whole filesystem.
     pub fn run(self) -> Result<Made> {
-        make_image(&self.path, &self.options, self.rootdir.as_ref(), self.env, &NoProgress)
+        make_image(&self.path, &self.options, self.source.as_deref(), self.env, &NoProgress)
     }
 }

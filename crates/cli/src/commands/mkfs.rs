@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use creamery::{
     Compress, CompressionMethod, Env, Error, Features, FixedEnv, Made, MkfsOptions, NoProgress, Progress,
-    RootdirOptions, RootdirSubvolume, SystemEnv, Timespec, Uuid, make_image,
+    RootdirOptions, RootdirSubvolume, Source, SystemEnv, TarRootfs, Timespec, Uuid, make_image,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
+use crate::archives;
 use crate::args::MkfsArgs;
 use crate::failure::Failure;
 use crate::images::warn_of_table;
@@ -40,10 +41,10 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
         }
         None => Arc::new(SystemEnv),
     };
-    let rootdir = rootdir(args, epoch).map_err(told)?;
-    let bar = (rootdir.is_some() && !args.quiet && std::io::stderr().is_terminal()).then(Bar::new);
+    let source = source(args, epoch)?;
+    let bar = (source.is_some() && !args.quiet && std::io::stderr().is_terminal()).then(Bar::new);
     let progress: &dyn Progress = bar.as_ref().map_or(&NoProgress, |bar| bar);
-    let made = make_image(target, &options, rootdir.as_ref(), env, progress);
+    let made = make_image(target, &options, source.as_deref(), env, progress);
     if let Some(bar) = bar {
         bar.0.finish_and_clear();
     }
@@ -96,17 +97,33 @@ fn check_runtime(list: &str) -> Result<(), Error> {
     }
 }
 
-fn rootdir(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<RootdirOptions>, Error> {
-    let Some(source) = &args.rootdir else { return Ok(None) };
+/// What fills it.
+fn source(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<Box<dyn Source>>, Failure> {
     let subvolumes = args.subvol.iter().map(|text| RootdirSubvolume::parse(text.as_bytes()));
-    Ok(Some(RootdirOptions {
+    let subvolumes = subvolumes.collect::<Result<_, _>>().map_err(|error| Failure::new("mkfs", error))?;
+    let compress = args.compress.and_then(|Compression(method)| method);
+    if let Some(source) = &args.rootdir {
+        return Ok(Some(Box::new(RootdirOptions {
+            owner: args.owner,
+            clamp_times: epoch,
+            subvolumes,
+            shrink: args.shrink,
+            compress,
+            ..RootdirOptions::new(source)
+        })));
+    }
+    if args.from_tar.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(TarRootfs {
+        whiteouts: args.oci_whiteouts,
         owner: args.owner,
         clamp_times: epoch,
-        subvolumes: subvolumes.collect::<Result<_, _>>()?,
+        subvolumes,
         shrink: args.shrink,
-        compress: args.compress.and_then(|Compression(method)| method),
-        ..RootdirOptions::new(source)
-    }))
+        compress,
+        ..TarRootfs::new(archives::open_all("mkfs", &args.from_tar)?)
+    })))
 }
 
 /// The time of reproducible builds (reproducible-builds.org), in seconds since 1970.

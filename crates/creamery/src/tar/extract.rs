@@ -1,54 +1,65 @@
 //! Making what an archive has.
 
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
 use tar::EntryType;
 
 use super::acl;
 use super::keys::BLOCK;
+use super::names::{components, path_of};
 use super::read::{Archive, Facts, Member};
+use super::whiteouts::is_marked;
 use crate::fs::{self, DeviceNumber, Inherit, NewInode, NewKind, SetAttributes, Time, Times, XattrMode};
 use crate::path::{Last, resolve};
 use crate::salvage::ends_all;
-use crate::{Filesystem, Progress};
+use crate::{FileType, Filesystem, Progress, ReadDir};
 
 /// Bytes that are written at once.
 const PIECE: usize = 1 << 20;
 /// Of directories that no member is.
 const DIRECTORY_MODE: u32 = 0o755;
 
+/// What changes on the way.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Rules {
+    /// It is a layer above what is there: its directories have the attributes that it says and no others, whatever else takes
+    /// the place of what has its name, and whiteouts, which have been applied before, are no files.
+    pub(super) is_layer: bool,
+    /// Everything belongs to them.
+    pub(super) owner: Option<(u32, u32)>,
+    /// Access times are this one, modification times at most this one.
+    pub(super) clamp: Option<Timespec>,
+}
+
+impl Rules {
+    fn apply(self, facts: &mut Facts) {
+        if let Some(owner) = self.owner {
+            (facts.uid, facts.gid) = (owner.0.into(), owner.1.into());
+        }
+        if let Some(clamp) = self.clamp {
+            facts.atime = Some(clamp);
+            facts.mtime = facts.mtime.min(clamp);
+        }
+    }
+}
+
 /// Who makes things below one directory, which is the root of all paths.
 pub(super) struct Extractor<'a> {
     pub(super) to: &'a Filesystem,
     pub(super) root: InodeId,
     pub(super) progress: &'a dyn Progress,
-    pub(super) failed: &'a dyn Fn(&[u8], &Error),
+    /// Told of a member that cannot be made; what it answers with ends all.
+    pub(super) failed: &'a dyn Fn(&[u8], Error) -> Result<()>,
+    pub(super) rules: Rules,
 }
 
 /// A directory gets its attributes when all is in it.
 struct Pending {
     id: InodeId,
     set: SetAttributes,
-}
-
-/// The components of a name that leads nowhere but down.
-fn components(name: &[u8]) -> Result<Vec<&[u8]>> {
-    let names: Vec<&[u8]> =
-        name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
-    if names.contains(&&b".."[..]) {
-        return Err(Error::new(ErrorKind::Corrupt, "the name leads out by '..'"));
-    }
-    if name.contains(&0) {
-        return Err(Error::new(ErrorKind::Corrupt, "a zero byte in the name"));
-    }
-    Ok(names)
-}
-
-fn path_of(names: &[&[u8]]) -> std::path::PathBuf {
-    std::ffi::OsString::from_vec(names.join(&b'/')).into()
 }
 
 impl Extractor<'_> {
@@ -69,14 +80,27 @@ impl Extractor<'_> {
 
     fn members<R: Read>(&self, archive: &mut Archive<R>, pending: &mut Vec<Pending>) -> Result<()> {
         while let Some(mut member) = archive.next()? {
-            let name = std::mem::take(&mut member.facts.name);
-            match self.member(archive, &name, &member, pending) {
-                Err(error) if ends_all(error.kind()) || error.is_on_host() => return Err(error),
-                Err(error) => (self.failed)(&name, &error),
-                Ok(()) => self.progress.entry(&name, member.map.size),
+            let name = member.facts.name.clone();
+            if self.rules.is_layer && is_marked(&name) {
+                continue;
             }
+            self.rules.apply(&mut member.facts);
+            let outcome = self.member(archive, &name, &member, pending);
+            self.tell(&name, member.map.size, outcome)?;
         }
         Ok(())
+    }
+
+    /// Tells what became of a member, unless all ends with it.
+    pub(super) fn tell(&self, name: &[u8], size: u64, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(error) if ends_all(error.kind()) || error.is_on_host() => Err(error),
+            Err(error) => (self.failed)(name, error),
+            Ok(()) => {
+                self.progress.entry(name, size);
+                Ok(())
+            }
+        }
     }
 
     fn member<R: Read>(
@@ -93,17 +117,16 @@ impl Extractor<'_> {
         };
         let dir = self.parent(parents)?;
         let device = DeviceNumber { major: facts.device.0, minor: facts.device.1 };
-        let kind = match member.kind {
-            EntryType::Link => return self.link(dir, last, &facts.link),
-            EntryType::Directory => NewKind::Directory,
-            EntryType::Symlink => NewKind::Symlink(&facts.link),
-            EntryType::Char => NewKind::CharDevice(device),
-            EntryType::Block => NewKind::BlockDevice(device),
-            EntryType::Fifo => NewKind::Fifo,
-            // An old archive knows directories by their names alone.
-            EntryType::Regular if name.ends_with(b"/") => NewKind::Directory,
-            // What is of no known kind is a file, says POSIX.
-            _ => NewKind::File,
+        if member.kind == EntryType::Link {
+            return self.link(dir, last, &facts.link);
+        }
+        let kind = match member.file_type() {
+            FileType::Directory => NewKind::Directory,
+            FileType::Symlink => NewKind::Symlink(&facts.link),
+            FileType::CharDevice => NewKind::CharDevice(device),
+            FileType::BlockDevice => NewKind::BlockDevice(device),
+            FileType::Fifo => NewKind::Fifo,
+            FileType::File | FileType::Socket => NewKind::File,
         };
         let id = self.make(dir, last, kind, facts)?;
         match kind {
@@ -146,6 +169,7 @@ impl Extractor<'_> {
     /// Makes what is called `name` in `dir`, in place of what has the name; a directory that is there stays.
     fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &Facts) -> Result<InodeId> {
         let fs = &self.to.fs;
+        let (uid, gid) = facts.owner()?;
         let now = fs.engine().now();
         let access = facts.atime.unwrap_or(facts.mtime);
         let times = Times { access, modification: facts.mtime, change: now, birth: now };
@@ -153,8 +177,8 @@ impl Extractor<'_> {
             kind,
             mode: facts.mode,
             umask: 0,
-            uid: facts.uid,
-            gid: facts.gid,
+            uid,
+            gid,
             times: Some(times),
             xattrs: &[],
             inherit: Inherit::OnlyFlags,
@@ -162,16 +186,49 @@ impl Extractor<'_> {
         match fs.create(dir, name, &new) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let (there, is) = fs.lookup_kind(dir, name, Wait::Yes)?;
-                match (is == fs::FileType::Directory, kind == NewKind::Directory) {
-                    (true, true) => return Ok(there),
-                    // Only an empty one gives way.
-                    (true, false) => fs.rmdir(dir, name)?,
-                    (false, _) => fs.unlink(dir, name)?,
+                if is == fs::FileType::Directory && kind == NewKind::Directory {
+                    if self.rules.is_layer {
+                        self.forget_attributes(there)?;
+                    }
+                    return Ok(there);
                 }
+                self.give_way(dir, name)?;
                 fs.create(dir, name, &new).map(|made| made.id)
             }
             made => made.map(|made| made.id),
         }
+    }
+
+    /// Takes what has the name away. Of directories only an empty one gives way, but to a layer.
+    fn give_way(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let (_, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
+        match kind {
+            fs::FileType::Directory if self.rules.is_layer => self.remove(dir, name),
+            fs::FileType::Directory => self.to.fs.rmdir(dir, name),
+            _ => self.to.fs.unlink(dir, name),
+        }
+    }
+
+    /// Removes what has the name, with all that is in it.
+    pub(super) fn remove(&self, dir: InodeId, name: &[u8]) -> Result<()> {
+        let fs = &self.to.fs;
+        let (there, kind) = fs.lookup_kind(dir, name, Wait::Yes)?;
+        if kind != fs::FileType::Directory {
+            return fs.unlink(dir, name);
+        }
+        self.empty(there)?;
+        fs.rmdir(dir, name)
+    }
+
+    /// Removes all that is in a directory.
+    pub(super) fn empty(&self, dir: InodeId) -> Result<()> {
+        self.to.empty_dir(ReadDir::new(Arc::clone(&self.to.fs), dir, PathBuf::new())?)
+    }
+
+    /// What a directory had by a lower layer.
+    fn forget_attributes(&self, id: InodeId) -> Result<()> {
+        let names = self.to.fs.list_xattrs(id, Wait::Yes)?;
+        names.iter().try_for_each(|name| self.to.fs.remove_xattr(id, name))
     }
 
     fn link(&self, dir: InodeId, name: &[u8], target: &[u8]) -> Result<()> {
@@ -184,7 +241,7 @@ impl Extractor<'_> {
                 if fs.lookup(dir, name, Wait::Yes)? == target {
                     return Ok(());
                 }
-                fs.unlink(dir, name)?;
+                self.give_way(dir, name)?;
                 fs.link(target, dir, name).map(drop)
             }
             outcome => outcome.map(drop),
@@ -192,7 +249,8 @@ impl Extractor<'_> {
     }
 
     fn directory(&self, id: InodeId, facts: &Facts, pending: &mut Vec<Pending>) -> Result<()> {
-        let owner = SetAttributes { uid: Some(facts.uid), gid: Some(facts.gid), ..SetAttributes::default() };
+        let (uid, gid) = facts.owner()?;
+        let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
         self.to.fs.set_attributes(id, &owner)?;
         let set = SetAttributes { mode: Some(facts.mode), ..times(facts) };
         pending.push(Pending { id, set });
